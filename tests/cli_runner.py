@@ -35,7 +35,8 @@ class CliResult:
 def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment for `tw` of this checkout, without settings of the caller."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("TW_", "_TW_", "COLUMNS"))}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", **(changes or {})}
+    own = {"PYTHONPATH": str(ROOT / "src"), "NO_COLOR": "1", "TW_AUTO_LABELS": "0"}
+    return {**kept, **own, **(changes or {})}
 
 
 def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> CliResult:

@@ -37,6 +37,8 @@ LONG = {
 
 # A cache folder for all workers and their processes, separate from the user's.
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}"))
+# No labels from the environment in which the tests run.
+os.environ["TW_AUTO_LABELS"] = "0"
 
 
 def real_traces() -> Path | None:

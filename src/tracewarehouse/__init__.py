@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.version import __version__
 
@@ -38,6 +38,13 @@ def open(path: str | PathLike[str]) -> Warehouse:
     from tracewarehouse.warehouse import Warehouse
 
     return Warehouse(path)
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext tracewarehouse`: adds `%tw SQL` and cells that begin with `%%tw`."""
+    from tracewarehouse.notebook import register
+
+    register(ipython)
 
 
 def __getattr__(name: str) -> object:

@@ -52,18 +52,35 @@ class UnknownName(TwError):
 
         names = sorted(set(known))
         close = get_close_matches(name, names, n=3, cutoff=0.5)
+        close = close or [each for each in names if name and name.lower() in each.lower()][:3]
         if close:
-            hint = f"did you mean {', '.join(close)}?"
+            hint = f"did you mean {', '.join(map(_cut, close))}?"
         elif hint is None and names:
-            shown = ", ".join(names[:8])
-            hint = f"available: {shown}" + (", …" if len(names) > 8 else "")
+            few = len(names) <= _MOST_LISTED
+            shown = ", ".join(map(_cut, names if few else names[:_EXAMPLES]))
+            hint = f"available: {shown}" if few else f"{len(names)} are known, such as {shown}"
         super().__init__(f"unknown {kind}: {name}", hint)
         self.kind = kind
         self.name = name
 
 
+_MOST_LISTED, _EXAMPLES = 12, 4
+_LONGEST_NAME = 80
+
+
+def _cut(name: str) -> str:
+    """A name that leaves room for others; kernel names have hundreds of characters."""
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+
+
 class ParamError(TwError):
     """A parameter with an invalid value."""
+
+
+class ExpressionError(ParamError):
+    """A condition, sort key, gate or metric that is not valid text: usage, so the exit code is 2."""
+
+    exit_code = 2
 
 
 class PolicyError(TwError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -71,11 +72,30 @@ class Result:
     notices: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
+        """The first rows as a table, below a line with the analysis, the runs and the number of rows."""
+        from tracewarehouse.render.frame import text
+
+        return text(self._title(), self.columns(), self.table, self._notes())
+
+    def _repr_html_(self) -> str:
+        """The first rows as an HTML table, for notebooks."""
+        from tracewarehouse.render.frame import html
+
+        return html(self._title(), self.columns(), self.table, self._notes())
+
+    def _title(self) -> str:
         named = self.provenance.analysis and f"{self.provenance.analysis}@{self.provenance.version}"
-        title = named or (self.contract.name if self.contract else "query")
-        runs = ", ".join(self.provenance.runs) or "none"
-        rows, columns = f"rows: {len(self):,}", f"columns: {self.table.num_columns}"
-        return f"<Result {title}, {rows}, {columns}, runs: {runs}>"
+        unnamed = "result" if self.provenance.sql is None else "query"
+        title = named or (self.contract.name if self.contract else unnamed)
+        runs = self.provenance.runs
+        shown = ", ".join(runs[:4]) + (f" and {len(runs) - 4} more" if len(runs) > 4 else "")
+        return f"{title}: {len(self):,} row{'' if len(self) == 1 else 's'}" + (f" of {shown}" if runs else "")
+
+    def _notes(self) -> list[str]:
+        """The notices, and a line per reason for which ranks were skipped."""
+        reasons = Counter(each.reason for each in self.abstained)
+        skipped = [f"skipped {n} rank{'' if n == 1 else 's'}: {reason}" for reason, n in reasons.items()]
+        return [*skipped, *self.notices]
 
     def arrow(self) -> pa.Table:
         """The rows as an Arrow table; each column's unit and meaning are in its field metadata."""
@@ -129,6 +149,27 @@ class Result:
     def head(self, count: int) -> Result:
         """The first `count` rows, with the same contract and provenance."""
         return replace(self, table=self.table.slice(0, count))
+
+    def where(self, *conditions: str) -> Result:
+        """The rows for which all SQL conditions on its columns hold: `.where("kind = 'communication'")`.
+
+        Raises ExpressionError for a text that is not a condition.
+        """
+        from tracewarehouse.duck.rows import rows_where
+
+        return replace(self, table=rows_where(self.table, conditions))
+
+    def sort(self, *keys: str) -> Result:
+        """The rows sorted by columns, with `-` descending: `.sort("-sum_ns", "name")`. Raises UnknownName."""
+        from tracewarehouse.duck.rows import rows_where
+
+        return replace(self, table=rows_where(self.table, (), keys))
+
+    def select(self, *columns: str) -> Result:
+        """Only these columns, in this order. Raises UnknownName."""
+        from tracewarehouse.duck.rows import known_column
+
+        return replace(self, table=self.table.select([known_column(self.table, each) for each in columns]))
 
     def of_run(self, run: str, selector: str, notices: Sequence[str] = ()) -> Result:
         """The rows of one run, with its notices, as if only that run had been queried."""

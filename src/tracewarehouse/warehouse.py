@@ -2,93 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.errors import QueryError, TwError
+from tracewarehouse.errors import TwError
 from tracewarehouse.result import Result
-from tracewarehouse.storage.file_check import Level
 from tracewarehouse.warehouse_files import WarehouseFiles
+from tracewarehouse.warehouse_queries import WarehouseQueries
 
 if TYPE_CHECKING:
-    import polars
-    import pyarrow as pa
-
     from tracewarehouse.diff import Diff
-    from tracewarehouse.duck.limited import Limits
     from tracewarehouse.history import History
-    from tracewarehouse.query.dependencies import Dependencies
     from tracewarehouse.report import Page
     from tracewarehouse.runs.rows import RunInfo
-    from tracewarehouse.runs.table_versions import ReadableRuns
 
 
 T = TypeVar("T")
 
 
-class Warehouse(Analyses[Result], WarehouseFiles):
+class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
     """The runs in a folder, or those of them that `select` selected.
 
     Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
     methods that read raise WarehouseError. Reading never writes to the folder.
     """
-
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis (`name` or `name@2`; newest version by default).
-
-        Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
-        column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
-        SchemaVersionError if no run remains.
-        """
-        from tracewarehouse.contracts.params import bind
-        from tracewarehouse.query.dependencies import Dependencies
-        from tracewarehouse.runs.capabilities import with_capabilities
-        from tracewarehouse.runs.notices import nothing_stored, notices, partly_selected, provenance_of
-        from tracewarehouse.runs.table_versions import readable_runs
-
-        contract = self.catalog.get(name, version, kind="analysis")
-        bound = bind(contract.params, params, str(contract.ref))
-        dependencies = Dependencies.of(self.catalog, [contract])
-        selected = self.selected()
-
-        readable = readable_runs(self.catalog, dependencies.contracts, selected)
-        capable = with_capabilities(contract, readable.selected)
-
-        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
-            runs = replace(readable, selected=capable.selected)
-            intact = self._intact(dependencies.contracts, runs, level)
-            return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
-
-        intact, table = self._without_damage(attempt)
-        damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
-        answered = [each for each in readable.selected if each.run not in damaged]
-        provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
-        lines = (
-            *intact.notices,
-            *nothing_stored(selected),
-            *partly_selected(selected, contract),
-            *notices(intact.selected, contract),
-        )
-        return Result(table, provenance, contract, capable.abstained, lines)
-
-    def _without_damage(self, attempt: Callable[[Level], T]) -> T:
-        """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
-        from tracewarehouse.duck.engine import UNREADABLE
-
-        try:
-            return attempt(self._level)
-        except QueryError as error:
-            if self._level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
-                raise
-            failed = error
-        try:
-            return attempt(Level.FULL)
-        except QueryError:
-            raise failed from failed.__cause__
 
     def diff(
         self,
@@ -112,17 +51,19 @@ class Warehouse(Analyses[Result], WarehouseFiles):
         sides = self.select(base), self.select(head)
         return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
 
-    def check(self, *, passed: bool = False) -> Result:
-        """Findings of the selected runs, most severe first: a row per finding, from the rules in SQL.
+    def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
+        """Findings of runs, by default of all selected ones: a row per finding, most severe first.
 
-        The columns are those of every rule (`tw describe input_bound`) and the rule's name; `passed` adds
-        passing checks, with severity none. `saving_ns` is an upper bound on the time saved in the analyzed
-        interval. Ranks whose trace lacks data that a rule needs are in `Result.abstained`.
+        `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
+        input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
+        upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
+        are in `Result.abstained`.
         """
         from tracewarehouse.findings import run_rules
 
-        ranks = [(each.run, rank) for each in self.selected() for rank in each.ranks]
-        return run_rules(self.catalog, self.run, ranks, passed=passed)
+        part = self if runs is None else self.select(runs)
+        ranks = [(each.run, rank) for each in part.selected() for rank in each.ranks]
+        return run_rules(self.catalog, part.run, ranks, passed=passed)
 
     def history(
         self,
@@ -148,92 +89,15 @@ class Warehouse(Analyses[Result], WarehouseFiles):
         keys = label_keys([by] if isinstance(by, str) else by, selected)
         return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
 
-    def query(
-        self,
-        sql: str,
-        *,
-        max_rows: int | None = 100_000,
-        timeout_s: float | None = 30.0,
-        memory_bytes: int | None = 1_000_000_000,
-    ) -> Result:
-        """The rows of one SELECT on tables and views; read-only, and limited to files of the selected runs.
-
-        A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
-        `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
-        QueryError with DuckDB's message, QueryLimitError beyond a limit.
-        """
-        from tracewarehouse.duck.limited import Limits
-
-        return self._query(sql, Limits(max_rows, timeout_s, memory_bytes))
-
-    def query_all(self, sql: str) -> Result:
-        """Like `query`, without limits: for SQL that is not typed by a user."""
-        from tracewarehouse.duck.limited import NO_LIMITS
-
-        return self._query(sql, NO_LIMITS)
-
-    def _query(self, sql: str, limits: Limits) -> Result:
-        from tracewarehouse.duck.engine import MISSING_NAME
-        from tracewarehouse.query.dependencies import mentioned, queryable
-
-        try:
-            return self._query_over(sql, mentioned(self.catalog, sql), limits)
-        except QueryError as error:
-            if not isinstance(error.__cause__, MISSING_NAME):
-                raise
-            name = error.message.partition("Table with name ")[2].partition(" ")[0]
-            if any(ref.name == name for ref in self.catalog.refs("analysis")):
-                shown = hints.Hint(f"wh.{name}()", f"tw show {name}; tw shell has it as a view")
-                error.with_hint(hints.fill("it is an analysis: {}", shown))
-                raise
-            return self._query_over(sql, queryable(self.catalog), limits)  # DuckDB can suggest other names
-
-    def _query_over(self, sql: str, contracts: Sequence[Contract], limits: Limits) -> Result:
-        from tracewarehouse.contracts.sql_tokens import names_read
-        from tracewarehouse.duck.limited import query
-        from tracewarehouse.query.connections import user_connection
-        from tracewarehouse.query.sandbox import check_reads_only
-        from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
-
-        selected = self.selected()
-
-        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
-            runs = self._queryable(contracts, selected, names_read(sql), level)
-            with user_connection(self.store, self.catalog, runs.selected, contracts, limits) as con:
-                check_reads_only(con, sql)
-                return runs, query(con, sql, limits)
-
-        runs, table = self._without_damage(attempt)
-        lines = (*runs.notices, *nothing_stored(selected), *notices(runs.selected))
-        return Result(table, provenance_of(self.catalog, runs.selected, sql=sql), notices=lines)
-
-    def scan(self, table: str) -> polars.LazyFrame:
-        """A stored table as a Polars LazyFrame over the files of the selected ranks.
-
-        JSON columns are strings; a column that a run was stored without is null. Raises UnknownName, and
-        SchemaVersionError if no run has the table in a version that this release reads.
-        """
-        from tracewarehouse.query.relations import scan
-
-        contract = self.catalog.get(table)
-        runs = self._queryable([contract], self.selected(), ())
-        return scan(self.store, contract, self.catalog.compatible(contract), runs.selected)
-
     def runs(self) -> Result:
-        """A row per run, with the columns of the table `runs`, including pending runs.
-
-        With `verify`, every file of the runs is read, and the state of a run with a damaged one is `damaged`.
-        """
+        """A row per run, with the columns of the table `runs`, including pending runs."""
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.notices import damaged_files, damaged_runs, nothing_stored, provenance_of
+        from tracewarehouse.runs.notices import damaged_runs, nothing_stored, provenance_of
         from tracewarehouse.runs.rows import damaged_row, pending_row, run_row
 
         selected = self.selected()
         contract = self.catalog.get("runs", kind="table")
-        faults = self._verified_files(selected)
-        rows = [
-            run_row(each.version) | ({"state": "damaged"} if each.run in faults else {}) for each in selected
-        ]
+        rows = [run_row(each.version) for each in selected]
         pending: list[dict[str, Any]] = []
         if self._selected is None:
             published = {each.run for each in selected}
@@ -242,29 +106,19 @@ class Warehouse(Analyses[Result], WarehouseFiles):
             rows += pending
         rows += [damaged_row(each) for each in self.left_out]
         text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
-        lines = (
-            *damaged_runs(self.left_out),
-            *damaged_files(faults),
-            *(text.format_map(row) for row in pending),
-        )
+        lines = (*damaged_runs(self.left_out), *(text.format_map(row) for row in pending))
         lines = lines or nothing_stored(selected)
         provenance = provenance_of(self.catalog, selected, contract)
         return Result(table_of(contract, rows), provenance, contract, notices=lines)
 
     def info(self, run: str) -> RunInfo:
-        """A run with its ranks, tables and versions; raises UnknownName.
-
-        With `verify`, every file of the run is read; raises DamagedRunError for a damaged one.
-        """
+        """A run with its ranks, tables and versions; raises UnknownName."""
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.intact_files import damaged_run
         from tracewarehouse.runs.notices import provenance_of
         from tracewarehouse.runs.rows import RunInfo, built_rows, redactions, run_row, table_sizes
 
         part = self._one(run)
         each = part.selected()[0]
-        for run_id, what in self._verified_files([each]).items():
-            raise damaged_run(run_id, what)
         contract = self.catalog.get("ranks", kind="table")
         rows = built_rows(self.store, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
@@ -339,8 +193,3 @@ class Warehouse(Analyses[Result], WarehouseFiles):
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         found = whatif(self.store, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))
-
-    def _execute(
-        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
-    ) -> pa.Table:
-        return self._pool.execute(self.selected(), contract, bound, dependencies)

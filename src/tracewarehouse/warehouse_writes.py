@@ -47,6 +47,7 @@ class WarehouseWrites(WarehouseBase):
         time_unit: Literal["us", "ns"] | None = None,
         step_range: str | None = None,
         redact: bool = True,
+        auto_labels: bool = False,
         progress: Watch | None = None,
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
@@ -55,7 +56,8 @@ class WarehouseWrites(WarehouseBase):
         that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
         the unit of times in the files if it is not that of their format. `step_range` is a regular expression
         for annotations that mark steps; its first group is the step number. With `redact`, strings that look
-        like secrets are replaced. Call `refresh` afterwards to write the file for DuckDB shells.
+        like secrets are replaced. `auto_labels` labels runs by the environment of this call (git commit,
+        batch job, …), as `tw ingest` does. Call `refresh` afterwards to write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -74,6 +76,7 @@ class WarehouseWrites(WarehouseBase):
             time_unit=time_unit,
             step_range=step_range,
             redact=redact,
+            auto_labels=auto_labels,
         )
         store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)

@@ -92,8 +92,9 @@ def test_an_empty_warehouse_is_reported(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.json").write_text('{"schemaVersion": 1}')
     cli = tw("ingest", tmp_path / "other", "-w", tmp_path / "w")
-    assert (cli.code, cli.out) == (0, "no traces ingested\n")
-    assert cli.errors[-1].startswith("hint: supported are Chrome JSON")
+    assert (cli.code, cli.out) == (1, "")
+    assert cli.errors[-2].startswith("hint: supported are Chrome JSON")
+    assert cli.errors[-1] == "tw: nothing was stored: 1 file skipped"
     for line in ("runs", "show coverage", "check", "query 'FROM kernels'"):
         cli = tw(*shlex.split(line), "-w", tmp_path / "w")
         assert (cli.code, cli.errors) == (0, ["the warehouse is empty: tw ingest PATH ingests traces"])

@@ -105,9 +105,9 @@ def test_an_unknown_extension_is_a_usage_error(stored: Path, tmp_path: Path) -> 
 def test_head_limits_rows_and_reports_the_rest(stored: Path) -> None:
     cli = tw("show", "temporal_breakdown", "-w", stored, "--head", "1")
     assert len(cli.out.splitlines()) == 2
-    assert cli.errors[0] == "… 3 more rows (use --head N)"
+    assert cli.errors[0] == "… 3 more rows (use --limit N)"
     table = tw("show", "temporal_breakdown", "-w", stored, "--head", "1", "-f", "table")
-    assert table.out.splitlines()[-1] == "… 3 more rows (use --head N)"
+    assert table.out.splitlines()[-1] == "… 3 more rows (use --limit N)"
     assert "more rows" not in table.err
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import sketch
 from cli_runner import TW, CliResult, environment, on_terminal, process, tw
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
@@ -215,3 +216,27 @@ def test_an_interrupt_keeps_the_warehouse_consistent(tmp_path: Path) -> None:
     assert tw("verify", "-w", warehouse).code == 0
     assert tw("ingest", traces, "-w", warehouse).code == 0
     assert len(names(warehouse)) == 8
+
+
+def test_next_commands_have_something_to_show(tmp_path: Path) -> None:
+    gpu = [f"{run} {rank} gpu s7 gemm 0 50" for run in ("a", "b") for rank in (0, 1)]
+    sketch.write("\n".join([*gpu, "c 0 op t1 aten::add 0 10"]), tmp_path / "traces")
+    texts = {}
+    for folders in (("a", "b"), ("a",), ("c",)):
+        paths = [tmp_path / "traces" / folder for folder in folders]
+        texts[folders] = tw("ingest", *paths, "-w", tmp_path / "".join(folders)).out
+    proposed = {folders: text.partition("next\n")[2].split("\n  ") for folders, text in texts.items()}
+    assert [line.strip() for line in proposed["a", "b"]] == [
+        "tw report a", "tw check a", "tw show kernel_summary --run a", "tw diff a b",
+    ]  # fmt: skip
+    assert not any("diff" in line for line in proposed["a",])
+    (shown,) = [line.split() for line in proposed["c",] if "tw show" in line]
+    rows = tw(*shown[1:], "-w", tmp_path / "c", "-f", "csv").out.splitlines()
+    assert len(rows) > 1, "a host analysis with rows"
+
+
+def test_files_without_a_trace_are_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text('{"name": "none"}')
+    cli = tw("ingest", tmp_path, "-w", tmp_path / "wh")
+    assert (cli.code, cli.out) == (1, "")
+    assert "nothing was stored: 1 file skipped" in cli.err

@@ -138,7 +138,7 @@ def run_all(cli: CliResult, folder: Path) -> None:
         assert done.returncode == 0 and done.stdout.strip(), (line, done.stderr)
         assert done.stderr in (
             "",
-            "… 12 more rows (use --head N)\n",
+            "… 12 more rows (use --limit N)\n",
             "comparing\nworking out the page\nrendering\n",
         )
 

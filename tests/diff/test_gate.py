@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+import cli_runner
+import sketch
+import tracewarehouse
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.gate import Gate, evaluate, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.metric import Measured, RunValue
 from tracewarehouse.stats import ShiftTest, relative_shift
 
@@ -41,7 +45,16 @@ def test_a_gate_is_a_metric_and_a_bound(text: str, op: str, bound: float, signed
     ("text", "message"),
     [
         ("step_time", "character 10: expected <=, <, >= or > and a bound"),
-        ("step_time<=+3q", "character 10: expected <=, <, >= or > and a bound"),
+        ("step_time<=+3q", "character 10: unknown unit `q`"),
+        ("memory_peak.peak_bytes<=80GiB", "unknown unit `GiB`"),
+        ("step_time<=+1e-2%", "character 10: a bound has no exponent"),
+        ("step_time<=+1%,step_time<=+2%", "character 10: unexpected `,`"),
+        ("step_time=<+1%", "character 10: unknown operator `=<`"),
+        ("step_time==1", "character 10: unknown operator `==`"),
+        ("p99(step_time)<=+5%", "character 1: a metric has no functions"),
+        ("kernel_summary.max_ns[name=a,absent=0]<=1ms", "absent=0 applies to sums and counts"),
+        ("kernel_summary.sum_ns[name=a,absent=1]<=1ms", "expected `=0` after absent"),
+        ("kernel_summary.sum_ns[name=a<=+5%", "character 22: this `[` is not closed"),
         ("step_time<=3%", "character 13: % needs a sign"),
         ("step_time<=3", "character 13: expected a unit"),
         ("kernel_summary.count<=3ms", "character 24: kernel_summary.count is not a duration"),
@@ -109,3 +122,22 @@ def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch
         test = relative_shift(base.values, head.values, alpha)
         assert (found.value, found.low, found.high) == (test.estimate, test.low, test.high)
     assert strict.low is not None and default.low is not None and strict.low < default.low
+
+
+def test_a_gate_guards_against_the_return_of_a_kernel(tmp_path: Path) -> None:
+    sketch.write(
+        "a 0 gpu s7 gemm 0 50\n    b 0 gpu s7 old 0 50\n    b 0 gpu s7 gemm 60 50", tmp_path / "traces"
+    )
+    wh = tracewarehouse.open(tmp_path / "warehouse")
+    for run in ("a", "b"):
+        wh.ingest(tmp_path / "traces" / run, run=run)
+    guard = "kernel_summary.sum_ns[name=old,absent=0]<=40ns"
+    (passed,) = wh.diff("b", "a").changes(gates=[guard]).gates
+    assert (passed.outcome, passed.base, passed.head) == ("pass", 50.0, 0.0)
+    (failed,) = wh.diff("a", "b").changes(gates=[guard]).gates
+    assert (failed.outcome, failed.head) == ("fail", 50.0)
+    with pytest.raises(UnknownName, match="unknown name of kernel_summary"):
+        wh.diff("a", "b").changes(gates=[guard.replace("old,absent=0", "none")])
+    assert cli_runner.tw("diff", "a", "b", "-w", wh.root, "--gate", "step_time<=3q").code == 2
+    assert cli_runner.tw("diff", "a", "b", "-w", wh.root, "--alpha", "many").code == 2
+    assert cli_runner.tw("history", "step_tme", "-w", wh.root).code == 2

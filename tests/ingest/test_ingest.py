@@ -41,7 +41,7 @@ def test_the_summary_counts(tmp_path: Path) -> None:
     assert report.bytes == sum(path.stat().st_size for path in (tmp_path / "job").iterdir())
     events = seen(tmp_path / "wh", "SELECT count(*) FROM events")
     assert sum(content.events for content in contents if content) == events[0][0]
-    assert any("check()" in command for command in report.next_commands)
+    assert any("wh.check(" in command for command in report.next_commands)
 
 
 def test_ingesting_again_writes_nothing(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_metric_within_a_longer_text() -> None:
         ("kernel_summary.sum_ns[count=1]", UnknownName, "character 23", "to filter by", "device"),
         ("kernel_summary.sum_ns[kind]", ParamError, "character 27", "expected `=`", "for example"),
         ("kernel_summary.sum_ns[kind=]", ParamError, "character 28", "expected a value", "quote"),
-        ("kernel_summary.sum_ns[kind=a", ParamError, "end", "`,` or `]`", "for example"),
+        ("kernel_summary.sum_ns[kind=a", ParamError, "character 22", "this `[` is not closed", "for example"),
         ("kernel_summary.sum_ns[kind='a]", ParamError, "character 28", "unterminated quote", "for example"),
         (
             "kernel_summary.sum_ns[kind=a,kind=b]",

@@ -124,3 +124,28 @@ def test_label_values_may_contain_an_equals_sign() -> None:
     assert parse_labels(["flags=--a=b", "x = y "]) == {"flags": "--a=b", "x": "y"}
     with pytest.raises(TwError):
         parse_labels(["=b"])
+
+
+def test_globs_match_names_and_labels_in_time_order() -> None:
+    index = Index(*RUNS)
+    assert runs(index, "fp8-*") == ["fp8-on", "fp8-off"]
+    assert runs(index, "?ase") == ["base"]
+    assert runs(index, "label:cluster=*") == ["fp8-on", "base", "fp8-off"]
+    assert runs(index, "label:cluster=*,commit=7*") == ["fp8-off"]
+
+
+def test_a_list_selects_each_of_its_parts() -> None:
+    index = Index(*RUNS)
+    assert runs(index, "base,fp8-on") == ["base", "fp8-on"]
+    assert runs(index, "label:cluster=a,commit=3f2a,base") == ["fp8-on", "base"]
+    assert runs(index, "fp8-o*,@latest") == ["fp8-on", "fp8-off"]
+
+
+def test_a_glob_without_a_match_says_so() -> None:
+    with pytest.raises(UnknownName) as raised:
+        runs(Index(*RUNS), "fp8-x*")
+    assert raised.value.message == "unknown run: fp8-x*"
+    with pytest.raises(UnknownName):
+        runs(Index(*RUNS), "label:cluster=z*")
+    with pytest.raises(UnknownName):
+        runs(Index(*RUNS), "base,nothing")

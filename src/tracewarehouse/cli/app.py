@@ -287,7 +287,7 @@ def failure_of(error: BaseException) -> Failure:
 
 def print_failure(failure: Failure, error: BaseException, *, debug: bool) -> None:
     """Prints the error on one line of stderr, then its hint."""
-    from tracewarehouse.render.output import error_lines
+    from tracewarehouse.cli.output import error_lines
 
     if debug:
         traceback.print_exception(error, file=sys.stderr)

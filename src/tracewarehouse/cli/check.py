@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracewarehouse.cli.output import line_width
 from tracewarehouse.cli.session import (
     Session,
     complete_runs,
@@ -24,11 +25,10 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.render.output import line_width
 from tracewarehouse.render.text import one_line, plural, show
 
 if TYPE_CHECKING:
-    from tracewarehouse.render.output import Output
+    from tracewarehouse.cli.output import Output
     from tracewarehouse.result import Result
 
 

@@ -59,9 +59,9 @@ def describe(session: Session, /, name: str) -> None:
 
     It has columns with units, parameters, dependencies and changes between versions.
     """
+    from tracewarehouse.cli.describe import contract_text
+    from tracewarehouse.cli.output import line_width
     from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.render.describe import contract_text
-    from tracewarehouse.render.output import line_width
 
     catalog = Catalog.load()
     contract = catalog.get(name)

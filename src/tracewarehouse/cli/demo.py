@@ -91,7 +91,7 @@ def commands(done: Demo, option: str) -> list[str]:
         f"tw check {after}{option}",
         f"tw report {before} {after}{option}",
         f"tw show temporal_breakdown --run {after}{option}",
-        f"tw show kernel_summary --run {after} --rank {rank} --head 5{option}",
+        f"tw show kernel_summary --run {after} --rank {rank} --limit 5{option}",
         f"tw show stragglers --run {after}{option}",
         f'tw query "SELECT kind, count(*) FROM kernels GROUP BY kind"{option}',
         f"tw list{option}",

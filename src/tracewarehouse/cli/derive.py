@@ -115,7 +115,7 @@ def blame(session: Session, /, run: str) -> None:
     epilog=examples(
         "tw whatif fp8-on --scale 'kernels[kind=communication]=0.5'",
         "tw whatif fp8-on --rank 0 --step 12 --scale 'kernels[op=aten::mm]=0.8' --scale host=0.9",
-        "tw whatif @latest --scale \"kernels[name='*gemm*']=0.5\" --by op --head 20",
+        "tw whatif @latest --scale \"kernels[name='*gemm*']=0.5\" --by op --limit 20",
     ),
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)

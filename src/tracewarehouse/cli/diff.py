@@ -19,6 +19,7 @@ from tracewarehouse.cli.session import (
     pass_session,
     rank_option,
     result_options,
+    rows_options,
     top_option,
     verify_option,
 )
@@ -123,6 +124,7 @@ class DiffCommand(AnalysisCommand):
 @rank_option
 @verify_option
 @top_option
+@rows_options
 @result_options
 @pass_session
 def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ...], **options: Any) -> None:
@@ -185,7 +187,7 @@ def _print_analyses(
         return
     if not session.json and session.out.resolved_format not in ("table", "md"):
         raise click.UsageError("several analyses need --format table, --format md or --json")
-    from tracewarehouse.render.output import table_text
+    from tracewarehouse.cli.output import table_text
 
     results = {name: comparison.run(name, **given) for name in names}
     texts = [f"{name}\n{table_text(result, session.out)}" for name, result in results.items()]
@@ -214,7 +216,7 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
 
 def _print_levels(session: Session, change: Change, levels: tuple[str, ...], error: TwError | None) -> None:
     from tracewarehouse.cli.diff_text import markdown_comment, text
-    from tracewarehouse.render.output import line_width
+    from tracewarehouse.cli.output import line_width
 
     top = _TOP if session.top is None else session.top
     format_ = session.out.resolved_format

@@ -116,7 +116,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     multiple=True,
     metavar="RUN",
     shell_complete=complete_runs,
-    help="Select a run: name, prefix or label:K=V (repeatable).",
+    help="Select runs: name, glob, a,b or label:K=V (repeatable).",
 )
 @click.option("--where", multiple=True, metavar="label.K=V", help="Select runs by label (repeatable).")
 @click.option("--by", multiple=True, metavar="label.K", help="Plot one series per value of this label.")

@@ -81,6 +81,11 @@ if TYPE_CHECKING:
     default=True,
     help="Replace strings that look like secrets. [default: --redact]",
 )
+@click.option(
+    "--auto-labels/--no-auto-labels",
+    default=True,
+    help="Label runs with git commit, job, CI sha, … [default: on]",
+)
 @output_options
 @pass_session
 def ingest(
@@ -95,7 +100,9 @@ def ingest(
     """Ingest trace files, or folders with one file per rank.
 
     Damaged files are repaired as far as possible and never block the others. Ingesting the same content
-    again changes nothing.
+    again changes nothing. New runs get labels, where known: git.commit and git.branch of the working
+    directory, slurm.job, wandb.run, ci.sha and image of this process, host of the trace. TW_AUTO_LABELS=0
+    switches them off.
     """
     from tracewarehouse.formats.kineto import native
     from tracewarehouse.render.progress import bars
@@ -167,10 +174,11 @@ def failed(report: IngestReport) -> TwError | None:
     """The error of an ingest that stored nothing although it was given files."""
     if report.exit_code != 1:
         return None
-    refused = report.of("refused")
     if report.strict:
         return TwError("nothing was stored: --strict requires all files to be intact")
-    return TwError(f"nothing was stored: {plural(len(refused), 'file')} refused")
+    counts = {state: len(report.of(state)) for state in ("refused", "skipped")}
+    told = ", ".join(f"{plural(number, 'file')} {state}" for state, number in counts.items() if number)
+    return TwError(f"nothing was stored: {told}")
 
 
 def summary(report: IngestReport) -> str:

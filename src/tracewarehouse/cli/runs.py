@@ -61,7 +61,7 @@ def runs(session: Session, /) -> None:
 @pass_session
 def info(session: Session, /, run: str) -> None:
     """Show the ranks, tables and versions of a run."""
-    from tracewarehouse.render.describe import run_text
+    from tracewarehouse.cli.describe import run_text
 
     warehouse = session.open()
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()

@@ -16,8 +16,8 @@ from click.shell_completion import CompletionItem
 from tracewarehouse.durations import age_ns
 
 if TYPE_CHECKING:
+    from tracewarehouse.cli.output import Output
     from tracewarehouse.contracts.contract import Contract
-    from tracewarehouse.render.output import Output
     from tracewarehouse.warehouse import Warehouse
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -38,13 +38,17 @@ class Session:
     top: int | None = None
     json: bool = False
     spreadsheet: bool = False
+    wide: bool = False
+    where: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     debug: bool = False
     verify: bool = False
 
     @cached_property
     def out(self) -> Output:
         """The output of the command; created on first use, when all options are parsed."""
-        from tracewarehouse.render.output import Output
+        from tracewarehouse.cli.output import Output
 
         return Output(
             command=self.command,
@@ -54,6 +58,10 @@ class Session:
             top=self.top,
             envelope=self.json,
             spreadsheet=self.spreadsheet,
+            wide=self.wide,
+            where=self.where,
+            sort=self.sort,
+            columns=self.columns,
         )
 
     def open(self) -> Warehouse:
@@ -116,6 +124,21 @@ class LabelParam(click.ParamType[tuple[str, str]]):
         return key.strip(), text
 
 
+class NamesParam(click.ParamType[tuple[str, ...]]):
+    """`name,-sum_ns`: names separated by commas."""
+
+    name = "NAMES"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        """The names; a usage error without any."""
+        names = tuple(name.strip() for name in str(value).split(",") if name.strip())
+        if not names:
+            self.fail("expected names of columns, separated by commas", param, ctx)
+        return names
+
+
 class DurationParam(click.ParamType[float]):
     """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds; a bare number is seconds."""
 
@@ -149,7 +172,9 @@ class RenamedOption(click.Option):
     """An option whose names after the first are former ones: accepted, but not in the help."""
 
     def __init__(self, names: Sequence[str], **settings: Any) -> None:
-        super().__init__([*names, names[0].removeprefix("--").replace("-", "_")], **settings)
+        own = [name for name in names if not name.startswith("-")]
+        own = own or [names[0].removeprefix("--").replace("-", "_")]
+        super().__init__([*(name for name in names if name.startswith("-")), *own], **settings)
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """The line of the help, with the current name only."""
@@ -239,7 +264,16 @@ def result_options(command: Command) -> Command:
     format_help = "Default: by file extension, else table (terminal) or csv (pipe)."
     for add in (
         output_options,
-        _option("--head", type=click.IntRange(min=0), metavar="N", help="Print only the first N rows."),
+        _option("--wide", is_flag=True, help="Tables: all columns and entire names, on long lines."),
+        _option(
+            "--limit",
+            "--head",
+            "head",
+            cls=RenamedOption,
+            type=click.IntRange(min=0),
+            metavar="N",
+            help="Print only the first N rows.",
+        ),
         _option(
             "--spreadsheet",
             is_flag=True,
@@ -255,6 +289,27 @@ def verify_option(command: Command) -> Command:
     """Adds `--verify` to commands that read stored files."""
     help_ = "Verify checksums of files read. [env: TW_VERIFY=1]"
     return _option("--verify", is_flag=True, help=help_)(command)
+
+
+def rows_options(command: Command) -> Command:
+    """Adds `--where`, `--sort` and `--columns`, which apply to the rows of an analysis."""
+    for add in (
+        _option(
+            "--columns",
+            type=NamesParam(),
+            metavar="NAME,...",
+            help="Print only these columns.",
+        ),
+        _option("--sort", type=NamesParam(), metavar="[-]NAME,...", help="Sort by columns; - is descending."),
+        _option(
+            "--where",
+            multiple=True,
+            metavar="SQL",
+            help="Keep rows for which SQL holds (repeatable).",
+        ),
+    ):
+        command = add(command)
+    return command
 
 
 def top_option(command: Command) -> Command:
@@ -294,5 +349,5 @@ def selection_options(command: Command) -> Command:
         multiple=True,
         metavar="RUN",
         shell_complete=complete_runs,
-        help="Select a run: name, prefix, @latest or label:K=V (repeatable).",
+        help="Select runs: name, glob, a,b, @latest or label:K=V.",
     )(rank_option(verify_option(command)))

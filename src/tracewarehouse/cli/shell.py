@@ -83,6 +83,7 @@ def _run(command: Sequence[str]) -> int:
     epilog=examples(
         'tw query "SELECT name, sum(dur_ns) AS sum_ns FROM kernels GROUP BY name ORDER BY sum_ns DESC"',
         'tw query --run fp8-on "SELECT count(*) FROM events"',
+        'tw query "SELECT cause, sum(idle_ns) FROM idle_intervals GROUP BY ALL"',
         "tw sql temporal_breakdown | tw query -",
         'tw query --timeout 5m --memory 4GB "FROM events" -o events.parquet',
     )
@@ -112,10 +113,12 @@ def _run(command: Sequence[str]) -> int:
 @result_options
 @pass_session
 def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, memory: int) -> None:
-    """Run a SQL query on tables and views.
+    """Run a SQL query on tables, views and analyses.
 
-    SQL is one SELECT, or - to read it from stdin. Queries are read-only, limited to the files of the selected
-    runs, and fail beyond a limit of rows, time or memory: a result is never a part of the rows.
+    SQL is one SELECT, or - to read it from stdin. An analysis is a view, and a macro with its parameters:
+    FROM idle_breakdown(kernel_wait_ns := 10000). FROM tw_help lists all names. Queries are read-only, limited
+    to the files of the selected runs, and fail beyond a limit of rows, time or memory: a result is never a
+    part of the rows.
     """
     if max_rows is None:
         max_rows = 0 if session.output is not None else 100_000

@@ -18,6 +18,7 @@ from tracewarehouse.cli.session import (
     pass_session,
     rank_option,
     result_options,
+    rows_options,
     selection_options,
     top_option,
     verify_option,
@@ -112,6 +113,7 @@ class AnalysisCommand(click.Command):
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
 @selection_options
 @top_option
+@rows_options
 @result_options
 @pass_session
 def show(session: Session, /, name: str, **values: str | None) -> None:
@@ -194,8 +196,8 @@ def report(session: Session, /, run: str, head_run: str | None, force: bool) -> 
     makes no network requests. It is written to RUN.html or RUN-HEAD.html, or to the file given by -o;
     `-o -` writes to stdout.
     """
+    from tracewarehouse.cli.output import check_writable
     from tracewarehouse.plot import check_installed
-    from tracewarehouse.render.output import check_writable
 
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":

@@ -14,8 +14,8 @@ from tracewarehouse.contracts.sql_tokens import split_statements
 from tracewarehouse.errors import TwError, is_interrupt
 
 if TYPE_CHECKING:
+    from tracewarehouse.cli.output import Output
     from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.render.output import Output
 
 _WELCOME = "Read-only SQL; statements end with a semicolon. .help for help, .quit to exit."
 _HELP = """\

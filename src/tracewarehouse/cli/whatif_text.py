@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse.cli.output import line_width
 from tracewarehouse.derive.whatif import UNEXPLAINED
-from tracewarehouse.render.output import line_width
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
 
 if TYPE_CHECKING:
-    from tracewarehouse.render.output import Output
+    from tracewarehouse.cli.output import Output
     from tracewarehouse.result import Result
 
 _HIDDEN = ("run_id", "rank", "scope", "saved_ns", "period_ns")
@@ -29,7 +29,7 @@ def text(result: Result, out: Output) -> str:
     for (rank, scope), (length, *parts) in scopes.items():
         rows = [[row[field.name] for field in fields] for row in parts]
         if out.resolved_format == "md":
-            drawn = markdown(fields, rows)
+            drawn = markdown(fields, rows).splitlines()
         else:
             drawn = table(fields, rows, width=line_width(out), keys=("category",)).lines()
         lines = [one_line(each) for each in _lines(f"rank {rank}, {scope}", length, parts)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
+_ROWS_SHOWN = 5
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,25 @@ class Change:
         """The verdict in one line."""
         per = self.breakdown.per if self.breakdown else "step"
         return self.verdict.line("median step" if per == "step" else f"mean {per.partition(':')[2] or per}")
+
+    def __repr__(self) -> str:
+        """The verdict, and the largest rows of the breakdown as a table."""
+        rows = f"no breakdown: {self.no_breakdown_reason}"
+        return f"{self.line}\n{rows if self.breakdown is None else self._largest()!r}"
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        rows = f"<div>no breakdown: {escape(str(self.no_breakdown_reason))}</div>"
+        return f"<div>{escape(self.line)}</div>" + (
+            rows if self.breakdown is None else self._largest()._repr_html_()
+        )
+
+    def _largest(self) -> Result:
+        """The rows by cause that changed most."""
+        rows = self.rows(LEVELS[:1])
+        deltas = [abs(row["delta_ns"] or 0) for row in rows.rows()]
+        order = sorted(range(len(rows)), key=lambda at: -deltas[at])[:_ROWS_SHOWN]
+        return replace(rows, table=rows.table.take(order))
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the breakdown, one level after the other; raises TwError without one."""

@@ -63,6 +63,18 @@ class Diff(Analyses[Result]):
     alpha: float = 0.05
     min_effect: float = 0.01
 
+    def __repr__(self) -> str:
+        base, head = (", ".join(each.run for each in side.selected()) for side in (self.base, self.head))
+        return f"<Diff base: {base}; head: {head}>"
+
+    def __str__(self) -> str:
+        """The verdict and the largest rows of the breakdown, as `print` shows them."""
+        return repr(self.changes())
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return self.changes()._repr_html_()
+
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
 

@@ -11,13 +11,14 @@ from typing import Literal
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
-from tracewarehouse.errors import ParamError
+from tracewarehouse.errors import ExpressionError
 from tracewarehouse.metric import Measured, Metric, measure, parse_metric_prefix
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.stats import MIN_SAMPLES, ShiftTest, relative_shift
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 _OPS: dict[str, Callable[[float, float], bool]] = {"<=": le, "<": lt, ">=": ge, ">": gt}
+_EXAMPLES = "for example step_time<=+3%, step_time<=120ms, kernel_summary.sum_ns[kind=communication]<=+5%"
 _UNITS = "|".join(TRACE_UNITS)
 _BOUND = re.compile(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNITS}|)\s*")
 
@@ -65,10 +66,7 @@ def parse(text: str, catalog: Catalog) -> Gate:
     metric, at = parse_metric_prefix(text, catalog, len(text) - len(text.lstrip()))
     match = _BOUND.fullmatch(text, at)
     if match is None:
-        raise ParamError(
-            f"gate {text!r}, character {at + 1}: expected <=, <, >= or > and a bound",
-            "for example step_time<=+3%, step_time<=120ms, kernel_summary.sum_ns[kind=communication]<=+5%",
-        )
+        raise _bound_error(text, at)
     op, sign, number, unit = match.groups()
     _check_unit(text, match.start(4), metric, unit, bool(sign))
     scale = 0.01 if unit == "%" else float(UNITS_NS.get(unit, 1))
@@ -76,18 +74,40 @@ def parse(text: str, catalog: Catalog) -> Gate:
     return Gate(text.strip(), metric, op, bound, unit, bool(sign))
 
 
+def _bound_error(text: str, at: int) -> ExpressionError:
+    """What is wrong with the text after the metric."""
+    what, hint = _mistake(text[at:].strip())
+    return ExpressionError(f"gate {text!r}, character {at + 1}: {what}", hint)
+
+
+def _mistake(text: str) -> tuple[str, str]:
+    """A common mistake in a bound, and the remedy."""
+    if "," in text:
+        return "unexpected `,`", "a gate has one bound: repeat --gate"
+    if re.match(r"(?:<=|>=|<|>)\s*[+-]?[0-9.]+[eE][+-]?[0-9]", text):
+        return "a bound has no exponent", "write the number in full: 0.01"
+    operator = re.match(r"[=<>!~]+", text)
+    if operator and operator[0] not in _OPS:
+        return f"unknown operator `{operator[0]}`", "use <=, <, >= or >"
+    unit = re.fullmatch(r"(?:<=|>=|<|>)\s*[+-]?[0-9.]+\s*([A-Za-zµ/]+)", text)
+    if unit:
+        hint = f"durations have {', '.join(TRACE_UNITS)}, changes %; bytes and counts are plain numbers"
+        return f"unknown unit `{unit[1]}`", hint
+    return "expected <=, <, >= or > and a bound", _EXAMPLES
+
+
 def _check_unit(text: str, at: int, metric: Metric, unit: str, signed: bool) -> None:
     """Raises ParamError if the bound's unit is not one of the metric's."""
     position, own = f"gate {text!r}, character {at + 1}", metric.column.unit
     if unit == "%" and not signed and own != "ratio":
-        raise ParamError(
+        raise ExpressionError(
             f"{position}: % needs a sign (+ or -), since {metric} is not a ratio",
             "with a sign it bounds the change against base: <=+3%",
         )
     if unit in UNITS_NS and own != "ns":
-        raise ParamError(f"{position}: {metric} is not a duration", f"its unit is {own}")
+        raise ExpressionError(f"{position}: {metric} is not a duration", f"its unit is {own}")
     if not unit and own == "ns":
-        raise ParamError(f"{position}: expected a unit", "one of %, ns, us, ms, s")
+        raise ExpressionError(f"{position}: expected a unit", "one of %, ns, us, ms, s")
 
 
 def evaluate(

@@ -225,9 +225,12 @@ def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def query_error(error: Exception, place: str = "") -> QueryError:
-    """DuckDB's error as QueryError: its first line is the message, the rest the hint."""
+    """DuckDB's error as QueryError: the message is its first line with the line of the SQL."""
     first, _, rest = str(error).strip().partition("\n")
-    return QueryError(f"{place}{first}", rest.strip() or None)
+    lines = [line.strip() for line in rest.splitlines() if line.strip(" ^")]
+    where = [line.removeprefix("LINE ") for line in lines if line.startswith("LINE ")]
+    hint = "\n".join(line for line in lines if not line.startswith("LINE "))
+    return QueryError(f"{place}{first}" + (f" (line {where[0]})" if where else ""), hint or None)
 
 
 def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:

@@ -25,6 +25,13 @@ DESCRIPTIONS: Final = {
     NO_EVENTS: "JSON without trace events",
 }
 
+REMEDIES: Final = {
+    "memory_snapshot": (
+        "snapshots cannot be read yet; record with profile_memory=True, or ingest a memory timeline"
+        " (export_memory_timeline, *.raw.json.gz)"
+    ),
+}
+
 # Magic bytes, description, hint.
 _MAGIC_BYTES: Final = (
     (b"PK\x03\x04", "a zip archive", "unpack it and name the trace inside"),
@@ -129,15 +136,14 @@ class UnsupportedFormatError(TraceFormatError):
 
     def __init__(self, path: Path | str, format: str) -> None:
         self.format = format
-        self.description = DESCRIPTIONS.get(format, f"of format {format}")
+        self.description = DESCRIPTIONS.get(format, f"a file of format {format}")
+        self.remedy = REMEDIES.get(format, "name the Kineto trace instead")
         if format == NO_EVENTS:
             super().__init__(
                 path, "it contains no events", hint="the profiler recorded no events; record again"
             )
         else:
-            super().__init__(
-                path, f"this is a file of format {format}, not a trace", hint="name the Kineto trace instead"
-            )
+            super().__init__(path, f"this is {self.description}, not a trace", hint=self.remedy)
 
 
 def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:

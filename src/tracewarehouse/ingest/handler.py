@@ -15,6 +15,7 @@ from typing import Protocol
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.redact import Redactor, check_text, policy_of
+from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.inbox import inbox_folder, note_path
 from tracewarehouse.storage.layout import check_labels, run_name
 
@@ -43,13 +44,16 @@ def trace_handler(
     run: str,
     labels: Mapping[str, str] | None = None,
     wait: bool = False,
+    auto_labels: bool = True,
 ) -> Callable[[Profiler], None]:
     """A function for `torch.profiler.profile(on_trace_ready=…)` that spools each trace to a warehouse.
 
     Each profiling window becomes one file in `WAREHOUSE/inbox/RUN/`, written atomically; `tw ingest --inbox`
     ingests it, and replaces what looks like a secret: until then, the file is as the profiler wrote it. With
     `wait=True` it is ingested before the handler returns. The first window is run `RUN`, window k is run
-    `RUN~k`. A failure is a warning and never stops the training.
+    `RUN~k`. A failure is a warning and never stops the training. With `auto_labels`, the run also gets labels
+    from the environment, where known: git.commit and git.branch of the working directory, slurm.job,
+    wandb.run, ci.sha, image, and host if the job runs on one machine (TW_AUTO_LABELS=0: none).
 
     Raises ParamError for a run name or label that is invalid or looks like a secret.
     """
@@ -57,7 +61,9 @@ def trace_handler(
     check_text(redactor, "the name of the run", {"run": run})
     for name, value in check_labels(labels or {}).items():
         check_text(redactor, "a label", {name: value})
-    return _Handler(Path(warehouse), run_name(run)[0], dict(labels or {}), wait)
+    return _Handler(
+        Path(warehouse), run_name(run)[0], dict(labels or {}), wait, redactor if auto_labels else None
+    )
 
 
 def process_rank(environment: Mapping[str, str]) -> ProcessRank:
@@ -80,12 +86,15 @@ class _Handler:
     run: str
     labels: Mapping[str, str]
     wait: bool
+    redactor: Redactor | None = None
     windows: int = field(default=0)
 
     def __call__(self, profiler: Profiler) -> None:
         self.windows += 1
         try:
-            path = spool(profiler, self.warehouse, self.run, self.labels, self.windows)
+            # Read late: the W&B run begins after the handler is made.
+            found = labels_of_process(self.redactor, is_training=True) if self.redactor else {}
+            path = spool(profiler, self.warehouse, self.run, {**found, **self.labels}, self.windows)
             if self.wait:
                 self._ingest(path)
         except (OSError, TwError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
@@ -36,7 +36,8 @@ class Options:
     intact. `inbox`: the files are in the warehouse's inbox and are removed once published. `temp_dir`: folder
     for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
     if it differs from the one that the format defines. `step_range`: a regular expression for annotations
-    that mark steps. `redact`: secrets are replaced before anything is stored.
+    that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`: label runs by
+    the environment of the call (git commit, batch job, …).
     """
 
     run: str | None = None
@@ -52,6 +53,7 @@ class Options:
     time_unit: Literal["us", "ns"] | None = None
     step_range: str | None = None
     redact: bool = True
+    auto_labels: bool = False
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
@@ -88,6 +90,7 @@ class Content:
     gpu_ns: int = 0
     launch_known_ns: int = 0
     with_op_ns: int = 0
+    collectives: bool = False
     quality: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -187,15 +190,27 @@ class IngestReport:
 
     @property
     def next_commands(self) -> tuple[str, ...]:
-        """Commands to run next, on the first run that was stored."""
-        names = [run.run for run in self.runs if run.version is not None]
-        if not names:
+        """Commands to run next on the first run that was stored, each with something to show for it."""
+        published = [run for run in self.runs if run.version is not None]
+        if not published:
             return ()
-        run = quote(names[0])
-        return (
-            Hint(f'wh.select(runs="{names[0]}").check()', f"tw check {run}"),
-            Hint(f'wh.report("{names[0]}")', f"tw report {run}"),
-        )
+        first = published[0]
+        contents = [file.content for file in self.files if file.run == first.run and file.content]
+        hints = [
+            Hint(f'wh.report("{first.run}")', f"tw report {quote(first.run)}"),
+            Hint(f'wh.check("{first.run}")', f"tw check {quote(first.run)}"),
+            *(_shows(name, first.run) for name in _worthwhile(contents, len(first.ranks))),
+        ]
+        kinds = {self._has_gpu(run.run) for run in published}
+        if len(published) == 2 and len(kinds) == 1:
+            base, head = published[0].run, published[1].run
+            hints.append(
+                Hint(f'wh.diff("{base}", "{head}")', f"tw diff {quote(base)} {quote(head)}"),
+            )
+        return tuple(hints)
+
+    def _has_gpu(self, run: str) -> bool:
+        return any(file.content.gpu_ns > 0 for file in self.files if file.run == run and file.content)
 
     @property
     def exit_code(self) -> int:
@@ -203,10 +218,32 @@ class IngestReport:
         refused, damaged = self.of("refused"), self.of("damaged")
         if self.strict and (refused or damaged):
             return 1
-        if refused and len(refused) + len(self.of("skipped")) == len(self.files):
+        if self.files and len(refused) + len(self.of("skipped")) == len(self.files):
             return 1
         short = any(run.waiting for run in self.runs)
         return 4 if refused or damaged or self.of("pending") or short else 0
+
+
+def _worthwhile(contents: Sequence[Content], ranks: int) -> list[str]:
+    """The analyses that say most about these contents: without GPU activities, of the host."""
+    if not any(content.events for content in contents):
+        return []
+    if not any(content.gpu_ns for content in contents):
+        return [_first_known("host_account", "name_summary")]
+    if ranks > 1 and all(content.collectives for content in contents):
+        return ["stragglers"]
+    return ["kernel_summary"]
+
+
+def _first_known(*names: str) -> str:
+    from tracewarehouse.contracts.catalog import Catalog
+
+    known = {ref.name for ref in Catalog.load().refs("analysis")}
+    return next(name for name in names if name in known)
+
+
+def _shows(name: str, run: str) -> Hint:
+    return Hint(f'wh.select("{run}").{name}()', f"tw show {name} --run {quote(run)}")
 
 
 @dataclass(frozen=True)
@@ -270,6 +307,7 @@ def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Con
         gpu_ns=built.coverage.gpu_ns,
         launch_known_ns=built.coverage.launch_known_ns,
         with_op_ns=built.coverage.with_op_ns,
+        collectives=bool(facts.get("collectives")),
         quality=built.quality,
     )
 
@@ -293,4 +331,5 @@ def left_content(source: RankSource) -> Content:
         gpu_ns=fact("gpu_ns"),
         launch_known_ns=fact("launch_known_ns"),
         with_op_ns=fact("with_op_ns"),
+        collectives=bool(source.facts.get("collectives")),
     )

@@ -10,6 +10,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build_task import commit_staged
+from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.naming.assignment import (
     Assignment,
     Duplicate,
@@ -248,7 +249,8 @@ def publish(
     for run, members in sorted(by_run.items()):
         try:
             check_text(redactor, "a label", labels_of(options, members))
-            published, names = _publish_run(store, options, run, members)
+            automatic = _automatic(store, run, options, members, redactor)
+            published, names = _publish_run(store, options, run, members, automatic)
         except TwError as error:
             outcomes += [_file(one, "refused", error.message, error.hint) for one in members]
             continue
@@ -259,7 +261,7 @@ def publish(
 
 
 def _publish_run(
-    store: Store, options: Options, run: str, members: Sequence[ReadySource]
+    store: Store, options: Options, run: str, members: Sequence[ReadySource], automatic: Mapping[str, str]
 ) -> tuple[Published, tuple[str, ...]]:
     """The result of publishing, and the name of each member's source."""
     sources = _committed(store, members)
@@ -272,7 +274,11 @@ def _publish_run(
 
     changes = Changes(
         sources=sources,
-        labels=labels_of(options, members),
+        labels={
+            **(_host(sources) if options.auto_labels else {}),
+            **automatic,
+            **labels_of(options, members),
+        },
         replace=options.replace,
         expected_ranks=options.expect_ranks,
         begins_with=begins_with,
@@ -309,6 +315,27 @@ def labels_of(options: Options, members: Iterable[ReadySource]) -> dict[str, str
         if one.assignment.window_number is not None:
             labels["span"] = str(one.assignment.window_number)
     return labels | dict(options.labels)
+
+
+def _automatic(
+    store: Store, run: str, options: Options, members: Sequence[ReadySource], redactor: Redactor
+) -> dict[str, str]:
+    """Labels from the environment of the call, without those that the run has; none for spooled traces."""
+    if not options.auto_labels or any(one.source.note for one in members):
+        return {}
+    version = store.newest(run)
+    stored = version.labels if version else {}
+    found = labels_of_process(redactor, is_training=False)
+    return {key: value for key, value in found.items() if key not in stored}
+
+
+def _host(sources: Sequence[RankSource]) -> dict[str, str]:
+    """The host that the traces name, if these are all ranks of the run and there is only one host."""
+    ranks = len({one.rank for one in sources})
+    sizes = {one.facts.get("world_size") for one in sources}
+    hosts = {one.facts.get("host") for one in sources}
+    host = hosts.pop() if len(hosts) == 1 and sizes <= {None, ranks} else None
+    return {"host": host} if isinstance(host, str) else {}
 
 
 def relabel(store: Store, options: Options, runs: Iterable[str]) -> set[str]:

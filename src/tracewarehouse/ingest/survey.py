@@ -15,7 +15,7 @@ from typing import TypeAlias
 from tracewarehouse import hints
 from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.other_formats import DESCRIPTIONS, UnsupportedFormatError
+from tracewarehouse.formats.other_formats import DESCRIPTIONS, REMEDIES, UnsupportedFormatError
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
 
@@ -314,4 +314,5 @@ def other_format(file: Candidate, kind: str) -> FileOutcome:
     reason = f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)
-    return FileOutcome(file.path, "refused", reason=f"{reason}, not a supported trace", hint=TRACES)
+    hint = REMEDIES.get(kind, TRACES)
+    return FileOutcome(file.path, "refused", reason=f"{reason}, not a supported trace", hint=hint)

@@ -19,6 +19,8 @@ class Metric:
     contract: Contract
     column: Column
     filters: tuple[tuple[Column, object], ...] = ()
+    # A run without a matching row has the sum 0, instead of no value.
+    absent_is_zero: bool = False
 
     def __str__(self) -> str:
         return self.text

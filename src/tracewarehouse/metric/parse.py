@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.errors import ExpressionError, ParamError, UnknownName
 from tracewarehouse.metric.model import Metric
 
 SHORT = {"step_time": "step_summary.period_ns"}
@@ -16,6 +16,7 @@ SHORT = {"step_time": "step_summary.period_ns"}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _VERSION = re.compile(r"@([0-9]{1,9})")
 _VALUE = re.compile(r"[^,\]]*")
+_ABSENT = "absent"
 _NOT_MEASURES = (None, "id", "ts", "depth")
 _EXAMPLES = "step_time, temporal_breakdown.idle_ns, kernel_summary.sum_ns[kind=communication]"
 
@@ -44,8 +45,10 @@ class _Reader:
     def metric(self) -> Metric:
         start = self.at
         contract, column = self.measure()
-        filters = self.filters(contract) if self.accept("[") else ()
-        return Metric(self.text[start : self.at], contract, column, filters)
+        filters = self.filters(contract, column) if self.accept("[") else {}
+        absent_is_zero = filters.pop(None, None) is not None
+        named = tuple((column, value) for column, value in filters.items() if column is not None)
+        return Metric(self.text[start : self.at], contract, column, named, absent_is_zero)
 
     def measure(self) -> tuple[Contract, Column]:
         start = self.at
@@ -72,18 +75,29 @@ class _Reader:
         try:
             return self.catalog.get(word, int(version[1]) if version else None, kind="analysis")
         except UnknownName as error:
+            if self.text.startswith("(", self.at):
+                hint = "percentiles are columns of analyses: kernel_summary.p99_ns[kind=communication]"
+                raise self.error("a metric has no functions", hint, at=start) from None
             known = [each.name for each in self.catalog.analyses()]
             if error.kind == "version":
                 raise self.at_position(error, start) from None
             raise self.unknown("analysis", word, [*known, *SHORT], start) from None
 
-    def filters(self, contract: Contract) -> tuple[tuple[Column, object], ...]:
-        """`kind=…,name=…]`"""
+    def filters(self, contract: Contract, measure: Column) -> dict[Column | None, object]:
+        """`kind=…,name=…,absent=0]`; the key of `absent` is None."""
         known = {column.name: column for column in filterable(contract)}
-        filters: dict[Column, object] = {}
+        filters: dict[Column | None, object] = {}
+        opened = self.at - 1
+        if "]" not in self.text[opened:]:
+            raise self.error("this `[` is not closed", at=opened)
         while True:
             start = self.at
             word = self.word("a column to filter by")
+            if word == _ABSENT and word not in known:
+                filters[None] = self.absent(measure, start)
+                if self.accept("]"):
+                    return filters
+                raise self.error(f"expected `]` after {_ABSENT}=0")
             if word not in known:
                 raise self.unknown(f"column of {contract.ref} to filter by", word, known, start)
             if known[word] in filters:
@@ -92,9 +106,17 @@ class _Reader:
                 raise self.error("expected `=`")
             filters[known[word]] = self.value(known[word])
             if self.accept("]"):
-                return tuple(filters.items())
+                return filters
             if not self.accept(","):
                 raise self.error("expected `,` or `]`")
+
+    def absent(self, measure: Column, start: int) -> object:
+        """`=0`: sums and counts of rows that do not exist are 0."""
+        if measure.fold != "sum":
+            raise self.error(f"{_ABSENT}=0 applies to sums and counts, not to {measure.name}", at=start)
+        if not self.accept("=0"):
+            raise self.error(f"expected `=0` after {_ABSENT}")
+        return 0
 
     def value(self, column: Column) -> object:
         start = self.at
@@ -139,7 +161,7 @@ class _Reader:
 
     def error(self, what: str, hint: str | None = None, at: int | None = None) -> ParamError:
         position = self.position(self.at if at is None else at)
-        return ParamError(f"{position}: {what}", hint or f"for example {_EXAMPLES}")
+        return ExpressionError(f"{position}: {what}", hint or f"for example {_EXAMPLES}")
 
     def unknown(self, kind: str, name: str, known: Iterable[str], at: int) -> UnknownName:
         return self.at_position(UnknownName(kind, name, known), at)
@@ -147,6 +169,7 @@ class _Reader:
     def at_position(self, error: UnknownName, at: int) -> UnknownName:
         error.message = f"{self.position(at)}: {error.message}"
         error.args = (error.message,)
+        error.exit_code = ExpressionError.exit_code
         return error
 
 

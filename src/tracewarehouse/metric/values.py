@@ -109,7 +109,7 @@ def evaluate_in(
         values = _single(con, metric, rows, scopes)
     nothing = "no complete step" if by_step else "no such rank"
     runs = [
-        values.get(run, RunValue(run, reason="no such row"))
+        values.get(run) or _absent(metric, run, of_run)
         if scopes[run]
         else RunValue(run, reason=of_run.reason or nothing)
         for run, of_run in ranks.items()
@@ -117,10 +117,17 @@ def evaluate_in(
     return Measured(metric, metric.per(by_step), tuple(runs))
 
 
+def _absent(metric: Metric, run: str, ranks: Ranks) -> RunValue:
+    """The value of a run without a matching row."""
+    if metric.absent_is_zero:
+        return RunValue(run, 0.0, 0.0, ranks=len(ranks.with_data))
+    return RunValue(run, reason="no such row")
+
+
 def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
     """Raises UnknownName if there are rows, but none has the values of the filters."""
     used = any(run.rows for each in measured for run in each.runs)
-    if used or not metric.filters or not any(map(len, tables)):
+    if used or metric.absent_is_zero or not metric.filters or not any(map(len, tables)):
         return
     if any(_has_match(metric, table) for table in tables):
         return

@@ -17,10 +17,12 @@ from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, concatenate, connect, execute
 from tracewarehouse.duck.limited import Limits
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
-from tracewarehouse.query.dependencies import Dependencies, queryable
+from tracewarehouse.query.analysis_views import create_analyses, create_empty, create_help
+from tracewarehouse.query.dependencies import Dependencies, Mentioned, queryable
 from tracewarehouse.query.rank_batches import event_count, rank_batches
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.sandbox import lock_to_files
+from tracewarehouse.result import Abstained
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
 from tracewarehouse.temp_folders import new_folder
@@ -48,8 +50,11 @@ def connection(
     It has all dependencies of `contracts` (None: every table and view in its newest version). Raises
     WarehouseError if a file is missing.
     """
-    with _opened(store, catalog, selected, contracts) as (con, _):
-        yield con
+    contracts = queryable(catalog) if contracts is None else contracts
+    relations = Relations(store, tuple(selected), Dependencies.of(catalog, contracts))
+    with closing(_PooledConnection(_connect())) as opened:
+        opened.add(relations)
+        yield opened.con
 
 
 @contextmanager
@@ -57,25 +62,27 @@ def user_connection(
     store: Versions,
     catalog: Catalog,
     selected: Sequence[SelectedRun],
-    contracts: Sequence[Contract],
+    named: Mentioned,
+    skipped: Mapping[Contract, Sequence[Abstained]],
     limits: Limits,
 ) -> Iterator[Connection]:
-    """Like `connection`, for SQL of users: within the memory limit, and limited to the files of the views."""
-    with _opened(store, catalog, selected, contracts) as (con, relations):
+    """Like `connection`, for SQL of users: within the memory limit, and limited to the files of the views.
+
+    It has the named analyses too, without the ranks that each of them skips.
+    """
+    dependencies = Dependencies.over(catalog, named.contracts, others=named.analyses)
+    relations = Relations(store, tuple(selected), dependencies)
+    with closing(_PooledConnection(_connect())) as opened:
+        con = opened.con
+        opened.add(relations)
+        create_analyses(con, catalog, relations, skipped)
+        if named.lists:
+            create_empty(con, (each for each in catalog.analyses() if each not in named.analyses))
+        if named.has_help:
+            create_help(con, (*queryable(catalog), *catalog.analyses()))
         limits.apply(con)
         lock_to_files(con, relations.paths())
         yield con
-
-
-@contextmanager
-def _opened(
-    store: Versions, catalog: Catalog, selected: Sequence[SelectedRun], contracts: Iterable[Contract] | None
-) -> Iterator[tuple[Connection, Relations]]:
-    contracts = queryable(catalog) if contracts is None else contracts
-    relations = Relations(store, tuple(selected), Dependencies.of(catalog, contracts))
-    with closing(_PooledConnection(_connect())) as opened:
-        opened.add(relations)
-        yield opened.con, relations
 
 
 class ConnectionPool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.contracts.contract import Contract, Kind, Ref
 
 _WORD: Final = re.compile(r"\w+")
 # Words with these prefixes list relations, so all of them must exist.
@@ -67,17 +67,34 @@ def queryable(catalog: Catalog) -> tuple[Contract, ...]:
     return dependencies(catalog, (*tables, *catalog.views()))
 
 
-def mentioned(catalog: Catalog, sql: str) -> tuple[Contract, ...]:
-    """The queryable tables and views that the SQL may name, each after its dependencies.
+@dataclass(frozen=True)
+class Mentioned:
+    """What SQL may name: tables and views, each after its dependencies, and analyses.
 
-    All of them if the SQL lists relations.
+    `lists`: the SQL lists relations, so all must exist; `has_help`: it reads `tw_help`.
     """
+
+    contracts: tuple[Contract, ...]
+    analyses: tuple[Contract, ...] = ()
+    lists: bool = False
+    has_help: bool = False
+
+
+def mentioned(catalog: Catalog, sql: str, *, every: bool = False) -> Mentioned:
+    """What the SQL may name; `every`: all tables and views."""
     words = {word.lower() for word in _WORD.findall(sql)}
-    if any(word.startswith(_LISTS_RELATIONS) for word in words):
-        return queryable(catalog)
-    refs = (*catalog.refs("table"), *catalog.refs("view"))
-    found = [catalog.get(name) for name in sorted(words & {ref.name for ref in refs})]
-    return dependencies(catalog, (contract for contract in found if not contract.transient))
+    lists = every or any(word.startswith(_LISTS_RELATIONS) for word in words)
+    analyses = _newest(catalog, "analysis", words)
+    found = (
+        queryable(catalog) if lists else [*_newest(catalog, "table", words), *_newest(catalog, "view", words)]
+    )
+    known = [contract for contract in found if not contract.transient]
+    return Mentioned(dependencies(catalog, (*known, *analyses)), analyses, lists, "tw_help" in words)
+
+
+def _newest(catalog: Catalog, kind: Kind, words: Collection[str]) -> tuple[Contract, ...]:
+    names = {ref.name for ref in catalog.refs(kind)}
+    return tuple(catalog.get(name) for name in sorted(names.intersection(words)))
 
 
 def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:

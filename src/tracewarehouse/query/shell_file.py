@@ -6,22 +6,20 @@ It contains no events, only views over the Parquet files by absolute path. `tw i
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck.engine import Connection, Error, connect, insert_rows
 from tracewarehouse.errors import DamagedRunError, WarehouseError
+from tracewarehouse.query.analysis_views import ABSTAINED, abstained_rows
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.shell_template import (
     ABOUT,
-    ABSTAINED,
     COLUMNS,
     SCHEMAS,
     Contracts,
@@ -31,7 +29,6 @@ from tracewarehouse.query.shell_template import (
     set_latest_run,
     template,
 )
-from tracewarehouse.result import Abstained
 from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.intact_files import intact_runs
 from tracewarehouse.runs.selection import SelectedRun, select_runs
@@ -145,21 +142,9 @@ def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Co
         if contract.is_built:
             relations.create(con, contract, replace=True)
     abstained = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
-    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in _abstained_rows(selected, abstained)]
+    ranks = {each.run: len(each.ranks) for each in selected}
+    skipped = abstained_rows(ranks, abstained)
+    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in skipped]
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
     about = {"stamp": _stamp(store, catalog, selected), "warehouse": store.objects.url}
     insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
-
-
-def _abstained_rows(
-    selected: Sequence[SelectedRun], abstained: Mapping[Contract, Sequence[Abstained]]
-) -> list[tuple[object, ...]]:
-    """A row per rank that an analysis skips, and one without a rank if it skips all ranks of a run."""
-    rows: list[tuple[object, ...]] = []
-    ranks = {each.run: len(each.ranks) for each in selected}
-    for contract, skipped in abstained.items():
-        rows += [(contract.name, contract.version, each.run_id, each.rank, each.reason) for each in skipped]
-        for run, count in Counter(each.run_id for each in skipped).items():
-            if count == ranks[run]:
-                rows.append((contract.name, contract.version, run, None, "all ranks are skipped"))
-    return rows

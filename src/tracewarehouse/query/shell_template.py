@@ -16,20 +16,24 @@ from threading import Lock
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import (
     DUCKDB_VERSION,
     Connection,
-    Error,
-    bind,
     connect,
     create_from_rows,
     create_table,
     literal,
-    ordered,
 )
-from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query import user_cache
+from tracewarehouse.query.analysis_views import (
+    ABSTAINED,
+    ABSTAINED_COLUMNS,
+    HELP,
+    HELP_COLUMNS,
+    create_analysis,
+    help_rows,
+)
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.dependencies import Dependencies, dependencies
 from tracewarehouse.query.relations import Relations, typed_sql
@@ -42,33 +46,15 @@ from tracewarehouse.version import __version__
 Contracts = tuple[Contract, ...]
 SCHEMAS = ("main", "latest")
 _MAIN, _LATEST = SCHEMAS
-ABSTAINED = "tw_abstained"
 ABOUT = "tw_about"
-_HELP = "tw_help"
 _RUN = "tw_run"
 # The newest format that both this package and the DuckDB shell on PyPI can read.
 _STORAGE_VERSION = "v1.4.0"
 _LAYOUT = 2  # raised when this module builds another file from the same contracts
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
-    ABSTAINED: {
-        "analysis": "VARCHAR",
-        "version": "INTEGER",
-        "run_id": "VARCHAR",
-        "rank": "INTEGER",
-        "reason": "VARCHAR",
-    },
-    _HELP: {
-        "name": "VARCHAR",
-        "kind": "VARCHAR",
-        "version": "INTEGER",
-        "summary": "VARCHAR",
-        "part": "VARCHAR",
-        "column_name": "VARCHAR",
-        "type": "VARCHAR",
-        "unit": "VARCHAR",
-        "doc": "VARCHAR",
-    },
+    ABSTAINED: ABSTAINED_COLUMNS,
+    HELP: HELP_COLUMNS,
 }
 
 
@@ -167,7 +153,7 @@ class _Schema:
             set_latest_run(self.con, None)
         self._create_table(ABSTAINED, [], by_run=True)
         for contract in analyses:
-            self._analysis(relations, contract)
+            create_analysis(self.con, self.catalog, relations, contract, self.name)
         # Readers before their dependencies: binding against tables is faster than against nested views.
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
@@ -190,49 +176,13 @@ class _Schema:
         where = f" WHERE run_id = {_RUN}()" if by_run else ""
         self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
 
-    def _analysis(self, relations: Relations, contract: Contract) -> None:
-        """A macro with the contract's parameters, and a view of its rows with their defaults.
-
-        DuckDB resolves names of a macro at its caller, so they are qualified with a schema. It resolves those
-        of a view in the view's database, so the view also works in an attached database.
-        """
-        name = quote_name(relations.names[contract.ref])
-        defaults = bind(contract, {})
-        heads, arguments = [], {}
-        for param in contract.params:
-            value = quote_name(param.name)
-            heads.append(f"{value} {param.type} := {literal(defaults[param.name], param.type)}")
-            arguments[param.name] = f"CAST({value} AS {param.type})"
-        body = self._body(relations, contract, arguments, self.name)
-        self._run(contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, body)}")
-        self._run(contract, f"CREATE VIEW {name} AS FROM {name}()")
-
-    def _body(
-        self,
-        relations: Relations,
-        contract: Contract,
-        values: dict[str, str],
-        schema: str | None,
-    ) -> str:
-        keep = {
-            ref: _not_abstained(contract, self.catalog.contracts[ref], schema) for ref in contract.requires
-        }
-        return relations.body(contract, replace_params(contract.body, values), schema, keep)
-
-    def _run(self, contract: Contract, sql: str) -> None:
-        try:
-            self.con.execute(sql)
-        except Error as error:
-            what = str(error).partition("\n")[0]
-            raise WarehouseError(f"{contract.ref} cannot be created: {what}") from error
-
     def _explain(self, relations: Relations, contracts: Iterable[Contract]) -> None:
         rows = []
         for contract in contracts:
             name = relations.names[contract.ref]
-            rows += _help_rows(contract, name)
+            rows += help_rows(contract, name)
             self.con.execute(";".join(_comments(contract, quote_name(name), self.name)))
-        self._create_table(_HELP, rows, by_run=False)
+        self._create_table(HELP, rows, by_run=False)
 
     def _create_table(self, table: str, rows: Sequence[Sequence[object]], by_run: bool) -> None:
         if self.name == _LATEST:
@@ -240,29 +190,6 @@ class _Schema:
             return
         columns = COLUMNS[table]
         create_from_rows(self.con, table, columns, [dict(zip(columns, row, strict=True)) for row in rows])
-
-
-def _not_abstained(analysis: Contract, required: Contract, schema: str | None) -> str:
-    """The condition that excludes skipped ranks."""
-    if required.is_constant:
-        return ""
-    table = f"{quote_name(schema)}.{ABSTAINED}" if schema else ABSTAINED
-    by_rank = any(column.name == "rank" for column in required.columns)
-    rank = "(skipped.rank IS NULL OR skipped.rank = relation.rank)" if by_rank else "skipped.rank IS NULL"
-    return (
-        f"WHERE NOT EXISTS (SELECT 1 FROM {table} AS skipped"
-        f" WHERE skipped.analysis = {quote_text(analysis.name)} AND skipped.version = {analysis.version}"
-        f" AND skipped.run_id = relation.run_id AND {rank})"
-    )
-
-
-def _help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
-    head = (name, contract.kind, contract.version, contract.summary)
-    rows: list[tuple[object, ...]] = []
-    if contract.kind == "analysis":
-        rows += [(*head, "parameter", each.name, each.type, each.unit, each.doc) for each in contract.params]
-    rows += [(*head, "column", each.name, each.type, each.unit, each.doc) for each in contract.columns]
-    return rows
 
 
 def _comments(contract: Contract, name: str, schema: str) -> Iterator[str]:

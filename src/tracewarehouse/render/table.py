@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
+from textwrap import wrap
+from typing import TYPE_CHECKING, Protocol
 
+from tracewarehouse.render.names import short_names
 from tracewarehouse.render.text import one_line, show
-from tracewarehouse.result import Field, Result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _GAP = "  "
 _SHORTEST_NAME = 28  # below that, different kernels look alike
@@ -15,6 +22,25 @@ _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
     + ("FLOAT", "DOUBLE", "DECIMAL")
 )
+
+
+class Field(Protocol):
+    """A column: its DuckDB type and unit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def unit(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Columns without any value, and with the same one in all rows, of which a table may show only some."""
+
+    empty: frozenset[str] = frozenset()
+    constant: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -37,7 +63,7 @@ class Table:
 
     def lines(self, *, bold: bool = False) -> list[str]:
         """All lines; `bold` prints the heading in bold."""
-        lines = [self.constants, ""] if self.constants else []
+        lines = [*self.constants.splitlines(), ""] if self.constants else []
         if self.heading:
             lines.append(f"\x1b[1m{self.heading}\x1b[0m" if bold else self.heading)
         lines += self.body
@@ -53,18 +79,22 @@ def table(
     rows: Sequence[Sequence[object]],
     width: int | None = None,
     keys: Collection[str] = (),
+    facts: Facts | None = None,
 ) -> Table:
-    """`rows` in at most `width` terminal columns (None: no limit).
+    """`rows` in at most `width` terminal columns (None: no limit); several rows have no empty columns.
 
     To fit, columns with one value are printed once above, then names are shortened, then the last columns
-    that are not `keys` are omitted and listed.
+    that are not `keys` are omitted and listed. `facts` are those of all rows, if these are only some.
     """
     columns = [_column(each, [row[at] for row in rows], each.name in keys) for at, each in enumerate(fields)]
+    if len(rows) == 1 and width is not None and _total(columns) > width:
+        return _vertical(columns, width)
+    facts = facts or _facts(fields, rows)
+    if len(rows) > 1:
+        columns = [each for each in columns if each.name not in facts.empty] or columns
     constants: list[_Column] = []
     if width is not None and _total(columns) > width:
-        if len(rows) == 1:
-            return _vertical(columns, width)
-        constants = [column for column in columns if len(rows) > 1 and len(set(column.cells)) == 1]
+        constants = [each for each in columns if len(rows) > 1 and each.name in facts.constant]
         columns = [column for column in columns if column not in constants] or columns
         # A single key is typed into the next command, so it is never shortened.
         _shorten(columns, width, keep=keys if len(keys) == 1 else ())
@@ -77,15 +107,41 @@ def table(
     )
 
 
+def _facts(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> Facts:
+    """The facts of these rows."""
+    columns = {field.name: [row[at] for row in rows] for at, field in enumerate(fields)}
+    empty = {name for name, cells in columns.items() if all(cell is None for cell in cells)}
+    constant = {name for name, cells in columns.items() if all(cell == cells[0] for cell in cells)}
+    return Facts(frozenset(empty), frozenset(constant - empty))
+
+
+def facts_of(rows: pa.Table) -> Facts:
+    """The facts of all rows of a result."""
+    empty, constant = set(), set()
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if column.null_count == len(column):
+            empty.add(name)
+        elif not column.null_count and _is_constant(column):
+            constant.add(name)
+    return Facts(frozenset(empty), frozenset(constant))
+
+
+def _is_constant(column: pa.ChunkedArray) -> bool:
+    if column.type.num_fields:
+        rows = column.to_pylist()
+        return all(row == rows[0] for row in rows)
+    return len(column.unique()) == 1
+
+
 def vertical(fields: Sequence[Field], row: Sequence[object], width: int) -> Table:
     """One row as a list of names and values, one per line."""
     columns = [_column(field, [value], False) for field, value in zip(fields, row, strict=True)]
     return _vertical(columns, width)
 
 
-def values(result: Result) -> list[tuple[object, ...]]:
-    """The rows of `result` as tuples; a query may have two columns of the same name."""
-    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in result.table.columns]
+def values(rows: pa.Table) -> list[tuple[object, ...]]:
+    """The rows as tuples; a query may have two columns of the same name."""
+    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in rows.columns]
     return list(zip(*columns, strict=True))
 
 
@@ -110,8 +166,15 @@ def shortened(text: str, width: int) -> str:
 
 
 def _constants(columns: Sequence[_Column], width: int | None) -> str:
-    text = ", ".join(f"{column.name} {column.cells[0]}" for column in columns)
-    return shortened(f"same in all rows shown: {text}", width or len(text)) if text else ""
+    """The columns with one value, on several lines if they do not fit; long values are shortened."""
+    named = [f"{each.name}\xa0{_unbroken(each.cells[0])}" for each in columns]
+    text = f"same in all rows: {', '.join(named)}" if named else ""
+    lines = wrap(text, width or len(text) or 1, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines).replace("\xa0", " ")
+
+
+def _unbroken(cell: str) -> str:
+    return shortened(cell, _SHORTEST_NAME).replace(" ", "\xa0")
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
@@ -144,15 +207,35 @@ def _vertical(columns: list[_Column], width: int) -> Table:
 
 
 def _shorten(columns: list[_Column], width: int, keep: Collection[str]) -> None:
-    """Shortens the widest names, except those to keep, until all columns fit or all names are short."""
+    """Shortens names, except those to keep: first kernel names by meaning, then the widest until all fit."""
     names = [column for column in columns if not column.is_number and column.name not in keep]
     for column in names:
-        column.width = min(column.width, max(width, _SHORTEST_NAME))
+        short = short_names(column.cells)
+        column.cells = [short[cell] for cell in column.cells]
+        widest = max(map(_width, (column.name, *column.cells)))
+        column.width = min(widest, max(width, _SHORTEST_NAME))
     while names and _total(columns) > width:
-        widest = max(names, key=lambda column: column.width)
-        if widest.width <= _SHORTEST_NAME:
-            return
-        widest.width -= 1
+        widest_column = max(names, key=lambda column: column.width)
+        if widest_column.width <= _SHORTEST_NAME:
+            break
+        widest_column.width -= 1
+    for column in names:
+        column.cells = told_apart(column.cells, column.width)
+
+
+def told_apart(cells: Sequence[str], width: int) -> list[str]:
+    """The cells in at most `width` columns; those that would look alike show where they begin to differ."""
+    cut = {cell: shortened(cell, width) for cell in dict.fromkeys(cells)}
+    alike = Counter(cut.values())
+    groups: dict[str, list[str]] = {}
+    for cell, text in cut.items():
+        if alike[text] > 1:
+            groups.setdefault(text, []).append(cell)
+    for members in groups.values():
+        common = len(commonprefix(members))
+        head = width // 3
+        cut |= {cell: shortened(cell[:head] + "…" + cell[max(common - 3, head) :], width) for cell in members}
+    return [cut[cell] for cell in cells]
 
 
 def _fitting(columns: list[_Column], width: int | None) -> tuple[list[_Column], list[_Column]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.runs.selectors import Match, RunAttributes, match_runs
+from tracewarehouse.runs.selectors import Match, RunAttributes, is_plain, match_runs
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, run_key
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
                 )
             )  # fmt: skip
         raise
-    named = not all(selector.startswith(("@", "label:")) for selector in selectors)
+    named = any(map(is_plain, selectors))
     versions = [_version(store, each) for each in matches]
     return in_order(SelectedRun(version, version.ranks, named) for version in versions if version)
 

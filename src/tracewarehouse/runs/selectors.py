@@ -1,4 +1,7 @@
-"""Run selectors: name, unique prefix, `@latest`, `@previous`, `label:K=V[,K=V]`, `RUN@vN`."""
+"""Run selectors: name, unique prefix, glob, `@latest`, `@previous`, `label:K=V[,K=V]`, `RUN@vN`, `A,B`.
+
+A glob (`run-*`, `label:sweep=*`) has `*`, `?` or `[ab]`; a list has selectors separated by commas.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 from tracewarehouse import hints
@@ -13,7 +17,8 @@ from tracewarehouse.errors import TwError, UnknownName
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
-_EXAMPLES = "a name, a unique prefix, @latest, @previous, label:KEY=VALUE, or RUN@vN"
+_GLOB = re.compile(r"[*?\[]")
+_EXAMPLES = "a name, a prefix or glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,34 @@ def match_runs(selectors: Iterable[str], index: RunIndex) -> tuple[Match, ...]:
     return tuple(found.values())
 
 
+def is_plain(selector: str) -> bool:
+    """Whether the selector names one run: it is no glob, list, label or `@latest`."""
+    return not (selector.startswith(("@", "label:")) or "," in selector or _GLOB.search(selector))
+
+
+def split_list(selector: str) -> list[str]:
+    """The selectors of a list `a,label:k=v,l=w,b`: a part with `=` belongs to the label before it."""
+    parts: list[str] = []
+    for part in selector.split(","):
+        if parts and parts[-1].startswith("label:") and "=" in part and not part.startswith("label:"):
+            parts[-1] += f",{part}"
+        else:
+            parts.append(part.strip())
+    return parts
+
+
 def _matches(selector: str, index: RunIndex) -> list[Match]:
+    parts = split_list(selector)
+    if len(parts) > 1:
+        return [match for part in parts if part for match in _matches(part, index)]
     if selector in ("@latest", "@previous"):
         return [_by_age(selector, index)]
     if selector.startswith("label:"):
         return _by_label(selector, index)
     if selector.startswith("@"):
         raise UnknownName("selector", selector, ["@latest", "@previous"], f"a run is {_EXAMPLES}")
+    if _GLOB.search(selector):
+        return _by_glob(selector, index)
     versioned = _VERSIONED.fullmatch(selector)
     if versioned:
         number = int(versioned["number"])
@@ -91,8 +117,26 @@ def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
         raise TwError(f"'{name}' matches {len(found)} runs", f"use one of {shown}")
     if not found:
         names = index.names()
-        raise UnknownName("run", name, names, _empty_hint(names))
+        hint = _empty_hint(names) or hints.fill("{} lists all runs", hints.call("runs"))
+        raise UnknownName("run", name, names, hint)
     return found[0]
+
+
+def _by_glob(pattern: str, index: RunIndex) -> list[Match]:
+    names = index.names()
+    found = [index.attributes(name) for name in names if fnmatchcase(name, pattern)]
+    if not found:
+        plain = _GLOB.split(pattern)[0]
+        raise UnknownName(
+            "run", pattern, names, _empty_hint(names) or f"no run matches; {_listed(names, plain)}"
+        )
+    return [Match(run) for _, run in sorted(each.order for each in found)]
+
+
+def _listed(names: Sequence[str], like: str) -> str:
+    """The runs that begin like the text, else how to list all."""
+    near = [name for name in names if like and name.startswith(like)][:8]
+    return f"there are {', '.join(near)}" if near else hints.fill("{} lists all", hints.call("runs"))
 
 
 def _by_age(selector: str, index: RunIndex) -> Match:
@@ -107,11 +151,16 @@ def _by_age(selector: str, index: RunIndex) -> Match:
 def _by_label(selector: str, index: RunIndex) -> list[Match]:
     wanted = parse_labels(selector.removeprefix("label:").split(","))
     known = [index.attributes(name) for name in index.names()]
-    found = [each for each in known if wanted.items() <= each.labels.items()]
+    found = [each for each in known if all(_has(each.labels, *label) for label in wanted.items())]
     if not found:
         labels = {f"label:{key}={value}" for each in known for key, value in each.labels.items()}
         raise UnknownName("label", selector, labels, None if labels else "no run has a label")
     return [Match(run) for _, run in sorted(each.order for each in found)]
+
+
+def _has(labels: Mapping[str, str], key: str, wanted: str) -> bool:
+    value = labels.get(key)
+    return value is not None and (value == wanted or fnmatchcase(value, wanted))
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,8 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from cli_runner import tw as call
+from tracewarehouse.cli.fold import fold_below_top, ranking_groups
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.render.output import fold_below_top, ranking_groups
 from tracewarehouse.render.table import values
 from tracewarehouse.result import Result
 
@@ -38,7 +39,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def topped(result: Result, count: int) -> list[tuple[object, ...]]:
     assert result.contract is not None
-    return [tuple(row) for row in fold_below_top(result.contract, values(result), count)]
+    return [tuple(row) for row in fold_below_top(result.contract, values(result.table), count)]
 
 
 def test_the_other_rows_of_each_device_are_one_row(house: Path) -> None:
@@ -77,19 +78,47 @@ def test_on_the_command_line(house: Path) -> None:
     assert "(3 more)" in cli.out
     assert len(cli.out.splitlines()) == 2 + 5
     cut = call("show", "kernel_summary", "--top", "1", "--head", "2", "-f", "table", "-w", house)
-    assert "more rows (use --head N)" in cut.out
+    assert "more rows (use --limit N)" in cut.out
 
 
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (("kernel_summary",), "--top applies to table and md output only"),
-        (("kernel_summary", "-f", "csv"), "table and md output only"),
-        (("kernel_summary", "--json"), "table and md output only"),
         (("coverage", "-f", "table"), "coverage@1 is not sorted by a measure"),
+        (("kernel_summary", "--sort", "name"), "--top folds rows in the order of the analysis"),
     ],
 )
-def test_data_formats_are_never_folded(house: Path, args: tuple[str, ...], said: str) -> None:
+def test_rows_without_an_order_of_size_are_not_folded(house: Path, args: tuple[str, ...], said: str) -> None:
     cli = call("show", *args, "--top", "1", "-w", house)
     assert cli.code == 2
+    assert said in cli.err
+
+
+def test_data_formats_are_folded_too(house: Path) -> None:
+    rows = json.loads(call("show", "kernel_summary", "--top", "1", "-w", house, "-f", "json").out)
+    assert [row["name"] for row in rows] == ["gemm", "(3 more)", "gemm", "relu", "gemm"]
+    assert rows[1]["sum_ns"] == 150 and rows[1]["p50_ns"] is None
+
+
+def test_conditions_sort_keys_and_columns_choose_from_the_rows(house: Path) -> None:
+    shown = call(
+        *("show", "kernel_summary", "-w", house, "-f", "csv", "--sort", "name,-sum_ns"),
+        *("--where", "name <> 'copy'", "--where", "sum_ns > 7", "--columns", "name,sum_ns"),
+    )
+    assert shown.out.splitlines() == ["name,sum_ns", "gemm,400", "gemm,10", "relu,90"]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (("--where", "kin = 1"), "not a condition: kin = 1"),
+        (("--where", "true); DROP TABLE result; --"), "not a condition"),
+        (("--where", "rank IN (SELECT 1 FROM read_csv('/etc/passwd'))"), "not a condition"),
+        (("--sort", "sum"), "unknown column: sum"),
+        (("--columns", "nam,rank"), "unknown column: nam"),
+    ],
+)
+def test_a_wrong_condition_or_column_is_usage(house: Path, option: tuple[str, str], said: str) -> None:
+    cli = call("show", "kernel_summary", *option, "-w", house)
+    assert (cli.code, cli.out) == (2, "")
     assert said in cli.err

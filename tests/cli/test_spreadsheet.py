@@ -8,10 +8,10 @@ import re
 
 import pytest
 
+from tracewarehouse.cli.output import Output, OutputError
 from tracewarehouse.exact_text import INVISIBLE, csv_text, spreadsheet_text
 from tracewarehouse.pages import _environment
 from tracewarehouse.plot.draw import svg
-from tracewarehouse.render.output import Output, OutputError
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.result import Field, from_rows
 

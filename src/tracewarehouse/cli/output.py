@@ -15,17 +15,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.cli.fold import folded, ranking_groups
 from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.table import markdown, table, values
+from tracewarehouse.render.table import Facts, facts_of, markdown, table, values
 from tracewarehouse.render.text import for_terminal, one_line
 from tracewarehouse.temp_folders import temporary_folder
 
@@ -44,7 +42,7 @@ FORMAT_OF_EXTENSION = {
     ".txt": "table",
 }
 _TEXT_FORMATS = ("table", "md")
-_TABLE_ROWS = 50  # about a screen; --head shows more
+_TABLE_ROWS = 50  # about a screen; --limit shows more
 
 
 class OutputError(TwError):
@@ -64,6 +62,10 @@ class Output:
     top: int | None = None
     envelope: bool = False
     spreadsheet: bool = False
+    wide: bool = False
+    where: tuple[str, ...] = ()
+    sort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def print_result(
         self,
@@ -79,15 +81,15 @@ class Output:
         """
         from tracewarehouse.runs.capabilities import missing_derivations
 
-        self.check_top(result.contract)
         self._check_spreadsheet()
+        result = self._chosen(result)
         shown = result if self.head is None else result.head(self.head)
         if self.envelope:
             self._write([self._envelope(shown, error)])
         elif as_text is not None and self.resolved_format in _TEXT_FORMATS:
             self._write([for_terminal(as_text(shown))])
         else:
-            self._rows(shown, self.resolved_format, total=len(result))
+            self._rows(shown, self.resolved_format, result)
         if len(shown) < len(result) and (
             self.envelope or as_text is not None or self.resolved_format != "table"
         ):
@@ -142,50 +144,45 @@ class Output:
         return format_
 
     def check_top(self, contract: Contract | None) -> None:
-        """Raises OutputError if `--top` is not possible: it needs a text format and a ranked analysis."""
-        if self.top is None:
-            return
-        if self.envelope or self.resolved_format not in _TEXT_FORMATS:
-            raise OutputError(
-                "--top applies to table and md output only", "add --format table or md, or use --head"
-            )
-        if contract is not None and ranking_groups(contract) is None:
-            raise OutputError(f"{contract.ref} is not sorted by a measure", "use --head instead of --top")
+        """Raises OutputError if `--top` is not possible: it needs an analysis that is sorted by a measure."""
+        if self.top is not None and contract is not None and ranking_groups(contract) is None:
+            raise OutputError(f"{contract.ref} is not sorted by a measure", "use --limit instead of --top")
+        if self.top is not None and self.sort:
+            raise OutputError("--top folds rows in the order of the analysis", "use --limit with --sort")
+
+    def _chosen(self, result: Result) -> Result:
+        """The rows and columns that `--where`, `--sort`, `--top` and `--columns` select."""
+        self.check_top(result.contract)
+        if self.where:
+            result = result.where(*self.where)
+        if self.sort:
+            result = result.sort(*self.sort)
+        if self.top is not None and result.contract is not None:
+            result = folded(result, self.top)
+        return result.select(*self.columns) if self.columns else result
 
     def _check_spreadsheet(self) -> None:
         if self.spreadsheet and (self.envelope or self.resolved_format != "csv"):
             raise OutputError("--spreadsheet applies to CSV output only", "add --format csv")
 
-    def _rows(self, result: Result, format_: str, total: int) -> None:
+    def _rows(self, shown: Result, format_: str, result: Result) -> None:
+        """Prints `shown`, the first rows of `result`."""
         if format_ == "parquet":
-            self._parquet(result)
+            self._parquet(shown)
         elif format_ == "table":
-            shown = result if self.head is not None or self.top is not None else result.head(_TABLE_ROWS)
-            self._table(shown, more=total - len(shown))
+            self._table(result)
         elif format_ == "md":
-            self._write([markdown(result.columns(), self._folded(result))])
+            self._write([markdown(shown.columns(), values(shown.table))])
         elif format_ == "csv":
-            self._write(result.csv(spreadsheet=self.spreadsheet))
+            self._write(shown.csv(spreadsheet=self.spreadsheet))
         else:
-            self._write({"json": result.json, "jsonl": result.jsonl}[format_]())
+            self._write({"json": shown.json, "jsonl": shown.jsonl}[format_]())
 
-    def _table(self, result: Result, more: int) -> None:
+    def _table(self, result: Result) -> None:
         on_terminal = self.path is None and sys.stdout.isatty()
-        grain = result.contract.grain if result.contract else ()
-        layout = table(result.columns(), self._folded(result), width=line_width(self), keys=grain)
-        lines = layout.lines(bold=on_terminal and _supports_style())
-        if not len(result) and not more:
-            lines.append("(no rows)")
-        if more:
-            lines.append(_more_rows(more))
+        lines = table_lines(result, self, bold=on_terminal and _supports_style())
         # Cells are already escaped; the rest is our own layout.
         self._write_unescaped(line + "\n" for line in lines)
-
-    def _folded(self, result: Result) -> Sequence[Sequence[object]]:
-        """The rows; with `--top` the first of each group, and the others folded into one."""
-        if self.top is None or result.contract is None:
-            return values(result)
-        return fold_below_top(result.contract, values(result), self.top)
 
     def _parquet(self, result: Result) -> None:
         if self.path is None and sys.stdout.isatty():
@@ -230,15 +227,31 @@ class Output:
 
 def table_text(result: Result, out: Output) -> str:
     """Rows as a table or Markdown table, for output with several tables."""
-    shown = result if out.head is not None or out.top is not None else result.head(_TABLE_ROWS)
-    rows = out._folded(shown if out.head is None else result.head(out.head))
+    result = out._chosen(result)
     if out.resolved_format == "md":
-        return markdown(result.columns(), rows)
-    keys = result.contract.grain if result.contract else ()
-    lines = table(result.columns(), rows, width=line_width(out), keys=keys).lines()
+        return markdown(result.columns(), values(_first(result, out).table))
+    return "\n".join(table_lines(result, out)) + "\n"
+
+
+def table_lines(result: Result, out: Output, bold: bool = False) -> list[str]:
+    """The first rows as a table, and the number of others."""
+    shown = _first(result, out)
+    keys = out.columns or (result.contract.grain if result.contract else ())
+    facts = Facts() if out.columns else facts_of(result.table)
+    width = None if out.wide else line_width(out)
+    lines = table(shown.columns(), values(shown.table), width, keys, facts).lines(bold=bold)
+    if not len(result):
+        lines.append("(no rows)")
     if len(shown) < len(result):
         lines.append(_more_rows(len(result) - len(shown)))
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def _first(result: Result, out: Output) -> Result:
+    """The rows of `--limit`, else about a screen."""
+    if out.head is None and out.top is not None:
+        return result
+    return result.head(_TABLE_ROWS if out.head is None else out.head)
 
 
 def line_width(out: Output) -> int | None:
@@ -329,65 +342,4 @@ def _skipped(result: Result, of_ranks: int | None) -> Iterator[str]:
 
 
 def _more_rows(count: int) -> str:
-    return f"… {count:,} more row{'s' if count > 1 else ''} (use --head N)"
-
-
-Cells = Sequence[object]
-
-
-def ranking_groups(contract: Contract) -> tuple[str, ...] | None:
-    """The columns within which rows are sorted by a measure, largest first; None if they are not."""
-    for at, key in enumerate(contract.order):
-        if key.startswith("-"):
-            return contract.order[:at]
-    return None
-
-
-def fold_below_top(contract: Contract, rows: Sequence[Cells], count: int) -> list[Cells]:
-    """The first `count` rows of each group in the contract's order, the others of a group folded into one.
-
-    A single remaining row is not folded. The folded row is empty in columns that declare no `fold` or have
-    a null.
-    """
-    groups = ranking_groups(contract) or ()
-    keys = [at for at, column in enumerate(contract.columns) if column.name in groups]
-    shown: list[Cells] = []
-    for _, members in groupby(rows, key=lambda row: [row[at] for at in keys]):
-        group = list(members)
-        unfolded = count if len(group) > count + 1 else len(group)
-        shown += group[:unfolded]
-        if group[unfolded:]:
-            shown.append(tuple(_folded_row(contract, group[unfolded:], groups)))
-    return shown
-
-
-def _folded_row(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]) -> Iterator[object]:
-    """The cells of one row that summarizes `rows`."""
-    named = [name for name in contract.grain if name not in groups][-1]
-    cells = {column.name: [row[at] for row in rows] for at, column in enumerate(contract.columns)}
-    for column in contract.columns:
-        if column.name == named:
-            yield f"({len(rows):,} more)"
-        elif column.fold is None:
-            yield _common(column, cells[column.name])
-        else:
-            yield _aggregate(column.fold, cells, column.name)
-
-
-def _common(column: Column, values: Sequence[object]) -> object:
-    """The value that all rows share in a column of identifiers; None for a measure."""
-    is_measure = column.unit not in (None, "id")
-    return values[0] if not is_measure and all(value == values[0] for value in values) else None
-
-
-def _aggregate(fold: str, cells: dict[str, list[object]], name: str) -> float | None:
-    over, _, under = fold.partition("/")
-    if under:
-        numerator, denominator = _aggregate("sum", cells, over), _aggregate("sum", cells, under)
-        return numerator / denominator if numerator is not None and denominator else None
-    values = [value for value in cells[name] if isinstance(value, int | float)]
-    if len(values) < len(cells[name]):
-        return None
-    if fold == "sum":
-        return sum(values)
-    return min(values) if fold == "min" else max(values)
+    return f"… {count:,} more row{'s' if count > 1 else ''} (use --limit N)"

@@ -137,7 +137,7 @@ def run_text(
     fields.append(Field("bytes", "BIGINT", "bytes"))
     sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
     parts = [
-        "\n".join(vertical(run.columns(), values(run)[0], width).lines()),
+        "\n".join(vertical(run.columns(), values(run.table)[0], width).lines()),
         "\n".join(_ranks(ranks, width)),
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),
@@ -150,5 +150,5 @@ def run_text(
 def _ranks(ranks: Result, width: int) -> list[str]:
     fields = ranks.columns()
     shown = [index for index, field in enumerate(fields) if field.name in _RANK_COLUMNS]
-    rows = [[row[index] for index in shown] for row in values(ranks)]
+    rows = [[row[index] for index in shown] for row in values(ranks.table)]
     return table([fields[index] for index in shown], rows, width=width, keys=("rank",)).lines()

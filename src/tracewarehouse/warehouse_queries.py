@@ -1,0 +1,189 @@
+"""Analyses, SQL and scans over the selected runs of a warehouse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar
+
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.errors import QueryError, SchemaVersionError
+from tracewarehouse.result import Abstained, Result
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage.file_check import Level
+from tracewarehouse.warehouse_base import WarehouseBase
+
+if TYPE_CHECKING:
+    import polars
+    import pyarrow as pa
+
+    from tracewarehouse.duck.limited import Limits
+    from tracewarehouse.query.dependencies import Dependencies, Mentioned
+    from tracewarehouse.runs.table_versions import ReadableRuns
+
+
+T = TypeVar("T")
+
+
+class WarehouseQueries(WarehouseBase):
+    """The methods that run an analysis or SQL."""
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis (`name` or `name@2`; newest version by default).
+
+        Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
+        column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
+        SchemaVersionError if no run remains.
+        """
+        from tracewarehouse.contracts.params import bind
+        from tracewarehouse.query.dependencies import Dependencies
+        from tracewarehouse.runs.capabilities import with_capabilities
+        from tracewarehouse.runs.notices import nothing_stored, notices, partly_selected, provenance_of
+        from tracewarehouse.runs.table_versions import readable_runs
+
+        contract = self.catalog.get(name, version, kind="analysis")
+        bound = bind(contract.params, params, str(contract.ref))
+        dependencies = Dependencies.of(self.catalog, [contract])
+        selected = self.selected()
+
+        readable = readable_runs(self.catalog, dependencies.contracts, selected)
+        capable = with_capabilities(contract, readable.selected)
+
+        def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
+            runs = replace(readable, selected=capable.selected)
+            intact = self._intact(dependencies.contracts, runs, level)
+            return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
+
+        intact, table = self._without_damage(attempt)
+        damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
+        answered = [each for each in readable.selected if each.run not in damaged]
+        provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
+        lines = (
+            *intact.notices,
+            *nothing_stored(selected),
+            *partly_selected(selected, contract),
+            *notices(intact.selected, contract),
+        )
+        return Result(table, provenance, contract, capable.abstained, lines)
+
+    def _without_damage(self, attempt: Callable[[Level], T]) -> T:
+        """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
+        from tracewarehouse.duck.engine import UNREADABLE
+
+        try:
+            return attempt(self._level)
+        except QueryError as error:
+            if self._level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
+                raise
+            failed = error
+        try:
+            return attempt(Level.FULL)
+        except QueryError:
+            raise failed from failed.__cause__
+
+    def query(
+        self,
+        sql: str,
+        *,
+        max_rows: int | None = 100_000,
+        timeout_s: float | None = 30.0,
+        memory_bytes: int | None = 1_000_000_000,
+    ) -> Result:
+        """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
+
+        A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
+        `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
+        QueryError with DuckDB's message, QueryLimitError beyond a limit.
+        """
+        from tracewarehouse.duck.limited import Limits
+
+        return self._query(sql, Limits(max_rows, timeout_s, memory_bytes))
+
+    def query_all(self, sql: str) -> Result:
+        """Like `query`, without limits: for SQL that is not typed by a user."""
+        from tracewarehouse.duck.limited import NO_LIMITS
+
+        return self._query(sql, NO_LIMITS)
+
+    def _query(self, sql: str, limits: Limits) -> Result:
+        from tracewarehouse.duck.engine import MISSING_NAME
+        from tracewarehouse.query.dependencies import mentioned
+
+        try:
+            return self._query_over(sql, mentioned(self.catalog, sql), limits)
+        except QueryError as error:
+            if not isinstance(error.__cause__, MISSING_NAME):
+                raise
+            # Now DuckDB can suggest other names.
+            return self._query_over(sql, mentioned(self.catalog, sql, every=True), limits)
+
+    def _query_over(self, sql: str, named: Mentioned, limits: Limits) -> Result:
+        from tracewarehouse.contracts.sql_tokens import names_read
+        from tracewarehouse.duck.limited import query
+        from tracewarehouse.query.connections import user_connection
+        from tracewarehouse.query.sandbox import check_reads_only
+        from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
+
+        selected = self.selected()
+
+        def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Abstained, ...]], pa.Table]:
+            runs = self._queryable(named.contracts, selected, names_read(sql), level)
+            skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
+            with user_connection(self.store, self.catalog, runs.selected, named, skipped, limits) as con:
+                check_reads_only(con, sql)
+                return runs, skipped, query(con, sql, limits)
+
+        runs, skipped, table = self._without_damage(attempt)
+        abstained = dict.fromkeys(each for ranks in skipped.values() for each in ranks)
+        used = _used(runs.selected, sql, table)
+        lines = (*runs.notices, *nothing_stored(selected), *notices(used))
+        provenance = provenance_of(self.catalog, runs.selected, sql=sql)
+        return Result(table, provenance, abstained=tuple(abstained), notices=lines)
+
+    def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Abstained, ...]:
+        """The ranks that an analysis skips: those without needed data, and runs without a needed column."""
+        from tracewarehouse.query.dependencies import Dependencies
+        from tracewarehouse.runs.capabilities import with_capabilities
+        from tracewarehouse.runs.table_versions import readable_runs
+
+        read = Dependencies.of(self.catalog, [analysis]).contracts
+        current: list[SelectedRun] = []
+        skipped: list[Abstained] = []
+        for each in selected:
+            try:
+                current += readable_runs(self.catalog, read, [each]).selected
+            except SchemaVersionError as error:
+                skipped += [Abstained(each.run, rank, error.message) for rank in each.ranks]
+        return (*skipped, *with_capabilities(analysis, current).abstained)
+
+    def scan(self, table: str) -> polars.LazyFrame:
+        """A stored table as a Polars LazyFrame over the files of the selected ranks.
+
+        JSON columns are strings; a column that a run was stored without is null. Raises UnknownName, and
+        SchemaVersionError if no run has the table in a version that this release reads.
+        """
+        from tracewarehouse.query.relations import scan
+
+        contract = self.catalog.get(table)
+        runs = self._queryable([contract], self.selected(), ())
+        return scan(self.store, contract, self.catalog.compatible(contract), runs.selected)
+
+    def _execute(
+        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
+    ) -> pa.Table:
+        return self._pool.execute(self.selected(), contract, bound, dependencies)
+
+
+def _used(selected: Sequence[SelectedRun], sql: str, table: pa.Table) -> list[SelectedRun]:
+    """The runs that an answer is about: those in its rows, else those that the SQL asks for, else all."""
+    if "run_id" in table.column_names:
+        runs = set(table.column("run_id").unique().to_pylist())
+        return [each for each in selected if each.run in runs]
+    return [each for each in selected if _asks_for(sql, each.run)] or list(selected)
+
+
+def _asks_for(sql: str, run: str) -> bool:
+    """Whether a condition on `run_id` names the run."""
+    name = re.escape(f"'{run}'")
+    return re.search(rf"\brun_id\s*(?:=\s*{name}|IN\s*\([^)]*{name})", sql, re.IGNORECASE) is not None
