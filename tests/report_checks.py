@@ -13,7 +13,7 @@ from cli_runner import tw as call
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.render.text import one_line, show
 
-SECTIONS = ["overview", "findings", "kernels", "communication", "memory", "host", "data", "limits"]
+SECTIONS = ["overview", "findings", "kernels", "communication", "memory", "host", "data", "limits", "run"]
 MAX_BYTES = 3_000_000
 _LOCATION = ("run_id", "rank", "device", "stream")
 

@@ -114,7 +114,7 @@ def test_hovering_a_bar_shows_its_tooltip(window: Browser, page: Path) -> None:
         return [tip.hidden, tip.textContent];
         """
     )
-    assert done[0] is False and re.fullmatch(r"computation: [\d.]+ %, [\d.]+ .s per rank", done[1])
+    assert done[0] is False and re.fullmatch(r"computation: [\d.]+ %, [\d.]+ .s per step", done[1])
 
 
 @needs_chromium
@@ -136,7 +136,7 @@ def test_the_theme_follows_the_system_and_the_button(window: Browser, page: Path
 def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
     done = call("report", "before", "hostile", "-w", warehouse_path, "-o", tmp_path / "diff.html")
     assert done.code == 0, done.err
-    check_page(window, tmp_path / "diff.html", ["verdict", "breakdown", "kernels", "ranks", "limits"])
+    check_page(window, tmp_path / "diff.html", ["verdict", "breakdown", "kernels", "ranks", "limits", "run"])
     assert any(HOSTILE in cell for row in window.cells("kernels") for cell in row)
     check_levels(window, warehouse_path, "before", "hostile")
     line = call("diff", "before", "hostile", "-w", warehouse_path, "--json").out
@@ -193,7 +193,7 @@ def test_the_page_loads_nothing_and_has_landmarks(page: Path) -> None:
 def test_sentences_of_the_page(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     shares = r"computation [\d.]+ %, exposed communication [\d.]+ %"
-    assert re.search(rf"Of the [\d.]+ .s GPU window \(mean of 2 ranks\): {shares}", text)
+    assert re.search(rf"Of the mean step of 2 ranks, [\d.]+ .s: {shares}", text)
     assert "Rank 1 causes the most waiting: " in text
     assert "<dd>why=&lt;b&gt;bold&lt;/b&gt;</dd>" in text and "<dd>2 of 2</dd>" in text
     assert re.search(r"Only [\d.]+ .s were recorded; activity outside this window is unknown\.", text)

@@ -33,6 +33,8 @@ def _without_arguments(name: str) -> str:
 
 def percent(value: float, total: float) -> str:
     """`value` as a percentage of `total`."""
+    if 0 < value < 0.001 * total:
+        return "< 0.1 %"
     return format_short(value / total, "ratio") if total else "0 %"
 
 
