@@ -15,8 +15,9 @@ import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from cli_runner import process
 from cli_runner import tw as call
-from report_checks import check_levels, check_page, check_tables
+from report_checks import check_levels, check_page, check_tables, check_timeline
 from tracewarehouse.errors import UnknownName
+from tracewarehouse.plot.theme import format_short
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
 
@@ -61,7 +62,9 @@ def test_names_from_traces_are_escaped(window: Browser, page: Path) -> None:
     window.set_view(1280)
     window.open(page)
     assert window.run("return document.title") == "hostile"
-    assert window.run("return document.querySelectorAll('main img, main script, dd b').length") == 0
+    assert (
+        window.run("return document.querySelectorAll('main img, main script:not([type]), dd b').length") == 0
+    )
     assert any(HOSTILE in row for row in window.cells("kernel_summary"))
     labels = window.run(
         "return [...document.querySelectorAll('svg [aria-label]')].map(each => each.ariaLabel)"
@@ -75,6 +78,34 @@ def test_tables_equal_tw_show(window: Browser, page: Path, warehouse_path: Path)
     names = check_tables(window, warehouse_path, "hostile")
     assert names >= {"step_summary", "temporal_breakdown", "kernel_summary", "op_summary", "stragglers"}
     assert names >= {"launch_summary", "idle_intervals", "memory_peak", "queue_length_summary", "coverage"}
+
+
+@needs_chromium
+def test_the_timeline_draws_exact_sums_and_answers_to_pointer_and_keys(
+    window: Browser, page: Path, warehouse_path: Path
+) -> None:
+    window.set_view(1280)
+    window.open(page)
+    check_timeline(window, warehouse_path, "hostile")
+    window.run("document.querySelector('canvas').scrollIntoView({ block: 'center' })")
+    reveal = "return document.querySelector('figure.timeline').timeline.reveal(arguments[0])"
+    planted = window.run(reveal, HOSTILE)
+    where = {"x": planted["x"], "y": planted["y"]}
+    window.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", **where})
+    text = window.run("const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent")
+    sql = f"SELECT dur_ns FROM kernels WHERE run_id = 'hostile' AND name = $${HOSTILE}$$"
+    lengths = json.loads(call("query", sql, "-w", warehouse_path, "--json").out)["result"]
+    assert {"dur_ns": planted["dur"]} in lengths
+    assert HOSTILE in text and format_short(planted["dur"], "ns") in text and "rank " in text
+    view = "document.querySelector('figure.timeline').timeline.view()"
+    span = f"return {view}.to - {view}.from"
+    before = window.run(span)
+    window.run("document.querySelector('canvas').focus({ preventScroll: true })")
+    for key, factor in (("+", 0.6), ("-", 1)):
+        window.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": key, "text": key})
+        assert window.run(span) == pytest.approx(factor * before)
+    window.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": "0", "text": "0"})
+    assert window.run(span) > 10 * before
 
 
 @needs_chromium
@@ -187,7 +218,7 @@ def test_the_page_loads_nothing_and_has_landmarks(page: Path) -> None:
     assert {"header", "nav", "main", "section", "caption", "footer", "h1", "h2"} <= set(parsed.tags)
     assert "default-src 'none'" in text and "@import" not in text
     assert '<a class="skip" href="#main">' in text and '<main id="main"' in text
-    assert parsed.tags.count("script") == 1
+    assert parsed.tags.count("script") == 2  # one is data
 
 
 def test_sentences_of_the_page(page: Path) -> None:

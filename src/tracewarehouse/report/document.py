@@ -64,6 +64,15 @@ class Finding:
 
 
 @dataclass(frozen=True)
+class TimelineView:
+    """A timeline: its data as JSON text, and the text for readers without a picture."""
+
+    data: str
+    label: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """A section of the page: a summary, then findings or a list of statements, cards, and tables."""
 
@@ -74,6 +83,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     findings: tuple[Finding, ...] = ()
     statements: tuple[str, ...] = ()
+    timelines: tuple[TimelineView, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from tracewarehouse.report.memory import memory_section
 from tracewarehouse.report.overview import overview_section
 from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts, run_line
 from tracewarehouse.report.tiles import run_tiles
+from tracewarehouse.report.timeline_section import timeline_section
 from tracewarehouse.report.verdict import run_verdict
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
@@ -38,7 +39,11 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
     """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
         notify("computing overview")
-        sections = [overview_section(data), findings_section(data, findings)]
+        sections = [
+            *timeline_section(data, findings),
+            findings_section(data, findings),
+            overview_section(data),
+        ]
         for name, build in _SECTIONS.items():
             notify(f"computing {name}")
             sections.append(build(data))

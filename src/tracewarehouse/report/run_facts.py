@@ -53,7 +53,8 @@ def run_line(data: ReportData, info: RunInfo) -> str:
     parts = [f"{count}{devices}" if devices else plural(len(data.selected.ranks), "rank")]
     parts.append(_ranks_missing(data, run))
     steps = _steps(ranks)
-    parts.append("" if steps == "none" else f"{steps.removesuffix(' per rank')} steps")
+    steps = steps.removesuffix(" per rank")
+    parts.append("" if steps == "none" else f"{steps} step{'' if steps == '1' else 's'}")
     parts += [f"{key}={value}" for key, value in list(run["labels"].items())[:_MAX_LABELS]]
     starts = [row["start_ns"] for row in ranks if row["start_ns"] is not None]
     if starts and min(starts) >= _EPOCH_NS:

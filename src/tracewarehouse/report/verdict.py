@@ -14,7 +14,7 @@ from tracewarehouse.render.text import plural
 from tracewarehouse.report.account import breakdown
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Command, Verdict
-from tracewarehouse.report.text import and_list, duration, label, percent
+from tracewarehouse.report.text import and_list, duration, label, percent, shell_quoted
 from tracewarehouse.result import Result
 
 Row = Mapping[str, Any]
@@ -113,7 +113,7 @@ def _capitalized(text: str) -> str:
 def finding_commands(run: str, row: Row) -> Iterator[Command]:
     """The command that shows the evidence of a finding, and the one that cuts out its worst occurrence."""
     name, rank = shlex.quote(run), row["rank"]
-    where = f" --where {shlex.quote(row['evidence_filter'])}" if row["evidence_filter"] else ""
+    where = f" --where {shell_quoted(row['evidence_filter'])}" if row["evidence_filter"] else ""
     yield Command(f"tw show {row['evidence']} --run {name} --rank {rank}{where}", "the evidence")
     if row["from_ns"] is not None:
         rule = row["rule"]
