@@ -13,8 +13,19 @@ from cli_runner import tw as call
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.render.text import one_line, show
 
-SECTIONS = ["overview", "findings", "kernels", "communication", "memory", "host", "data", "limits"]
-MAX_BYTES = 3_000_000
+SECTIONS = [
+    "timeline",
+    "findings",
+    "overview",
+    "kernels",
+    "communication",
+    "memory",
+    "host",
+    "data",
+    "limits",
+    "run",
+]
+MAX_BYTES = 2_000_000
 _LOCATION = ("run_id", "rank", "device", "stream")
 
 
@@ -28,12 +39,14 @@ def write(warehouse: Path, *runs: str, to: Path) -> Path:
 def check_page(browser: Browser, page: Path, sections: Sequence[str] = SECTIONS) -> None:
     """Opens the page light and dark, wide and narrow: no error, no request, all sections, no overflow."""
     assert page.stat().st_size <= MAX_BYTES
-    for width, dark in ((1280, False), (390, True)):
-        browser.set_view(width, dark=dark)
+    for width, height, dark in ((1280, 900, False), (390, 844, True)):
+        browser.set_view(width, dark=dark, height=height)
         browser.open(page)
         assert browser.errors() == []
         assert browser.requests() == []
         assert browser.run("return document.documentElement.scrollWidth") <= width
+        check_answer(browser)
+        assert browser.run(_LOW_CONTRAST) == []
     assert browser.run("return [...document.querySelectorAll('main > section')].map(each => each.id)") == [
         *sections
     ]
@@ -41,6 +54,89 @@ def check_page(browser: Browser, page: Path, sections: Sequence[str] = SECTIONS)
         "return [...document.querySelectorAll('section .lead')].every(each => each.textContent)"
     )
     check_charts(browser)
+
+
+def check_answer(browser: Browser) -> None:
+    """The verdict is within the first 400 px, and no text of the first screen is clipped or overlaps."""
+    assert browser.run("return document.querySelector('.answer').getBoundingClientRect().bottom") < 400
+    assert browser.run(_OVERLAPS) == []
+
+
+_OVERLAPS = """
+const texts = [...document.querySelectorAll('header :is(h1,p,b,span,small,code,button)')]
+  .filter(each => each.checkVisibility() && each.textContent.trim());
+const bad = texts.filter(each => each.scrollWidth > each.clientWidth + 1 && each.clientWidth)
+  .map(each => 'clipped: ' + each.textContent);
+for (const one of texts) for (const other of texts) {
+  if (one === other || one.contains(other) || other.contains(one)) continue;
+  const a = one.getBoundingClientRect(), b = other.getBoundingClientRect();
+  const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+  if (wide > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
+    bad.push(`${one.textContent} overlaps ${other.textContent}`);
+}
+return bad;
+"""
+# Texts whose contrast with the background behind them is below 4.5 : 1.
+_LOW_CONTRAST = r"""
+const rgba = text => {
+  const parts = text.match(/[\d.]+/g).map(Number), scale = text.startsWith('color(') ? 255 : 1;
+  return [...parts.slice(0, 3).map(each => each * scale), parts[3] ?? 1];
+};
+const light = color => {
+  const linear = each => each <= 10 ? each / 3294.6 : ((each / 255 + 0.055) / 1.055) ** 2.4;
+  const [r, g, b] = color.map(linear);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const behind = element => {
+  const layers = [];
+  for (let each = element; each; each = each.parentElement)
+    layers.unshift(rgba(getComputedStyle(each).backgroundColor));
+  const over = (below, above) => below.map((old, at) => old + (above[at] - old) * above[3]);
+  return layers.reduce(over, [255, 255, 255]);
+};
+const bad = new Set();
+for (const element of document.querySelectorAll('body *:not(script):not(style)')) {
+  const own = [...element.childNodes].some(each => each.nodeType === 3 && each.data.trim());
+  if (!own || element.closest('svg') || !element.checkVisibility()) continue;
+  const [front, back] = [light(rgba(getComputedStyle(element).color)), light(behind(element))];
+  const ratio = (Math.max(front, back) + 0.05) / (Math.min(front, back) + 0.05);
+  const text = element.textContent.slice(0, 40);
+  if (ratio < 4.5) bad.add(`${element.tagName}.${element.className} ${ratio.toFixed(2)}: ${text}`);
+}
+return [...bad];
+"""
+
+
+def check_timeline(browser: Browser, warehouse: Path, run: str) -> None:
+    """Compares the sums of the drawn GPU time with `step_account` and, to the ns, `temporal_breakdown`."""
+    figure = "document.querySelector('figure.timeline')"
+    step = browser.run(f"return JSON.parse({figure}.querySelector('script').textContent).step")
+    drawn, recorded = (
+        json.loads(browser.run(f"return {figure}.dataset.{name}")) for name in ("sums", "recording")
+    )
+    if step is not None:
+        rows = _result("show", "step_account", "--run", run, "-w", warehouse)
+        sums: dict[str, dict[str, int]] = defaultdict(dict)
+        for row in rows:
+            if row["step"] == step:
+                sums[str(row["rank"])][row["category"]] = row["category_ns"]
+        assert drawn == {rank: parts for rank, parts in sums.items() if rank in drawn}
+    for row in _result("show", "temporal_breakdown", "--run", run, "-w", warehouse):
+        parts = {key: ns for key, ns in recorded[str(row["rank"])].items() if key != "idle_outside"}
+        idle = sum(ns for key, ns in parts.items() if key.startswith("idle_"))
+        waiting = ("exposed_wait", "exposed_transfer", "exposed_unassigned")
+        exposed = sum(parts.get(key, 0) for key in waiting)
+        assert (parts.get("compute", 0), exposed, parts.get("exposed_memory", 0), idle) == (
+            row["compute_ns"],
+            row["exposed_comm_ns"],
+            row["exposed_memory_ns"],
+            row["idle_ns"],
+        )
+
+
+def _result(*args: str | Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(call(*args, "--json").out)["result"]
+    return rows
 
 
 def check_charts(browser: Browser) -> None:

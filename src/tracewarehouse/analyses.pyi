@@ -53,6 +53,9 @@ class Analyses(Generic[T_co]):
         launched it."""
     def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
+    def gpu_timeline(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+        """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
+        and `window_account` sum."""
     def host_account(self, *, entire_trace: bool = False) -> T_co:
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
         Python, annotations."""
@@ -211,6 +214,9 @@ class Analyses(Generic[T_co]):
         compute_major: int = 7,
     ) -> T_co:
         """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."""
+    def timeline(self, *, only_step: int | None = None) -> T_co:
+        """The slices of each stream and of each launching thread, of one step or of the recording: what a
+        timeline draws."""
     def wait_matrix(self) -> T_co:
         """Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused
         them."""

@@ -15,8 +15,9 @@ import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from cli_runner import process
 from cli_runner import tw as call
-from report_checks import check_levels, check_page, check_tables
+from report_checks import check_levels, check_page, check_tables, check_timeline
 from tracewarehouse.errors import UnknownName
+from tracewarehouse.plot.theme import format_short
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
 
@@ -61,7 +62,9 @@ def test_names_from_traces_are_escaped(window: Browser, page: Path) -> None:
     window.set_view(1280)
     window.open(page)
     assert window.run("return document.title") == "hostile"
-    assert window.run("return document.querySelectorAll('main img, main script, dd b').length") == 0
+    assert (
+        window.run("return document.querySelectorAll('main img, main script:not([type]), dd b').length") == 0
+    )
     assert any(HOSTILE in row for row in window.cells("kernel_summary"))
     labels = window.run(
         "return [...document.querySelectorAll('svg [aria-label]')].map(each => each.ariaLabel)"
@@ -75,6 +78,34 @@ def test_tables_equal_tw_show(window: Browser, page: Path, warehouse_path: Path)
     names = check_tables(window, warehouse_path, "hostile")
     assert names >= {"step_summary", "temporal_breakdown", "kernel_summary", "op_summary", "stragglers"}
     assert names >= {"launch_summary", "idle_intervals", "memory_peak", "queue_length_summary", "coverage"}
+
+
+@needs_chromium
+def test_the_timeline_draws_exact_sums_and_answers_to_pointer_and_keys(
+    window: Browser, page: Path, warehouse_path: Path
+) -> None:
+    window.set_view(1280)
+    window.open(page)
+    check_timeline(window, warehouse_path, "hostile")
+    window.run("document.querySelector('canvas').scrollIntoView({ block: 'center' })")
+    reveal = "return document.querySelector('figure.timeline').timeline.reveal(arguments[0])"
+    planted = window.run(reveal, HOSTILE)
+    where = {"x": planted["x"], "y": planted["y"]}
+    window.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", **where})
+    text = window.run("const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent")
+    sql = f"SELECT dur_ns FROM kernels WHERE run_id = 'hostile' AND name = $${HOSTILE}$$"
+    lengths = json.loads(call("query", sql, "-w", warehouse_path, "--json").out)["result"]
+    assert {"dur_ns": planted["dur"]} in lengths
+    assert HOSTILE in text and format_short(planted["dur"], "ns") in text and "rank " in text
+    view = "document.querySelector('figure.timeline').timeline.view()"
+    span = f"return {view}.to - {view}.from"
+    before = window.run(span)
+    window.run("document.querySelector('canvas').focus({ preventScroll: true })")
+    for key, factor in (("+", 0.6), ("-", 1)):
+        window.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": key, "text": key})
+        assert window.run(span) == pytest.approx(factor * before)
+    window.driver.execute_cdp_cmd("Input.dispatchKeyEvent", {"type": "keyDown", "key": "0", "text": "0"})
+    assert window.run(span) > 10 * before
 
 
 @needs_chromium
@@ -114,7 +145,7 @@ def test_hovering_a_bar_shows_its_tooltip(window: Browser, page: Path) -> None:
         return [tip.hidden, tip.textContent];
         """
     )
-    assert done[0] is False and re.fullmatch(r"computation: [\d.]+ %, [\d.]+ .s per rank", done[1])
+    assert done[0] is False and re.fullmatch(r"computation: [\d.]+ %, [\d.]+ .s per step", done[1])
 
 
 @needs_chromium
@@ -136,7 +167,7 @@ def test_the_theme_follows_the_system_and_the_button(window: Browser, page: Path
 def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
     done = call("report", "before", "hostile", "-w", warehouse_path, "-o", tmp_path / "diff.html")
     assert done.code == 0, done.err
-    check_page(window, tmp_path / "diff.html", ["verdict", "breakdown", "kernels", "ranks", "limits"])
+    check_page(window, tmp_path / "diff.html", ["verdict", "breakdown", "kernels", "ranks", "limits", "run"])
     assert any(HOSTILE in cell for row in window.cells("kernels") for cell in row)
     check_levels(window, warehouse_path, "before", "hostile")
     line = call("diff", "before", "hostile", "-w", warehouse_path, "--json").out
@@ -187,13 +218,13 @@ def test_the_page_loads_nothing_and_has_landmarks(page: Path) -> None:
     assert {"header", "nav", "main", "section", "caption", "footer", "h1", "h2"} <= set(parsed.tags)
     assert "default-src 'none'" in text and "@import" not in text
     assert '<a class="skip" href="#main">' in text and '<main id="main"' in text
-    assert parsed.tags.count("script") == 1
+    assert parsed.tags.count("script") == 2  # one is data
 
 
 def test_sentences_of_the_page(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     shares = r"computation [\d.]+ %, exposed communication [\d.]+ %"
-    assert re.search(rf"Of the [\d.]+ .s GPU window \(mean of 2 ranks\): {shares}", text)
+    assert re.search(rf"Of the mean step of 2 ranks, [\d.]+ .s: {shares}", text)
     assert "Rank 1 causes the most waiting: " in text
     assert "<dd>why=&lt;b&gt;bold&lt;/b&gt;</dd>" in text and "<dd>2 of 2</dd>" in text
     assert re.search(r"Only [\d.]+ .s were recorded; activity outside this window is unknown\.", text)

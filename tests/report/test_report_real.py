@@ -15,7 +15,7 @@ from report_checks import check_levels, check_page, check_tables, write
 TRACES = real_traces()
 pytestmark = [pytest.mark.deep, needs_chromium]
 needs_traces = pytest.mark.skipif(TRACES is None, reason="no real traces here")
-DIFF = ["verdict", "breakdown", "kernels", "limits"]
+DIFF = ["verdict", "breakdown", "kernels", "limits", "run"]
 
 
 @pytest.fixture(scope="module")

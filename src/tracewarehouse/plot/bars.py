@@ -37,13 +37,21 @@ class Distribution:
     description: str
 
 
-def bar_chart(rows: Sequence[Bar], theme: Theme, width: int = WIDTH, low: float | None = None) -> Spec:
+def bar_chart(
+    rows: Sequence[Bar],
+    theme: Theme,
+    width: int = WIDTH,
+    low: float | None = None,
+    high: float | None = None,
+) -> Spec:
     """One bar per row, from `start` to `start + value`; a vertical line marks 0 if bars extend below it.
 
-    With `low` the axis begins there and bars are clipped to it.
+    With `low` the axis begins there and bars are clipped to it; with `high` it ends there, and the rest of
+    the width is drawn as a track, so that bars read as parts of a whole.
     """
     lowest = min(0.0, *(min(row.start, row.start + row.value) for row in rows))
-    high = max(0.0, *(max(row.start, row.start + row.value) for row in rows)) or 1.0
+    is_part = high is not None
+    high = high or max(0.0, *(max(row.start, row.start + row.value) for row in rows)) or 1.0
     low = lowest if low is None else low
     values = [
         {**_row_values(row, at, theme), "from": max(row.start, low), "to": row.start + row.value}
@@ -55,7 +63,16 @@ def bar_chart(rows: Sequence[Bar], theme: Theme, width: int = WIDTH, low: float 
         "encoding": {"x": x, "x2": {"field": "to"}, **_between("top", "bottom")},
     }
     zero = [_zero_line(theme)] if low < 0 < high else []
-    return {**_frame(values, width), "layer": [*zero, *_row_text(width), bars]}
+    track = [_track(theme)] if is_part else []
+    return {**_frame(values, width), "layer": [*zero, *_row_text(width), *track, bars]}
+
+
+def _track(theme: Theme) -> Spec:
+    """The full width of each row."""
+    x: Spec = {"x": {"value": 0}, "x2": {"value": "width"}}
+    y: Spec = {"y": _pixel("top"), "y2": {"field": "bottom"}}
+    mark = {"type": "rect", "cornerRadius": 1.5, "aria": False, "color": theme.color("line"), "opacity": 0.5}
+    return {"mark": mark, "encoding": {**x, **y}}
 
 
 def distribution_chart(

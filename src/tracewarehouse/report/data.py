@@ -49,6 +49,13 @@ class ReportData:
             self._con.register(name, self._results[name].arrow())
         return self._results[name]
 
+    def result_as(self, alias: str, name: str, **params: object) -> Result:
+        """The rows of an analysis with parameters; SQL sees them under another name."""
+        if alias not in self._results:
+            self._results[alias] = self.side.run(name, None, **params)
+            self._con.register(alias, self._results[alias].arrow())
+        return self._results[alias]
+
     def has_rows(self, name: str) -> bool:
         """Whether the analysis has rows."""
         return len(self.result(name)) > 0

@@ -44,15 +44,32 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Command:
+    """A command that a reader can copy, and what it shows."""
+
+    text: str
+    shows: str
+
+
+@dataclass(frozen=True)
 class Finding:
-    """A finding with its ranks, estimated saving and advice; `command` shows its evidence."""
+    """A finding with its ranks, estimated saving and advice; the commands show its evidence."""
 
     severity: str
     title: str
     observation: str
     saving: str
     advice: str
-    command: str
+    commands: tuple[Command, ...]
+
+
+@dataclass(frozen=True)
+class TimelineView:
+    """A timeline: its data as JSON text, and the text for readers without a picture."""
+
+    data: str
+    label: str
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,25 +83,50 @@ class Section:
     tables: tuple[Table, ...] = ()
     findings: tuple[Finding, ...] = ()
     statements: tuple[str, ...] = ()
+    timelines: tuple[TimelineView, ...] = ()
 
 
 @dataclass(frozen=True)
 class Tile:
-    """A key number at the top of the page."""
+    """A key number at the top of the page, linked to the section with its details.
+
+    `share` draws a bar from 0 to 100 %; `steps` draws a small bar per step, as shares of the largest one.
+    """
 
     name: str
     value: str
     note: str = ""
+    section: str = ""
+    category: str = "plain"
+    share: float | None = None
+    steps: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of the page: one sentence, its price, what to try, and commands that lead to the evidence.
+
+    `severity` is empty if there is no finding; `others` are further findings, each (severity, text).
+    """
+
+    sentence: str
+    severity: str = ""
+    price: str = ""
+    advice: str = ""
+    commands: tuple[Command, ...] = ()
+    others: tuple[tuple[str, str], ...] = ()
+    rest: str = ""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A report; `name` is its default file name without the suffix."""
+    """A report; `name` is its default file name without the suffix, `subtitle` one line below the title."""
 
     name: str
     title: str
     subtitle: str
     facts: tuple[tuple[str, str], ...]
+    verdict: Verdict
     tiles: tuple[Tile, ...]
     sections: tuple[Section, ...]
     footer: str

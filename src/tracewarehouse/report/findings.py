@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES
-from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Finding, Section, Table
 from tracewarehouse.report.tables import MAX_ROWS, relative_field, relative_row
-from tracewarehouse.report.text import and_list, duration, percent
+from tracewarehouse.report.verdict import (
+    Group,
+    finding_commands,
+    finding_groups,
+    saving,
+    subject_sentence,
+    summary,
+)
 from tracewarehouse.result import Result
 
 _MAX_FINDINGS = 10
@@ -23,50 +27,27 @@ Row = Mapping[str, Any]
 
 def findings_section(data: ReportData, result: Result) -> Section:
     """The section; `result` holds the rows of `tw check`."""
-    rows = result.rows()
-    groups: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["severity"], row["rule"], row["subject"]), []).append(row)
-    findings = tuple(_finding(data.run, group) for group in groups.values())[:_MAX_FINDINGS]
-    tables = (_table(data, result),) if rows else ()
-    return Section("findings", "Findings", _summary(rows, result), (), tables, findings)
+    groups = finding_groups(result)
+    findings = tuple(_finding(data, group) for group in groups[:_MAX_FINDINGS])
+    tables = (_table(data, result),) if groups else ()
+    return Section("findings", "Findings", summary(groups, result), (), tables, findings)
 
 
-def _summary(rows: Sequence[Row], result: Result) -> str:
-    counts = Counter(row["severity"] for row in rows)
-    severities = [f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each]]
-    text = f"{plural(len(rows), 'finding')}: {and_list(severities)}." if rows else "No findings."
-    reasons = list(dict.fromkeys(each.reason for each in result.abstained))
-    ranks = {each.rank for each in result.abstained}
-    if reasons:
-        text += f" Skipped checks on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
-    return text + (" Savings overlap and cannot be summed." if len(rows) > 1 else "")
-
-
-def _finding(run: str, rows: Sequence[Row]) -> Finding:
+def _finding(data: ReportData, group: Group) -> Finding:
     """Rows of one rule and subject; the first is the worst."""
-    worst = rows[0]
-    ranks = [row["rank"] for row in rows]
+    worst = group[0]
+    ranks = [row["rank"] for row in group]
     where = (
         f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}, worst: rank {worst['rank']}"
     )
     return Finding(
         severity=worst["severity"],
         title=f"{worst['rule']} ({worst['subject']}), {where}",
-        observation=worst["observation"],
-        saving=_saving(worst),
+        observation=subject_sentence(group, data.ranks),
+        saving=saving(worst),
         advice=worst["advice"],
-        command=f"tw show {worst['evidence']} --run {shlex.quote(run)} --rank {worst['rank']}",
+        commands=tuple(finding_commands(data.run, worst)),
     )
-
-
-def _saving(row: Row) -> str:
-    if row["saving_ns"] is None:
-        return f"{row['saving_limit']}. Confidence: {row['confidence']}."
-    saving_ns, total_ns = row["saving_ns"], row["analyzed_ns"]
-    share = percent(saving_ns, total_ns)
-    saving = f"Saves at most {duration(saving_ns)} of {duration(total_ns)} ({share})"
-    return f"{saving}: {row['saving_limit']}. Confidence: {row['confidence']}."
 
 
 def _table(data: ReportData, result: Result) -> Table:

@@ -6,9 +6,9 @@ from tracewarehouse.display_names import CATEGORIES, idle_cause
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.render.text import plural
+from tracewarehouse.report.account import breakdown
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Card, Figure, Section, Table
-from tracewarehouse.report.overview import idle_times, time_by_category
 from tracewarehouse.report.tables import combined_ranks, first_rows
 from tracewarehouse.report.text import label, percent
 
@@ -42,35 +42,36 @@ def _tables(data: ReportData) -> list[Table]:
 
 
 def _summary(data: ReportData) -> str:
-    times = time_by_category(data)
-    if not times:
+    account = breakdown(data)
+    if account is None:
         return "Without GPU activities, idle time is unknown; host activity is shown below."
-    total, idle = sum(times.values()), sum(idle_times(times).values())
+    total, idle = account.total_ns, sum(account.idle.values())
     return (
-        f"GPUs were idle for {data.per_rank(idle)} per rank ({percent(idle, total)}): "
-        f"{percent(times.get('idle_dataloader', 0), total)} of the GPU window while the host waited for data,"
-        f" {percent(times.get('idle_sync', 0), total)} after blocking calls."
+        f"GPUs are idle for {account.mean_text(idle)} ({percent(idle, total)}): "
+        f"{percent(account.times.get('idle_dataloader', 0), total)} of the {account.whole} while the host"
+        f" waits for data, {percent(account.times.get('idle_sync', 0), total)} after blocking calls."
     )
 
 
 def _idle_cards(data: ReportData) -> list[Card]:
-    idle = idle_times(time_by_category(data))
-    total = sum(idle.values())
-    if not total:
+    account = breakdown(data)
+    if account is None or not account.idle:
         return []
+    idle, total = account.idle, sum(account.idle.values())
     bars = [
         Bar(
             idle_cause(name),
-            ns / data.ranks,
+            ns / total,
             name,
-            data.per_rank(ns),
-            f"{CATEGORIES[name]}: {data.per_rank(ns)} per rank, {percent(ns, total)} of idle time",
+            account.mean(ns),
+            f"{CATEGORIES[name]}: {account.mean_text(ns)}, {percent(ns, total)} of idle time",
         )
         for name, ns in idle.items()
     ]
     largest = next(iter(idle))
     text = f"{percent(idle[largest], total)} of idle time: {idle_cause(largest)}."
-    figure = Figure("Idle time per rank", bar_chart(bars, PAGE))
+    title = f"Idle time of the mean {account.whole}; the full width is all idle time"
+    figure = Figure(title, bar_chart(bars, PAGE, high=1.0))
     return [Card("Idle time by cause", text, (figure,)), *_next_operator_cards(data)]
 
 

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tracewarehouse.display_names import CATEGORIES, EXPOSED
-from tracewarehouse.plot.theme import format_short
-from tracewarehouse.render.text import plural
+from tracewarehouse.display_names import CATEGORIES
+from tracewarehouse.report.account import breakdown
 from tracewarehouse.report.communication import communication_section
 from tracewarehouse.report.data import ReportData, report_data
-from tracewarehouse.report.document import Page, Section, Tile
+from tracewarehouse.report.document import Page, Section
 from tracewarehouse.report.findings import findings_section
 from tracewarehouse.report.host import host_section
 from tracewarehouse.report.kernels import kernels_section
-from tracewarehouse.report.memory import device_label, memory_section, peak_memory
-from tracewarehouse.report.overview import (
-    idle_times,
-    overview_section,
-    step_kind,
-    step_times,
-    time_by_category,
-)
-from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts
-from tracewarehouse.report.text import duration, percent
+from tracewarehouse.report.memory import memory_section
+from tracewarehouse.report.overview import overview_section
+from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts, run_line
+from tracewarehouse.report.tiles import run_tiles
+from tracewarehouse.report.timeline_section import timeline_section
+from tracewarehouse.report.verdict import run_verdict
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
@@ -44,7 +39,11 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
     """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
         notify("computing overview")
-        sections = [overview_section(data), findings_section(data, findings)]
+        sections = [
+            *timeline_section(data, findings),
+            findings_section(data, findings),
+            overview_section(data),
+        ]
         for name, build in _SECTIONS.items():
             notify(f"computing {name}")
             sections.append(build(data))
@@ -52,38 +51,20 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
         return Page(
             name=data.run,
             title=data.run,
-            subtitle="Where GPU time went and what limits it",
+            subtitle=run_line(data, info),
             facts=run_facts(data, info),
-            tiles=tuple(_tiles(data)),
+            verdict=run_verdict(data, findings),
+            tiles=tuple(run_tiles(data)),
             sections=(*sections, limits_section(data, info)),
             footer=f"tracewarehouse {__version__}, {data.selected.selector}",
             legend=tuple(name for name in CATEGORIES if name in used),
         )
 
 
-def _tiles(data: ReportData) -> Iterator[Tile]:
-    steps = step_times(data)
-    if steps is not None:
-        yield Tile("median step", duration(steps["median_ns"]), plural(steps["count"], step_kind(steps)))
-    times = time_by_category(data)
-    if times:
-        total = sum(times.values())
-        yield Tile("GPU computation", percent(times.get("compute", 0), total), "of the GPU window")
-        exposed = sum(times.get(name, 0) for name in EXPOSED)
-        if exposed:
-            share = percent(times.get("exposed_wait", 0), exposed)
-            note = f"not overlapped with computation; {share} of it waiting for the last rank"
-            yield Tile("exposed communication", percent(exposed, total), note)
-        yield Tile("GPU idle", percent(sum(idle_times(times).values()), total), "of the GPU window")
-    peak = peak_memory(data)
-    if peak is not None:
-        baseline = "above its initial level" if peak["is_net"] else "allocated"
-        yield Tile("memory peak", format_short(peak["peak"], "bytes"), f"{baseline}, {device_label(peak)}")
-
-
 def _used_categories(data: ReportData) -> set[str]:
     """The categories whose colors the page uses."""
-    used = set(time_by_category(data))
+    account = breakdown(data)
+    used = set(account.times) if account else set()
     if data.has_rows("comm_comp_overlap"):
         total = data.row(
             "SELECT sum(exposed_ns) AS exposed_comm, sum(overlap_ns) AS hidden_comm FROM comm_comp_overlap"

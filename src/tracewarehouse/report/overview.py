@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.plot import PAGE
@@ -11,6 +11,7 @@ from tracewarehouse.plot.grids import Cell, Segment, heat_map, stacked_bars
 from tracewarehouse.plot.lines import RangeBar, range_bars
 from tracewarehouse.plot.theme import COLORS, Spec
 from tracewarehouse.render.text import plural
+from tracewarehouse.report.account import Account, breakdown
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import first_rows
@@ -62,27 +63,12 @@ def step_times(data: ReportData) -> Row | None:
     )
 
 
-def time_by_category(data: ReportData) -> dict[str, int]:
-    """Category → ns in the GPU windows of all ranks, largest first; empty without GPU activities."""
-    rows = data.rows(
-        "SELECT category, sum(category_ns)::BIGINT AS ns FROM window_account GROUP BY category"
-        " ORDER BY ns DESC, category",
-        "window_account",
-    )
-    return {row["category"]: row["ns"] for row in rows}
-
-
-def idle_times(times: dict[str, int]) -> dict[str, int]:
-    """The idle categories of `time_by_category`."""
-    return {name: ns for name, ns in times.items() if name.startswith("idle_")}
-
-
 def _summary(data: ReportData) -> str:
-    times = time_by_category(data)
-    if not times:
+    account = breakdown(data)
+    if account is None:
         reason = data.missing_reason("window_account") or "no GPU activities recorded"
         return f"This run has no GPU time to report: {reason}."
-    total, idle = sum(times.values()), idle_times(times)
+    times, total, idle = account.times, account.total_ns, account.idle
     shares = [f"computation {percent(times['compute'], total)}"] if times.get("compute") else []
     shares += _exposed_shares(times, total)
     shares += [
@@ -91,15 +77,16 @@ def _summary(data: ReportData) -> str:
         if times.get(name)
     ]
     shares.append(f"idle {percent(sum(idle.values()), total)}")
-    ranks = "" if data.ranks == 1 else f" (mean of {data.ranks:,} ranks)"
-    text = f"Of the {data.per_rank(total)} GPU window{ranks}: {and_list(shares)}"
+    mean = "" if account.samples == 1 else "mean "
+    ranks = "" if data.ranks == 1 else f" of {data.ranks:,} ranks"
+    text = f"Of the {mean}{account.whole}{ranks}, {account.mean(total)}: {and_list(shares)}"
     if not idle:
         return f"{text}."
     cause = next(iter(idle))
     return f"{text}. Main idle cause: {idle_cause(cause)} ({percent(idle[cause], total)})."
 
 
-def _exposed_shares(times: dict[str, int], total: int) -> Iterator[str]:
+def _exposed_shares(times: Mapping[str, int], total: int) -> Iterator[str]:
     """Exposed communication, and how much of it is waiting."""
     exposed, wait = sum(times.get(name, 0) for name in EXPOSED), times.get("exposed_wait", 0)
     if exposed:
@@ -141,35 +128,38 @@ def _step_bars(data: ReportData) -> list[RangeBar]:
 
 
 def _breakdown_cards(data: ReportData) -> list[Card]:
-    times = time_by_category(data)
-    if not times:
+    account = breakdown(data)
+    if account is None:
         return []
-    total = sum(times.values())
+    total = account.total_ns
     bars = [
         Bar(
             CATEGORIES[name],
             ns / total,
             name,
-            percent(ns, total),
-            f"{CATEGORIES[name]}: {percent(ns, total)}, {data.per_rank(ns)} per rank",
+            f"{account.mean(ns)}, {percent(ns, total)}",
+            f"{CATEGORIES[name]}: {percent(ns, total)}, {account.mean_text(ns)}",
         )
-        for name, ns in times.items()
+        for name, ns in account.times.items()
     ]
-    largest = next(iter(times))
-    share = f"{data.per_rank(times[largest])} of {data.per_rank(total)} per rank"
-    title = "All ranks combined" if data.ranks > 1 else "GPU time by category"
-    figure = Figure(title, bar_chart(bars, PAGE))
-    card = Card("Where GPU time went", f"Largest category: {CATEGORIES[largest]}, {share}.", (figure,))
-    return [card, *(_rank_cards(data) if data.ranks > 1 else [])]
+    largest = next(iter(account.times))
+    largest_ns = account.mean(account.times[largest])
+    text = f"Largest part: {CATEGORIES[largest]}, {largest_ns} of {account.mean(total)}."
+    title = f"Parts of the {account.whole}; the full width is 100 %"
+    if data.ranks > 1:
+        title = f"Mean over ranks. {title}"
+    figure = Figure(title, bar_chart(bars, PAGE, high=1.0))
+    card = Card("Where the time goes", text, (figure,))
+    return [card, *(_rank_cards(data, account) if data.ranks > 1 else [])]
 
 
-def _rank_cards(data: ReportData) -> list[Card]:
+def _rank_cards(data: ReportData, account: Account) -> list[Card]:
     rows = data.rows(
-        """
+        f"""
         SELECT rank, category, sum(category_ns)::BIGINT AS ns,
           sum(sum(category_ns)) OVER (PARTITION BY rank)::BIGINT AS window_ns,
           sum(sum(category_ns) FILTER (category = 'compute')) OVER (PARTITION BY rank)::BIGINT AS compute_ns
-        FROM window_account GROUP BY rank, category ORDER BY compute_ns DESC NULLS LAST, rank, category
+        FROM ({account.rows}) GROUP BY rank, category ORDER BY compute_ns DESC NULLS LAST, rank, category
         """
     )
     ranks = list(dict.fromkeys(row["rank"] for row in rows))

@@ -16,6 +16,7 @@ from tracewarehouse.runs.notices import notices
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo
 
+_MAX_LABELS = 4  # in the line below the title
 _EPOCH_NS = 10**17  # earlier timestamps count from some start, not from 1970
 _RECORDED_KINDS = {
     "gpu": "GPU activities",
@@ -42,6 +43,29 @@ def run_facts(data: ReportData, info: RunInfo) -> tuple[tuple[str, str], ...]:
         ("Steps", _steps(ranks)),
         ("Events", f"{sum(row['events'] or 0 for row in ranks):,}"),
     )
+
+
+def run_line(data: ReportData, info: RunInfo) -> str:
+    """The run in one line: devices, steps, labels and date."""
+    run, ranks = info.run, info.ranks.rows()
+    count = f"{len(data.selected.ranks)} × " if len(data.selected.ranks) > 1 else ""
+    devices = and_list(run["device_names"])
+    parts = [f"{count}{devices}" if devices else plural(len(data.selected.ranks), "rank")]
+    parts.append(_ranks_missing(data, run))
+    steps = _steps(ranks)
+    steps = steps.removesuffix(" per rank")
+    parts.append("" if steps == "none" else f"{steps} step{'' if steps == '1' else 's'}")
+    parts += [f"{key}={value}" for key, value in list(run["labels"].items())[:_MAX_LABELS]]
+    starts = [row["start_ns"] for row in ranks if row["start_ns"] is not None]
+    if starts and min(starts) >= _EPOCH_NS:
+        parts.append(timestamp(min(starts))[:10])
+    return " · ".join(part for part in parts if part)
+
+
+def _ranks_missing(data: ReportData, run: Any) -> str:
+    world_size = run["world_size"]
+    selected = len(data.selected.ranks)
+    return f"{selected} of {world_size} ranks" if world_size and selected < world_size else ""
 
 
 def _ranks(data: ReportData, run: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from tracewarehouse.plot.theme import format_short
@@ -33,6 +34,8 @@ def _without_arguments(name: str) -> str:
 
 def percent(value: float, total: float) -> str:
     """`value` as a percentage of `total`."""
+    if 0 < value < 0.001 * total:
+        return "< 0.1 %"
     return format_short(value / total, "ratio") if total else "0 %"
 
 
@@ -44,6 +47,13 @@ def duration(ns: float | None) -> str:
 def and_list(words: Sequence[str]) -> str:
     """`a, b and c`."""
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def shell_quoted(text: str) -> str:
+    """A text as a word of a shell command, in double quotes if it contains single ones."""
+    if "'" in text and not re.search(r'["$`\\!]', text):
+        return f'"{text}"'
+    return shlex.quote(text)
 
 
 def sentence(text: str) -> str:

@@ -11,7 +11,7 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.render.text import plural
-from tracewarehouse.report.document import Card, Figure, Page, Section, Table, Tile
+from tracewarehouse.report.document import Card, Command, Figure, Page, Section, Table, Tile, Verdict
 from tracewarehouse.report.text import and_list, duration, label, percent, sentence
 from tracewarehouse.version import __version__
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tracewarehouse.metric import Measured
 
 _MAX_BARS, _MAX_ROWS = 12, 50
+_SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
 _NOISE = {"run": "estimated across runs", "step": "estimated across steps of these runs only"}
 
 
@@ -44,6 +45,7 @@ def two_runs(
         title=f"{_side_name(change.base)} → {_side_name(change.head)}",
         subtitle="What changed, and whether it is significant",
         facts=tuple(_facts(change)),
+        verdict=_verdict(change),
         tiles=tuple(_tiles(change)),
         sections=sections,
         footer=f"tracewarehouse {__version__}",
@@ -67,6 +69,22 @@ def _facts(change: Change) -> Iterator[tuple[str, str]]:
             f"one per {sample} and rank",
         )
     yield "Noise", _NOISE.get(change.verdict.sample, "unknown: one sample per side")
+
+
+def _verdict(change: Change) -> Verdict:
+    """The verdict of the comparison, and the part that changed the most."""
+    price = ""
+    if change.breakdown:
+        price = _breakdown_summary(change.breakdown)
+    elif change.no_breakdown_reason:
+        price = sentence(f"no breakdown: {change.no_breakdown_reason}")
+    sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
+    return Verdict(
+        sentence(change.line),
+        _SEVERITIES.get(change.verdict.word, ""),
+        price,
+        commands=(Command(f"tw diff {sides}", "the comparison"),),
+    )
 
 
 def _tiles(change: Change) -> Iterator[Tile]:
