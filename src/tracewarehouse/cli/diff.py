@@ -24,6 +24,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.cli.show import AnalysisCommand
 from tracewarehouse.errors import DamagedRunError, TwError
+from tracewarehouse.hints import cli_text
 from tracewarehouse.render.text import plural
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class DiffCommand(AnalysisCommand):
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Condition that must hold: METRIC OP [+|-]NUMBER UNIT.",
+    help="Condition that must hold, for example 'step_time<=+3%'.",
 )
 @click.option(
     "--gate-file",
@@ -110,6 +111,7 @@ class DiffCommand(AnalysisCommand):
     metavar="FILE",
     help="Read gates from a file, one per line; # starts a comment.",
 )
+@click.option("--within-run", is_flag=True, help="Test gates on times with one run per side, too.")
 @click.option("--strict", is_flag=True, help="Treat inconclusive gates as failures.")
 @click.option(
     "--junit",
@@ -157,6 +159,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
 _OWN = (
     *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
+    "within_run",
     *("by_rank", "all_steps", "measure"),
 )
 
@@ -198,7 +201,7 @@ def _print_analyses(
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
     gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
-    settings = {key: own[key] for key in ("per", "force")}
+    settings = {key: own[key] for key in ("per", "force", "within_run")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     levels = own["levels"] or _DEFAULT_LEVELS
     error = _gate_error(change, own["strict"])
@@ -207,7 +210,9 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
     _print_levels(session, change, levels, error)
     for each in change.inconclusive:
         if not own["strict"]:
-            session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {each.reason}")
+            session.out.notice(
+                f"warning: gate {each.gate.text} is inconclusive: {cli_text(each.reason or '')}"
+            )
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 
@@ -264,7 +269,10 @@ def _row(change: Change) -> dict[str, object]:
     }
 
 
-_GATE_FIELDS = ("outcome", "base", "head", "value", "low", "high", "reason")
+_GATE_FIELDS = (
+    *("outcome", "base", "head", "value", "low", "high", "reason", "test"),
+    *("detects", "power_at_bound", "power_at_twice"),
+)
 
 
 def junit(change: Change, strict: bool) -> str:
@@ -295,6 +303,7 @@ def _fails(result: GateResult, strict: bool) -> bool:
 
 
 def _gate_message(result: GateResult) -> str:
-    return f"{result.outcome}: base {result.base}, head {result.head}" + (
-        f", {result.reason}" if result.reason else ""
-    )
+    from tracewarehouse.cli.diff_text import gate_power, gate_value
+
+    parts = [f"base {result.base}, head {result.head}", gate_value(result), result.reason, gate_power(result)]
+    return f"{result.outcome}: " + ", ".join(cli_text(part) for part in parts if part)
