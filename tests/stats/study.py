@@ -291,7 +291,7 @@ def model_lines() -> Iterator[str]:
     yield "## Noise of other kinds"
     yield ""
     yield "The percentage of pairs called changed, for no change / 2 % / 3 %: 1,000 pairs, and 200 from 9 + 9"
-    yield "runs on. Runs differ by 1 % (normal); by 0.7 % times Student's t with 3 degrees of freedom; by 1 %,"
+    yield "on. Runs differ by 1 % (normal); by 0.7 % times Student's t with 3 degrees of freedom; by 1 %,"
     yield "and one of ten is 10 % slow; by 0.5 %, and every second one is 3 % slow. Below 5 + 5 runs the"
     yield "test is Student's t, and one bad run of ten is not promised to be withstood."
     yield ""
@@ -325,9 +325,9 @@ def rejects(base: Floats, head: Floats) -> bool:
 def dependence_lines() -> Iterator[str]:
     yield "## Runs that depend on the run before"
     yield ""
-    yield "The percentage of 1,000 pairs with a warning of dependence, where base was run first, then head, and"
-    yield "where they alternate (in brackets). AR(0.7): each run inherits 70 % of the deviation of the one before;"
-    yield "day cycle: a sine of ±1 % over 24 runs, plus 0.5 %."
+    yield "The percentage of 1,000 pairs with a warning of dependence, where base was run first, then head,"
+    yield "and where they alternate (in brackets). AR(0.7): each run inherits 70 % of the deviation of the"
+    yield "one before; day cycle: a sine of ±1 % over 24 runs, plus 0.5 %."
     yield ""
     models = {**INDEPENDENT, **DEPENDENT}
     yield "| runs | " + " | ".join(models) + " |"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 _DEFAULT_LEVELS = ("breakdown", "kernels", "operators")
 _TOP = 10
+BASELINE = "@baseline"
 
 
 class GateFailed(TwError):
@@ -61,6 +62,7 @@ class DiffCommand(AnalysisCommand):
     epilog=examples(
         "tw diff fp8-off fp8-on",
         "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
+        "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
         "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
         "tw diff fp8-off fp8-on -f md > comment.md",
         "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
@@ -111,6 +113,19 @@ class DiffCommand(AnalysisCommand):
     metavar="FILE",
     help="Read gates from a file, one per line; # starts a comment.",
 )
+@click.option(
+    "--spread",
+    type=click.Choice(["own", "history"]),
+    default="own",
+    show_default=True,
+    help="Noise between runs: of the compared runs, or of recorded ones.",
+)
+@click.option(
+    "--same",
+    multiple=True,
+    metavar="label.K",
+    help="Use only recorded runs with the same value of this label.",
+)
 @click.option("--within-run", is_flag=True, help="Test gates on times with one run per side, too.")
 @click.option("--strict", is_flag=True, help="Treat inconclusive gates as failures.")
 @click.option(
@@ -134,6 +149,9 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
     changed by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
 
+    @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
+    then test a single run. --spread history takes only the noise between runs from them.
+
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis
     has steps.
@@ -143,7 +161,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     own = {key: options.pop(key) for key in _OWN}
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
-    thresholds = {key: own[key] for key in ("alpha", "min_effect")}
+    thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
     warehouse = session.open()
     if own["gates"] or own["gate_file"]:
         _check_intact(warehouse, base_run, head_run)
@@ -159,7 +177,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
 _OWN = (
     *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
-    "within_run",
+    *("within_run", "spread", "same"),
     *("by_rank", "all_steps", "measure"),
 )
 
@@ -167,6 +185,8 @@ _OWN = (
 def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
     """Raises DamagedRunError if a damaged run may match: no gate passes without it."""
     for selector in selectors:
+        if selector == BASELINE:
+            continue
         for run in warehouse.select(selector).left_out:
             raise DamagedRunError(f"run {run.run} is damaged, so gates are not tested: {run.why}", run.hint)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
 from tracewarehouse.errors import TwError
-from tracewarehouse.metric import measure, parse_metric
+from tracewarehouse.metric import Metric, measure, parse_metric
 from tracewarehouse.runs.selection import Selection, run_attributes
-from tracewarehouse.stats import ShiftTest, StepTimes, Verdict, verdict
+from tracewarehouse.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
+FindEarlier = Callable[[Metric], Earlier | None]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class CompareOptions:
     force: bool = False
     steps: tuple[int, ...] = ()
     within_run: bool = False
+    earlier: FindEarlier | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def changes(
     parts, reason = _breakdown(base, head, catalog, options)
     step_verdict = _verdict(base, head, catalog, options, parts)
     known = _step_time_test(step_verdict, options.within_run)
-    gate_options = GateOptions(options.alpha, options.within_run)
+    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
@@ -152,16 +154,28 @@ def _verdict(
     """Of complete steps; of a window or an annotation the mean is known, but not its noise."""
     means = None if parts is None else (float(parts.base_mean), float(parts.head_mean))
     if parts is None or parts.per == "step":
-        sides = measure(parse_metric(STEP_TIME, catalog), base, head)
+        metric = parse_metric(STEP_TIME, catalog)
+        sides, earlier = measure(metric, base, head), (options.earlier or _no_history)(metric)
         times = [tuple(tuple(map(round, run.steps)) for run in side.runs) for side in sides]
         order: Sequence[bool] | None = start_order(
             base, head, [{run.run for run in side.runs if run.steps} for side in sides]
         )
     else:
-        order = None
+        order, earlier = None, None
         times = [((round(mean),),) for mean in (parts.base_mean, parts.head_mean)]
     steps = map(StepTimes, times)
-    return verdict(*steps, alpha=options.alpha, min_effect=options.min_effect, total_means=means, order=order)
+    return verdict(
+        *steps,
+        alpha=options.alpha,
+        min_effect=options.min_effect,
+        total_means=means,
+        order=order,
+        earlier=earlier,
+    )
+
+
+def _no_history(metric: Metric) -> Earlier | None:
+    return None
 
 
 def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]) -> tuple[bool, ...]:

@@ -28,7 +28,7 @@ from tracewarehouse.stats import MIN_SAMPLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.diff.change import Change
+    from tracewarehouse.diff.change import Change, FindEarlier
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.stats import RowTest
 
@@ -52,7 +52,8 @@ class Diff(Analyses[Result]):
     ignored: the comparison sets it.
 
     `alpha` is the significance level, `min_effect` the smallest relative change that matters: of a row for
-    its verdict, of the step for that of `changes`.
+    its verdict, of the step for that of `changes`. `earlier` finds earlier runs of a metric, for the noise
+    between runs.
     """
 
     base: Selection
@@ -63,6 +64,7 @@ class Diff(Analyses[Result]):
     measure: str | None = None
     alpha: float = 0.05
     min_effect: float = 0.01
+    earlier: FindEarlier | None = None
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
@@ -102,7 +104,9 @@ class Diff(Analyses[Result]):
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
-        options = CompareOptions(per, self.alpha, self.min_effect, force, tuple(steps), within_run)
+        options = CompareOptions(
+            per, self.alpha, self.min_effect, force, tuple(steps), within_run, self.earlier
+        )
         return changes(self.base, self.head, self.catalog, options, parsed)
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:

@@ -134,7 +134,9 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
         return
     one = earlier.is_baseline and len(head) == 1
     deviation = earlier.robust_deviation if one else earlier.deviation
-    yield f"spread from {count} earlier runs (σ {100 * deviation:.1f} %)"
+    text = f"{count} earlier runs (σ {100 * deviation:.1f} %)"
+    newest = "; the breakdown compares with the newest of them"
+    yield f"base is {text}{newest}" if earlier.is_baseline else f"spread from {text}"
     if earlier.is_dependent:
         r = earlier.autocorrelation
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
