@@ -99,7 +99,7 @@ def mann_whitney(base: Sequence[float], head: Sequence[float], alpha: float) -> 
     return ShiftTest(float(np.median(differences)), low, high, p, "Mann-Whitney")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def mann_whitney_cdf(base: int, head: int) -> Floats:
     """P(U <= u) for u = 0, 1, … if nothing changed: U counts the pairs in which head is below base."""
     import numpy as np
