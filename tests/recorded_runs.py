@@ -18,16 +18,24 @@ STEPS = 3
 
 
 def recorded_runs(
-    root: Path, periods_ns: Sequence[int], labels: Mapping[int, Mapping[str, str]] | None = None
+    root: Path,
+    periods_ns: Sequence[int],
+    labels: Mapping[int, Mapping[str, str]] | None = None,
+    facts: Mapping[str, object] | None = None,
 ) -> Warehouse:
-    """Runs `night-0000` and so on, a day apart, of one rank and `STEPS` complete steps of that period."""
+    """Runs `night-0000` and so on, a day apart, of one rank and `STEPS` complete steps of that period.
+
+    `facts` are what the headers of their traces say.
+    """
     store, catalog = Store.open_or_create(root), Catalog.load()
     contract = catalog.get("step_summary", kind="analysis")
     analysis, files = RecordedAnalysis.of(contract, catalog), {}
     with store.staging() as folder:
         for at, period_ns in enumerate(periods_ns):
             name = f"night-{at:04d}"
-            source = store.commit_source(_rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS))
+            source = store.commit_source(
+                _rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS, facts or {})
+            )
             published = store.publish(name, Changes(sources=(source,), labels=(labels or {}).get(at, {})))
             assert published.version is not None
             key = analysis.key(published.version, by_step=True)
@@ -51,7 +59,7 @@ def recorded_runs(
     return Warehouse(root)
 
 
-def _rank(run: str, digest: str, start_ns: int) -> Staged:
-    facts = {"start_ns": start_ns, "steps": STEPS, "gpu": True, "world_size": 1}
+def _rank(run: str, digest: str, start_ns: int, header: Mapping[str, object]) -> Staged:
+    facts = {"start_ns": start_ns, "steps": STEPS, "gpu": True, "world_size": 1, **header}
     key = uid(digest, run, 0, format="kineto", format_version=1, definitions={})
     return Staged(run, 0, key, digest, 1000, "kineto", 1, {}, "intact", (), facts=facts)

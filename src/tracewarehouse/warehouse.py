@@ -39,17 +39,27 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         measure: str | None = None,
         alpha: float = 0.05,
         min_effect: float = 0.01,
+        spread: str = "own",
+        same: str | Iterable[str] = (),
     ) -> Diff:
         """Compares two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
 
         Values are per rank, and per complete step if the analysis has steps, unless `all_steps`; `by_rank`
         keeps ranks separate. `measure` classifies rows as increased or decreased; `alpha` and `min_effect`
-        apply to the verdicts. `.changes()` compares the runs as a whole. Raises UnknownName.
-        """
-        from tracewarehouse.diff import Diff
+        apply to the verdicts. `.changes()` compares the runs as a whole.
 
-        sides = self.select(base), self.select(head)
-        return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
+        With `spread="history"`, the noise between runs is that of recorded runs before them, on the same GPUs
+        and with the same labels `same` (`label.branch`), since the last change point. `"@baseline"` as base
+        is these runs themselves: its verdict is on all of them, the breakdown on the newest that are stored.
+        Raises UnknownName, ParamError; TwError if there are too few such runs.
+        """
+        from tracewarehouse.diff import Diff, sides_with_history
+
+        if base != "@baseline" and spread == "own":
+            sides = self.select(base), self.select(head)
+            return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
+        before, after, earlier = sides_with_history(self, base, head, spread, same)
+        return Diff(before, after, self.catalog, by_rank, all_steps, measure, alpha, min_effect, earlier)
 
     def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
         """Findings of runs, by default of all selected ones: a row per finding, most severe first.

@@ -120,15 +120,21 @@ class WarehouseWrites(WarehouseBase):
         acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
         return runs[0].selector
 
+    def recorded_runs(self) -> tuple[SelectedRun, ...]:
+        """The selected runs in time order; of all runs, also removed ones with recorded results."""
+        from tracewarehouse.history import runs_with_results
+
+        if self._selected is not None:
+            return self._selected
+        return runs_with_results(self.store, self.selected())
+
     def _recorded(
         self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
     ) -> tuple[SelectedRun, ...]:
         """The runs that match these selectors, including removed ones with recorded results."""
-        from tracewarehouse.history import matching_runs, runs_with_results
+        from tracewarehouse.history import matching_runs
 
-        selected = (
-            runs_with_results(self.store, self.selected()) if self._selected is None else self._selected
-        )
+        selected = self.recorded_runs()
         named = [runs] if isinstance(runs, str) else runs
         return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 

@@ -135,7 +135,9 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
     gates = tmp_path / "gates.txt"
     gates.write_text("# the step\nstep_time<=+3%\n\ntemporal_breakdown.compute_ns <= +1% # no more work\n")
     arguments = ("diff", "base", "slow", "-w", house, "--gate-file", gates, "--junit", tmp_path / "j.xml")
-    failed = cli_runner.process(*arguments)
+    untested = cli_runner.tw(*arguments)
+    assert untested.code == 0 and "not tested: one run per side" in untested.err
+    failed = cli_runner.process(*arguments, "--within-run")
     assert failed.code == 3
     assert failed.errors[0].startswith(
         "tw: 2 of 2 gates failed: step_time<=+3%, temporal_breakdown.compute_ns"

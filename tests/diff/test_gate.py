@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +13,9 @@ import cli_runner
 import sketch
 import tracewarehouse
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.diff.gate import Gate, evaluate, parse
+from tracewarehouse.diff.gate import Gate, GateOptions, evaluate, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
+from tracewarehouse.diff.gate_value import step_statistic
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.metric import Measured, RunValue
 from tracewarehouse.stats import ShiftTest, relative_shift
@@ -34,6 +36,10 @@ def gate(text: str) -> Gate:
         ("kernel_summary.sum_ns[kind=communication]<=+5%", "<=", 0.05, True),
         ("kernel_summary.count<=1200", "<=", 1200, False),
         ("comm_comp_overlap.overlap>=80%", ">=", 0.8, False),
+        ("memory_peak.peak_bytes<=80GiB", "<=", 80 * 1024**3, False),
+        ("memory_peak.peak_bytes <= +1.5GB", "<=", 1.5e9, True),
+        ("p99(step_time)<=120ms", "<=", 120e6, False),
+        ("max( step_summary.host_ns ) <= +5%", "<=", 0.05, True),
     ],
 )
 def test_a_gate_is_a_metric_and_a_bound(text: str, op: str, bound: float, signed: bool) -> None:
@@ -59,6 +65,11 @@ def test_a_gate_is_a_metric_and_a_bound(text: str, op: str, bound: float, signed
         ("step_time<=3", "character 13: expected a unit"),
         ("kernel_summary.count<=3ms", "character 24: kernel_summary.count is not a duration"),
         ("step_tme<=+3%", "character 1: unknown analysis: step_tme"),
+        ("step_time<=80GiB", "character 14: step_time is not a number of bytes"),
+        ("p98(step_time)<=+3%", "character 1: unknown statistic: p98"),
+        ("p99(step_time<=+3%", "character 14: expected `)`"),
+        ("p99(memory_peak.peak_bytes)<=1GB", "memory_peak.peak_bytes has no value per step"),
+        ("absent(kernel_summary.count)<=3", "expected <="),
         ("kernel_summary.sum_n<=+3%", "unknown measure of kernel_summary@1: sum_n"),
     ],
 )
@@ -115,12 +126,14 @@ def measured(text: str, *values: float) -> Measured:
 def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "kernel_summary.count<=+4%"
     sides = measured(text, 100, 101, 102, 101), measured(text, 102, 103, 105, 104)
-    monkeypatch.setattr("tracewarehouse.diff.gate.measure", lambda _, *sides: sides)
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure_value", lambda _, __, *sides: sides)
     base, head = cast(Any, sides)
-    default, strict = evaluate(gate(text), base, head), evaluate(gate(text), base, head, alpha=0.001)
+    default, strict = (
+        evaluate(gate(text), base, head, options=GateOptions(alpha)) for alpha in (0.05, 0.001)
+    )
     for found, alpha in ((default, 0.05), (strict, 0.001)):
         test = relative_shift(base.values, head.values, alpha)
-        assert (found.value, found.low, found.high) == (test.estimate, test.low, test.high)
+        assert (found.value, found.low, found.high) == (103.5 / 101 - 1, test.low, test.high)
     assert strict.low is not None and default.low is not None and strict.low < default.low
 
 
@@ -141,3 +154,37 @@ def test_a_gate_guards_against_the_return_of_a_kernel(tmp_path: Path) -> None:
     assert cli_runner.tw("diff", "a", "b", "-w", wh.root, "--gate", "step_time<=3q").code == 2
     assert cli_runner.tw("diff", "a", "b", "-w", wh.root, "--alpha", "many").code == 2
     assert cli_runner.tw("history", "step_tme", "-w", wh.root).code == 2
+
+
+def test_one_run_per_side_is_not_tested_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure_value", lambda _, __, *sides: sides)
+
+    def outcome(text: str, base: float, head: float, within_run: bool = False) -> str:
+        sides = cast(Any, (measured(text, base), measured(text, head)))
+        return evaluate(gate(text), *sides, options=GateOptions(within_run=within_run)).outcome
+
+    assert outcome("step_time<=+3%", 1e8, 2e8) == "inconclusive"
+    assert outcome("step_time<=+3ms", 1e8, 2e8) == "inconclusive"
+    assert outcome("step_time<=+3%", 1e8, 2e8, within_run=True) == "fail"
+    assert outcome("step_time<=120ms", 1e8, 2e8) == "fail"  # of this run, which is known
+    assert outcome("kernel_summary.count<=+3%", 100, 200) == "fail"  # counts have no noise
+    assert outcome("memory_peak.peak_bytes<=+3%", 100, 101) == "pass"
+
+
+def test_a_gate_has_its_own_power() -> None:
+    """sigma 1 %, 5 + 5 runs: the interval reaches 1.46 %, the standard error is 0.63 %."""
+    reach = 0.01 * math.sqrt(2 / 5) * 2.306
+    test = ShiftTest(0.0, math.expm1(-reach), math.expm1(reach), 1.0, "test")
+    found = by_interval(gate("step_time<=+3%"), 100.0, 100.0, test, 0.05, 10)
+    assert found.power_at_bound == pytest.approx(0.025, abs=0.001)
+    assert found.power_at_twice == pytest.approx(0.986, abs=0.01)
+    assert found.detects == pytest.approx(0.05, abs=0.002)
+    less = by_interval(gate("step_time>=-3%"), 100.0, 100.0, test, 0.05, 10)
+    assert less.detects == pytest.approx(-0.05, abs=0.002)
+
+
+def test_percentiles_are_values_of_steps() -> None:
+    steps = [float(step) for step in range(1, 201)]
+    assert [step_statistic(name, steps) for name in ("p50", "p90", "p99")] == [100, 180, 198]
+    assert [step_statistic(name, steps) for name in ("min", "mean", "max")] == [1, 100.5, 200]
+    assert step_statistic("p99", [3.0]) == 3

@@ -8,11 +8,13 @@ from itertools import combinations
 from random import Random
 from statistics import fmean, median
 
+import numpy as np
 import pytest
 from scipy import stats
 
-from tracewarehouse.stats.shift import mann_whitney, mann_whitney_cdf, shift, student_t
-from tracewarehouse.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation, runs_needed
+from tracewarehouse.stats.power import runs_needed
+from tracewarehouse.stats.shift import mann_whitney, mann_whitney_cdf, permutation, shift, student_t
+from tracewarehouse.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation
 
 
 def draw(seed: int, base: int, head: int, by: float = 0.0) -> tuple[list[float], list[float]]:
@@ -53,6 +55,7 @@ def test_the_interval_of_ranks_is_the_set_of_shifts_that_the_test_accepts() -> N
 def test_ties_cause_no_false_alarm() -> None:
     same = [1.0, 2.0] * 5
     assert mann_whitney(same, same, 0.05).p == 1
+    assert permutation(same, same, 0.05).p == 1
     constant = mann_whitney([1.0] * 10, [1.0] * 10, 0.05), student_t([1.0] * 3, [1.0] * 3, 0.05)
     assert constant[0] == replace(constant[1], method="Mann-Whitney")
     apart = mann_whitney([1.0] * 10, [1.5] * 10, 0.05)
@@ -76,11 +79,57 @@ def test_student_accepts_one_value_against_several() -> None:
     assert found.p == pytest.approx(2 * stats.t.sf(-t, 3))
 
 
-def test_few_values_use_student_and_many_use_ranks() -> None:
-    left, right = draw(2, 8, 8)
-    assert shift(left, right, 0.05) == mann_whitney(left, right, 0.05)
-    assert shift(left[:7], right, 0.05) == student_t(left[:7], right, 0.05)
-    assert shift(left, right, 1e-9) == student_t(left, right, 1e-9)  # no ranks are that rare
+def test_few_values_use_student_and_more_a_permutation_test() -> None:
+    left, right = draw(2, 5, 5)
+    assert shift(left, right, 0.05) == permutation(left, right, 0.05)
+    assert shift(left[:4], right, 0.05) == student_t(left[:4], right, 0.05)  # 126 splits
+    assert shift(left, right, 0.001) == student_t(left, right, 0.001)  # 252 splits do not reach it
+    assert shift(left, right, 0.05) == shift(left[::-1], sorted(right), 0.05)
+
+
+def by_definition(left: list[float], right: list[float]) -> float:
+    """p of the better of means and ranks, from all splits one by one."""
+    values = np.array([*left, *right])
+    ranks, size = stats.rankdata(values), len(values)
+    places = [list(head) for head in combinations(range(size), len(right))]
+    extents = [
+        [round(abs(each[head].sum() - len(head) * each.mean()), 9) for head in places]
+        for each in (values, ranks)
+    ]
+    shares = [[np.mean([other >= one for other in each]) for one in each] for each in extents]
+    best = np.min(shares, axis=0)
+    return float(np.mean(best <= best[-1] + 1e-12))  # the last split is the observed one
+
+
+@pytest.mark.parametrize(("base", "head"), [(5, 5), (4, 6)])
+@pytest.mark.parametrize("digits", [9, 0])
+def test_the_permutation_test_counts_all_splits(base: int, head: int, digits: int) -> None:
+    left, right = draw(base * head + digits, base, head, 1.0)
+    left, right = (
+        sorted(round(value, digits) for value in left),
+        sorted(round(value, digits) for value in right),
+    )
+    assert permutation(left, right, 0.05).p == pytest.approx(by_definition(left, right))
+
+
+@pytest.mark.parametrize("by", [0.0, 1.0, 4.0])
+def test_the_interval_of_permutations_is_where_the_test_rejects(by: float) -> None:
+    for size in (5, 6, 12):
+        left, right = draw(size, size, size, by)
+        found = permutation(left, right, 0.05)
+        assert (found.p > 0.05) == (found.low <= 0 <= found.high)
+        assert found.low <= found.estimate <= found.high
+        for end, outward in ((found.low, -1), (found.high, 1)):
+            beyond = permutation(left, [value - end - outward * 0.01 for value in right], 0.05)
+            within = permutation(left, [value - end + outward * 0.01 for value in right], 0.05)
+            assert beyond.p <= 0.05 < within.p
+
+
+def test_one_outlier_does_not_hide_a_change() -> None:
+    left, right = draw(7, 7, 7, 4.0)
+    left[3] += 100.0
+    assert student_t(left, right, 0.05).p > 0.4
+    assert permutation(left, right, 0.05).p <= 0.05
 
 
 def autoregressive(by: float, count: int, seed: int) -> list[float]:

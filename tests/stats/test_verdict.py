@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from random import Random
 from statistics import fmean, median
 
@@ -10,7 +11,8 @@ import pytest
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.stats import StepTimes, Verdict, runs_needed, verdict
-from tracewarehouse.stats.verdict import runs_to_conclude
+from tracewarehouse.stats.power import more_runs, runs_to_conclude
+from tracewarehouse.stats.shift import permutation
 
 NS = 103_100_000
 
@@ -54,7 +56,9 @@ def test_several_runs_are_compared_by_their_medians() -> None:
     found = verdict(base, head)
     logs = [[math.log(median(run)) for run in one.runs] for one in (base, head)]
     assert (found.word, found.sample) == ("slower", "run")
-    assert found.change == pytest.approx(math.exp(fmean(logs[1]) - fmean(logs[0])) - 1)
+    assert found.change == found.head_median_ns / found.base_median_ns - 1  # type: ignore[operator]
+    test = permutation(logs[0], logs[1], 0.05).relative()
+    assert (found.low, found.high, found.test) == (test.low, test.high, "permutation")
     assert found.base_median_ns == median(median(run) for run in base.runs)
     assert found.mean_change == pytest.approx(fmean(head.times) / fmean(base.times) - 1)
     assert found.low is not None and found.high is not None and found.low < 0.03 < found.high
@@ -180,3 +184,56 @@ def test_thousands_of_runs_are_not_suggested() -> None:
     found = verdict(side(1, 3, spread=0.5), side(1, 3, spread=0.5))
     assert (found.word, found.needs_runs) == ("inconclusive", None)
     assert found.line().partition("], ")[2].startswith("inconclusive; mean")
+
+
+@pytest.mark.parametrize(
+    ("have", "needed", "text"),
+    [
+        ((3, 3), 34, "31 more runs per side"),
+        ((50, 1), 12, "6 more runs of head"),
+        ((1, 50), 31, "22 more runs of base"),
+        ((50, 1), 60, "10 more runs of base and 59 more runs of head"),
+        ((5, 5), 5, "1 more run per side"),
+    ],
+)
+def test_the_side_that_lacks_runs_is_named(have: tuple[int, int], needed: int, text: str) -> None:
+    """6 + 1 runs against 50 are worth 12 per side: 2 / (1/50 + 1/7) = 12.3."""
+    more = more_runs(have, needed)
+    assert str(more) == text
+    base, head = have[0] + more.base, have[1] + more.head
+    assert 2 / (1 / base + 1 / head) >= needed
+
+
+def test_one_stalled_step_of_eight_moves_neither_the_change_nor_the_interval() -> None:
+    random = Random(5)
+    base, head = ([round(1e6 * math.exp(0.01 * random.gauss(0, 1))) for _ in range(8)] for _ in range(2))
+    head[4] *= 6
+    found = verdict(StepTimes((tuple(base),)), StepTimes((tuple(head),)))
+    assert found.change == median(head) / median(base) - 1
+    assert found.low is not None and found.high is not None
+    assert -0.03 < found.low <= found.change <= found.high < 0.05
+
+
+@pytest.mark.parametrize("runs", [2, 5])
+def test_the_change_is_that_of_the_printed_digits(runs: int) -> None:
+    for seed in range(20):
+        line = verdict(side(seed, runs, spread=0.02), side(seed + 99, runs, by=1.04, spread=0.02)).line()
+        base, head, change = map(float, re.findall(r"[-+]?[0-9.]+", line)[:3])
+        assert change == pytest.approx(100 * (head / base - 1), abs=0.16)
+
+
+def test_few_runs_say_that_one_bad_run_may_decide() -> None:
+    base, head = side(1, 3, spread=0.001), side(2, 3, spread=0.001)
+    bad = StepTimes((tuple(2 * time for time in head.runs[0]), *head.runs[1:]))
+    (notice,) = verdict(base, head).notices
+    assert notice == "with fewer than 5 + 5 runs one bad run may hide a change, or look like one"
+    assert verdict(base, bad).notices == (f"one run of head is far from the others: {notice}",)
+    assert verdict(side(1, 5), side(2, 5)).notices == ()
+
+
+def test_sides_that_do_not_alternate_are_reported() -> None:
+    base, head = side(1, 5), side(2, 5)
+    (notice,) = verdict(base, head, order=[False] * 5 + [True] * 5).notices
+    assert notice.startswith("base and head were not run alternately") and "cannot be seen" in notice
+    assert verdict(base, head, order=[False, True] * 5).notices == ()
+    assert verdict(base, head, order=()).notices[0].startswith("start times are unknown")

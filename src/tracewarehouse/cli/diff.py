@@ -25,6 +25,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.cli.show import AnalysisCommand
 from tracewarehouse.errors import DamagedRunError, TwError
+from tracewarehouse.hints import cli_text
 from tracewarehouse.render.text import plural
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 _DEFAULT_LEVELS = ("breakdown", "kernels", "operators")
 _TOP = 10
+BASELINE = "@baseline"
 
 
 class GateFailed(TwError):
@@ -61,6 +63,7 @@ class DiffCommand(AnalysisCommand):
     epilog=examples(
         "tw diff fp8-off fp8-on",
         "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
+        "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
         "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
         "tw diff fp8-off fp8-on -f md > comment.md",
         "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
@@ -103,7 +106,7 @@ class DiffCommand(AnalysisCommand):
     "gates",
     multiple=True,
     metavar="GATE",
-    help="Condition that must hold: METRIC OP [+|-]NUMBER UNIT.",
+    help="Condition that must hold, for example 'step_time<=+3%'.",
 )
 @click.option(
     "--gate-file",
@@ -111,6 +114,20 @@ class DiffCommand(AnalysisCommand):
     metavar="FILE",
     help="Read gates from a file, one per line; # starts a comment.",
 )
+@click.option(
+    "--spread",
+    type=click.Choice(["own", "history"]),
+    default="own",
+    show_default=True,
+    help="Noise between runs: of the compared runs, or of recorded ones.",
+)
+@click.option(
+    "--same",
+    multiple=True,
+    metavar="label.K",
+    help="Use only recorded runs with the same value of this label.",
+)
+@click.option("--within-run", is_flag=True, help="Test gates on times with one run per side, too.")
 @click.option("--strict", is_flag=True, help="Treat inconclusive gates as failures.")
 @click.option(
     "--junit",
@@ -134,6 +151,9 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
     changed by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
 
+    @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
+    then test a single run. --spread history takes only the noise between runs from them.
+
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis
     has steps.
@@ -143,7 +163,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     own = {key: options.pop(key) for key in _OWN}
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
-    thresholds = {key: own[key] for key in ("alpha", "min_effect")}
+    thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
     warehouse = session.open()
     if own["gates"] or own["gate_file"]:
         _check_intact(warehouse, base_run, head_run)
@@ -159,6 +179,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
 _OWN = (
     *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
+    *("within_run", "spread", "same"),
     *("by_rank", "all_steps", "measure"),
 )
 
@@ -166,6 +187,8 @@ _OWN = (
 def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
     """Raises DamagedRunError if a damaged run may match: no gate passes without it."""
     for selector in selectors:
+        if selector == BASELINE:
+            continue
         for run in warehouse.select(selector).left_out:
             raise DamagedRunError(f"run {run.run} is damaged, so gates are not tested: {run.why}", run.hint)
 
@@ -200,7 +223,7 @@ def _print_analyses(
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
     gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
-    settings = {key: own[key] for key in ("per", "force")}
+    settings = {key: own[key] for key in ("per", "force", "within_run")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     levels = own["levels"] or _DEFAULT_LEVELS
     error = _gate_error(change, own["strict"])
@@ -209,7 +232,9 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
     _print_levels(session, change, levels, error)
     for each in change.inconclusive:
         if not own["strict"]:
-            session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {each.reason}")
+            session.out.notice(
+                f"warning: gate {each.gate.text} is inconclusive: {cli_text(each.reason or '')}"
+            )
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 
@@ -266,7 +291,10 @@ def _row(change: Change) -> dict[str, object]:
     }
 
 
-_GATE_FIELDS = ("outcome", "base", "head", "value", "low", "high", "reason")
+_GATE_FIELDS = (
+    *("outcome", "base", "head", "value", "low", "high", "reason", "test"),
+    *("detects", "power_at_bound", "power_at_twice"),
+)
 
 
 def junit(change: Change, strict: bool) -> str:
@@ -297,6 +325,7 @@ def _fails(result: GateResult, strict: bool) -> bool:
 
 
 def _gate_message(result: GateResult) -> str:
-    return f"{result.outcome}: base {result.base}, head {result.head}" + (
-        f", {result.reason}" if result.reason else ""
-    )
+    from tracewarehouse.cli.diff_text import gate_power, gate_value
+
+    parts = [f"base {result.base}, head {result.head}", gate_value(result), result.reason, gate_power(result)]
+    return f"{result.outcome}: " + ", ".join(cli_text(part) for part in parts if part)

@@ -78,6 +78,7 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
         lines += ["", change.line]
     if change.verdict.reason and change.verdict.sample != "window":
         lines.append(f"{mark}{change.verdict.reason}")
+    lines += [f"{mark}note: {each}" for each in change.verdict.notices]
     if change.no_breakdown_reason:
         lines.append(f"{mark}no breakdown: {cli_text(change.no_breakdown_reason)}")
     return "\n".join(lines)
@@ -117,7 +118,7 @@ def _bandwidth(change: Change, top: int, layout: Layout) -> Iterator[str]:
 
 def _gates(change: Change, layout: Layout) -> Iterator[str]:
     if change.gates:
-        names = ("gate", "outcome", "base", "head", "value", "reason")
+        names = ("gate", "outcome", "base", "head", "value", "reason", "power")
         fields = [Field(name, "VARCHAR") for name in names]
         yield layout(fields, [_gate_row(each) for each in change.gates])
 
@@ -125,10 +126,25 @@ def _gates(change: Change, layout: Layout) -> Iterator[str]:
 def _gate_row(result: GateResult) -> list[object]:
     unit = result.gate.metric.column.unit
     base, head = (None if value is None else show(value, unit) for value in (result.base, result.head))
-    return [result.gate.text, result.outcome, base, head, _gate_value(result), result.reason]
+    reason = None if result.reason is None else cli_text(result.reason)
+    value, power = gate_value(result), gate_power(result)
+    return [result.gate.text, result.outcome, base, head, value, reason, power]
 
 
-def _gate_value(result: GateResult) -> str | None:
+def gate_power(result: GateResult) -> str | None:
+    """How likely the gate fails at its bound and at twice the bound, and what it fails for with 80 %."""
+    if result.power_at_bound is None:
+        return None
+    bound = result.gate.bound
+    parts = [f"fails in {100 * result.power_at_bound:.0f} % at {100 * bound:+.1f} %"]
+    if result.power_at_twice is not None:
+        parts.append(f"{100 * result.power_at_twice:.0f} % at {200 * bound:+.1f} %")
+    if result.detects is not None:
+        parts.append(f"80 % at {100 * result.detects:+.1f} %")
+    return ", ".join(parts)
+
+
+def gate_value(result: GateResult) -> str | None:
     """The value compared with the bound, with its interval."""
     if result.value is None:
         return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING
@@ -12,11 +12,11 @@ from tracewarehouse.diff.amounts import LEVELS
 from tracewarehouse.diff.bandwidth import Bandwidth, bandwidth
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.comparable import Difference, check, differences
-from tracewarehouse.diff.gate import Gate, GateResult, evaluate
+from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
 from tracewarehouse.errors import TwError
-from tracewarehouse.metric import measure, parse_metric
-from tracewarehouse.runs.selection import Selection
-from tracewarehouse.stats import ShiftTest, StepTimes, Verdict, verdict
+from tracewarehouse.metric import Metric, measure, parse_metric
+from tracewarehouse.runs.selection import Selection, run_attributes
+from tracewarehouse.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
 _ROWS_SHOWN = 5
+FindEarlier = Callable[[Metric], Earlier | None]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class CompareOptions:
     min_effect: float = MIN_EFFECT
     force: bool = False
     steps: tuple[int, ...] = ()
+    within_run: bool = False
+    earlier: FindEarlier | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,8 @@ def changes(
         base, head = _StepSelection(base, options.steps), _StepSelection(head, options.steps)
     parts, reason = _breakdown(base, head, catalog, options)
     step_verdict = _verdict(base, head, catalog, options, parts)
-    known = _step_time_test(step_verdict)
+    known = _step_time_test(step_verdict, options.within_run)
+    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
@@ -147,8 +151,7 @@ def changes(
         breakdown=parts,
         no_breakdown_reason=reason,
         gates=tuple(
-            evaluate(gate, base, head, known if _is_step_time(gate) else None, alpha=options.alpha)
-            for gate in gates
+            evaluate(gate, base, head, known if _is_step_time(gate) else None, gate_options) for gate in gates
         ),
         bandwidth=bandwidth(*whole_sides),
     )
@@ -172,23 +175,60 @@ def _verdict(
     """Of complete steps; of a window or an annotation the mean is known, but not its noise."""
     means = None if parts is None else (float(parts.base_mean), float(parts.head_mean))
     if parts is None or parts.per == "step":
-        sides = measure(parse_metric(STEP_TIME, catalog), base, head)
+        metric = parse_metric(STEP_TIME, catalog)
+        sides, earlier = measure(metric, base, head), (options.earlier or _no_history)(metric)
         times = [tuple(tuple(map(round, run.steps)) for run in side.runs) for side in sides]
+        order: Sequence[bool] | None = start_order(
+            base, head, [{run.run for run in side.runs if run.steps} for side in sides]
+        )
     else:
+        order, earlier = None, None
         times = [((round(mean),),) for mean in (parts.base_mean, parts.head_mean)]
     steps = map(StepTimes, times)
-    return verdict(*steps, alpha=options.alpha, min_effect=options.min_effect, total_means=means)
+    return verdict(
+        *steps,
+        alpha=options.alpha,
+        min_effect=options.min_effect,
+        total_means=means,
+        order=order,
+        earlier=earlier,
+    )
+
+
+def _no_history(metric: Metric) -> Earlier | None:
+    return None
+
+
+def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]) -> tuple[bool, ...]:
+    """For each of these runs of base and of head, by start time, whether it is of head.
+
+    Empty if a run does not say when it started, or two say the same.
+    """
+    starts = [
+        (run_attributes(each.version).start_ns, is_head)
+        for is_head, side in enumerate((base, head))
+        for each in side.selected()
+        if each.run in runs[is_head]
+    ]
+    times = [start for start, _ in starts if start is not None]
+    if len(set(times)) < len(starts):
+        return ()
+    return tuple(bool(is_head) for _, is_head in sorted(starts))
 
 
 def _is_step_time(gate: Gate) -> bool:
     metric = gate.metric
-    is_period = metric.contract.name == "step_summary" and metric.column.name == "period_ns"
+    is_period = (
+        gate.value == "value" and metric.contract.name == "step_summary" and metric.column.name == "period_ns"
+    )
     return is_period and not metric.filters
 
 
-def _step_time_test(step_verdict: Verdict) -> ShiftTest | None:
-    """The test of the step time, None if it was not tested."""
+def _step_time_test(step_verdict: Verdict, within_run: bool) -> ShiftTest | None:
+    """The test of the step time, None if it was not tested between runs, unless `within_run`."""
     change, low, high, p = step_verdict.change, step_verdict.low, step_verdict.high, step_verdict.p
     if change is None or low is None or high is None or p is None:
         return None
-    return ShiftTest(change, low, high, p, step_verdict.sample)
+    if step_verdict.sample != "run" and not within_run:
+        return None
+    return ShiftTest(change, low, high, p, step_verdict.test or step_verdict.sample)

@@ -17,7 +17,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.diff.join import Comparison, classifiers, compare, join_sql
+from tracewarehouse.diff.join import Comparison, classifiers, compare, folded_names, join_sql
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.metric import BY_STEP, COMPLETE_STEPS_SQL
@@ -28,7 +28,7 @@ from tracewarehouse.stats import MIN_SAMPLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.diff.change import Change
+    from tracewarehouse.diff.change import Change, FindEarlier
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.stats import RowTest
 
@@ -47,11 +47,13 @@ class Diff(Analyses[Result]):
     Ranks, devices and steps are combined, and every value is per rank: summed measures are divided by the
     number of ranks with data; if the rows have steps, by the number of their complete steps, and rows of
     other steps are excluded, unless `all_steps`. With `by_rank`, ranks are compared with their counterpart.
-    `measure` classifies rows as increased or decreased, by default the first. A parameter `by_step` is
+    `measure` classifies rows as increased or decreased, by default the first
+    time. Numbers of steps and addresses in names are ignored. A parameter `by_step` is
     ignored: the comparison sets it.
 
     `alpha` is the significance level, `min_effect` the smallest relative change that matters: of a row for
-    its verdict, of the step for that of `changes`.
+    its verdict, of the step for that of `changes`. `earlier` finds earlier runs of a metric, for the noise
+    between runs.
     """
 
     base: Selection
@@ -62,6 +64,7 @@ class Diff(Analyses[Result]):
     measure: str | None = None
     alpha: float = 0.05
     min_effect: float = 0.01
+    earlier: FindEarlier | None = None
 
     def __repr__(self) -> str:
         base, head = (", ".join(each.run for each in side.selected()) for side in (self.base, self.head))
@@ -100,18 +103,22 @@ class Diff(Analyses[Result]):
         steps: Iterable[int] = (),
         force: bool = False,
         gates: Iterable[str] = (),
+        within_run: bool = False,
     ) -> Change:
         """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
 
         `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps to include, by default
-        all complete ones. Raises NotComparable for incompatible
-        configurations, unless `force`; ParamError, UnknownName.
+        all complete ones. Gates on changes of times are not tested with one run per side, unless
+        `within_run`. Raises NotComparable for incompatible configurations, unless `force`; ParamError,
+        UnknownName.
         """
         from tracewarehouse.diff.change import CompareOptions, changes
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
-        options = CompareOptions(per, self.alpha, self.min_effect, force, tuple(steps))
+        options = CompareOptions(
+            per, self.alpha, self.min_effect, force, tuple(steps), within_run, self.earlier
+        )
         return changes(self.base, self.head, self.catalog, options, parsed)
 
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
@@ -136,7 +143,7 @@ class Diff(Analyses[Result]):
             notices.append(hints.fill("rows are classified by {} (change with {})", name, option))
         contract = replace(comparison.result, body=join_sql(comparison, *divisors))
         kind, replicates = _replicates(comparison, results)
-        with _side_tables(results, ranks) as con:
+        with _side_tables(results, ranks, folded_names(comparison)) as con:
             rows = execute(con, contract, {}).to_pylist()
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
             verdicts = _row_verdicts(con, comparison, keys, replicates, self.alpha, self.min_effect)
@@ -213,14 +220,18 @@ def _ignored_ranks(results: Sequence[_SideResult], common: set[int]) -> list[str
 
 
 @contextmanager
-def _side_tables(results: Iterable[_SideResult], ranks: set[int] | None) -> Iterator[Connection]:
-    """A connection with the rows that are compared, as tables `base` and `head`."""
+def _side_tables(
+    results: Iterable[_SideResult], ranks: set[int] | None, folded: Mapping[str, str]
+) -> Iterator[Connection]:
+    """A connection with the rows that are compared, as `base` and `head`; `folded` replaces columns."""
     from tracewarehouse.duck.engine import connect
 
     with connect() as con:
         for each in results:
             con.register(f"{each.side}_rows", each.result.arrow())
-            sql = f"SELECT result.* FROM {each.side}_rows AS result"
+            changed = ", ".join(f"{value} AS {quote_name(name)}" for name, value in folded.items())
+            columns = f"* REPLACE ({changed})" if changed else "*"
+            sql = f"SELECT result.{columns} FROM {each.side}_rows AS result"
             if each.steps is not None:
                 con.register(f"{each.side}_steps", each.steps)
                 sql += f" SEMI JOIN {each.side}_steps USING (run_id, rank, step)"

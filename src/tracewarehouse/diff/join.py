@@ -33,6 +33,12 @@ _COMBINED_SIDE = "SELECT {columns} FROM {side} {group} HAVING count(*) > 0"
 _KEY = "coalesce(head_side.{name}, base_side.{name}) AS {name}"
 _IF_COMPLETE = "CASE WHEN count({name}) = count(*) THEN {value} END"
 _SUM_OR_0 = "CASE WHEN {side}_side.present IS NULL THEN 0 ELSE {side}_side.{name} END"
+# `ProfilerStep#12` as `ProfilerStep#N`, `<Model object at 0x7f3a…>` as `<Model object at 0x…>`.
+_FOLDED_NAME = (
+    "regexp_replace(regexp_replace({name},"
+    " '(?i)(step|iteration|iter|batch|epoch)([ _#:=-]*)[0-9]+$', '\\1\\2N'),"
+    " '0x[0-9a-fA-F]{{6,}}', '0x…', 'g')"
+)
 _CHANGE = """
 CASE
   WHEN base_side.present IS NULL THEN 'added'
@@ -122,10 +128,12 @@ def classifiers(measures: tuple[Column, ...], by_rank: bool) -> list[Column]:
 
 
 def _classifier(contract: Contract, measures: tuple[Column, ...], by_rank: bool, name: str | None) -> Column:
-    """The measure of that name, by default the first one."""
+    """The measure of that name, by default the first time, else the first one."""
     candidates = classifiers(measures, by_rank)
+    if name is None and candidates:
+        return next((column for column in candidates if column.unit == "ns"), candidates[0])
     for column in candidates:
-        if name in (None, column.name):
+        if name == column.name:
             return column
     known = ", ".join(column.name for column in candidates)
     raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known or 'none'}")
@@ -154,6 +162,17 @@ def join_sql(comparison: Comparison, base_divisor: int, head_divisor: int) -> st
         columns=",\n  ".join(columns),
         condition=" AND ".join(condition),
     )
+
+
+def folded_names(comparison: Comparison) -> dict[str, str]:
+    """Key column → SQL of its value, for names that do not recur: of numbered steps, with an address."""
+    if not comparison.combined:
+        return {}
+    return {
+        key.name: _FOLDED_NAME.format(name=_quoted(key))
+        for key in comparison.keys
+        if key.name == "name" and key.type == "VARCHAR"
+    }
 
 
 def _quoted(column: Column) -> str:

@@ -1,5 +1,6 @@
 """A metric over runs in time order: results are recorded once, and a history reads them."""
 
+from tracewarehouse.history.baseline import Baseline, Compared, find_baseline
 from tracewarehouse.history.history import History
 from tracewarehouse.history.read import (
     acknowledge,
@@ -12,7 +13,9 @@ from tracewarehouse.history.record import FailedResult, RecordProgress, RecordRe
 from tracewarehouse.history.series import Change, Point, Series
 
 __all__ = [
+    "Baseline",
     "Change",
+    "Compared",
     "FailedResult",
     "History",
     "Point",
@@ -21,6 +24,7 @@ __all__ = [
     "Series",
     "acknowledge",
     "build_history",
+    "find_baseline",
     "label_keys",
     "matching_runs",
     "record",

@@ -42,7 +42,7 @@ class _Aggregate:
     under: float | None
 
 
-def measure(metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
+def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple[Measured, ...]:
     """The metric of every run of each side; its analysis runs with the same parameters on all of them.
 
     An analysis with optional steps is run by step if every side has complete ones. Raises TwError if a run
@@ -57,7 +57,8 @@ def measure(metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
         evaluate(metric, result.arrow(), ranks_with_data(result, side.selected()), steps if by_step else None)
         for result, side, steps in zip(results, sides, complete, strict=True)
     )
-    check_filters(metric, measured, [result.arrow() for result in results])
+    if needs_rows:
+        check_filters(metric, measured, [result.arrow() for result in results])
     return measured
 
 

@@ -1,18 +1,27 @@
 """Statistics of comparisons: pure functions on numbers, independent of runs and warehouses."""
 
+from tracewarehouse.stats.earlier import MAX_EARLIER, MIN_EARLIER, Earlier, shift_with_history
+from tracewarehouse.stats.power import MoreRuns, power_at, runs_needed, smallest_detected
 from tracewarehouse.stats.rows import RowTest, row_tests
 from tracewarehouse.stats.shift import MIN_SAMPLES, ShiftTest, relative_shift
-from tracewarehouse.stats.verdict import StepTimes, Verdict, blocks, runs_needed, verdict
+from tracewarehouse.stats.verdict import StepTimes, Verdict, blocks, verdict
 
 __all__ = [
+    "MAX_EARLIER",
+    "MIN_EARLIER",
     "MIN_SAMPLES",
+    "Earlier",
+    "MoreRuns",
     "RowTest",
     "ShiftTest",
     "StepTimes",
     "Verdict",
     "blocks",
+    "power_at",
     "relative_shift",
     "row_tests",
     "runs_needed",
+    "shift_with_history",
+    "smallest_detected",
     "verdict",
 ]

@@ -1,16 +1,19 @@
 """Change points in a series of runs: where the level changed, by how much, and with what uncertainty.
 
-Two thresholds. Candidates are the exact optimum of kernel change-point detection with a linear penalty
-(Arlot, Celisse, Harchaoui 2019; the penalty as in PELT, Killick et al. 2012). The kernel is Gaussian, so
-bounded: an outlier costs the same however far off it is, and spikes make no change points. A candidate is
-kept if the 99 % interval of Hodges and Lehmann for the shift between its two segments excludes 0 (a rank
-test, dual to that of Mann and Whitney) and the shift is as large as requested; the weakest is removed first,
-and the rest is tested again. The uncertainty of the position follows Bai (1997). The constants are measured:
-at 1 % noise, normal or heavy-tailed, 97 % of steps of 3 % are located within one run (93 % if every twentieth
-run is an outlier), and 400,000 runs without a step gave no false positive."""
+Candidates are the exact optimum of kernel change-point detection with a linear penalty (Arlot, Celisse,
+Harchaoui 2019; the penalty as in PELT, Killick et al. 2012), and the scan of rank sums after Pettitt
+(1979), which finds small changes between long levels. The kernel is Gaussian, so bounded: an outlier costs
+the same however far off it is, and spikes make no change points. A candidate is kept if the series has more
+evidence for it than for noise that depends on the run before (`step_models.py`), if the 99 % interval of
+Hodges and Lehmann for the shift excludes 0 (a rank test, dual to that of Mann and Whitney), and if the
+shift is as large as requested; the weakest is removed first, and the rest is tested again. A series that a
+straight line explains better has a trend instead. The uncertainty of the position follows Bai (1997). The
+constants are measured: see tests/stats/POWER.md.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -18,6 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tracewarehouse.stats.shift import ShiftTest, mann_whitney, mann_whitney_cdf
+from tracewarehouse.stats.step_models import drawn_in, evidence_needed, line_instead, medians, step_evidence
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +35,28 @@ _PENALTY = 0.8  # per change, times the logarithm of the number of runs
 _WIDTH = 0.1  # of the kernel: exp(-_WIDTH * d^2), with d in standard deviations of the noise
 _STRICT_ALPHA = 0.01  # of the interval that must exclude 0
 _REPORTED_ALPHA = 0.05  # of the interval that is reported
-_MAX_SIDE = 40  # runs on either side that determine a change; ranks of this many are counted exactly
+_MAX_SIDE = 400  # runs on either side that determine the size of a change
+_WINDOW = 2_000  # the longest level between two candidates; beyond it, the exact search takes too long
+_SCAN_EDGE, _LONG_EDGE, _LONG = 10, 40, 1_000  # runs beside a change that the scan finds; in a long series
+_SCAN = 4.16  # standard deviations of the rank sum: the 99.9 % point of the largest (simulated)
 _BAI_95 = 11.0  # half the 95 % interval of the position, times the squared shift in standard deviations
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A steady rise or fall: the change from the first value to the last, relative to the first."""
+
+    change: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The level changes of a series, in order, or its trend."""
+
+    points: tuple[Point, ...] = ()
+    trend: Trend | None = None
 
 
 @dataclass(frozen=True)
@@ -56,22 +80,110 @@ def change_points(values: Sequence[float], min_effect: float = 0.01) -> tuple[Po
 
     Changes smaller than `min_effect`, relative to the level before, are not reported.
     """
+    return find_levels(values, min_effect).points
+
+
+def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
+    """The level changes of a series, or its trend, of at least `min_effect`."""
     import numpy as np
 
     series = np.asarray(values, dtype=np.float64)
     if len(series) < MIN_RUNS or not (series != series[0]).any():
-        return ()
+        return Levels()
     # Noise grows with the level, so positive levels are compared as ratios.
-    scaled = np.log(series) if (series > 0).all() else series
+    is_positive = bool((series > 0).all())
+    scaled = np.log(series) if is_positive else series
     noise = _noise(scaled)
-    bounds = _candidates(scaled / noise)
+    bounds = _with_evidence(scaled, noise, _merged(_candidates(scaled / noise), _scanned(scaled)))
     while bounds:
         shifts = _shifts(series, bounds)
         weakest = min(range(len(bounds)), key=lambda at: shifts[at].strength(min_effect))
         if shifts[weakest].strength(min_effect) > 0:
-            return tuple(_points(scaled, noise, bounds, shifts))
+            break
         del bounds[weakest]
-    return ()
+    trend = _trend(scaled, noise, bounds, min_effect) if is_positive else None
+    if trend is not None or not bounds:
+        return Levels((), trend)
+    return Levels(tuple(_points(scaled, noise, bounds, _shifts(series, bounds))))
+
+
+def _trend(scaled: Floats, noise: float, bounds: Sequence[int], min_effect: float) -> Trend | None:
+    line = line_instead(scaled, noise, bounds)
+    if line is None or abs(math.expm1(line.rise)) < min_effect:
+        return None
+    return Trend(math.expm1(line.rise), math.expm1(line.low), math.expm1(line.high))
+
+
+def _with_evidence(scaled: Floats, noise: float, bounds: list[int]) -> list[int]:
+    """The candidates that waves of the noise do not explain; the weakest is removed first."""
+    known: dict[tuple[int, int, int], float] = {}
+
+    def evidence(start: int, bound: int, end: int) -> float:
+        if (start, bound, end) not in known:
+            known[start, bound, end] = _evidence(scaled, noise, start, bound, end)
+        return known[start, bound, end]
+
+    needed = evidence_needed(len(scaled))
+    while bounds:
+        edges = [0, *bounds, len(scaled)]
+        found = [evidence(*three) for three in zip(edges, bounds, edges[2:], strict=False)]
+        weakest = min(range(len(bounds)), key=lambda at: found[at])
+        if found[weakest] > needed:
+            break
+        del bounds[weakest]
+    return bounds
+
+
+def _evidence(scaled: Floats, noise: float, start: int, bound: int, end: int) -> float:
+    part = scaled[start:end]
+    center = medians(part, [bound - start])
+    return step_evidence(drawn_in(part, center, noise), bound - start)
+
+
+def _scanned(scaled: Floats) -> list[int]:
+    """Where the rank sums of a series change most, then of the parts before and after."""
+    edge = _LONG_EDGE if len(scaled) > _LONG else _SCAN_EDGE
+    found, parts = [], [(0, len(scaled))]
+    while parts:
+        start, end = parts.pop()
+        at = rank_scan(scaled[start:end], edge)
+        if at is not None and at.deviations > _SCAN:
+            found.append(start + at.index)
+            parts += [(start, start + at.index), (start + at.index, end)]
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The index from which the ranks of a series differ most, and by how many standard deviations."""
+
+    index: int
+    deviations: float
+
+
+def rank_scan(values: Floats, edge: int = _MIN_SEGMENT) -> Scan | None:
+    """The largest rank sum of the first values, at least `edge` from either end; None for short series."""
+    import numpy as np
+
+    count = len(values)
+    if count < 2 * edge or count < MIN_RUNS:
+        return None
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
+    deviation = float(ranks.std())
+    if not deviation:
+        return None
+    before = np.arange(edge, count - edge + 1)
+    sums = np.cumsum(ranks)[before - 1] - before * (count + 1) / 2
+    z = np.abs(sums) / (deviation * np.sqrt(before * (count - before) / (count - 1)))
+    best = int(np.argmax(z))
+    return Scan(int(before[best]), float(z[best]))
+
+
+def _merged(candidates: list[int], scanned: Sequence[int]) -> list[int]:
+    """All candidates, those of the scan only where no other is near."""
+    apart = [at for at in scanned if all(abs(at - other) >= _MIN_SEGMENT for other in candidates)]
+    return sorted([*candidates, *apart])
 
 
 @dataclass(frozen=True)
@@ -104,7 +216,10 @@ def _noise(scaled: Floats) -> float:
 
 
 def _candidates(scaled: Floats) -> list[int]:
-    """The boundaries that minimize the kernel costs of the segments between them, plus the penalty."""
+    """The boundaries that minimize the kernel costs of the segments between them, plus the penalty.
+
+    No segment is longer than `_WINDOW`.
+    """
     import numpy as np
 
     count = len(scaled)
@@ -114,14 +229,15 @@ def _candidates(scaled: Floats) -> list[int]:
     before = np.zeros(count + 1, dtype=np.int64)
     inside = np.zeros(count)  # for each start: the sum of the kernel over all pairs of its segment
     for end in range(1, count + 1):
-        row = np.exp(-_WIDTH * (scaled[:end] - scaled[end - 1]) ** 2)
-        inside[:end] += 2 * np.cumsum(row[::-1])[::-1] - 1
-        lengths = np.arange(end, 0, -1)
-        costs = lengths - inside[:end] / lengths + best[:end] + penalty
-        starts = end - _MIN_SEGMENT + 1
+        first = max(0, end - _WINDOW)
+        row = np.exp(-_WIDTH * (scaled[first:end] - scaled[end - 1]) ** 2)
+        inside[first:end] += 2 * np.cumsum(row[::-1])[::-1] - 1
+        lengths = np.arange(end - first, 0, -1)
+        costs = lengths - inside[first:end] / lengths + best[first:end] + penalty
+        starts = end - first - _MIN_SEGMENT + 1
         if starts > 0:
-            before[end] = np.argmin(costs[:starts])
-            best[end] = costs[before[end]]
+            before[end] = first + np.argmin(costs[:starts])
+            best[end] = costs[before[end] - first]
     bounds = []
     bound = int(before[count])
     while bound > 0:

@@ -1,8 +1,9 @@
 """Two-sample location shift: estimate, confidence interval and p-value.
 
-Two methods, selected by sample size. With eight or more values per side, ranks: no value weighs more than any
-other, at almost no loss of power. Below that, the smallest p that ranks can reach is coarse (never below 0.05
-with 3 + 3), and Student's t has more power: see tests/stats/POWER.md.
+Selected by sample size. From 5 + 5 values on, a permutation test of the better of means and ranks
+(`permutation.py`), and above 20 + 20 ranks alone: one value that is far off neither hides a change nor
+looks like one. Below that, the smallest p that permutations can reach is coarse, and Student's t has more
+power: see tests/stats/POWER.md.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tracewarehouse.stats.permutation import MAX_SIDE, has_enough_splits, interval, p_value
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -21,7 +24,6 @@ if TYPE_CHECKING:
 
 
 MIN_SAMPLES = 4  # values on both sides together; fewer do not show their spread
-MIN_SAMPLES_FOR_RANKS = 8  # values per side
 MAX_EXACT_PAIRS = 2_500  # pairs of values up to which the distribution of U is counted exactly
 
 
@@ -43,6 +45,10 @@ class ShiftTest:
         estimate, low, high = (_relative(value) for value in (self.estimate, self.low, self.high))
         return replace(self, estimate=estimate, low=low, high=high)
 
+    def around(self, estimate: float) -> ShiftTest:
+        """The same test for another estimate, whose interval contains it: of the values that are printed."""
+        return replace(self, estimate=estimate, low=min(self.low, estimate), high=max(self.high, estimate))
+
 
 def _relative(difference: float) -> float:
     return math.expm1(difference) if difference < 700 else math.inf
@@ -50,7 +56,9 @@ def _relative(difference: float) -> float:
 
 def shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
     """The shift from base to head with an interval of confidence 1 - alpha; needs four values or more."""
-    enough = min(len(base), len(head)) >= MIN_SAMPLES_FOR_RANKS
+    if has_enough_splits(len(base), len(head), alpha):
+        return permutation(base, head, alpha)
+    enough = min(len(base), len(head)) > MAX_SIDE
     if enough and 2 * mann_whitney_cdf(len(base), len(head))[0] <= alpha:
         return mann_whitney(base, head, alpha)
     return student_t(base, head, alpha)
@@ -60,6 +68,19 @@ def relative_shift(base: Sequence[float], head: Sequence[float], alpha: float) -
     """The relative change from base to head, tested on logarithms; needs four values or more, all above 0."""
     logs = [[math.log(value) for value in side] for side in (base, head)]
     return shift(logs[0], logs[1], alpha).relative()
+
+
+def permutation(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
+    """The estimate of Hodges and Lehmann (1963); p of the better of means and ranks over all splits.
+
+    The order of the values within a side does not matter.
+    """
+    import numpy as np
+
+    left, right = (np.sort(np.asarray(side, dtype=np.float64)) for side in (base, head))
+    estimate, p = float(np.median(np.subtract.outer(right, left))), p_value(left, right)
+    low, high = interval(left, right, estimate, alpha, p)
+    return ShiftTest(estimate, low, high, p, "permutation")
 
 
 def mann_whitney(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTest:
@@ -78,7 +99,7 @@ def mann_whitney(base: Sequence[float], head: Sequence[float], alpha: float) -> 
     return ShiftTest(float(np.median(differences)), low, high, p, "Mann-Whitney")
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def mann_whitney_cdf(base: int, head: int) -> Floats:
     """P(U <= u) for u = 0, 1, … if nothing changed: U counts the pairs in which head is below base."""
     import numpy as np

@@ -6,14 +6,18 @@ With one run per side, blocks of its steps serve as independent samples.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from statistics import NormalDist, fmean, median
+from statistics import fmean, median
 from typing import Literal
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.stats.shift import MIN_SAMPLES, ShiftTest, pooled_deviation, shift
+from tracewarehouse.stats.earlier import Earlier, history_notices, with_history
+from tracewarehouse.stats.order import Sides, order_notices
+from tracewarehouse.stats.outliers import outlier_notices
+from tracewarehouse.stats.power import MoreRuns, more_runs, runs_to_conclude
+from tracewarehouse.stats.shift import MIN_SAMPLES, ShiftTest, shift
 
 Word = Literal["slower", "faster", "no change", "inconclusive"]
 SampleKind = Literal["run", "step", "window"]
@@ -25,10 +29,11 @@ _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 class Verdict:
     """How the step time of head compares with that of base.
 
-    Times in ns, changes relative (0.03 is +3 %). `change` is the shift of the typical step with its interval
-    `low` to `high`; it need not be the ratio of the two medians, which lie between runs. `sample` is the kind
-    of sample: runs, steps of one run (the verdict then holds within these runs only), or one window per
-    side. `needs_runs` estimates how many more runs per side a conclusion takes, None if unknown.
+    Times in ns, changes relative (0.03 is +3 %). `change` is the ratio of the two medians minus 1, and `low`
+    to `high` its interval by the `test`. `sample` is the kind of sample: runs, steps of one run (the verdict
+    then holds within these runs only), or one window per side. `needs_runs` estimates how many more runs a
+    conclusion takes, of the side that lacks more, None if unknown; `needs` has both sides. `notices` say what
+    the verdict cannot know.
     """
 
     word: Word
@@ -44,6 +49,9 @@ class Verdict:
     sample: SampleKind
     needs_runs: int | None = None
     reason: str | None = None
+    needs: MoreRuns | None = None
+    test: str | None = None
+    notices: tuple[str, ...] = ()
 
     def line(self, subject: str = "median step") -> str:
         """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
@@ -66,10 +74,7 @@ class Verdict:
             return f": {self.reason}"
         if self.sample == "step":
             return " (within-run only)"
-        if self.needs_runs is None:
-            return ""
-        more = "1 more run" if self.needs_runs == 1 else f"{self.needs_runs:,} more runs"
-        return f" (needs about {more} per side)"
+        return f" (needs about {self.needs})" if self.needs else ""
 
 
 def verdict(
@@ -79,40 +84,77 @@ def verdict(
     alpha: float = 0.05,
     min_effect: float = 0.01,
     total_means: tuple[float, float] | None = None,
+    order: Sides | None = None,
+    earlier: Earlier | None = None,
 ) -> Verdict:
     """The verdict on head against base, from steps that the caller selected.
 
     The sample is the run (its median step) if there are four runs or more in total; a side may then have a
     single run, whose variance is assumed to be that of the other side. With fewer runs it is the block of
-    steps, and with fewer than three steps on a side the window. All tests are on logarithms, so that a change
-    is relative. The interval of confidence 1 - alpha decides: within ± min_effect it is *no change*, even if
-    it excludes 0; otherwise *slower* above 0, *faster* below 0, and *inconclusive* if it contains 0.
-    `total_means` replaces the means of the steps, which are reported in addition. Raises ParamError if alpha
-    or min_effect is out of range.
+    steps, and with fewer than three steps on a side the window. With `earlier` runs the sample is always
+    the run, and the spread is theirs; base is these runs if they are its baseline. All tests are on
+    logarithms, so that a change is relative. The interval of confidence 1 - alpha decides: within ±
+    min_effect it is *no change*, even if it excludes 0; otherwise *slower* above 0, *faster* below 0, and
+    *inconclusive* if it contains 0. `order` holds for each run with steps, in the order of start, whether
+    it is of head; it is empty if that is unknown. `total_means` replaces the means of the steps, which are
+    reported in addition. Raises ParamError if alpha or min_effect is out of range.
     """
     _check_params(alpha, min_effect)
-    kind = _sample_kind(base, head)
+    kind = _sample_kind(base, head, earlier)
     samples = _samples(base, kind), _samples(head, kind)
-    counts = [len(side) for side in samples]
-    testable = kind != "window" and min(counts) > 0 and sum(counts) >= MIN_SAMPLES
-    test = shift(*samples, alpha).relative() if testable else None
-    word = _word(test, min_effect)
-    is_open = kind == "run" and word == "inconclusive"
     medians = _median_time(base, kind), _median_time(head, kind)
+    if earlier is not None and earlier.is_baseline:
+        medians = median(earlier.values), medians[1]
+    change = _relative_change(medians)
+    test = _test(samples, kind, alpha, earlier)
+    if test is not None and change is not None:
+        test = test.relative().around(change)
+    word = _word(test, min_effect)
+    is_open = kind == "run" and word == "inconclusive" and earlier is None
+    needs = _needs(*samples, alpha, min_effect) if is_open else None
     means = total_means or (_mean_time(base), _mean_time(head))
     return Verdict(
         word,
         *medians,
-        test.estimate if test else _relative_change(medians),
+        change,
         test.low if test else None,
         test.high if test else None,
         test.p if test else None,
         *means,
         _relative_change(means),
         kind,
-        _additional_runs(*samples, alpha, min_effect) if is_open else None,
+        max(needs.base, needs.head) if needs else None,
         _reason(kind, base, head, test, word),
+        needs,
+        test.method if test else None,
+        tuple(_notices(samples, kind, order, earlier)) if test else (),
     )
+
+
+def _test(
+    samples: tuple[Sequence[float], Sequence[float]], kind: SampleKind, alpha: float, earlier: Earlier | None
+) -> ShiftTest | None:
+    """The test of the samples, None if there are too few."""
+    if earlier is not None and kind == "run":
+        return with_history(*samples, earlier, alpha)
+    counts = [len(side) for side in samples]
+    if kind == "window" or min(counts) == 0 or sum(counts) < MIN_SAMPLES:
+        return None
+    return shift(*samples, alpha)
+
+
+def _notices(
+    samples: tuple[Sequence[float], Sequence[float]],
+    kind: SampleKind,
+    order: Sides | None,
+    earlier: Earlier | None,
+) -> Iterator[str]:
+    """What the verdict cannot know."""
+    if earlier is not None:
+        yield from history_notices(samples, earlier)
+    elif kind == "run":
+        yield from outlier_notices(*samples)
+        yield from order_notices(*samples, order)
 
 
 def _check_params(alpha: float, min_effect: float) -> None:
@@ -122,8 +164,10 @@ def _check_params(alpha: float, min_effect: float) -> None:
         raise ParamError(f"min_effect is {min_effect}", "it must be at least 0, often 0.01")
 
 
-def _sample_kind(base: StepTimes, head: StepTimes) -> SampleKind:
+def _sample_kind(base: StepTimes, head: StepTimes, earlier: Earlier | None) -> SampleKind:
     runs = (len(base.nonempty_runs), len(head.nonempty_runs))
+    if earlier is not None and runs[1] and (runs[0] or earlier.is_baseline):
+        return "run"
     if min(runs) and sum(runs) >= MIN_SAMPLES:
         return "run"
     return "step" if min(len(base.times), len(head.times)) >= MIN_STEPS else "window"
@@ -145,13 +189,10 @@ def _word(test: ShiftTest | None, min_effect: float) -> Word:
     return "slower" if test.low > 0 else "faster" if test.high < 0 else "inconclusive"
 
 
-def _additional_runs(
-    base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float
-) -> int | None:
-    """Runs to add per side."""
+def _needs(base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float) -> MoreRuns | None:
+    """Runs to add to each side."""
     needed = runs_to_conclude(base, head, alpha=alpha, min_effect=min_effect)
-    have = 2 / (1 / len(base) + 1 / len(head))
-    return None if needed is None else max(1, math.ceil(needed - have))
+    return None if needed is None else more_runs((len(base), len(head)), needed)
 
 
 def _reason(
@@ -194,55 +235,6 @@ def _times_text(base: float, head: float) -> str:
 def _percent(value: float, sign: str, digits: int = 1) -> str:
     rounded = round(100 * value, digits) + 0.0  # no minus sign before a zero
     return f"{rounded:{sign}.{digits}f}"
-
-
-MIN_RUNS = 2
-MAX_RESOLUTION = 10  # the run-to-run deviation over the effect; a smaller effect takes thousands of runs
-CERTAIN = 12.0  # distance in standard errors above which the power is 1 without computing it
-
-
-def runs_needed(deviation: float, effect: float, *, alpha: float = 0.05, power: float = 0.8) -> int:
-    """Runs per side that detect an effect with this power; both numbers are of logs of runs' medians.
-
-    The smallest number for which Student's t has the power, by the noncentral t, searched from the
-    approximation of Guenther (1981). The effect must not be 0.
-    """
-    side, detection = NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(power)
-    approximate = 2 * ((side + detection) * deviation / effect) ** 2 + side**2 / 4
-    runs = max(MIN_RUNS, math.floor(approximate) - 1)
-    while _power(runs, abs(effect) / deviation if deviation else math.inf, alpha) < power:
-        runs += 1
-    return runs
-
-
-def _power(runs: int, ratio: float, alpha: float) -> float:
-    """The power of Student's t with this many runs per side, for an effect of `ratio` standard deviations."""
-    from scipy.special import nctdtr, stdtrit
-
-    freedom, noncentrality = 2 * runs - 2, ratio * math.sqrt(runs / 2)
-    critical = float(stdtrit(freedom, 1 - alpha / 2))
-    if noncentrality > critical + CERTAIN * math.sqrt(1 + critical):
-        return 1.0
-    return 1 - float(nctdtr(freedom, noncentrality, critical))
-
-
-def runs_to_conclude(
-    base: Sequence[float], head: Sequence[float], *, alpha: float, min_effect: float
-) -> int | None:
-    """Runs per side, in total, for a conclusion with a power of 0.8, from logs of runs' medians.
-
-    They detect an effect of the observed size or, if that is below min_effect, exclude one of min_effect: if
-    nothing changed, as many as detect it with a power of 0.9, since either end of the interval may fail. A
-    deviation from few runs is more often too small than too large, so its median bias is removed (Wilson and
-    Hilferty 1931). None if it takes thousands.
-    """
-    freedom = len(base) + len(head) - 2
-    deviation = pooled_deviation(base, head) / (1 - 2 / (9 * freedom)) ** 1.5
-    observed, smallest = abs(fmean(head) - fmean(base)), math.log1p(min_effect)
-    power, effect = (0.8, observed) if observed > smallest else (0.9, smallest)
-    if effect <= deviation / MAX_RESOLUTION:
-        return None
-    return runs_needed(deviation, effect, alpha=alpha, power=power)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,113 @@
+"""Recorded runs as the baseline of a comparison, or as its spread: those like the runs that are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.errors import TwError
+from tracewarehouse.history.read import build_history
+from tracewarehouse.history.results import RecordedAnalysis
+from tracewarehouse.history.series import Point
+from tracewarehouse.metric import Metric
+from tracewarehouse.render.text import plural
+from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.selection import SelectedRun, run_attributes
+from tracewarehouse.stats import MAX_EARLIER, MIN_EARLIER, Earlier
+from tracewarehouse.storage import RunVersion, Store
+
+Configuration = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The runs of a comparison; base is None if it is the baseline itself. `same` are keys of labels."""
+
+    base: tuple[SelectedRun, ...] | None
+    head: tuple[SelectedRun, ...]
+    same: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> tuple[int, str]:
+        """When the first of them started, as the sort key of runs."""
+        return min(run_attributes(each.version).order for each in (*(self.base or ()), *self.head))
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Recorded runs since the last change point, oldest first, and their values."""
+
+    points: tuple[Point, ...]
+    earlier: Earlier
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """Selectors of the runs whose traces are still stored."""
+        return tuple(f"{point.run}@v{point.number}" for point in self.points if point.stored)
+
+
+def find_baseline(
+    store: Store, catalog: Catalog, metric: Metric, recorded: Sequence[SelectedRun], compared: Compared
+) -> Baseline:
+    """The newest runs before those compared, of the same GPUs, world size, framework and labels `same`.
+
+    They are whole, have a value above 0 under the current definition, and follow the last change point among
+    them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. Raises TwError if there are fewer.
+    """
+    wanted = configuration(compared.head[0].version, compared.same)
+    alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
+    before = [each for each in alike if run_attributes(each.version).order < compared.first and _whole(each)]
+    points = _last_level(store, catalog, metric, before)[-MAX_EARLIER:]
+    if len(points) < MIN_EARLIER:
+        found = f"{plural(len(points), 'recorded run')} of {metric} before {compared.head[0].run}"
+        raise TwError(
+            f"no baseline: {found} of the same configuration since the last change; it takes {MIN_EARLIER}",
+            hints.fill("{} stores results of earlier runs", hints.record(metric.contract.name)),
+        )
+    places = _places(alike, points[0], compared)
+    values = tuple(point.value or 0.0 for point in points)
+    return Baseline(points, Earlier(values, *places, compared.base is None))
+
+
+def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuration:
+    """GPU models, world size, framework up to its minor version, and the values of these labels."""
+    facts = [rank.facts for rank in version.by_rank]
+
+    def distinct(key: str) -> tuple[str, ...]:
+        return tuple(sorted({str(each[key]) for each in facts if each.get(key) is not None}))
+
+    framework = {".".join(each.split(".")[:2]) for each in distinct("framework_version")}
+    labels = tuple(version.labels.get(key) for key in same)
+    return distinct("device_name"), distinct("world_size"), tuple(sorted(framework)), labels
+
+
+def _whole(run: SelectedRun) -> bool:
+    return len(run.version.ranks) >= (expected_ranks(run.version) or 0)
+
+
+def _last_level(
+    store: Store, catalog: Catalog, metric: Metric, runs: Sequence[SelectedRun]
+) -> tuple[Point, ...]:
+    """The points since the last change, of the current definition."""
+    if not runs:
+        return ()
+    definition = RecordedAnalysis.of(metric.contract, catalog).definition
+    for series in build_history(store, catalog, metric, runs).series:
+        if series.definition == definition:
+            start = max(series.change_positions, default=0)
+            return tuple(point for point in series.known[start:] if (point.value or 0) > 0)
+    return ()
+
+
+def _places(
+    alike: Sequence[SelectedRun], first: Point, compared: Compared
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The places of the runs of base and of head among runs of this configuration; that of `first` is 0."""
+    sides = (compared.base or (), compared.head)
+    every = {each.selector: each for each in (*alike, *sides[0], *sides[1])}
+    ordered = sorted(every, key=lambda name: run_attributes(every[name].version).order)
+    place = {name: at - ordered.index(f"{first.run}@v{first.number}") for at, name in enumerate(ordered)}
+    base, head = (tuple(place[each.selector] for each in side) for side in sides)
+    return base, head

@@ -1,0 +1,94 @@
+"""Recorded runs as the baseline of one run, or as the spread of a comparison."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+import cli_runner
+import tracewarehouse as tw
+from recorded_runs import START_NS, recorded_runs
+from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.history import Compared, find_baseline
+from tracewarehouse.metric import parse_metric
+
+EARLIER = 60
+SIMULATED = ("--ranks", "1", "--layers", "1", "--steps", "8", "--no-stacks", "--no-memory")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two simulated runs after 60 recorded ones of the same period, which was 5 % longer in the first 10."""
+    folder = tmp_path_factory.mktemp("baseline")
+    for name, hour in (("head", 9), ("next", 10)):
+        start = ("--start", f"2026-05-04T{hour:02}:00:00")
+        assert cli_runner.tw("simulate", folder / "traces" / name, *SIMULATED, *start).code == 0
+    tw.open(folder / "first").ingest(folder / "traces", jobs=1)
+    head = tw.open(folder / "first")
+    (row,) = head.query(
+        "SELECT median(period_ns) AS ns FROM steps WHERE NOT partial AND run_id = 'head'"
+    ).rows()
+    facts = head.store.newest("head").by_rank[0].facts  # type: ignore[union-attr]
+    same = {key: facts[key] for key in ("device_name", "framework_version") if facts.get(key) is not None}
+    chance = random.Random(3)
+    levels = [1.05] * 10 + [1.0] * (EARLIER - 10)
+    periods = [round(row["ns"] * level * (1 + chance.gauss(0, 0.01))) for level in levels]
+    labels = {at: {"branch": "main"} for at in range(0, EARLIER, 2)}
+    recorded_runs(folder / "warehouse", periods, labels, same)
+    tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
+    return folder / "warehouse"
+
+
+def test_one_run_is_judged_by_the_runs_since_the_last_change(root: Path) -> None:
+    change = tw.open(root).diff("@baseline", "head").changes(gates=["step_time<=+3%"])
+    verdict = change.verdict
+    assert (verdict.sample, verdict.test) == ("run", "history")
+    assert verdict.low is not None and verdict.high is not None
+    assert verdict.low < 0 < verdict.high < 0.06
+    assert verdict.notices[0].startswith("spread from 50 earlier runs (σ ")
+    assert (
+        "one run cannot tell a change from a bad run; 0 of 50 earlier runs were bad ones"
+        in verdict.notices[-1]
+    )
+    (gate,) = change.gates
+    assert (gate.low, gate.high, gate.test) == (verdict.low, verdict.high, "history")
+    assert gate.detects is not None and 0.05 < gate.detects < 0.08
+
+
+def test_the_spread_of_earlier_runs_tests_one_run_per_side(root: Path) -> None:
+    change = tw.open(root).diff("head", "next", spread="history").changes(gates=["step_time<=+9%"])
+    assert (change.verdict.sample, change.verdict.test) == ("run", "history")
+    assert change.gates[0].outcome == "pass"
+    without = tw.open(root).diff("head", "next").changes(gates=["step_time<=+9%"])
+    assert without.verdict.sample == "step" and without.gates[0].outcome == "inconclusive"
+
+
+def test_only_runs_that_agree_are_earlier_runs(root: Path) -> None:
+    wh = tw.open(root)
+    metric, runs = parse_metric("step_time", wh.catalog), wh.recorded_runs()
+    head = tuple(each for each in runs if each.run == "head")
+    found = find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, head))
+    assert [point.run for point in found.points] == [f"night-{at:04d}" for at in range(10, EARLIER)]
+    assert found.earlier.head_at == (50,)
+    found = find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, head, ("branch",)))
+    assert [point.run for point in found.points] == [f"night-{at:04d}" for at in range(11, EARLIER, 2)]
+    middle = tuple(each for each in runs if each.run == "night-0040")
+    found = find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, middle, ("branch",)))
+    assert [point.run for point in found.points] == [f"night-{at:04d}" for at in range(10, 40, 2)]
+    assert found.points[0].time_ns > START_NS
+    other = tuple(each for each in runs if each.run == "night-0005")
+    with pytest.raises(TwError, match="no baseline: 5 recorded runs"):
+        find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, other))
+
+
+def test_the_baseline_on_the_command_line(root: Path) -> None:
+    done = cli_runner.tw("diff", "@baseline", "head", "-w", root, "--gate", "step_time<=+3%", "--json")
+    (found,) = json.loads(done.out)["result"]
+    assert found["verdict"]["test"] == "history" and found["gates"][0]["power_at_twice"] > 0.5
+    for usage in (("--same", "branch"), ("--same", "label.nothing")):
+        assert cli_runner.tw("diff", "@baseline", "head", "-w", root, *usage).code != 0
+    with pytest.raises(ParamError, match="unknown spread 'all'"):
+        tw.open(root).diff("head", "next", spread="all")
