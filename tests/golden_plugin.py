@@ -210,7 +210,9 @@ class GoldenItem(pytest.Item):
         if self.config.getoption("update_golden"):
             self.path.write_text(golden.text(result), encoding="utf-8")
         elif result != golden.sections["result"]:
-            raise GoldenError(f"{self.path.name}:\n{difference(golden.sections['result'], result)}")
+            raise GoldenError(
+                f"the rows differ from the golden file\n{difference(golden.sections['result'], result)}"
+            )
 
     def repr_failure(self, excinfo: Any, style: Any = None) -> Any:
         """Only the difference for rows that differ, else the traceback."""

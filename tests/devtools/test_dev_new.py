@@ -80,7 +80,7 @@ def test_a_wrong_row_is_found_by_its_golden_file(checkout: Path) -> None:
     done = tw(checkout, "check", "long_kernels")
     (checkout / GOLDEN).write_text(text)
     assert done.returncode == 1
-    assert done.stdout.startswith("tests/golden/analyses/gpu::long_kernels.v1: fails"), done.stdout
+    assert done.stdout.startswith("tests/golden/analyses/gpu/long_kernels.v1.golden: fails"), done.stdout
 
 
 def test_a_name_that_exists_is_refused(checkout: Path) -> None:

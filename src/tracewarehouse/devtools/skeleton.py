@@ -132,4 +132,10 @@ def _run_tests(root: Path, arguments: Sequence[str]) -> Iterator[Violation]:
         what = (done.stderr or done.stdout).strip().splitlines()
         raise ContractError(f"pytest cannot run: {what[-1] if what else ''}", "pip install -e '.[dev]'")
     for test, reason in failures:
-        yield Violation(test, f"fails: {reason or 'see pytest'}", f"run pytest -n 0 {arguments[0]}")
+        folder, _, name = test.partition("::")
+        if folder.endswith(".py"):
+            yield Violation(test, f"fails: {reason or 'see pytest'}", f"run pytest -n 0 {test}")
+        else:
+            path = f"{folder}/{name}.golden"
+            shows = f"pytest -n 0 {path} shows it; --update-golden accepts the new rows"
+            yield Violation(path, f"fails: {reason or 'see pytest'}", shows)

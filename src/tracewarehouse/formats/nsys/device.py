@@ -62,6 +62,17 @@ def _placement(found: SourceBatch) -> tuple[dict[str, pa.Array], dict[str, pa.Ar
     return columns, arguments
 
 
+def _slice(found: SourceBatch, category: str, name: pa.Array) -> dict[str, pa.Array | pa.Scalar]:
+    """The columns that every record has."""
+    return {
+        "ph": pa.scalar("X"),
+        "category": pa.scalar(category),
+        "raw_category": pa.scalar(category),
+        "name": name,
+        **found.times(),
+    }
+
+
 def _graph(found: SourceBatch) -> tuple[dict[str, pa.Array], dict[str, pa.Array]]:
     graph, node = found.ints("graphId"), found.ints("graphNodeId")
     return {"graph_id": graph, "graph_node_id": node}, {"graph id": graph, "graph node id": node}
@@ -85,13 +96,8 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "nsys.staticSharedMemory": static,
         "nsys.dynamicSharedMemory": dynamic,
     }
-    times = found.times()
     return {
-        "ph": pa.scalar("X"),
-        "category": pa.scalar("kernel"),
-        "raw_category": pa.scalar("kernel"),
-        "name": pc.coalesce(*names),
-        **times,
+        **_slice(found, "kernel", pc.coalesce(*names)),
         **columns,
         **{f"grid_{axis}": values for axis, values in zip("xyz", grid, strict=True)},
         **{f"block_{axis}": values for axis, values in zip("xyz", block, strict=True)},
@@ -103,38 +109,23 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
 
 
 def _copies(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
-    columns, arguments = _placement(found)
-    graph_columns, graph_arguments = _graph(found)
-    size = found.ints("bytes")
     kind = found.labels("copyKind", schema.COPY_KINDS, "Unknown")
     source, target = (found.labels(name, schema.MEMORY_KINDS, "Unknown") for name in ("srcKind", "dstKind"))
     name = pc.binary_join_element_wise("Memcpy ", kind, " (", source, " -> ", target, ")", "")
-    times = found.times()
-    return {
-        "ph": pa.scalar("X"),
-        "category": pa.scalar("gpu_memcpy"),
-        "raw_category": pa.scalar("gpu_memcpy"),
-        "name": name,
-        **times,
-        **columns,
-        "bytes": size,
-        **graph_columns,
-        "args": found.arguments({**arguments, "bytes": size, **graph_arguments}),
-    }
+    return _transfers(found, "gpu_memcpy", name)
 
 
 def _sets(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
+    kind = found.labels("memKind", schema.MEMORY_KINDS, "Unknown")
+    return _transfers(found, "gpu_memset", pc.binary_join_element_wise("Memset (", kind, ")", ""))
+
+
+def _transfers(found: SourceBatch, category: str, name: pa.Array) -> dict[str, pa.Array | pa.Scalar]:
     columns, arguments = _placement(found)
     graph_columns, graph_arguments = _graph(found)
     size = found.ints("bytes")
-    kind = found.labels("memKind", schema.MEMORY_KINDS, "Unknown")
-    times = found.times()
     return {
-        "ph": pa.scalar("X"),
-        "category": pa.scalar("gpu_memset"),
-        "raw_category": pa.scalar("gpu_memset"),
-        "name": pc.binary_join_element_wise("Memset (", kind, ")", ""),
-        **times,
+        **_slice(found, category, name),
         **columns,
         "bytes": size,
         **graph_columns,
@@ -148,13 +139,8 @@ def _graph_replays(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     graph_columns, graph_arguments = _graph(found)
     found.context.notes.add("graph_level_trace", found.rows, f"{found.table}: {found.rows} rows")
     ids = number_texts(graph_columns["graph_id"])
-    times = found.times()
     return {
-        "ph": pa.scalar("X"),
-        "category": pa.scalar("kernel"),
-        "raw_category": pa.scalar("kernel"),
-        "name": pc.binary_join_element_wise("CUDA graph ", pc.fill_null(ids, "?"), ""),
-        **times,
+        **_slice(found, "kernel", pc.binary_join_element_wise("CUDA graph ", pc.fill_null(ids, "?"), "")),
         **columns,
         **graph_columns,
         "args": found.arguments({**arguments, **graph_arguments}),
@@ -178,14 +164,9 @@ def _synchronizations(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "device": device,
         "context": context,
     }
-    times = found.times()
     return {
-        "ph": pa.scalar("X"),
-        "category": pa.scalar("cuda_sync"),
-        "raw_category": pa.scalar("cuda_sync"),
-        "name": pc.fill_null(kind, "Unknown Sync"),
+        **_slice(found, "cuda_sync", pc.fill_null(kind, "Unknown Sync")),
         "sync_kind": kind,
-        **times,
         "device": device,
         "stream": stream,
         "correlation": correlation,
