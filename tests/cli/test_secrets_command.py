@@ -160,3 +160,13 @@ def test_the_inbox_is_searched_and_redacted_by_ingest(tmp_path: Path) -> None:
     assert spooled.exists()
     assert tw("ingest", "--inbox", "-w", root).code == 0
     assert tw("secrets", "-w", root).code == 0 and not spooled.exists()
+
+
+def test_ingest_without_redaction(tmp_path: Path) -> None:
+    token = next(each for each in all_samples() if each.rule == "npm-access-token").text
+    path, root = write(tmp_path / "night", token), tmp_path / "wh"
+    assert tw("ingest", path, "-w", root).code == 0
+    assert "redaction rules" in tw("info", "night", "-w", root).out
+    assert tw("ingest", path, "-w", root, "--no-redact").code == 0
+    assert tw("info", "night", "-w", root).out.endswith("redaction off\n")
+    assert tw("secrets", "-w", root).code == 1
