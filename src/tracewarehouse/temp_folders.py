@@ -22,6 +22,7 @@ PREFIX = "tw-"
 LOCK = ".lock"
 # A younger folder without a lock may be one that its process is about to lock.
 _FRESH_S = 3600.0
+_LOCK_ATTEMPTS, _LOCK_PAUSE_S = 50, 0.001
 _EARLIER = re.compile(r"tw-(?:[a-z0-9_]{8}|[0-9a-f]{16})")
 # Process id → its folder and the open lock file: a forked child has its own.
 _own: dict[int, tuple[Path, int]] = {}
@@ -59,9 +60,15 @@ def locked_folder(folder: Path) -> Iterator[Path]:
 def _lock(folder: Path) -> int:
     """Creates and locks the lock file of a folder; the lock is held until the handle is closed."""
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    with suppress(OSError):  # a file system without locks: the folder is deleted by age
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.write(handle, _machine())
+    for _ in range(_LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.write(handle, _machine())
+            break
+        except BlockingIOError:  # another process looks whether the lock is free
+            time.sleep(_LOCK_PAUSE_S)
+        except OSError:  # a file system without locks: the folder is deleted by age
+            break
     return handle
 
 

@@ -307,6 +307,7 @@ class WarehouseWrites(WarehouseBase):
         from tracewarehouse.ingest.inbox import INBOX
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
         from tracewarehouse.query.shell_file import NAME
+        from tracewarehouse.render.text import plural
 
         found = self.secrets(runs).found
         removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder))
@@ -322,7 +323,7 @@ class WarehouseWrites(WarehouseBase):
         if redact:
             lines += self._record_without_secrets(found)
             reasons = removal.redact_reasons()
-            lines += [f"{reasons} acknowledgement reasons redacted"] if reasons else []
+            lines += [f"{plural(reasons, 'acknowledgement reason')} redacted"] if reasons else []
         if purge and keys:
             removal.purge(sorted(set(names.values())), former)
             lines.append("old versions deleted")

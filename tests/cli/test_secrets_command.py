@@ -63,6 +63,8 @@ def warehouse(tmp_path: Path) -> Path:
         assert tw("ingest", path, "-w", root, "--label", "kind=test").code == 0
     assert tw("label", "leaky", f"note={ACME}", "-w", root).code == 0
     assert tw("record", "--all", "--analysis", "name_summary", "-w", root).code == 0
+    Warehouse(root).record("tidy", analyses="step_summary")
+    Warehouse(root).acknowledge("step_time", "tidy", f"because of {ACME}")
     assert stored_needles(root, [ACME])
     assert tw("secrets", "-w", root).out.startswith("no secrets found in ")
     (root / "_tw" / "redact.toml").write_text(POLICY)
@@ -85,6 +87,7 @@ def test_redact_publishes_a_clean_version(warehouse: Path) -> None:
     before = Warehouse(warehouse).select("tidy").query("SELECT * FROM events").rows()
     done = tw("secrets", "--redact", "-w", warehouse)
     assert done.code == 0 and done.out.startswith("leaky: published without secrets\n")
+    assert "1 acknowledgement reason redacted\n" in done.out
     assert "older versions stay readable" in done.err
     wh = Warehouse(warehouse)
     assert ACME not in str(wh.query("SELECT * FROM events").rows()) + str(wh.info("leaky"))
@@ -157,3 +160,13 @@ def test_the_inbox_is_searched_and_redacted_by_ingest(tmp_path: Path) -> None:
     assert spooled.exists()
     assert tw("ingest", "--inbox", "-w", root).code == 0
     assert tw("secrets", "-w", root).code == 0 and not spooled.exists()
+
+
+def test_ingest_without_redaction(tmp_path: Path) -> None:
+    token = next(each for each in all_samples() if each.rule == "npm-access-token").text
+    path, root = write(tmp_path / "night", token), tmp_path / "wh"
+    assert tw("ingest", path, "-w", root).code == 0
+    assert "redaction rules" in tw("info", "night", "-w", root).out
+    assert tw("ingest", path, "-w", root, "--no-redact").code == 0
+    assert tw("info", "night", "-w", root).out.endswith("redaction off\n")
+    assert tw("secrets", "-w", root).code == 1

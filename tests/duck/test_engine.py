@@ -211,3 +211,8 @@ def test_every_type_of_a_contract_goes_through(busy: Contract) -> None:
         con.execute("INSERT INTO gpu_busy (c0) VALUES (1)")
         found = engine.execute(con, replace(contract, body="SELECT * FROM gpu_busy"), {})
     assert found.schema == arrow.schema_of(contract) and found.num_rows == 1
+
+
+def test_invalid_text_is_an_error_of_duckdb() -> None:
+    with engine.connect() as con, pytest.raises(engine.UNREADABLE, match="not valid UTF-8"):
+        engine.interruptible(con, lambda: b"\xb5".decode())

@@ -77,9 +77,12 @@ if TYPE_CHECKING:
     help="Names of annotations that mark steps.",
 )
 @click.option(
-    "--redact/--no-redact",
+    "--no-redact",
+    "redact",
+    is_flag=True,
+    flag_value=False,
     default=True,
-    help="Replace strings that look like secrets. [default: --redact]",
+    help="Store strings that look like secrets as they are.",
 )
 @click.option(
     "--auto-labels/--no-auto-labels",

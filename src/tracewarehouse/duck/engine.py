@@ -172,16 +172,19 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
 
 
 def interruptible(con: Connection, call: Callable[[], T]) -> T:
-    """Returns the result of the call; Ctrl-C interrupts it at once, not only between two tasks of DuckDB."""
+    """Returns the result of the call; Ctrl-C interrupts it at once, not only between two tasks of DuckDB.
+
+    Raises DuckDB's InvalidInputException for text that is not valid UTF-8, which only a damaged file holds.
+    """
     if current_thread() is not main_thread():
-        return call()
+        return _with_valid_text(call)
     results: list[T] = []
     failed: list[BaseException] = []
     done = Event()
 
     def work() -> None:
         try:
-            results.append(call())
+            results.append(_with_valid_text(call))
         except BaseException as error:
             failed.append(error)
         finally:
@@ -198,6 +201,13 @@ def interruptible(con: Connection, call: Callable[[], T]) -> T:
     if failed:
         raise failed[0]
     return results[0]
+
+
+def _with_valid_text(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except UnicodeDecodeError as error:
+        raise duckdb.InvalidInputException("a text of the result is not valid UTF-8") from error
 
 
 def concatenate(tables: Sequence[pa.Table]) -> pa.Table:

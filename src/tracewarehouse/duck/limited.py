@@ -98,11 +98,11 @@ def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
 
 
 def _memory_error(limits: Limits) -> QueryLimitError:
-    allowed, asked = half_bytes(), limits.memory_bytes or 0
-    if allowed is not None and allowed < asked:
-        message = f"the query needs more than {allowed >> 20} MiB of memory, half of its limit"
+    allowed, requested = half_bytes(), limits.memory_bytes or 0
+    if allowed is not None and allowed < requested:
+        message = f"the query needs more than {allowed >> 20} MiB of memory, half of the memory limit"
         return QueryLimitError(message, "raise the limit of the container or job, or ulimit -v")
-    message = f"the query needs more than {asked / 1e9:g} GB of memory"
+    message = f"the query needs more than {requested / 1e9:g} GB of memory"
     return QueryLimitError(*_beyond(message, "memory", "4GB"))
 
 

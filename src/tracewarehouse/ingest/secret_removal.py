@@ -20,7 +20,16 @@ from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build_rank import redacted_by
 from tracewarehouse.ingest.upgrade.rebuild import stored_files
 from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank
-from tracewarehouse.storage import Changes, RankSource, RunVersion, Staged, Store, layout, run_key, run_name
+from tracewarehouse.storage import (
+    Changes,
+    RankSource,
+    RunVersion,
+    Staged,
+    Store,
+    layout,
+    run_key,
+    run_name,
+)
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -163,11 +172,11 @@ class SecretRemoval:
     def redact_reasons(self) -> int:
         """Redacts the reasons of acknowledged changes; how many there were."""
         changed = 0
-        for entry in list(self.store.objects.walk(f"{layout.ACKNOWLEDGED}/")):
-            data = self.store.objects.get(entry.key)
-            clean, found = self._redactor.text(data.decode(errors="replace"))
+        for fields in self.store.acknowledged():
+            text, found = self._redactor.text(json.dumps({"reason": fields["why"]}))
             if found:
-                self.store.objects.put({entry.key: clean.encode()})
+                key = layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])
+                self.store.acknowledge(key, {**fields, "why": json.loads(text)["reason"]})
                 changed += 1
         return changed
 

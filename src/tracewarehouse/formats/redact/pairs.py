@@ -11,6 +11,8 @@ from tracewarehouse.formats.redact.key_names import is_about, is_random
 from tracewarehouse.formats.redact.rules import Rules, TextRule
 
 _LEAST: Final = 8
+# One of these is between a name and its value, whatever the rule.
+_SIGN: Final = re.compile(r"[=:,\s]")
 _QUOTE: Final = re.compile(r"""[bBrRuUfF]{0,2}(\\*["'])""")
 _LIST: Final = re.compile(r"[\[(]\s*")
 _BARE: Final = re.compile(r"""[^\s"'`]+""")
@@ -44,6 +46,8 @@ class Pairs:
 
     def clean(self, text: str) -> tuple[str, list[str]]:
         """The text without them, and the rules that matched."""
+        if _SIGN.search(text) is None:
+            return text, []
         kinds: list[str] = []
         for rule in self.rules.texts:
             cleaned = self._by(rule, text)
