@@ -40,13 +40,23 @@ WITH
     FROM sized
     GROUP BY run_id, kind, group_key
   ),
-  slow AS (
-    SELECT own.run_id, own.kind, own.group_key, quantile_disc(other.transfer_ns, 0.5) AS usual_ns
+  compared AS (
+    SELECT
+      own.run_id,
+      own.kind,
+      own.group_key,
+      own.transfer_ns,
+      count(*) AS others,
+      quantile_disc(other.transfer_ns, 0.5) AS usual_ns
     FROM grouped AS own
     JOIN grouped AS other
       ON other.run_id = own.run_id AND other.kind = own.kind AND other.group_key <> own.group_key
     GROUP BY own.run_id, own.kind, own.group_key, own.transfer_ns
-    HAVING count(*) >= $min_groups AND own.transfer_ns > $factor * quantile_disc(other.transfer_ns, 0.5)
+  ),
+  slow AS (
+    SELECT run_id, kind, group_key, usual_ns
+    FROM compared
+    WHERE others >= $min_groups AND transfer_ns > $factor * usual_ns
   ),
   transfer AS (
     SELECT
