@@ -38,7 +38,7 @@ NOT_COMPARED = {
 }
 NEW_ANALYSES = (
     "alltoall_imbalance", "alltoall_matrix", "bandwidth_by_size", "collective_bandwidth", "long_collectives",
-    "node_summary", "pipeline_bubbles", "slow_links",
+    "node_summary", "pipeline_bubbles", "slow_links", "slow_network",
 )  # fmt: skip
 # Path → why only the current result has it. The contents of these columns have separate tests.
 ADDED = {

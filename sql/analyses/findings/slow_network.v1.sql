@@ -46,7 +46,7 @@ WITH
       own.kind,
       own.group_key,
       own.transfer_ns,
-      count(*) AS other_groups,
+      count(*) AS others,
       quantile_disc(other.transfer_ns, 0.5) AS usual_ns
     FROM grouped AS own
     JOIN grouped AS other
@@ -56,7 +56,7 @@ WITH
   slow AS (
     SELECT run_id, kind, group_key, usual_ns
     FROM compared
-    WHERE other_groups >= $min_groups AND transfer_ns > $factor * usual_ns
+    WHERE others >= $min_groups AND transfer_ns > $factor * usual_ns
   ),
   transfer AS (
     SELECT

@@ -149,7 +149,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
-    changed by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
+    changed by 10 % or more, by message size and number of ranks, and the ranks that others wait for at
+    collectives, if this changed by 1 % of a step or more. With --gate, exit code 3 if a gate fails.
 
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
     then test a single run. --spread history takes only the noise between runs from them.
@@ -288,6 +289,7 @@ def _row(change: Change) -> dict[str, object]:
         "breakdown": None if change.breakdown is None else change.rows().rows(),
         "no_breakdown_reason": change.no_breakdown_reason,
         "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
+        "waits": [] if change.waits is None else change.waits.rows.rows(),
     }
 
 

@@ -28,6 +28,7 @@ _COLUMNS = (
     "significant",
 )
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
+_WAITS = "mean wait at collectives per step, by the rank that is waited for"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
 _MOST_CHARACTERS = 60_000  # GitHub limits comments to 65,536
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
@@ -43,6 +44,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
     if change.breakdown is not None:
         parts += [f"{_title(change, name)}\n{_level(change, name, top, plain)}" for name in levels]
     parts += [f"{_BANDWIDTH}\n{table}" for table in _bandwidth(change, top, plain)]
+    parts += [f"{_WAITS}\n{table}" for table in _waits(change, top, plain)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -56,9 +58,11 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
             part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
             if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
                 parts.append(part)
+    more = {_BANDWIDTH: _bandwidth(change, top, _markdown), _WAITS: _waits(change, top, _markdown)}
     parts += [
-        f"<details><summary>{_BANDWIDTH}</summary>\n\n{inner}\n</details>"
-        for inner in _bandwidth(change, top, _markdown)
+        f"<details><summary>{title}</summary>\n\n{inner}\n</details>"
+        for title, tables in more.items()
+        for inner in tables
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -113,6 +117,14 @@ def _bandwidth(change: Change, top: int, layout: Layout) -> Iterator[str]:
     rows = change.bandwidth.changed[:top] if change.bandwidth else []
     if change.bandwidth and rows:
         fields = change.bandwidth.rows.columns()
+        yield layout(fields, [[row[each.name] for each in fields] for row in rows])
+
+
+def _waits(change: Change, top: int, layout: Layout) -> Iterator[str]:
+    """The ranks for which others wait noticeably longer or shorter."""
+    rows = change.waits.changed[:top] if change.waits else []
+    if change.waits and rows:
+        fields = change.waits.rows.columns()
         yield layout(fields, [[row[each.name] for each in fields] for row in rows])
 
 

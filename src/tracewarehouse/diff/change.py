@@ -13,6 +13,7 @@ from tracewarehouse.diff.bandwidth import Bandwidth, bandwidth
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
+from tracewarehouse.diff.waits import Waits, waits
 from tracewarehouse.errors import TwError
 from tracewarehouse.metric import Metric, measure, parse_metric
 from tracewarehouse.runs.selection import Selection, run_attributes
@@ -66,7 +67,8 @@ class _StepSelection:
 class Change:
     """Two sides compared; without a breakdown, `no_breakdown_reason` says why.
 
-    `bandwidth` is None if the sides have no collective of the same kind, message size and group size.
+    `bandwidth` is None if the sides have no collective of the same kind, message size and group size; `waits`
+    if no rank waits for another one, or a side has no complete step.
     """
 
     base: tuple[str, ...]
@@ -77,6 +79,7 @@ class Change:
     no_breakdown_reason: str | None = None
     gates: tuple[GateResult, ...] = field(default=())
     bandwidth: Bandwidth | None = None
+    waits: Waits | None = None
 
     @property
     def line(self) -> str:
@@ -154,6 +157,7 @@ def changes(
             evaluate(gate, base, head, known if _is_step_time(gate) else None, gate_options) for gate in gates
         ),
         bandwidth=bandwidth(*whole_sides),
+        waits=waits(base, head),
     )
 
 

@@ -1,0 +1,61 @@
+"""Who is waited for, before and after."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from cli_runner import tw as call
+from tracewarehouse.simulation import Noise
+
+KNOBS: dict[str, Any] = {"ranks": 4, "tensor": 2, "layers": 1, "steps": 6, "stacks": False, "memory": False}
+SLOW = "slow-rank:rank=1,what=compute,factor=2"
+TITLE = "mean wait at collectives per step, by the rank that is waited for"
+
+
+@pytest.fixture(scope="module")
+def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
+    folder = tmp_path_factory.mktemp("waits")
+    for name, injections in (("base", []), ("slow", [SLOW])):
+        tw.simulate(folder / "sim" / name, **KNOBS, noise=Noise(0, 0, 0, 0), injections=injections)
+    tw.simulate(folder / "sim" / "one", **{**KNOBS, "ranks": 1, "tensor": 1})
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "sim", jobs=1)
+    return warehouse
+
+
+def test_the_rank_that_is_waited_for(wh: tw.Warehouse) -> None:
+    change = wh.diff("base", "slow").changes(force=True)
+    assert change.waits is not None
+    first, *_ = change.waits.changed
+    assert (first["waits_for"], first["evidence"]) == (1, "last to arrive")
+    # All waits at synchronizing collectives in complete steps, per rank and step.
+    complete = "(run_id, rank, step) IN (SELECT (run_id, rank, step) FROM steps WHERE NOT partial)"
+    sql = f"SELECT sum(wait_ns)::BIGINT AS wait_ns FROM collective_arrivals WHERE {complete}"
+    (total,), steps = wh.select("slow").query(sql).rows(), 4 * 4
+    rows = change.waits.rows.rows()
+    assert sum(row["head_ns"] for row in rows) == pytest.approx(total["wait_ns"] / steps)
+    assert all(row["delta_ns"] == row["head_ns"] - row["base_ns"] for row in rows)
+    assert wh.diff("one", "one").changes(force=True).waits is None
+
+
+def test_with_blame_it_is_the_rank_that_caused_the_waits(wh: tw.Warehouse) -> None:
+    before = wh.diff("base", "slow").changes(force=True).waits
+    for run in ("base", "slow"):
+        wh.derive("blame", run)
+    after = wh.diff("base", "slow").changes(force=True).waits
+    assert before is not None and after is not None
+    assert {row["evidence"] for row in after.rows.rows()} == {"blame"}
+    slow = [next(row for row in each.rows.rows() if row["waits_for"] == 1) for each in (before, after)]
+    assert slow[0]["head_ns"] <= slow[1]["head_ns"]
+
+
+def test_it_is_printed_where_it_changed(wh: tw.Warehouse) -> None:
+    assert TITLE in call("diff", "base", "slow", "-w", wh.root).out
+    assert TITLE not in call("diff", "base", "base", "--force", "-w", wh.root).out
+    assert TITLE in call("diff", "base", "slow", "-w", wh.root, "-f", "md").out
+    (row,) = json.loads(call("diff", "base", "slow", "-w", wh.root, "--json").out)["result"]
+    assert row["waits"][0]["waits_for"] == 1
