@@ -56,6 +56,8 @@ class Analyses(Generic[T_co]):
     def gpu_timeline(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
         and `window_account` sum."""
+    def gpu_utilization(self) -> T_co:
+        """How well each step uses the GPU: busy share, estimated SM efficiency and estimated occupancy."""
     def host_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
