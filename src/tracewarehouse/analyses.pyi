@@ -56,6 +56,8 @@ class Analyses(Generic[T_co]):
     def gpu_timeline(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
         and `window_account` sum."""
+    def gpu_utilization(self) -> T_co:
+        """How well each step uses the GPU: busy share, estimated SM efficiency and estimated occupancy."""
     def host_account(self, *, entire_trace: bool = False) -> T_co:
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
         Python, annotations."""

@@ -157,6 +157,17 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         report_progress("running checks")
         return one_run(part, part.info(part.selected()[0].run), part.check(), report_progress)
 
+    def report_runs(
+        self, runs: str | Iterable[str] | None = None, *, notify: Callable[[str], None] | None = None
+    ) -> Page:
+        """A report on many runs (selectors; None: all), one row per run, as `report`. Raises UnknownName."""
+        from tracewarehouse.report import many_runs
+
+        part = self if runs is None else self.select(runs)
+        report_progress = notify or (lambda _: None)
+        report_progress("running checks")
+        return many_runs(part, part.check(), report_progress)
+
     def _report_of_two(self, base: str, head: str, force: bool, notify: Callable[[str], None]) -> Page:
         from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import two_runs
@@ -165,7 +176,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         compared = self.diff(base, head)
         change = compared.changes(force=force)
         times = measure(parse_metric("step_time", self.catalog), compared.base, compared.head)
-        return two_runs(change, times, self._recorded_steps(), notify)
+        one_each = [self._one(side[0]) for side in (change.base, change.head)]
+        return two_runs(change, times, self._recorded_steps(), one_each, notify)
 
     def _recorded_steps(self) -> History | None:
         """The history of the step time; None if no results are recorded."""

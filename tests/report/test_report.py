@@ -167,7 +167,13 @@ def test_the_theme_follows_the_system_and_the_button(window: Browser, page: Path
 def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
     done = call("report", "before", "hostile", "-w", warehouse_path, "-o", tmp_path / "diff.html")
     assert done.code == 0, done.err
-    check_page(window, tmp_path / "diff.html", ["verdict", "breakdown", "kernels", "ranks", "limits", "run"])
+    sections = ["verdict", "timeline", "breakdown", "kernels", "ranks", "limits", "run"]
+    check_page(window, tmp_path / "diff.html", sections)
+    spans = window.run(
+        "return [...document.querySelectorAll('figure.timeline')].map(({ timeline }) => {"
+        " const view = timeline.view(); return view.to - view.from; })"
+    )
+    assert len(spans) == 2 and spans[0] == spans[1]
     assert any(HOSTILE in cell for row in window.cells("kernels") for cell in row)
     check_levels(window, warehouse_path, "before", "hostile")
     line = call("diff", "before", "hostile", "-w", warehouse_path, "--json").out
@@ -176,6 +182,24 @@ def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path:
         window.run("return document.querySelector('#verdict .lead').textContent").lower()
         == f"{verdict}.".lower()
     )
+
+
+@needs_chromium
+def test_the_report_on_many_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "before.html").write_text("x")
+    runs = ("--runs", "before", "--runs", "hostile")
+    done = call("report", *runs, "-w", warehouse_path, "-o", tmp_path / "runs.html")
+    assert done.code == 0, done.err
+    check_page(window, tmp_path / "runs.html", ["runs", "times", "run"])
+    rows = window.cells("runs")[1:]
+    assert rows[0][0].startswith("before") and rows[1][0].startswith("hostile")
+    assert rows[0][2] == "" and re.fullmatch(r"\+[\d.]+ %", rows[1][2])  # the slow rank
+    assert "straggler" in rows[1][5] and rows[1][5].startswith("critical")
+    assert window.run("return [...document.querySelectorAll('.runs a')].map(each => each.textContent)") == [
+        "before"
+    ]
+    assert call("report", "before", "--runs", "hostile", "-w", warehouse_path).code == 2
+    assert call("report", "-w", warehouse_path).code == 2
 
 
 def test_incomparable_runs_have_no_report(warehouse_path: Path) -> None:

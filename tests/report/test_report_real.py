@@ -10,12 +10,12 @@ import pytest
 import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from conftest import real_traces
-from report_checks import check_levels, check_page, check_tables, write
+from report_checks import check_levels, check_page, check_tables, check_timeline, write
 
 TRACES = real_traces()
 pytestmark = [pytest.mark.deep, needs_chromium]
 needs_traces = pytest.mark.skipif(TRACES is None, reason="no real traces here")
-DIFF = ["verdict", "breakdown", "kernels", "limits", "run"]
+DIFF = ["verdict", "timeline", "breakdown", "kernels", "limits", "run"]
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +50,7 @@ def test_64_simulated_ranks(window: Browser, tmp_path: Path) -> None:
     page = write(warehouse.root, "many", to=tmp_path / "many.html")
     check_page(window, page)
     check_tables(window, warehouse.root, "many")
+    check_timeline(window, warehouse.root, "many")
     assert "Rank 37 causes the most waiting" in page.read_text(encoding="utf-8")
 
 
@@ -58,6 +59,7 @@ def test_64_simulated_ranks(window: Browser, tmp_path: Path) -> None:
 def test_real_runs(window: Browser, warehouse_path: Path, tmp_path: Path, run: str) -> None:
     check_page(window, write(warehouse_path, run, to=tmp_path / "page.html"))
     check_tables(window, warehouse_path, run)
+    check_timeline(window, warehouse_path, run)
 
 
 @needs_traces

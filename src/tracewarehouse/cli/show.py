@@ -180,30 +180,48 @@ def _choices(param: Param) -> Any:
         "tw report fp8-on",
         "tw report @latest -o report.html",
         "tw report fp8-off fp8-on",
+        "tw report --runs label:sweep=batch -o runs.html",
     )
 )
-@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_runs)
 @click.argument("head_run", metavar="[HEAD]", required=False, shell_complete=complete_runs)
+@click.option(
+    "--runs",
+    "many",
+    multiple=True,
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="A page over these runs, one row each (repeatable).",
+)
 @force_option
 @verify_option
 @rank_option
 @output_options
 @pass_session
-def report(session: Session, /, run: str, head_run: str | None, force: bool) -> None:
+def report(
+    session: Session, /, run: str | None, head_run: str | None, many: tuple[str, ...], force: bool
+) -> None:
     """Write a self-contained HTML report for a run.
 
-    With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels. The page
-    makes no network requests. It is written to RUN.html or RUN-HEAD.html, or to the file given by -o;
-    `-o -` writes to stdout.
+    With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels; with
+    --runs, it has a row per run. The page makes no network requests. It is written to RUN.html,
+    RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout.
     """
     from tracewarehouse.cli.output import check_writable
     from tracewarehouse.plot import check_installed
 
+    if (run is None) == (not many):
+        raise click.UsageError("Give a RUN, or --runs." if run is None else "Give a RUN or --runs, not both.")
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
-    page = session.open().report(run, head_run, force=force, notify=session.out.notice)
+    warehouse = session.open()
+    if run is None:
+        page = warehouse.report_runs(many, notify=session.out.notice)
+    else:
+        page = warehouse.report(run, head_run, force=force, notify=session.out.notice)
     path = session.output or Path(f"{page.name}.html")
+    page = page.linked(path.parent)
     session.out.notice("rendering")
     out = replace(session.out, path=None if str(path) == "-" else path)
     out.print_stream(page.html(), {"sections": len(page.sections)})

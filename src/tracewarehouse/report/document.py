@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import quote
 
 from tracewarehouse.display_names import category_name
 from tracewarehouse.pages import render_page
@@ -73,6 +75,34 @@ class TimelineView:
 
 
 @dataclass(frozen=True)
+class Share:
+    """A part of a whole, drawn as a segment of a stacked bar."""
+
+    category: str
+    share: float
+    description: str
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run in a table of runs; `width` is its time as a share of the longest, `link` its page."""
+
+    name: str
+    labels: tuple[str, ...]
+    ranks: int
+    time: str
+    time_ns: float | None
+    change: str
+    width: float
+    steps: tuple[float, ...]
+    shares: tuple[Share, ...]
+    severity: str
+    finding: str
+    command: str
+    link: str = ""
+
+
+@dataclass(frozen=True)
 class Section:
     """A section of the page: a summary, then findings or a list of statements, cards, and tables."""
 
@@ -84,6 +114,7 @@ class Section:
     findings: tuple[Finding, ...] = ()
     statements: tuple[str, ...] = ()
     timelines: tuple[TimelineView, ...] = ()
+    runs: tuple[RunRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,6 +147,7 @@ class Verdict:
     commands: tuple[Command, ...] = ()
     others: tuple[tuple[str, str], ...] = ()
     rest: str = ""
+    word: str = ""  # printed instead of the severity
 
 
 @dataclass(frozen=True)
@@ -131,6 +163,18 @@ class Page:
     sections: tuple[Section, ...]
     footer: str
     legend: tuple[str, ...]  # the categories whose colors the page uses
+
+    def linked(self, folder: Path) -> Page:
+        """The page with links from its runs to their pages in a folder, as far as these exist."""
+
+        def with_link(row: RunRow) -> RunRow:
+            exists = (folder / f"{row.name}.html").is_file()
+            return replace(row, link=quote(f"{row.name}.html")) if exists else row
+
+        return replace(
+            self,
+            sections=tuple(replace(each, runs=tuple(map(with_link, each.runs))) for each in self.sections),
+        )
 
     def html(self) -> Iterator[str]:
         """The page as one HTML file, in chunks. Raises TwError if the extra `plot` is not installed."""

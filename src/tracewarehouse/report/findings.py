@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 def findings_section(data: ReportData, result: Result) -> Section:
     """The section; `result` holds the rows of `tw check`."""
-    groups = finding_groups(result)
+    groups = finding_groups(result.rows())
     findings = tuple(_finding(data, group) for group in groups[:_MAX_FINDINGS])
     tables = (_table(data, result),) if groups else ()
     return Section("findings", "Findings", summary(groups, result), (), tables, findings)

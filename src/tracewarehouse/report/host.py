@@ -25,8 +25,39 @@ ORDER BY ns DESC, name
 
 def host_section(data: ReportData) -> Section:
     """The section."""
-    cards = [*_idle_cards(data), _annotations_card(data), _calls_card(data)]
+    cards = [*_idle_cards(data), *_host_cards(data), _annotations_card(data), _calls_card(data)]
     return Section("host", "Host", _summary(data), tuple(cards), tuple(_tables(data)))
+
+
+def _host_cards(data: ReportData) -> list[Card]:
+    """Without GPU activities: the operators with the most host time."""
+    if breakdown(data) is not None:
+        return []
+    rows = data.rows(
+        """
+        SELECT name, sum(count)::BIGINT AS count, sum(host_self_ns)::BIGINT AS ns,
+          sum(sum(host_self_ns)) OVER ()::BIGINT AS total_ns
+        FROM op_summary WHERE name IS NOT NULL GROUP BY name HAVING ns > 0 ORDER BY ns DESC, name
+        """,
+        "op_summary",
+    )
+    if not rows:
+        return []
+    total = rows[0]["total_ns"]
+    bars = [
+        Bar(
+            label(row["name"]),
+            row["ns"] / total,
+            "hidden_comm",
+            f"{data.per_rank(row['ns'])}, {percent(row['ns'], total)}",
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} self time per rank,"
+            f" {percent(row['ns'], total)} of operator time",
+        )
+        for row in rows[:_MAX_BARS]
+    ]
+    text = f"{label(rows[0]['name'])} takes {percent(rows[0]['ns'], total)} of operator time on the host."
+    title = "Self time per rank, without the operators inside; the full width is all operator time"
+    return [Card("Operators", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),))]
 
 
 def _tables(data: ReportData) -> list[Table]:
@@ -36,6 +67,9 @@ def _tables(data: ReportData) -> list[Table]:
     if data.has_rows("idle_intervals"):
         order = "idle_ns DESC, rank, start_ns"
         tables.append(first_rows(data, "idle_intervals", "Longest idle intervals", order=order))
+    if breakdown(data) is None and data.has_rows("op_summary"):
+        order = "host_self_ns DESC NULLS LAST, name"
+        tables.append(combined_ranks(data, "op_summary", "Operators by host time", order))
     if data.has_rows("annotation_breakdown"):
         tables.append(combined_ranks(data, "annotation_breakdown", "Annotations", "sum_ns DESC, name"))
     return tables

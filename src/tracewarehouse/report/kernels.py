@@ -10,8 +10,8 @@ from tracewarehouse.plot.lines import histogram
 from tracewarehouse.plot.theme import color_key
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
-from tracewarehouse.report.document import Card, Figure, Section
-from tracewarehouse.report.tables import combined_ranks
+from tracewarehouse.report.document import Card, Figure, Section, Table
+from tracewarehouse.report.tables import combined_ranks, first_rows
 from tracewarehouse.report.text import duration, label, percent
 
 _MAX_BARS = 10
@@ -29,7 +29,7 @@ def kernels_section(data: ReportData) -> Section:
     if not data.has_rows("kernel_summary"):
         reason = data.missing_reason("kernel_summary") or "no GPU activities recorded"
         return Section("kernels", "Kernels", f"No kernel data: {reason}.")
-    tables = (
+    tables: tuple[Table, ...] = (
         combined_ranks(data, "kernel_summary", "Kernels, memcpy and memset by time", "sum_ns DESC, name"),
         combined_ranks(
             data,
@@ -44,6 +44,10 @@ def kernels_section(data: ReportData) -> Section:
             "launches DESC, gpu_activities DESC, state, api",
         ),
     )
+    if data.has_rows("gpu_utilization"):
+        caption = "GPU utilization by step"
+        utilization = first_rows(data, "gpu_utilization", caption, order="rank, step NULLS FIRST")
+        tables = (*tables, utilization)
     cards = (*_kernel_cards(data), _operators_card(data), *_launch_cards(data))
     return Section("kernels", "Kernels", _summary(data), cards, tables)
 

@@ -31,6 +31,7 @@ def run_tiles(data: ReportData) -> Iterator[Tile]:
     account = breakdown(data)
     if account is not None:
         yield from _part_tiles(data, account)
+        yield from _utilization_tile(data)
     else:
         yield from _host_tiles(data)
     peak = peak_memory(data)
@@ -70,6 +71,43 @@ def _part_tiles(data: ReportData, account: Account) -> Iterator[Tile]:
         cause = next(iter(idle))
         note = f"most: {idle_cause(cause)}" if sum(idle.values()) >= 0.001 * total else ""
         yield _part_tile(data, account, "idle", cause, tuple(idle), note)
+
+
+def _utilization_tile(data: ReportData) -> Iterator[Tile]:
+    """Estimated SM efficiency and occupancy over the GPU windows, if every kernel records them."""
+    row = data.row(
+        """
+        SELECT sum(sm_efficiency * window_ns) / sum(window_ns) AS efficiency,
+          sum(occupancy * kernel_ns) / sum(kernel_ns) FILTER (occupancy IS NOT NULL) AS occupancy,
+          count(*) = count(sm_efficiency) AS is_known
+        FROM gpu_utilization WHERE step IS NULL
+        """,
+        "gpu_utilization",
+    )
+    if row["efficiency"] is None or not row["is_known"]:
+        return
+    note = "estimated, over the GPU window"
+    if row["occupancy"] is not None:
+        note = f"estimated; occupancy {percent(row['occupancy'], 1)}"
+    yield Tile(
+        "SM efficiency",
+        percent(row["efficiency"], 1),
+        note,
+        "kernels",
+        "compute",
+        row["efficiency"],
+        _efficiency_by_step(data),
+    )
+
+
+def _efficiency_by_step(data: ReportData) -> tuple[float, ...]:
+    rows = data.rows(
+        """
+        SELECT step, avg(sm_efficiency) AS share FROM gpu_utilization
+        WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
+        """
+    )
+    return tuple(row["share"] for row in rows) if 1 < len(rows) <= _MAX_STEPS else ()
 
 
 def _part_tile(

@@ -16,7 +16,7 @@ from tracewarehouse.result import Result
 
 def timeline_section(data: ReportData, findings: Result) -> Iterator[Section]:
     """The section; none if there is nothing to draw."""
-    worst_first = [row for group in finding_groups(findings) for row in group]
+    worst_first = [row for group in finding_groups(findings.rows()) for row in group]
     drawn = timeline(data, worst_first)
     if drawn is None:
         return

@@ -11,8 +11,22 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.render.text import plural
-from tracewarehouse.report.document import Card, Command, Figure, Page, Section, Table, Tile, Verdict
+from tracewarehouse.report.data import report_data
+from tracewarehouse.report.document import (
+    Card,
+    Command,
+    Figure,
+    Page,
+    Section,
+    Table,
+    Tile,
+    TimelineView,
+    Verdict,
+)
 from tracewarehouse.report.text import and_list, duration, label, percent, sentence
+from tracewarehouse.report.timeline import timeline
+from tracewarehouse.report.timeline_data import timeline_json
+from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -28,14 +42,22 @@ _NOISE = {"run": "estimated across runs", "step": "estimated across steps of the
 
 
 def two_runs(
-    change: Change, times: Sequence[Measured], history: History | None, notify: Callable[[str], None]
+    change: Change,
+    times: Sequence[Measured],
+    history: History | None,
+    runs: Sequence[Selection],
+    notify: Callable[[str], None],
 ) -> Page:
-    """The comparison, the step times of both sides, and the history of step times if it is recorded."""
+    """The comparison, the step times of both sides, and the history of step times if it is recorded.
+
+    `runs` are one run of each side, whose median steps are drawn one above the other.
+    """
     notify("computing the page")
     breakdown = change.breakdown
     categories = {row.part for row in breakdown.level("breakdown").rows} if breakdown else set()
     sections = (
         _verdict_section(change, times),
+        *_timelines_section(runs),
         *_breakdown_sections(change),
         *_history_section(change, history),
         *_limits_section(change),
@@ -51,6 +73,21 @@ def two_runs(
         footer=f"tracewarehouse {__version__}",
         legend=("base", "head", *(name for name in CATEGORIES if name in categories), "longer", "shorter"),
     )
+
+
+def _timelines_section(runs: Sequence[Selection]) -> Iterator[Section]:
+    """A median step of each side, on one scale."""
+    views = []
+    for side in runs:
+        with report_data(side) as data:
+            drawn = timeline(data, [])
+        if drawn is None:
+            return
+        what = "the recording" if drawn.step is None else f"median step {drawn.step}"
+        note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
+        views.append(TimelineView(timeline_json(drawn), f"{data.run}, {what}", note))
+    summary = "Base above, head below, on one scale; both move together."
+    yield Section("timeline", "Timelines", summary, timelines=tuple(views))
 
 
 def _side_name(runs: Sequence[str]) -> str:
@@ -84,13 +121,21 @@ def _verdict(change: Change) -> Verdict:
         _SEVERITIES.get(change.verdict.word, ""),
         price,
         commands=(Command(f"tw diff {sides}", "the comparison"),),
+        word=change.verdict.word,
     )
 
 
 def _tiles(change: Change) -> Iterator[Tile]:
     verdict = change.verdict
-    yield Tile("base", duration(verdict.base_median_ns), "median step")
-    yield Tile("head", duration(verdict.head_median_ns), "median step")
+    breakdown = change.breakdown
+    if verdict.base_median_ns is not None or breakdown is None:
+        times = (verdict.base_median_ns, verdict.head_median_ns)
+        note = "median step"
+    else:
+        times = (float(breakdown.base_mean), float(breakdown.head_mean))
+        note = f"mean {breakdown.per}"
+    for name, ns in zip(("base", "head"), times, strict=True):
+        yield Tile(name, duration(ns), note, "verdict", name)
     if verdict.change is not None:
         has_interval = verdict.low is not None and verdict.high is not None
         interval = f"{_signed_percent(verdict.low)} to {_signed_percent(verdict.high)}"

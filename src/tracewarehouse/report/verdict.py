@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tracewarehouse.display_names import CATEGORIES
@@ -27,7 +27,7 @@ _MAX_OTHERS = 3
 
 def run_verdict(data: ReportData, findings: Result) -> Verdict:
     """The verdict on a run; `findings` holds the rows of `tw check`."""
-    groups = finding_groups(findings)
+    groups = finding_groups(findings.rows())
     if not groups:
         return _no_finding(data, findings)
     first, *others = groups
@@ -43,14 +43,14 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
     )
 
 
-def finding_groups(findings: Result) -> list[Group]:
+def finding_groups(findings: Iterable[Row]) -> list[Group]:
     """The findings of one rule and subject together, the rank with the largest share first.
 
     The groups are in order of severity, then of confidence, then of the share that a fix could save. Rules
     that only say that something is wrong come after those that say what.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
-    for row in findings.rows():
+    for row in findings:
         groups.setdefault((row["rule"], row["subject"]), []).append(row)
     for rows in groups.values():
         rows.sort(key=_rank_order)

@@ -220,7 +220,8 @@
       return `tw export trace ${run} --rank ${rank} --from ${seconds(Math.max(0, Math.floor(from - first)))} --to ${seconds(Math.ceil(to - first))} -o part.json.gz`;
     };
     function explainLimit(pixel) {
-      const outside = data.step !== null && (view.from < data.from - pixel || view.to > data.to + pixel);
+      const isHome = view.from === data.from && view.to === data.from + (figure.timeline?.span ?? 0);
+      const outside = data.step !== null && !isHome && (view.from < data.from - pixel || view.to > data.to + pixel);
       const below = data.bin > 8 * pixel;
       limit.hidden = !outside && !below;
       if (limit.hidden) return;
