@@ -88,7 +88,8 @@ def test_no_change_is_an_interval_within_min_effect() -> None:
 
 def test_runs_without_noise_are_conclusive() -> None:
     assert verdict(flat(10**6, 10**6), flat(10**6, 10**6)).line() == (
-        "median step 1.000 → 1.000 ms (+0.0 %); shift of run medians +0.00 % [0.00, 0.00], no change; mean +0.0 %"
+        "median step 1.000 → 1.000 ms (+0.0 %);"
+        " shift of run medians +0.00 % [0.00, 0.00], no change; mean +0.0 %"
     )
     for runs in (2, 3, 9):
         assert verdict(flat(*[10**6] * runs), flat(*[1_020_000] * runs)).word == "slower"
