@@ -57,7 +57,7 @@ REWORDED |= {
         for measure in ("count", "window_ns")
     },
     "mean window 1.197 → 1.485 ms, +24.0 %, inconclusive: one window per side; mean +24.0 %": (
-        "mean window 1.197 → 1.485 ms, +24.0 %, inconclusive: one sample per side; mean +24.0 %"
+        "mean window 1.197 → 1.485 ms, +24.0 % (not tested: one sample per side)"
     ),
     "fewer than 12 runs: no change is looked for": "change detection needs at least 12 runs",
     f"a line has runs of 2 kinds of machine ({_HARDWARE}): --where or --by a label keeps them apart": (

@@ -176,14 +176,14 @@ class WarehouseQueries(WarehouseBase):
 
 
 def _used(selected: Sequence[SelectedRun], sql: str, table: pa.Table) -> list[SelectedRun]:
-    """The runs that an answer is about: those in its rows, else those that the SQL asks for, else all."""
+    """The runs that an answer is about: those in its rows, else those that the SQL filters by, else all."""
     if "run_id" in table.column_names:
         runs = set(table.column("run_id").unique().to_pylist())
         return [each for each in selected if each.run in runs]
-    return [each for each in selected if _asks_for(sql, each.run)] or list(selected)
+    return [each for each in selected if _is_filtered_by(sql, each.run)] or list(selected)
 
 
-def _asks_for(sql: str, run: str) -> bool:
+def _is_filtered_by(sql: str, run: str) -> bool:
     """Whether a condition on `run_id` names the run."""
     name = re.escape(f"'{run}'")
     return re.search(rf"\brun_id\s*(?:=\s*{name}|IN\s*\([^)]*{name})", sql, re.IGNORECASE) is not None

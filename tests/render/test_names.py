@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tracewarehouse.render.names import short_name, short_names
-from tracewarehouse.render.table import table, told_apart
+from tracewarehouse.render.table import distinguished, table
 from tracewarehouse.result import Field
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int, float)"
@@ -44,7 +44,7 @@ def test_names_that_differ_in_no_word_are_printed_entirely() -> None:
 
 def test_cut_names_show_where_they_begin_to_differ() -> None:
     names = [f"a_rather_long_prefix_{middle}_and_a_long_suffix_of_the_name" for middle in ("one", "two")]
-    cut = told_apart(names, 28)
+    cut = distinguished(names, 28)
     assert len(set(cut)) == 2 and all(len(each) <= 28 for each in cut)
     assert "one" in cut[0] and "two" in cut[1]
 

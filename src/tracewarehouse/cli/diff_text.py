@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import LEVELS
@@ -12,6 +13,7 @@ from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
+    from tracewarehouse.diff.breakdown import Breakdown
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.gate import GateResult
 
@@ -21,12 +23,15 @@ _COLUMNS = (
     "head_ns",
     "delta_ns",
     "share",
-    "calls_ns",
-    "speed_ns",
     "change",
     "q",
     "significant",
+    "calls_ns",
+    "speed_ns",
 )
+_HEADINGS = {"share": "of_change"}
+_SMALLEST_Q = 1e-4
+_MOST_OF_OWN = 0.5  # of the change of all ranks: then one rank is the cause
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
 _WAITS = "mean wait at collectives per step, by the rank that is waited for"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
@@ -80,12 +85,47 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     ]
     if verdict:
         lines += ["", change.line]
-    if change.verdict.reason and change.verdict.sample != "window":
-        lines.append(f"{mark}{change.verdict.reason}")
-    lines += [f"{mark}note: {each}" for each in change.verdict.notices]
+    lines += [f"{mark}{each}" for each in _remarks(change)]
     if change.no_breakdown_reason:
         lines.append(f"{mark}no breakdown: {cli_text(change.no_breakdown_reason)}")
     return "\n".join(lines)
+
+
+def _remarks(change: Change) -> Iterator[str]:
+    """The cause if one rank is it, how far the verdict holds, and changes that the verdict does not show."""
+    if change.breakdown is not None and (cause := _slow_rank(change.breakdown)):
+        yield cause
+    if change.verdict.reason and change.verdict.sample != "window":
+        yield change.verdict.reason
+    changed = _significant_kernels(change)
+    if changed and change.verdict.word in ("inconclusive", "no change"):
+        kernels = f"{changed} kernel{'' if changed == 1 else 's'}"
+        yield f"the step as a whole: {change.verdict.word}; {kernels} changed significantly"
+    yield from (f"note: {each}" for each in change.verdict.notices)
+
+
+def _significant_kernels(change: Change) -> int:
+    if change.breakdown is None:
+        return 0
+    rows = change.breakdown.level("kernels").result().rows()
+    return sum(bool(row.get("significant")) and not row["name"].startswith("idle_") for row in rows)
+
+
+def _slow_rank(breakdown: Breakdown) -> str | None:
+    """`rank 3 itself takes 40.0 % longer, …` if it explains most of what the ranks changed themselves."""
+    rows = breakdown.level("ranks").result().rows()
+    own = {row["name"].removesuffix(" own"): row for row in rows if row["name"].endswith(" own")}
+    longer = {name: row["delta_ns"] for name, row in own.items() if row["delta_ns"] > 0}
+    waits = sum(row["delta_ns"] for row in rows if row["name"].endswith(" exposed_wait"))
+    if len({row["name"].partition(" ")[2].partition(" ")[0] for row in rows}) < 2 or not longer or waits <= 0:
+        return None
+    worst = max(longer, key=lambda name: longer[name])
+    base = own[worst]["base_ns"]
+    if longer[worst] <= _MOST_OF_OWN * sum(longer.values()) or not base:
+        return None
+    percent = f"{100 * longer[worst] / base:.1f} %"
+    total = show(float(waits), "ns")
+    return f"{worst} itself takes {percent} longer; waiting for the last rank adds {total} to the mean step"
 
 
 def _run_list(runs: Sequence[str]) -> str:
@@ -106,10 +146,16 @@ def _title(change: Change, name: str) -> str:
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     assert change.breakdown is not None
     result = change.breakdown.level(name).result(None if name in _SHORT_LEVELS else top)
-    fields = [field for field in result.columns() if field.name in _COLUMNS]
+    known = {field.name: field for field in result.columns()}
     rows = result.rows()
-    filled = [field for field in fields if any(row[field.name] is not None for row in rows)]
-    return layout(filled, [[row[field.name] for field in filled] for row in rows])
+    filled = [name for name in _COLUMNS if name in known and any(row[name] is not None for row in rows)]
+    fields = [replace(known[name], name=_HEADINGS.get(name, name)) for name in filled]
+    return layout(fields, [[_cell(name, row[name]) for name in filled] for row in rows])
+
+
+def _cell(name: str, value: object) -> object:
+    """The value; a q far below any level of significance is `<0.01 %`."""
+    return "<0.01 %" if name == "q" and isinstance(value, float) and value < _SMALLEST_Q else value
 
 
 def _bandwidth(change: Change, top: int, layout: Layout) -> Iterator[str]:

@@ -18,7 +18,7 @@ Cells = Sequence[object]
 
 
 def folded(result: Result, count: int) -> Result:
-    """The result with `fold_below_top`; a key that is no text becomes text, for the `(3 more)` in it."""
+    """The result with `fold_below_top`; a key of another type becomes text, for the `(3 more)` in it."""
     from tracewarehouse.duck.arrow import table_of
 
     contract = result.contract

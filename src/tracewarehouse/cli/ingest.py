@@ -180,8 +180,8 @@ def failed(report: IngestReport) -> TwError | None:
     if report.strict:
         return TwError("nothing was stored: --strict requires all files to be intact")
     counts = {state: len(report.of(state)) for state in ("refused", "skipped")}
-    told = ", ".join(f"{plural(number, 'file')} {state}" for state, number in counts.items() if number)
-    return TwError(f"nothing was stored: {told}")
+    counted = ", ".join(f"{plural(number, 'file')} {state}" for state, number in counts.items() if number)
+    return TwError(f"nothing was stored: {counted}")
 
 
 def summary(report: IngestReport) -> str:

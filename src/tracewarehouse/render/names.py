@@ -31,11 +31,11 @@ def short_names(names: Iterable[str]) -> Mapping[str, str]:
         groups.setdefault(short_name(name), []).append(name)
     short: dict[str, str] = {}
     for text, members in groups.items():
-        short |= {members[0]: text} if len(members) == 1 else _told_apart(text, members)
+        short |= {members[0]: text} if len(members) == 1 else _distinguished(text, members)
     return short
 
 
-def _told_apart(text: str, members: list[str]) -> dict[str, str]:
+def _distinguished(text: str, members: list[str]) -> dict[str, str]:
     """`kernel<FillFunctor>` for each member of a group; the entire name where words do not suffice."""
     words = {name: dict.fromkeys(_WORD.findall(name)) for name in members}
     shared = set.intersection(*(set(each) for each in words.values()))

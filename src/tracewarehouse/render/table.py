@@ -220,10 +220,10 @@ def _shorten(columns: list[_Column], width: int, keep: Collection[str]) -> None:
             break
         widest_column.width -= 1
     for column in names:
-        column.cells = told_apart(column.cells, column.width)
+        column.cells = distinguished(column.cells, column.width)
 
 
-def told_apart(cells: Sequence[str], width: int) -> list[str]:
+def distinguished(cells: Sequence[str], width: int) -> list[str]:
     """The cells in at most `width` columns; those that would look alike show where they begin to differ."""
     cut = {cell: shortened(cell, width) for cell in dict.fromkeys(cells)}
     alike = Counter(cut.values())

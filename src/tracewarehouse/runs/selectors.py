@@ -73,7 +73,7 @@ def match_runs(selectors: Iterable[str], index: RunIndex) -> tuple[Match, ...]:
 
 
 def is_plain(selector: str) -> bool:
-    """Whether the selector names one run: it is no glob, list, label or `@latest`."""
+    """Whether the selector names one run: it is not a glob, list, label or `@latest`."""
     return not (selector.startswith(("@", "label:")) or "," in selector or _GLOB.search(selector))
 
 

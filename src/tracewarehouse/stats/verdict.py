@@ -54,12 +54,23 @@ class Verdict:
     notices: tuple[str, ...] = ()
 
     def line(self, subject: str = "median step") -> str:
-        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
+        """`median step 103.1 → 106.2 ms (+3.0 %); shift of run medians +2.9 % [2.1, 3.9], slower`, and means.
+
+        The first change is that of the printed times, the second the estimate that is tested.
+        """
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
         times = _times_text(self.base_median_ns, self.head_median_ns)
         mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
-        return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
+        if self.sample == "window":
+            mean = "" if self.mean_change == self.change else mean
+            return f"{subject} {times}, {self._change_text()} (not tested: {self.reason}){mean}"
+        if self.low is None:
+            return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
+        ratio = _percent(self.head_median_ns / self.base_median_ns - 1, "+")
+        what = f"shift of {'run' if self.sample == 'run' else 'block'} medians"
+        tested = f"{what} {self._change_text()}, {self.word}{self._note()}"
+        return f"{subject} {times} ({ratio} %); {tested}{mean}"
 
     def _change_text(self) -> str:
         assert self.change is not None
@@ -70,8 +81,6 @@ class Verdict:
         return f"{_percent(self.change, '+', digits)} % [{low}, {high}]"
 
     def _note(self) -> str:
-        if self.sample == "window":
-            return f": {self.reason}"
         if self.sample == "step":
             return " (within-run only)"
         return f" (needs about {self.needs})" if self.needs else ""
@@ -202,7 +211,7 @@ def _reason(
         empty = [name for name, side in (("base", base), ("head", head)) if not side.times]
         return f"no complete step in {' and '.join(empty)}" if empty else "one sample per side"
     if kind == "step" and test is None:
-        return "too few independent blocks of steps"
+        return "too few independent steps for an interval"
     if kind == "step":
         return "within-run only: run-to-run variance is unknown"
     if word == "inconclusive":
@@ -225,7 +234,9 @@ def _relative_change(pair: tuple[float | None, float | None]) -> float | None:
 
 
 def _times_text(base: float, head: float) -> str:
-    """Both times in the unit of the larger, with four digits of it."""
+    """Both times in the unit of the larger, with four digits of it; far apart, each in its own unit."""
+    if min(base, head) * 20 < max(base, head) and min(base, head) > 0:
+        return " → ".join(_times_text(each, each).partition(" → ")[2] for each in (base, head))
     top = max(base, head)
     scale, name = next((pair for pair in _SCALES if top >= pair[0]), _SCALES[-1])
     digits = 0 if scale == 1 else 1 if top >= 100 * scale else 2 if top >= 10 * scale else 3
