@@ -6,11 +6,11 @@ The interval that is averaged is a complete step of a rank, its GPU window, or a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -18,7 +18,7 @@ from tracewarehouse.diff.amounts import LEVELS, Key, SideAmounts, Total, amounts
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.roles import roles
 from tracewarehouse.errors import ParamError, TwError
-from tracewarehouse.result import Abstained, Provenance, Result
+from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.stats import MIN_SAMPLES, blocks, row_tests
 
@@ -222,35 +222,31 @@ def side_times(name: str, side: Selection, per: str) -> SideTimes:
 
 def host_times(name: str, side: Selection, per: str) -> SideTimes:
     """The same for ranks without GPU activities, by what their training thread runs. Raises ParamError."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if per not in (STEP, WINDOW):
         raise ParamError(f"per {per!r} needs GPU activities", "use step or window")
-    account = side.run("host_account", entire_trace=per == WINDOW)
-    rows = account.arrow()
-    named = pc.coalesce(rows["name"].cast(pa.string()), pa.scalar("(no name)"))
-    parts = pa.table(
-        {
-            "run_id": rows["run_id"],
-            "rank": rows["rank"],
-            "interval": pc.coalesce(rows["step"], pa.scalar(1, pa.int64())),
-            "category": pc.binary_join_element_wise(rows["category"].cast(pa.string()), named, ": "),
-            "category_ns": rows["self_ns"],
-        }
+    interval, account, lacking = (
+        "step",
+        side.run("host_account", entire_trace=per == WINDOW),
+        "no complete step",
     )
-    interval = "step" if per == STEP else "occurrence"
+    kernels = side.run("step_kernels" if per == STEP else "window_kernels")
     steps = side.query_all(_HOST_STEPS).arrow() if per == STEP else None
-    kernels = side.run("step_kernels") if per == STEP else side.run("window_kernels")
-    times = SideTimes(
-        interval, steps, replace(account, table=_with_name(parts, interval), contract=None), kernels
+    if per == WINDOW:
+        interval, lacking = "occurrence", "no host slices"
+    keys = (Field("run_id", "VARCHAR"), Field("rank", "INTEGER"), Field(interval, "BIGINT"))
+    fields = (*keys, Field("category", "VARCHAR"), Field("category_ns", "BIGINT", "ns"))
+    parts = from_rows(fields, [_named_row(row) for row in account.rows()])
+    parts = replace(
+        parts, provenance=account.provenance, abstained=account.abstained, notices=account.notices
     )
-    return _check_not_empty(name, times, "no host slices" if per == WINDOW else "no complete step", None)
+    return _check_not_empty(name, SideTimes(interval, steps, parts, kernels), lacking, None)
 
 
-def _with_name(parts: pa.Table, interval: str) -> pa.Table:
-    """The rows with the name of the column of intervals."""
-    return parts.rename_columns([interval if each == "interval" else each for each in parts.column_names])
+def _named_row(row: Mapping[str, Any]) -> list[object]:
+    """A row of `host_account` by category and name; without a step it is the only interval."""
+    interval = 1 if row["step"] is None else row["step"]
+    named = f"{row['category']}: {row['name'] or '(no name)'}"
+    return [row["run_id"], row["rank"], interval, named, row["self_ns"]]
 
 
 def _check_not_empty(name: str, times: SideTimes, lacking: str, hint: str | None) -> SideTimes:
