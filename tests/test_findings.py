@@ -128,7 +128,14 @@ def test_findings_name_the_injected_culprit(everything: Result, run: str, rule: 
 
 def test_the_most_severe_finding_is_first(everything: Result) -> None:
     rows = everything.rows()
-    order = [(-SEVERITIES.index(row["severity"]), -(row["saving_ns"] or 0)) for row in rows]
+    order = [
+        (
+            -SEVERITIES.index(row["severity"]),
+            -CONFIDENCE.index(row["confidence"]),
+            -(row["saving_ns"] or 0),
+        )
+        for row in rows
+    ]
     assert order == sorted(order) and len(rows) > 2
 
 

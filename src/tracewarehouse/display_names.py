@@ -55,6 +55,14 @@ LEVELS: Mapping[str, str] = {
     "ranks": "by rank",
 }
 
+HOST_LEVELS: Mapping[str, str] = {  # without GPU activities
+    "breakdown": "by what the training thread runs",
+    "kernels": "by operator, call, annotation and frame",
+    "operators": "by operator, call, annotation and frame",
+    "categories": "by what the training thread runs",
+    "ranks": "by rank",
+}
+
 # What analyses call a category in their own columns and values.
 _ALIASES: Mapping[str, str] = {
     "computation": "compute",

@@ -17,6 +17,7 @@ GROUP = "findings"
 NONE = "none"
 NOT_APPLICABLE = re.compile(r"no collectives recorded|requires \d+ ranks")
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
+CONFIDENCE = ("low", "medium", "high")
 
 
 def rules(catalog: Catalog) -> tuple[Contract, ...]:
@@ -39,7 +40,7 @@ def run_rules(
     *,
     passed: bool = False,
 ) -> Result:
-    """The findings of all rules by severity, then by saving; with `passed` also checks that passed.
+    """The findings of all rules by severity, confidence and saving; with `passed` also checks that passed.
 
     `run` runs an analysis over the `ranks` (run, rank). Ranks that a rule skipped because the trace lacks
     what it needs are in `abstained`, with the rules after the reason; not those that it cannot apply to: of
@@ -69,10 +70,11 @@ def at_least(result: Result, severity: str) -> int:
 
 
 def _sort_key(row: dict[str, Any]) -> tuple[object, ...]:
-    """The most severe first, then by saving."""
+    """The most severe first, then the most certain, then by saving."""
     saving, severity = row["saving_ns"], SEVERITIES.index(row["severity"])
     where = (row["run_id"], row["rank"], row["rule"], row["subject"])
-    return (-severity, saving is None, -(saving or 0), *where)
+    confidence = CONFIDENCE.index(row["confidence"])
+    return (-severity, -confidence, saving is None, -(saving or 0), *where)
 
 
 def _abstained(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) -> Iterator[Abstained]:

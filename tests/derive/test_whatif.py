@@ -160,12 +160,12 @@ def test_on_the_command_line(wh: Warehouse) -> None:
         "run_id,rank,scope,category,base_ns,new_ns,saved_ns,period_ns",
         "job,0,step 5,length,230,220,10,200",
     ]
-    told = cli_runner.tw(
+    done = cli_runner.tw(
         "whatif", "job", "--scale", "kernels[name=gemm]=0.9", "-w", str(wh.root), "-f", "table"
     )
-    first, period, *_ = told.out.splitlines()
+    first, period, *_ = done.out.splitlines()
     assert first.startswith("rank 0, step 5: 230 ns → 220 ns (-4.3 %), ") and "200 ns" in period
-    assert "length" not in told.out
+    assert "length" not in done.out
     done = cli_runner.tw("whatif", "job", "--scale", "launch=0", "--json", "-w", str(wh.root))
     assert json.loads(done.out)["result"][0]["category"] == "length"
     slip = cli_runner.tw("whatif", "job", "--scale", "kernels[", "-w", str(wh.root))

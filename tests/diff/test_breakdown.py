@@ -47,12 +47,23 @@ RUNS = {
 }
 
 
+def host_run(name: str, load_ns: int) -> Iterator[str]:
+    """Lines of a rank without a GPU: in each step it loads data, then runs an operator in another one."""
+    for step in range(8):
+        at = step * STEP_NS
+        yield f"{name} 0 step t1 {step} {at} {STEP_NS}"
+        yield f"{name} 0 ann t1 load_batch {at} {load_ns + step}"
+        yield f"{name} 0 op t1 aten::linear {at + 400} 300"
+        yield f"{name} 0 op t1 aten::mm {at + 450} 100"
+
+
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     folder = tmp_path_factory.mktemp("account")
     lines = [line for ranks in RUNS.values() for rank in ranks for line in run(*rank)]
     lines += ["b1 0 ann t1 part 1000 500", "b1 0 ann t1 part 2000 500", "h1 0 ann t1 part 1000 300"]
     lines += ["host 0 op t1 aten::mm 0 10"]
+    lines += [line for name, load_ns in (("fed", 40), ("starved", 340)) for line in host_run(name, load_ns)]
     sketch.write("\n".join(lines), folder / "traces")
     made = tw.open(folder / "warehouse")
     made.ingest(folder / "traces", jobs=1)
@@ -214,3 +225,22 @@ def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) ->
     assert result.contract is not None and result.contract.name == "account_kernels"
     assert {field.name: field.unit for field in result.columns()}["delta_ns"] == "ns"
     assert result.write(tmp_path / "kernels.parquet").exists()
+
+
+@pytest.mark.parametrize("per", [None, "window"])
+def test_without_a_gpu_the_training_thread_is_broken_down(wh: tw.Warehouse, per: str | None) -> None:
+    found = breakdown(wh.select("fed"), wh.select("starved"), per=per)
+    assert found.on_host and found.per == (per or "step")
+    for level in found.levels:
+        assert (level.base, level.head) == (found.base_mean, found.head_mean)
+    steps = 6 if per is None else 1  # the first and the last are partial
+    loads, rest = found.level("breakdown").rows[:2]
+    assert (loads.part, rest.part) == ("data_loading", "unrecorded")
+    assert loads.delta == -rest.delta == (300 if per is None else 8 * 300)
+    (mm,) = [row for row in found.level("operators").rows if row.part == "operator: aten::mm"]
+    assert mm.base == mm.head == (100 if per is None else 800) and found.base_intervals == steps
+
+
+def test_annotations_without_a_gpu_are_refused(wh: tw.Warehouse) -> None:
+    with pytest.raises(ParamError, match="per 'annotation:load' needs GPU activities"):
+        breakdown(wh.select("fed"), wh.select("starved"), per="annotation:load")

@@ -11,7 +11,7 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.simulation import Noise
 
-KNOBS: dict[str, Any] = {"ranks": 4, "tensor": 2, "layers": 1, "steps": 6, "stacks": False, "memory": False}
+SETTINGS: dict[str, Any] = {"ranks": 4, "tensor": 2, "layers": 1, "steps": 6, "stacks": False, "memory": False}
 SLOW = "slow-rank:rank=1,what=compute,factor=2"
 TITLE = "mean wait at collectives per step, by the rank that is waited for"
 
@@ -20,8 +20,8 @@ TITLE = "mean wait at collectives per step, by the rank that is waited for"
 def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     folder = tmp_path_factory.mktemp("waits")
     for name, injections in (("base", []), ("slow", [SLOW])):
-        tw.simulate(folder / "sim" / name, **KNOBS, noise=Noise(0, 0, 0, 0), injections=injections)
-    tw.simulate(folder / "sim" / "one", **{**KNOBS, "ranks": 1, "tensor": 1})
+        tw.simulate(folder / "sim" / name, **SETTINGS, noise=Noise(0, 0, 0, 0), injections=injections)
+    tw.simulate(folder / "sim" / "one", **{**SETTINGS, "ranks": 1, "tensor": 1})
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
     return warehouse

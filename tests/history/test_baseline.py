@@ -42,7 +42,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "warehouse"
 
 
-def test_one_run_is_judged_by_the_runs_since_the_last_change(root: Path) -> None:
+def test_one_run_is_tested_by_the_runs_since_the_last_change(root: Path) -> None:
     change = tw.open(root).diff("@baseline", "head").changes(gates=["step_time<=+3%"])
     verdict = change.verdict
     assert (verdict.sample, verdict.test) == ("run", "history")
@@ -50,7 +50,7 @@ def test_one_run_is_judged_by_the_runs_since_the_last_change(root: Path) -> None
     assert verdict.low < 0 < verdict.high < 0.06
     assert verdict.notices[0].startswith("spread from 50 earlier runs (σ ")
     assert (
-        "one run cannot tell a change from a bad run; 0 of 50 earlier runs were bad ones"
+        "one run does not distinguish a change from a bad run; 0 of 50 earlier runs were bad ones"
         in verdict.notices[-1]
     )
     (gate,) = change.gates

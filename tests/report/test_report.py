@@ -89,14 +89,14 @@ def test_the_timeline_draws_exact_sums_and_answers_to_pointer_and_keys(
     check_timeline(window, warehouse_path, "hostile")
     window.run("document.querySelector('canvas').scrollIntoView({ block: 'center' })")
     reveal = "return document.querySelector('figure.timeline').timeline.reveal(arguments[0])"
-    planted = window.run(reveal, HOSTILE)
-    where = {"x": planted["x"], "y": planted["y"]}
+    injected = window.run(reveal, HOSTILE)
+    where = {"x": injected["x"], "y": injected["y"]}
     window.driver.execute_cdp_cmd("Input.dispatchMouseEvent", {"type": "mouseMoved", **where})
     text = window.run("const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent")
     sql = f"SELECT dur_ns FROM kernels WHERE run_id = 'hostile' AND name = $${HOSTILE}$$"
     lengths = json.loads(call("query", sql, "-w", warehouse_path, "--json").out)["result"]
-    assert {"dur_ns": planted["dur"]} in lengths
-    assert HOSTILE in text and format_short(planted["dur"], "ns") in text and "rank " in text
+    assert {"dur_ns": injected["dur"]} in lengths
+    assert HOSTILE in text and format_short(injected["dur"], "ns") in text and "rank " in text
     view = "document.querySelector('figure.timeline').timeline.view()"
     span = f"return {view}.to - {view}.from"
     before = window.run(span)

@@ -134,7 +134,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
     yield one_line(_saving(worst) + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
     yield one_line(f"try: {worst['advice']}")
-    yield one_line(_evidence(worst))
+    yield from map(one_line, _evidence(worst))
 
 
 def _saving(row: Row) -> str:
@@ -155,12 +155,20 @@ def _figures(row: Row) -> str:
     return f"{share} of {show(row['analyzed_ns'], 'ns')} ({steps}){occurrences}; threshold {threshold}"
 
 
-def _evidence(row: Row) -> str:
-    """The command that shows the data, which of its rows, and the worst occurrence."""
-    text = f"see: tw show {row['evidence']} --run {quote(row['run_id'])} --rank {row['rank']}"
-    if row["evidence_filter"] is not None:
-        text += f", rows where {row['evidence_filter']}"
+def _evidence(row: Row) -> Iterator[str]:
+    """The command that shows the data, and the one that writes the worst occurrence as a trace."""
+    run, rank, rule = quote(row["run_id"]), row["rank"], row["rule"]
+    where = f" --where {_quoted(row['evidence_filter'])}" if row["evidence_filter"] is not None else ""
+    yield f"see: tw show {row['evidence']} --run {run} --rank {rank}{where}"
     if row["from_ns"] is not None:
-        event = f", event {row['event_id']}" if row["event_id"] is not None else ""
-        text += f"; worst at {row['from_ns']} ns for {show(row['to_ns'] - row['from_ns'], 'ns')}{event}"
-    return text
+        worst = f"{show(row['to_ns'] - row['from_ns'], 'ns')}" + (
+            "" if row["step"] is None else f" in step {row['step']}"
+        )
+        command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz"
+        yield f"worst occurrence: {worst}; {command}"
+
+
+def _quoted(condition: str) -> str:
+    """An argument in double quotes, because conditions contain single ones."""
+    special = any(each in condition for each in '"$`\\!')
+    return quote(condition) if special else f'"{condition}"'

@@ -162,4 +162,4 @@ def whatif(
     )
     from tracewarehouse.cli.whatif_text import text
 
-    session.out.print_result(result, as_text=partial(text, out=session.out))
+    session.out.print_result(result, as_text=partial(text, as_markdown=session.out.resolved_format == "md"))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
 _DEFAULT_LEVELS = ("breakdown", "kernels", "operators")
+_HOST_LEVELS = ("breakdown", "operators")  # without GPU activities
 _TOP = 10
 BASELINE = "@baseline"
 
@@ -226,7 +227,8 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
     gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
     settings = {key: own[key] for key in ("per", "force", "within_run")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
-    levels = own["levels"] or _DEFAULT_LEVELS
+    on_host = change.breakdown is not None and change.breakdown.on_host
+    levels = own["levels"] or (_HOST_LEVELS if on_host else _DEFAULT_LEVELS)
     error = _gate_error(change, own["strict"])
     if own["junit"] is not None:
         own["junit"].write_text(junit(change, own["strict"]), encoding="utf-8")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tracewarehouse.display_names import LEVELS
+from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.hints import cli_text
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
@@ -140,7 +140,7 @@ def _title(change: Change, name: str) -> str:
     account = change.breakdown
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
-    return f"mean {account.per} {times} {LEVELS[name]}"
+    return f"mean {account.per} {times} {(HOST_LEVELS if account.on_host else LEVELS)[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:

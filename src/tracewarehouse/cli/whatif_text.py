@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.cli.output import line_width
 from tracewarehouse.derive.whatif import UNEXPLAINED
 from tracewarehouse.render.table import markdown, table
 from tracewarehouse.render.text import one_line, show
 
 if TYPE_CHECKING:
-    from tracewarehouse.cli.output import Output
     from tracewarehouse.result import Result
 
 _HIDDEN = ("run_id", "rank", "scope", "saved_ns", "period_ns")
@@ -19,7 +17,7 @@ _PATH = "critical path before and after (it moves to other work where some gets 
 Row = Mapping[str, Any]
 
 
-def text(result: Result, out: Output) -> str:
+def text(result: Result, as_markdown: bool) -> str:
     """A block per scope: how much of its path is not explained, its estimated length, and the path."""
     scopes: dict[tuple[object, ...], list[Row]] = {}
     for row in result.rows():
@@ -28,12 +26,11 @@ def text(result: Result, out: Output) -> str:
     blocks = []
     for (rank, scope), (length, *parts) in scopes.items():
         rows = [[row[field.name] for field in fields] for row in parts]
-        if out.resolved_format == "md":
-            drawn = markdown(fields, rows).splitlines()
-        else:
-            drawn = table(fields, rows, width=line_width(out), keys=("category",)).lines()
+        layout = markdown(fields, rows).splitlines() if as_markdown else table(fields, rows).lines()
         lines = [one_line(each) for each in _lines(f"rank {rank}, {scope}", length, parts)]
-        blocks.append("\n".join([*lines, "", _PATH, *drawn]))
+        blocks.append(
+            "\n".join([*lines, "", _PATH, "", *layout] if as_markdown else [*lines, "", _PATH, *layout])
+        )
     return "\n\n".join(blocks) + "\n"
 
 
@@ -47,4 +44,4 @@ def _lines(where: str, length: Row, parts: Sequence[Row]) -> Iterator[str]:
     lengths = f"{show(base_ns, 'ns')} → {show(new_ns, 'ns')}{change}"
     yield f"{where}: {lengths}, from its start on the host to the end of its work"
     if length["period_ns"] is not None:
-        yield f"its period, from the end of the step before, is {show(length['period_ns'], 'ns')}"
+        yield f"its period, from the end of the previous step, is {show(length['period_ns'], 'ns')}"

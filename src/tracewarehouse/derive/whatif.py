@@ -127,7 +127,7 @@ def _unexplained(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if much:
         (rank, name), share = max(much.items(), key=lambda each: each[1])
         yield (
-            f"waits of unknown cause are up to {float(share):.0%} of the path (rank {rank}, {name}): "
+            f"waits of unknown cause are up to {100 * float(share):.0f} % of the path (rank {rank}, {name}): "
             "scaling does not change them, so the estimates are rough"
         )
 

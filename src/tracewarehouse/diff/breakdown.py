@@ -6,11 +6,11 @@ The interval that is averaged is a complete step of a rank, its GPU window, or a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -18,13 +18,15 @@ from tracewarehouse.diff.amounts import LEVELS, Key, SideAmounts, Total, amounts
 from tracewarehouse.diff.levels import Level, Row, ranked
 from tracewarehouse.diff.roles import roles
 from tracewarehouse.errors import ParamError, TwError
-from tracewarehouse.result import Abstained, Provenance, Result
+from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.stats import MIN_SAMPLES, blocks, row_tests
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# As above, also of ranks without GPU activities.
+_HOST_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"
 STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
 MIN_STEPS = 3  # complete steps of a rank; with fewer the interval is the window
 
@@ -53,6 +55,7 @@ class Breakdown:
     levels: tuple[Level, ...]
     notices: tuple[str, ...]
     abstained: tuple[Abstained, ...]  # ranks that are left out
+    on_host: bool = False  # without GPU activities: what the training threads run, from `host_account`
 
     @property
     def delta(self) -> Fraction:
@@ -76,16 +79,19 @@ def breakdown(
 
     `per` is `step` (complete ones only), `window` (first to last GPU activity of a rank) or `annotation:NAME`
     (each occurrence on a rank); by default steps if every run has a rank with three complete ones, else
-    windows. Ranks without GPU activities are left out. Raises ParamError for another `per`; TwError if a side
-    has no such interval, or no GPU activities.
+    windows. Ranks without GPU activities are left out; if no rank has any, what the training threads run is
+    broken down instead, by category and by operator. Raises ParamError for another `per`; TwError if a side
+    has no such interval.
 
     A late rank makes the others wait in collectives, so their steps grow as much as its own. In the breakdown
     that is `exposed_wait`, while a slow link shows as `exposed_transfer`; in `ranks` the late rank's own time
     grew, of the others only their waiting. Ranks are paired by number; by their role in the job if the
     layouts differ; in order if the numbers differ but both sides have as many.
     """
-    per, notices = resolve_interval(per, (base, head))
-    times = side_times("base", base, per), side_times("head", head, per)
+    on_host = not any(_has_gpu(side) for side in (base, head))
+    per, notices = resolve_interval(per, (base, head), on_host)
+    read = host_times if on_host else side_times
+    times = read("base", base, per), read("head", head, per)
     by_run = sum(len(side.selected()) for side in (base, head)) >= MIN_SAMPLES
     sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head))
     provenance = _provenance(times)
@@ -100,6 +106,7 @@ def breakdown(
         levels=tuple(_level(name, sides, per, alpha, provenance) for name in LEVELS),
         notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
         abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
+        on_host=on_host,
     )
 
 
@@ -171,10 +178,16 @@ class SideTimes:
     kernels: Result
 
 
-def resolve_interval(per: str | None, sides: tuple[Selection, Selection]) -> tuple[str, list[str]]:
+def _has_gpu(side: Selection) -> bool:
+    return bool(len(side.query_all("SELECT DISTINCT run_id FROM kernels")))
+
+
+def resolve_interval(
+    per: str | None, sides: tuple[Selection, Selection], on_host: bool = False
+) -> tuple[str, list[str]]:
     """The interval to break down, by default the step if possible, and notices; raises ParamError."""
     if per is None:
-        if all(map(_has_enough_steps, sides)):
+        if all(_has_enough_steps(side, on_host) for side in sides):
             return STEP, []
         return WINDOW, [f"fewer than {MIN_STEPS} complete steps: the breakdown covers the entire trace"]
     if per in (STEP, WINDOW) or per.startswith(ANNOTATION) and per != ANNOTATION:
@@ -182,9 +195,9 @@ def resolve_interval(per: str | None, sides: tuple[Selection, Selection]) -> tup
     raise ParamError(f"unknown per {per!r}", "use step, window or annotation:NAME")
 
 
-def _has_enough_steps(side: Selection) -> bool:
+def _has_enough_steps(side: Selection, on_host: bool) -> bool:
     """Whether every run has a rank with enough complete steps."""
-    steps = side.query_all(_STEPS).rows()
+    steps = side.query_all(_HOST_STEPS if on_host else _STEPS).rows()
     most: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most[run] = max(most[run], count)
@@ -205,6 +218,35 @@ def side_times(name: str, side: Selection, per: str) -> SideTimes:
     return _check_not_empty(
         name, SideTimes("occurrence", None, *results), lacking, listing if annotation else None
     )
+
+
+def host_times(name: str, side: Selection, per: str) -> SideTimes:
+    """The same for ranks without GPU activities, by what their training thread runs. Raises ParamError."""
+    if per not in (STEP, WINDOW):
+        raise ParamError(f"per {per!r} needs GPU activities", "use step or window")
+    interval, account, lacking = (
+        "step",
+        side.run("host_account", entire_trace=per == WINDOW),
+        "no complete step",
+    )
+    kernels = side.run("step_kernels" if per == STEP else "window_kernels")
+    steps = side.query_all(_HOST_STEPS).arrow() if per == STEP else None
+    if per == WINDOW:
+        interval, lacking = "occurrence", "no host slices"
+    keys = (Field("run_id", "VARCHAR"), Field("rank", "INTEGER"), Field(interval, "BIGINT"))
+    fields = (*keys, Field("category", "VARCHAR"), Field("category_ns", "BIGINT", "ns"))
+    parts = from_rows(fields, [_named_row(row) for row in account.rows()])
+    parts = replace(
+        parts, provenance=account.provenance, abstained=account.abstained, notices=account.notices
+    )
+    return _check_not_empty(name, SideTimes(interval, steps, parts, kernels), lacking, None)
+
+
+def _named_row(row: Mapping[str, Any]) -> list[object]:
+    """A row of `host_account` by category and name; without a step it is the only interval."""
+    interval = 1 if row["step"] is None else row["step"]
+    named = f"{row['category']}: {row['name'] or '(no name)'}"
+    return [row["run_id"], row["rank"], interval, named, row["self_ns"]]
 
 
 def _check_not_empty(name: str, times: SideTimes, lacking: str, hint: str | None) -> SideTimes:

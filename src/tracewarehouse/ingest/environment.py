@@ -1,6 +1,6 @@
 """Labels from the environment: git commit and branch, batch job, experiment run, CI commit, host and image.
 
-Only files and environment variables are read: no network, no subprocess, and a failure is no label.
+Only files and environment variables are read: no network, no subprocess, and on a failure a label is omitted.
 """
 
 from __future__ import annotations
