@@ -11,7 +11,14 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.simulation import Noise
 
-SETTINGS: dict[str, Any] = {"ranks": 4, "tensor": 2, "layers": 1, "steps": 6, "stacks": False, "memory": False}
+SETTINGS: dict[str, Any] = {
+    "ranks": 4,
+    "tensor": 2,
+    "layers": 1,
+    "steps": 6,
+    "stacks": False,
+    "memory": False,
+}
 SLOW = "slow-rank:rank=1,what=compute,factor=2"
 TITLE = "mean wait at collectives per step, by the rank that is waited for"
 
