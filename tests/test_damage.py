@@ -68,11 +68,15 @@ def append(path: Path) -> None:
     path.write_bytes(path.read_bytes() + b"x")
 
 
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
 DAMAGE: dict[str, Callable[[Path], None]] = {
     "delete": Path.unlink,
     "truncate": truncate,
     "append": append,
-    "empty": lambda path: path.write_bytes(b"") and None,
+    "empty": empty,
     "flip": flip,
 }
 
