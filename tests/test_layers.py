@@ -26,8 +26,9 @@ LAYERS = (
     ("metric",),
     ("export", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
-    ("warehouse_base", "warehouse_queries", "warehouse_repair", "warehouse_writes", "warehouse", "__init__"),
-    ("demo", "notebook"),
+    ("warehouse_base", "warehouse_queries", "warehouse_repair", "warehouse_writes"),
+    ("warehouse", "notebook", "__init__"),
+    ("demo",),
     ("cli", "hta", "__main__"),
 )
 APART = {
