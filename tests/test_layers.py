@@ -26,16 +26,9 @@ LAYERS = (
     ("metric",),
     ("export", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
-    (
-        "warehouse_base",
-        "warehouse_queries",
-        "warehouse_repair",
-        "warehouse_writes",
-        "warehouse_files",
-        "warehouse",
-        "__init__",
-    ),
-    ("demo", "notebook"),
+    ("warehouse_base", "warehouse_queries", "warehouse_repair", "warehouse_writes", "warehouse_files"),
+    ("warehouse", "notebook", "__init__"),
+    ("demo",),
     ("cli", "hta", "__main__"),
 )
 APART = {

@@ -56,7 +56,7 @@ CASES = (
     ("an option that is not there", "show coverage --gap-nns 3", 2),
     ("a query that does not parse", "query 'SELEC 1'", 1),
     ("a query over a table that is not there", "query 'SELECT * FROM kernel'", 1),
-    ("a query over an analysis", "query 'FROM temporal_breakdown'", 1),
+    ("a query over an analysis that is not there", "query 'FROM temporal_breakdwn'", 1),
     ("a query that writes", "query 'DROP TABLE kernels'", 1),
     ("a table to describe that is not there", "describe kernals", 1),
     ("no warehouse", "runs -w nowhere", 1),

@@ -114,13 +114,14 @@ def test_redacted_values_are_listed_with_event_and_path(tmp_path: Path) -> None:
     assert row["example"] == "header $.metadata.api_key, #0 $.args.HF_TOKEN, #2 $.args.env.password"
 
 
-def test_repr_of_a_result_is_one_line(tmp_path: Path) -> None:
+def test_repr_of_a_result_is_a_table(tmp_path: Path) -> None:
     write(tmp_path / "job")
     take(tmp_path / "w", tmp_path / "job")
     warehouse = Warehouse(tmp_path / "w")
-    shown = "<Result temporal_breakdown@1, rows: 1, columns: 10, runs: job@v1>"
-    assert repr(warehouse.temporal_breakdown()) == shown
-    assert repr(warehouse.query("SELECT 1")) == "<Result query, rows: 1, columns: 1, runs: job@v1>"
+    title, heading, row = repr(warehouse.temporal_breakdown()).splitlines()
+    assert title == "temporal_breakdown@1: 1 row of job@v1"
+    assert heading.split()[:2] == ["run_id", "rank"] and row.split()[:2] == ["job", "0"]
+    assert repr(warehouse.query("SELECT 1 AS n")) == "query: 1 row of job@v1\nn\n1"
 
 
 def test_replacing_with_a_damaged_file_reports_its_losses(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tracewarehouse.errors import TwError
 if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.contracts.params import Param
+    from tracewarehouse.result import Result
 
 
 _CONTRACT_KEY = "tracewarehouse.contracts.contract"
@@ -125,7 +126,21 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     warehouse = session.open()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.run(name, **given)
-    session.out.print_result(result, of_ranks=sum(len(each.ranks) for each in warehouse.selected()))
+    ranks = sum(len(each.ranks) for each in warehouse.selected())
+    session.out.print_result(result, of_ranks=ranks)
+    if ranks and not len(result) and (hint := _why_empty(result, name)):
+        session.out.notice(f"hint: {hint}")
+
+
+def _why_empty(result: Result, name: str) -> str | None:
+    """What to run instead of an analysis without rows; None if the reasons of skipped ranks suffice."""
+    if any("no GPU activities" in each.reason for each in result.abstained):
+        from tracewarehouse.ingest.outcome import host_analysis
+
+        return f"without GPU activities, tw show {host_analysis()} shows where host time went"
+    if result.abstained:
+        return None
+    return f"the data has no such row; tw describe {name} lists what a row is"
 
 
 def _write_analyses(formatter: click.HelpFormatter) -> None:

@@ -229,10 +229,15 @@ def _worthwhile(contents: Sequence[Content], ranks: int) -> list[str]:
     if not any(content.events for content in contents):
         return []
     if not any(content.gpu_ns for content in contents):
-        return [_first_known("host_account", "name_summary")]
+        return [host_analysis()]
     if ranks > 1 and all(content.collectives for content in contents):
         return ["stragglers"]
     return ["kernel_summary"]
+
+
+def host_analysis() -> str:
+    """The analysis that shows most of a run without GPU activities."""
+    return _first_known("host_account", "name_summary")
 
 
 def _first_known(*names: str) -> str:

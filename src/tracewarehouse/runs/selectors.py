@@ -17,6 +17,7 @@ from tracewarehouse.errors import TwError, UnknownName
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
+_FEW_RUNS = 8  # are listed in messages
 _GLOB = re.compile(r"[*?\[]")
 _EXAMPLES = "a name, a prefix or glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
 
@@ -117,8 +118,8 @@ def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
         raise TwError(f"'{name}' matches {len(found)} runs", f"use one of {shown}")
     if not found:
         names = index.names()
-        hint = _empty_hint(names) or hints.fill("{} lists all runs", hints.call("runs"))
-        raise UnknownName("run", name, names, hint)
+        many = hints.fill("{} lists all runs", hints.call("runs")) if len(names) > _FEW_RUNS else None
+        raise UnknownName("run", name, names, _empty_hint(names) or many)
     return found[0]
 
 
