@@ -161,11 +161,11 @@ def _evidence(row: Row) -> Iterator[str]:
     where = f" --where {_quoted(row['evidence_filter'])}" if row["evidence_filter"] is not None else ""
     yield f"see: tw show {row['evidence']} --run {run} --rank {rank}{where}"
     if row["from_ns"] is not None:
-        worst = f"{show(row['to_ns'] - row['from_ns'], 'ns')}" + (
-            "" if row["step"] is None else f" in step {row['step']}"
-        )
+        length_ns = row["to_ns"] - row["from_ns"]
+        lasts = f" {show(length_ns, 'ns')}" if length_ns else ""
+        step = "" if row["step"] is None else f" in step {row['step']}"
         command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz"
-        yield f"worst occurrence: {worst}; {command}"
+        yield f"worst occurrence{lasts}{step}: {command}"
 
 
 def _quoted(condition: str) -> str:
