@@ -215,7 +215,7 @@ def report(
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
     warehouse = session.open()
-    notify = session.out.notice if sys.stderr.isatty() else None  # progress is no part of a log
+    notify = session.out.notice if sys.stderr.isatty() else None  # logs do not need progress
     if run is None:
         page = warehouse.report_runs(many, notify=notify)
     else:
