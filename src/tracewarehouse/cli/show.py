@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -231,12 +232,12 @@ def report(
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
     warehouse = session.open()
+    notify = session.out.notice if sys.stderr.isatty() else None  # logs do not need progress
     if run is None:
-        page = warehouse.report_runs(many, notify=session.out.notice)
+        page = warehouse.report_runs(many, notify=notify)
     else:
-        page = warehouse.report(run, head_run, force=force, notify=session.out.notice)
+        page = warehouse.report(run, head_run, force=force, notify=notify)
     path = session.output or Path(f"{page.name}.html")
     page = page.linked(path.parent)
-    session.out.notice("rendering")
     out = replace(session.out, path=None if str(path) == "-" else path)
     out.print_stream(page.html(), {"sections": len(page.sections)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tracewarehouse.plot.bars import WIDTH
 from tracewarehouse.plot.theme import (
@@ -19,6 +20,8 @@ from tracewarehouse.plot.theme import (
 )
 
 HEIGHT = 190
+_MAX_READINGS = 150  # points of a line with a tooltip
+_T = TypeVar("_T")
 BINS = 24
 
 
@@ -113,15 +116,41 @@ def line_chart(
         "scale": {"domain": list(colors), "range": list(colors.values())},
         "legend": {"title": None, "symbolType": "stroke"} if len(colors) > 1 else None,
     }
+    readings = [
+        {"line": name, "x": row["x"], "y": row["y"], "description": _reading(name, x, y, unit)}
+        for name, (_, points) in lines.items()
+        for row, (x, y) in _some(
+            [({"x": round(x / time.divisor, 4), "y": round(y / scale.divisor, 4)}, (x, y)) for x, y in points]
+        )
+    ]
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
+    # Invisible points that answer to the pointer.
+    point = {"type": "point", "filled": True, "size": 120, "opacity": 0}
     return {
         **frame(values, WIDTH, HEIGHT),
-        "mark": {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5},
         "encoding": {
             "x": number("x", axis=time_axis, scale={"nice": False}),
             "y": number("y", axis=_value_axis(scale, quantity, **integer_ticks)),
             "color": color,
         },
+        "layer": [
+            {"mark": line},
+            {
+                "data": {"values": readings},
+                "mark": point,
+                "encoding": {"description": DESCRIPTION, "tooltip": {**DESCRIPTION, "type": "nominal"}},
+            },
+        ],
     }
+
+
+def _some(points: Sequence[_T]) -> Sequence[_T]:
+    """At most `_MAX_READINGS` of the points, evenly spaced."""
+    return points[:: max(1, -(-len(points) // _MAX_READINGS))]
+
+
+def _reading(name: str, x: float, y: float, unit: str | None) -> str:
+    return f"{name}: {format_short(y, unit)} at {format_short(x, 'ns')}"
 
 
 @dataclass(frozen=True)
@@ -222,7 +251,7 @@ def histogram(bins: Sequence[Bin], quantity: str, unit: str | None, theme: Theme
         "encoding": {
             "x": number("low", scale=x_scale, axis=axis),
             "x2": {"field": "high"},
-            "y": number("count", axis={"title": "count", "tickCount": 4, "format": "~s"}),
+            "y": number("count", axis={"title": "count", "tickCount": 4, "format": "~s", "tickMinStep": 1}),
             "y2": {"datum": 0},
             "description": DESCRIPTION,
         },

@@ -12,7 +12,7 @@ from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import combined_ranks, first_rows
-from tracewarehouse.report.text import duration, label, percent
+from tracewarehouse.report.text import distinct_labels, duration, label, percent
 
 _MAX_BARS = 10
 _BY_NAME = """
@@ -72,16 +72,17 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     rows = data.rows(_BY_NAME)
     total = sum(row["ns"] for row in rows)
     shown = rows[:_MAX_BARS]
+    labels = distinct_labels([row["name"] for row in shown])
     bars = [
         Bar(
-            label(row["name"]),
+            name,
             row["ns"] / data.ranks,
             color_key(row["kind"]),
             data.per_rank(row["ns"]),
             f"{row['name']}: {row['kind']}, {row['count']:,} times, {data.per_rank(row['ns'])} per rank,"
             f" {percent(row['ns'], total)}",
         )
-        for row in shown
+        for name, row in zip(labels, shown, strict=True)
     ]
     share = percent(sum(row["ns"] for row in shown), total)
     text = f"The top {len(shown)} of {plural(len(rows), 'name')} take {share} of the total time."
@@ -90,9 +91,10 @@ def _kernel_cards(data: ReportData) -> list[Card]:
 
 
 def _durations_card(rows: Sequence[Row]) -> Card:
+    labels = distinct_labels([row["name"] for row in rows])
     distributions = [
         Distribution(
-            label(row["name"]),
+            name,
             row["low"],
             row["median"],
             row["p95"],
@@ -102,7 +104,7 @@ def _durations_card(rows: Sequence[Row]) -> Card:
             f"{row['name']}: {duration(row['low'])} to {duration(row['high'])}, median"
             f" {duration(row['median'])}, 95th percentile {duration(row['p95'])}",
         )
-        for row in rows
+        for name, row in zip(labels, rows, strict=True)
     ]
     most = max(rows, key=lambda row: row["high"] / max(row["median"], 1))
     median, maximum = duration(most["median"]), duration(most["high"])

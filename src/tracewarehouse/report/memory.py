@@ -100,7 +100,9 @@ def _peak_cards(data: ReportData) -> list[Card]:
         return []
     highest, lowest = rows[0], rows[-1]
     if _bytes(lowest["peak"]) == _bytes(highest["peak"]):
-        return [Card("Peak by device", f"All {len(rows):,} devices peak at {_bytes(highest['peak'])}.")]
+        where = "CPUs" if highest["device_type"] == 0 else "GPUs"
+        text = f"The {where} of all {len(rows):,} ranks peak at {_bytes(highest['peak'])}."
+        return [Card("Peak by device", text)]
     bars = [
         Bar(
             device_label(row),

@@ -109,10 +109,15 @@ def limits_section(data: ReportData, info: RunInfo) -> Section:
     statements = (
         *_missing_kinds(ranks),
         *_coverage(data),
-        *map(sentence, notices([data.selected])),
+        *(_sentence(text, data.run) for text in notices([data.selected])),
         *_quality_issues(data),
     )
     return Section("limits", "Not visible in this trace", summary, statements=statements)
+
+
+def _sentence(text: str, run: str) -> str:
+    """A notice as a sentence; the name of the run stays as it is."""
+    return f"{text}." if text.startswith(run) else sentence(text)
 
 
 def _missing_kinds(ranks: Sequence[Row]) -> Iterator[str]:
@@ -141,8 +146,8 @@ def _coverage(data: ReportData) -> Iterator[str]:
 
 def _quality_issues(data: ReportData) -> Iterator[str]:
     rows = data.rows(
-        "SELECT severity, rule, sum(rows)::BIGINT AS rows FROM quality WHERE severity <> 'info'"
-        " GROUP BY ALL ORDER BY severity, rule",
+        "SELECT severity, rule, sum(rows)::BIGINT AS rows FROM quality"
+        " WHERE severity <> 'info' AND rule <> 'ranks_missing' GROUP BY ALL ORDER BY severity, rule",
         "quality",
     )
     if rows:

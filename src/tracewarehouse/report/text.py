@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Sequence
@@ -20,6 +21,22 @@ def label(name: str | None) -> str:
     if not name:
         return "(no name)"
     return shortened(one_line(_BOILERPLATE.sub("", _without_arguments(name))), _MAX_LABEL)
+
+
+def distinct_labels(names: Sequence[str | None]) -> list[str]:
+    """The names as `label`, and those that would look alike with the part in which they differ."""
+    texts = [label(name) for name in names]
+    for text in {each for each in texts if texts.count(each) > 1}:
+        places = [at for at, each in enumerate(texts) if each == text]
+        alike = [one_line(_BOILERPLATE.sub("", names[at] or "")) for at in places]
+        start = len(os.path.commonprefix(alike))
+        half = _MAX_LABEL // 2
+        for at, name in zip(places, alike, strict=True):
+            # The part begins at a word.
+            begin = 1 + max(name.rfind(separator, 0, start) for separator in "<>(),: ")
+            if begin > half - 2:
+                texts[at] = f"{name[: half - 2]}…{name[begin : begin + half]}"
+    return texts
 
 
 def _without_arguments(name: str) -> str:

@@ -23,7 +23,7 @@ from tracewarehouse.report.document import (
     TimelineView,
     Verdict,
 )
-from tracewarehouse.report.text import and_list, duration, label, percent, sentence
+from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
 from tracewarehouse.report.timeline import timeline
 from tracewarehouse.report.timeline_data import timeline_json
 from tracewarehouse.runs.selection import Selection
@@ -279,15 +279,16 @@ def _changes_card(breakdown: Breakdown, level: str, kinds: str) -> Card:
     rows = [row for row in breakdown.level(level).rows if row.delta]
     if not rows:
         return Card(title, "No changes.")
+    names = distinct_labels([category_name(row.part) for row in rows[:_MAX_BARS]])
     bars = [
         Bar(
-            label(category_name(row.part)),
+            name,
             float(row.delta),
             "longer" if row.delta > 0 else "shorter",
             _signed_duration(float(row.delta)),
             _change_description(row),
         )
-        for row in rows[:_MAX_BARS]
+        for name, row in zip(names, rows, strict=False)
     ]
     rest = sum(float(row.delta) for row in rows[_MAX_BARS:])
     text = f"All {kinds} that changed are shown."
