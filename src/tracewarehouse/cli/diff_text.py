@@ -30,6 +30,16 @@ _COLUMNS = (
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
 _MOST_CHARACTERS = 60_000  # GitHub limits comments to 65,536
+_CUT = "\n\n… the rest is left out.\n"
+_MARKS = {
+    "fail": "## ❌ tw diff: a gate failed\n\n",
+    "inconclusive": "## ⚠️ tw diff: inconclusive\n\n",
+    "pass": "## ✅ tw diff: all gates hold\n\n",
+    "no change": "## ✅ tw diff: no change\n\n",
+    "slower": "## ⚠️ tw diff: slower\n\n",
+    "faster": "## ✅ tw diff: faster\n\n",
+}
+_OUTCOMES = ("fail", "inconclusive", "pass")
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
 
 
@@ -61,6 +71,26 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
         for inner in _bandwidth(change, top, _markdown)
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
+    """A comment of at most 60 kB: the verdict with a mark, failed gates first, and what there is room for.
+
+    The rows of each level are cut before a level is left out, so that the first rows of each remain.
+    """
+    for rows in (top, top // 2, 3, 1):
+        text = f"{_MARKS[_outcome(change)]}{markdown_comment(change, levels, rows)}"
+        if len(text.encode()) <= _MOST_CHARACTERS:
+            return text
+    cut = text.encode()[: _MOST_CHARACTERS - len(_CUT.encode())].decode(errors="ignore")
+    return cut.rpartition("\n")[0] + _CUT
+
+
+def _outcome(change: Change) -> str:
+    """The worst outcome of the gates, else the verdict."""
+    outcomes = {each.outcome for each in change.gates}
+    worst = next((each for each in _OUTCOMES if each in outcomes), None)
+    return worst or change.verdict.word
 
 
 def _markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
@@ -120,7 +150,8 @@ def _gates(change: Change, layout: Layout) -> Iterator[str]:
     if change.gates:
         names = ("gate", "outcome", "base", "head", "value", "reason", "power")
         fields = [Field(name, "VARCHAR") for name in names]
-        yield layout(fields, [_gate_row(each) for each in change.gates])
+        worst_first = sorted(change.gates, key=lambda each: _OUTCOMES.index(each.outcome))
+        yield layout(fields, [_gate_row(each) for each in worst_first])
 
 
 def _gate_row(result: GateResult) -> list[object]:
