@@ -145,7 +145,9 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
         "tw: 2 of 2 gates failed: step_time<=+3%, temporal_breakdown.compute_ns"
     )
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("failures") == "2"
-    held = cli_runner.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json", "--within-run")
+    held = cli_runner.tw(
+        "diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json", "--within-run"
+    )
     (said,) = json.loads(held.out)["result"]
     assert (held.code, said["gates"][0]["outcome"], said["verdict"]["word"]) == (0, "pass", "slower")
     assert sum(row["delta_ns"] for row in said["breakdown"] if row["level"] == "ranks") > 0

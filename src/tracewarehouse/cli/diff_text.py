@@ -106,6 +106,8 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     ]
     if verdict:
         lines += ["", change.line]
+    if change.late_rank:
+        lines.append(f"{mark}{change.late_rank}")
     if change.verdict.reason and change.verdict.sample != "window":
         lines.append(f"{mark}{change.verdict.reason}")
     lines += [f"{mark}note: {each}" for each in change.verdict.notices]
