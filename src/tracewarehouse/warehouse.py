@@ -53,7 +53,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         is these runs themselves: its verdict is on all of them, the breakdown on the newest that are stored.
         Raises UnknownName, ParamError; TwError if there are too few such runs.
         """
-        from tracewarehouse.diff import Diff, sides_with_history
+        from tracewarehouse.diff import Diff
+        from tracewarehouse.history import sides_with_history
 
         if base != "@baseline" and spread == "own":
             sides = self.select(base), self.select(head)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
+from tracewarehouse.cli.diff_text import github_comment
 from tracewarehouse.diff.comparable import NotComparable
 from tracewarehouse.errors import ParamError
 
@@ -143,7 +145,9 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
         "tw: 2 of 2 gates failed: step_time<=+3%, temporal_breakdown.compute_ns"
     )
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("failures") == "2"
-    held = cli_runner.tw("diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json")
+    held = cli_runner.tw(
+        "diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json", "--within-run"
+    )
     (said,) = json.loads(held.out)["result"]
     assert (held.code, said["gates"][0]["outcome"], said["verdict"]["word"]) == (0, "pass", "slower")
     assert sum(row["delta_ns"] for row in said["breakdown"] if row["level"] == "ranks") > 0
@@ -163,6 +167,32 @@ def test_markdown_fits_a_comment(house: Path) -> None:
     assert done.out.startswith("### median step ")
     assert done.out.count("<details") == 3 and done.out.count("</details>") == 3
     assert len(done.out) < 65_536
+
+
+def test_a_comment_for_github_fits_and_is_the_job_summary(house: Path, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    arguments = (
+        "diff",
+        "base",
+        "slow",
+        "-w",
+        house,
+        "-f",
+        "github",
+        "--gate",
+        "step_time<=+3%",
+        "--within-run",
+    )
+    done = cli_runner.process(*arguments, env={"GITHUB_STEP_SUMMARY": str(summary)})
+    assert done.code == 3
+    assert done.out.startswith("## ❌ tw diff: a gate failed\n\n### median step ")
+    assert summary.read_text() == done.out
+    change = tw.open(house).diff("base", "slow").changes()
+    long = replace(change, base=tuple(f"{'x' * 30_000}-{at}" for at in range(3)))
+    for levels in ((), ("breakdown", "kernels")):
+        text = github_comment(long, levels, 10)
+        assert len(text.encode()) <= 60_000 and text.startswith("## ⚠️ tw diff: slower")
+    assert cli_runner.tw("diff", "base", "slow", "quality", "-f", "github", "-w", house).code == 2
 
 
 def test_incompatible_options_are_refused(house: Path) -> None:

@@ -247,3 +247,32 @@ def test_a_history_of_500_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str
         print(f"\n500 runs: {seconds:.2f} s; injected at {positions}, found at {detected}")
     assert len(detected) == len(positions)
     assert all(abs(a - b) <= 1 for a, b in zip(detected, positions, strict=True))
+
+
+def test_a_new_change_fails_the_job(warehouse_path: Path) -> None:
+    history = ("history", "step_time", "-w", warehouse_path, "-f", "table")
+    assert call(*history, "--fail-on-change").code == 0  # it is older than 12 runs
+    failed = call(*history, "--fail-on-change", "--since", "night-0040")
+    assert failed.code == 3 and failed.out.startswith("step_time, 60 runs, 1 change")
+    assert "between night-0039 and night-0040" in failed.err
+    assert call(*history, "--fail-on-change", "--since", "night-0041").code == 0
+    assert call(*history, "--fail-on-change", "any", "--since", "21d").code == 3
+    assert call(*history, "--fail-on-change", "--since", "20h").code == 0
+    assert call(*history, "--fail-on-change", "--since", "nowhere").code != 0
+    assert call(*history, "--ack", "night-0040", "agreed").code == 0
+    assert call(*history, "--fail-on-change", "--since", "night-0040").code == 0
+
+
+def test_a_ramp_is_a_trend_and_the_newest_runs_are_suspected(tmp_path: Path) -> None:
+    chance = random.Random(8)
+    ramp = [round(1e8 * (1 + 0.001 * at + chance.gauss(0, 0.01))) for at in range(60)]
+    (series,) = recorded_runs(tmp_path / "ramp", ramp).history("step_time").series
+    assert series.changes == () and series.trend is not None
+    assert 0.04 < series.trend.low < series.trend.change < series.trend.high < 0.08
+    late = [round(1e8 * ((1.03 if at >= 50 else 1) + chance.gauss(0, 0.01))) for at in range(54)]
+    found = recorded_runs(tmp_path / "late", late).history("step_time", min_effect=0.2)
+    (series,) = found.series
+    assert series.changes == () and series.suspected is not None
+    assert series.suspected.runs <= 6 and 0.01 < series.suspected.change < 0.05
+    assert any(notice.startswith("suspected since night-00") for notice in found.notices)
+    assert "suspected since" in found.plot()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from xml.etree import ElementTree
 import click
 
 from tracewarehouse.cli.session import (
+    FORMATS,
     RankListParam,
     Session,
     complete_analyses,
@@ -66,7 +68,7 @@ class DiffCommand(AnalysisCommand):
         "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
         "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
         "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
-        "tw diff fp8-off fp8-on -f md > comment.md",
+        "tw diff fp8-off fp8-on --format github > comment.md",
         "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
         "tw diff fp8-off fp8-on temporal_breakdown --by-rank",
     ),
@@ -153,6 +155,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     changed by 10 % or more, by message size and number of ranks, and the ranks that others wait for at
     collectives, if this changed by 1 % of a step or more. With --gate, exit code 3 if a gate fails.
 
+    --format github writes a comment of at most 60 kB for a pull request, and the job summary in Actions.
+
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
     then test a single run. --spread history takes only the noise between runs from them.
 
@@ -171,6 +175,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
         _check_intact(warehouse, base_run, head_run)
     comparison = warehouse.diff(base_run, head_run, **for_analyses, **thresholds)
     if names:
+        if session.format == _GITHUB:
+            raise click.UsageError("--format github cannot be combined with an analysis")
         _check_no_change_options(own)
         _print_analyses(session, comparison, names, given)
         return
@@ -179,6 +185,10 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     _print_change(session, comparison, own)
 
 
+_GITHUB = "github"
+for _option in diff.params:
+    if _option.name == "format":
+        _option.type = click.Choice((*FORMATS, _GITHUB))
 _OWN = (
     *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
     *("within_run", "spread", "same"),
@@ -232,7 +242,10 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
     error = _gate_error(change, own["strict"])
     if own["junit"] is not None:
         own["junit"].write_text(junit(change, own["strict"]), encoding="utf-8")
-    _print_levels(session, change, levels, error)
+    if session.format == _GITHUB:
+        _print_github(session, change, levels, error)
+    else:
+        _print_levels(session, change, levels, error)
     for each in change.inconclusive:
         if not own["strict"]:
             session.out.notice(
@@ -257,6 +270,17 @@ def _print_levels(session: Session, change: Change, levels: tuple[str, ...], err
     for part in (change.breakdown, change.bandwidth):
         for notice in part.notices if part else ():
             session.out.notice(notice)
+
+
+def _print_github(session: Session, change: Change, levels: tuple[str, ...], error: TwError | None) -> None:
+    """Prints the comment, and adds it to the summary of the job that GitHub Actions runs."""
+    from tracewarehouse.cli.diff_text import github_comment
+
+    text = github_comment(change, levels, _TOP if session.top is None else session.top)
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(text)
+    session.out.print_text(text, [], error)
 
 
 def _gates_of_file(path: Path | None) -> list[str]:
@@ -284,6 +308,7 @@ def _row(change: Change) -> dict[str, object]:
         "head": list(change.head),
         "differences": [asdict(each) for each in change.differences],
         "verdict": {**asdict(change.verdict), "line": change.line},
+        "late_rank": change.late_rank,
         "gates": [
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
             for each in change.gates

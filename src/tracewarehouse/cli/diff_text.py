@@ -13,7 +13,6 @@ from tracewarehouse.render.text import one_line, show
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff.breakdown import Breakdown
     from tracewarehouse.diff.change import Change
     from tracewarehouse.diff.gate import GateResult
 
@@ -31,11 +30,20 @@ _COLUMNS = (
 )
 _HEADINGS = {"share": "of_change"}
 _SMALLEST_Q = 1e-4
-_MOST_OF_OWN = 0.5  # of the change of all ranks: then one rank is the cause
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
 _WAITS = "mean wait at collectives per step, by the rank that is waited for"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
 _MOST_CHARACTERS = 60_000  # GitHub limits comments to 65,536
+_CUT = "\n\n… the rest is left out.\n"
+_MARKS = {
+    "fail": "## ❌ tw diff: a gate failed\n\n",
+    "inconclusive": "## ⚠️ tw diff: inconclusive\n\n",
+    "pass": "## ✅ tw diff: all gates hold\n\n",
+    "no change": "## ✅ tw diff: no change\n\n",
+    "slower": "## ⚠️ tw diff: slower\n\n",
+    "faster": "## ✅ tw diff: faster\n\n",
+}
+_OUTCOMES = ("fail", "inconclusive", "pass")
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
 
 
@@ -72,6 +80,26 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
+    """A comment of at most 60 kB: the verdict with a mark, failed gates first, and what there is room for.
+
+    The rows of each level are cut before a level is left out, so that the first rows of each remain.
+    """
+    for rows in (top, top // 2, 3, 1):
+        text = f"{_MARKS[_outcome(change)]}{markdown_comment(change, levels, rows)}"
+        if len(text.encode()) <= _MOST_CHARACTERS:
+            return text
+    cut = text.encode()[: _MOST_CHARACTERS - len(_CUT.encode())].decode(errors="ignore")
+    return cut.rpartition("\n")[0] + _CUT
+
+
+def _outcome(change: Change) -> str:
+    """The worst outcome of the gates, else the verdict."""
+    outcomes = {each.outcome for each in change.gates}
+    worst = next((each for each in _OUTCOMES if each in outcomes), None)
+    return worst or change.verdict.word
+
+
 def _markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
     return markdown(fields, rows).rstrip("\n")
 
@@ -93,8 +121,8 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
 
 def _remarks(change: Change) -> Iterator[str]:
     """The cause if one rank is it, how far the verdict holds, and changes that the verdict does not show."""
-    if change.breakdown is not None and (cause := _slow_rank(change.breakdown)):
-        yield cause
+    if change.late_rank:
+        yield change.late_rank
     if change.verdict.reason and change.verdict.sample != "window":
         yield change.verdict.reason
     changed = _significant_kernels(change)
@@ -109,23 +137,6 @@ def _significant_kernels(change: Change) -> int:
         return 0
     rows = change.breakdown.level("kernels").result().rows()
     return sum(bool(row.get("significant")) and not row["name"].startswith("idle_") for row in rows)
-
-
-def _slow_rank(breakdown: Breakdown) -> str | None:
-    """`rank 3 itself takes 40.0 % longer, …` if it explains most of what the ranks changed themselves."""
-    rows = breakdown.level("ranks").result().rows()
-    own = {row["name"].removesuffix(" own"): row for row in rows if row["name"].endswith(" own")}
-    longer = {name: row["delta_ns"] for name, row in own.items() if row["delta_ns"] > 0}
-    waits = sum(row["delta_ns"] for row in rows if row["name"].endswith(" exposed_wait"))
-    if len({row["name"].partition(" ")[2].partition(" ")[0] for row in rows}) < 2 or not longer or waits <= 0:
-        return None
-    worst = max(longer, key=lambda name: longer[name])
-    base = own[worst]["base_ns"]
-    if longer[worst] <= _MOST_OF_OWN * sum(longer.values()) or not base:
-        return None
-    percent = f"{100 * longer[worst] / base:.1f} %"
-    total = show(float(waits), "ns")
-    return f"{worst} itself takes {percent} longer; waiting for the last rank adds {total} to the mean step"
 
 
 def _run_list(runs: Sequence[str]) -> str:
@@ -178,7 +189,8 @@ def _gates(change: Change, layout: Layout) -> Iterator[str]:
     if change.gates:
         names = ("gate", "outcome", "base", "head", "value", "reason", "power")
         fields = [Field(name, "VARCHAR") for name in names]
-        yield layout(fields, [_gate_row(each) for each in change.gates])
+        worst_first = sorted(change.gates, key=lambda each: _OUTCOMES.index(each.outcome))
+        yield layout(fields, [_gate_row(each) for each in worst_first])
 
 
 def _gate_row(result: GateResult) -> list[object]:

@@ -25,6 +25,7 @@ from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
     from tracewarehouse.history import History, RecordReport
+    from tracewarehouse.history.failing import FailOn
 
 _HTML_EXTENSIONS = (".html", ".htm")
 _MOST_FAILURES_LISTED = 10
@@ -106,6 +107,7 @@ def _record_error(done: RecordReport) -> TwError | None:
         "tw history step_time --where label.branch=main --by label.gpu",
         "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
         "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
+        "tw history step_time --fail-on-change --since 7d",
         "tw history step_time --ack nightly-0412 'driver 570, accepted'",
     )
 )
@@ -136,6 +138,14 @@ def _record_error(done: RecordReport) -> TwError | None:
     metavar="RUN REASON",
     help="Acknowledge the change at RUN; the reason is shown with it.",
 )
+@click.option(
+    "--fail-on-change",
+    type=click.Choice(["worse", "any"]),
+    is_flag=False,
+    flag_value="worse",
+    help="Exit with code 3 if a new change is worse, or any.",
+)
+@click.option("--since", metavar="RUN|AGE", help="First run that --fail-on-change counts. [default: last 12]")
 @click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @verify_option
 @result_options
@@ -150,12 +160,18 @@ def history(
     min_effect: float,
     acks: tuple[tuple[str, str], ...],
     unacks: tuple[str, ...],
+    fail_on_change: FailOn | None,
+    since: str | None,
 ) -> None:
     """Plot a metric over recorded runs and report change points.
 
     METRIC is ANALYSIS[@VERSION].COLUMN[K=V,...]; step_time is short for step_summary.period_ns, the median
     step. Sums are per rank, and per complete step if the analysis has steps. A change point has the runs
     before and after it, its size with a 95 % confidence interval, and the range of runs in which it lies.
+
+    --fail-on-change exits with code 3 if a change that is not acknowledged has its first run at --since or
+    later. A steady rise or fall is reported as a trend; the newest runs may be suspected before a change is
+    certain.
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
@@ -170,19 +186,37 @@ def history(
         if acks or unacks:
             raise PartlyDone(f"acknowledgements are stored, but: {error.message}", error.hint) from error
         raise
-    _print_history(session, found)
+    failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
+    _print_history(session, found, failing)
+    if failing is not None:
+        raise click.exceptions.Exit(failing.exit_code)
 
 
-def _print_history(session: Session, history: History) -> None:
+class LevelChanged(TwError):
+    """A metric has a new change of level."""
+
+    exit_code = 3
+
+
+def _change_error(history: History, fail_on: FailOn, since: str | None) -> LevelChanged | None:
+    from tracewarehouse.history import failing_changes
+
+    texts = [each.text for each in failing_changes(history, fail_on, since)]
+    return LevelChanged("; ".join(texts), "tw history METRIC --ack RUN REASON accepts it") if texts else None
+
+
+def _print_history(session: Session, history: History, error: TwError | None = None) -> None:
     out = session.out
     as_page = session.output is not None and session.output.suffix.lower() in _HTML_EXTENSIONS
     if session.json or not as_page and out.resolved_format != "table":
-        out.print_result(history.result)
+        out.print_result(history.result, error)
         return
     if as_page:
         out.print_stream([history.html()], {"runs": sum(len(series.points) for series in history.series)})
+        if error is not None:
+            out.notice(error.message)
     else:
         on_terminal = session.output is None and sys.stdout.isatty() or "COLUMNS" in os.environ
-        out.print_text(history.plot(shutil.get_terminal_size().columns if on_terminal else 100), [])
+        out.print_text(history.plot(shutil.get_terminal_size().columns if on_terminal else 100), [], error)
     for notice in history.notices:
         out.notice(notice)

@@ -24,6 +24,7 @@ Replicate = tuple[object, ...]  # a run, or a step of a run
 
 SIDES = ("base", "head")
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
+_COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
 _LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
 
 _INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
@@ -163,7 +164,8 @@ def _label_replaced(con: Connection, interval: str) -> frozenset[str]:
         ]
         for side in SIDES
     }
-    new_names, old_names = replacements(located["base"], located["head"])
+    sizes = [con.execute(f"SELECT count(*) FROM {side}_intervals").fetchall()[0][0] for side in SIDES]
+    new_names, old_names = replacements(located["base"], located["head"], sizes[1] / sizes[0])
     labels = {
         "base": {kernel: f"{kernel.name} → {new}" for kernel, new in new_names.items()},
         "head": {kernel: f"{old} → {kernel.name}" for kernel, old in old_names.items()},
@@ -253,12 +255,13 @@ Locate = Callable[[LocatedKernel], Location | None]
 
 
 def replacements(
-    base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]
+    base: Sequence[LocatedKernel], head: Sequence[LocatedKernel], scale: float = 1.0
 ) -> tuple[dict[LocatedKernel, str], dict[LocatedKernel, str]]:
     """The name in head of each kernel of base that was replaced, and the name in base of its replacement.
 
-    A kernel is replaced at a location that it was removed from and where another one of its kind was added.
-    Of several, the most frequent are paired first; the remaining ones are removed, or added.
+    A kernel is replaced at a location that it was removed from and where another one of its kind was added
+    that does the same work as often: `scale` is the number of intervals of head over that of base. Of
+    several, the most frequent are paired first; the remaining ones are removed, or added.
     """
     new_names: dict[LocatedKernel, str] = {}
     old_names: dict[LocatedKernel, str] = {}
@@ -269,11 +272,41 @@ def replacements(
             common = {kernel.name for kernel in old} & {kernel.name for kernel in new}
             removed = _by_name(kernel for kernel in old if kernel not in new_names)
             added = _by_name(kernel for kernel in new if kernel not in old_names)
-            pairs = zip(_most_frequent(removed, common), _most_frequent(added, common), strict=False)
-            for old_name, new_name in pairs:
+            left = _most_frequent(added, common)
+            for old_name in _most_frequent(removed, common):
+                fits = (name for name in left if _can_replace(removed[old_name], added[name], scale))
+                new_name = next(fits, None)
+                if new_name is None:
+                    continue
+                left.remove(new_name)
                 new_names |= dict.fromkeys(removed[old_name], new_name)
                 old_names |= dict.fromkeys(added[new_name], old_name)
     return new_names, old_names
+
+
+_ROLES = {
+    "matrix product": ("gemm", "cutlass", "xmma", "matmul", "conv", "wgrad", "dgrad", "winograd"),
+    "attention": ("flash", "fmha", "attention", "attn"),
+    "normalization": ("softmax", "norm"),
+    "optimizer": ("multi_tensor", "adam", "sgd"),
+    "reduction": ("reduce", "triton_red"),
+    "pointwise": ("elementwise", "triton_poi", "pointwise"),
+    "embedding": ("embedding", "gather", "scatter", "index"),
+}
+
+
+def _role(name: str) -> str | None:
+    """What a kernel of this name does; None if its name does not say."""
+    lowered = name.lower()
+    return next((role for role, words in _ROLES.items() if any(word in lowered for word in words)), None)
+
+
+def _can_replace(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
+    """Whether a kernel does the work of another: as often per interval, and with no other role."""
+    counts = sum(kernel.count for kernel in old) * scale, sum(kernel.count for kernel in new)
+    roles = _role(old[0].name), _role(new[0].name)
+    as_often = abs(counts[0] - counts[1]) <= _COUNT_TOLERANCE * max(counts)
+    return as_often and (None in roles or roles[0] == roles[1])
 
 
 def _locators(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]) -> tuple[Locate, ...]:

@@ -1,6 +1,8 @@
 """A metric over runs in time order: results are recorded once, and a history reads them."""
 
 from tracewarehouse.history.baseline import Baseline, Compared, find_baseline
+from tracewarehouse.history.compared import sides_with_history
+from tracewarehouse.history.failing import FailingChange, failing_changes
 from tracewarehouse.history.history import History
 from tracewarehouse.history.read import (
     acknowledge,
@@ -17,6 +19,7 @@ __all__ = [
     "Change",
     "Compared",
     "FailedResult",
+    "FailingChange",
     "History",
     "Point",
     "RecordProgress",
@@ -24,10 +27,12 @@ __all__ = [
     "Series",
     "acknowledge",
     "build_history",
+    "failing_changes",
     "find_baseline",
     "label_keys",
     "matching_runs",
     "record",
     "record_again",
     "runs_with_results",
+    "sides_with_history",
 ]

@@ -235,6 +235,9 @@ def _notices(
     without = Counter(point.reason for each in series for point in each.points if point.value is None)
     for reason, count in without.items():
         yield f"{count:,} of {len(runs):,} runs {'has' if count == 1 else 'have'} no value: {reason}"
+    for each in series:
+        for remark in each.remarks():
+            yield f"{each.name}: {remark}" if each.name else remark
     short = [each for each in series if len(each.known) < MIN_RUNS]
     if short:
         where = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"

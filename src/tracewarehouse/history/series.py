@@ -10,7 +10,8 @@ from tracewarehouse.metric import Metric
 from tracewarehouse.render.text import one_line, plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.stats.points import Point as ChangePoint
-from tracewarehouse.stats.points import change_points
+from tracewarehouse.stats.points import Trend, find_levels
+from tracewarehouse.stats.suspicion import suspicion
 
 Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
 
@@ -67,13 +68,38 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Suspected:
+    """The newest `runs` runs, from the run `since` on, lean by about `change`; a change is not certain."""
+
+    since: str
+    change: float
+    runs: int
+
+    def __str__(self) -> str:
+        size, runs = f"{self.change * 100:+.1f} %", plural(self.runs, "run")
+        return f"suspected since {one_line(self.since)}, about {size}, {runs}"
+
+
+@dataclass(frozen=True)
 class Series:
-    """Comparable runs: of one group, under one definition (effective hash) of the analysis."""
+    """Comparable runs: of one group, under one definition (effective hash) of the analysis.
+
+    With a `trend`, the series rises or falls steadily and has no changes. A `suspected` change is not
+    certain.
+    """
 
     name: str
     definition: str
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
+    trend: Trend | None = None
+    suspected: Suspected | None = None
+
+    def remarks(self) -> list[str]:
+        """The trend and the suspected change, as text."""
+        trend = self.trend
+        found = [] if trend is None else [f"trend {trend}, from the first run to the last"]
+        return found if self.suspected is None else [*found, str(self.suspected)]
 
     @property
     def known(self) -> tuple[Point, ...]:
@@ -137,7 +163,8 @@ def build_series(
     """The points in time order, with the levels and changes of those that have a value."""
     known = [point for point in points if point.value is not None]
     values = [point.value for point in known if point.value is not None]
-    detected = change_points(values, min_effect)
+    found = find_levels(values, min_effect)
+    detected = found.points
     edges = [0, *(each.at for each in detected), len(values)]
     levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
     changes = tuple(
@@ -145,7 +172,14 @@ def build_series(
     )
     level_of = {point: levels[sum(each.at <= at for each in detected)] for at, point in enumerate(known)}
     leveled = tuple(replace(point, level=level_of.get(point)) for point in points)
-    return Series(name, definition, leveled, changes)
+    suspected = None if found.trend else _suspected(known, edges[-2] if detected else 0)
+    return Series(name, definition, leveled, changes, found.trend, suspected)
+
+
+def _suspected(known: Sequence[Point], start: int) -> Suspected | None:
+    """The change that the newest runs suggest, among those from `start` on, the last known change."""
+    found = suspicion([point.value or 0.0 for point in known[start:]])
+    return None if found is None else Suspected(known[start + found.at].name, found.change, found.runs)
 
 
 def _change(

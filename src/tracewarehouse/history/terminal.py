@@ -23,6 +23,7 @@ def chart_lines(history: HistoryData, width: int) -> Iterator[str]:
             yield from _chart(history, series, width)
         for number, change in enumerate(series.changes, 1):
             yield _change_line(number, change, history)
+        yield from series.remarks()
 
 
 def _chart(history: HistoryData, series: Series, width: int) -> Iterator[str]:

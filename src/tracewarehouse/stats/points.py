@@ -50,6 +50,9 @@ class Trend:
     low: float
     high: float
 
+    def __str__(self) -> str:
+        return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
+
 
 @dataclass(frozen=True)
 class Levels:

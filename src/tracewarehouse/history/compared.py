@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse.errors import ParamError, TwError
-from tracewarehouse.history import Baseline, Compared, find_baseline, label_keys
+from tracewarehouse.history.baseline import Baseline, Compared, find_baseline
+from tracewarehouse.history.read import label_keys
 from tracewarehouse.metric import Metric, parse_metric
 from tracewarehouse.stats import Earlier
 
