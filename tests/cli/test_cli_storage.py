@@ -51,7 +51,8 @@ def test_ingest_prints_a_summary(ingested: tuple[Path, CliResult]) -> None:
     assert re.fullmatch(r"launch known for [\d.]+ % of GPU time, operator for [\d.]+ %", facts["coverage"])
     assert re.fullmatch(r"[\d.]+ (ms|s), [\d.]+ MB/s \([\d.]+ KiB\)", facts["time"])
     assert lines[7] == "next"
-    assert lines[8:] == ["  tw check first-steps", "  tw report first-steps"]
+    assert lines[8:10] == ["  tw report first-steps", "  tw check first-steps"]
+    assert lines[10:] == ["  tw show stragglers --run first-steps"]
 
 
 def test_suggested_commands_work(

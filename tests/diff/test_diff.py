@@ -78,15 +78,15 @@ def test_added_and_deleted_names_per_step_and_rank(house: Path) -> None:
     }
     assert found == {
         "gemm": (1.0, 2.0, 20.0, 30.0, "increased"),
-        "relu": (0.5, 0.5, 5.0, 3.0, "unchanged"),
+        "relu": (0.5, 0.5, 5.0, 3.0, "decreased"),
         "add": (0.0, 0.5, 0.0, 4.0, "added"),
     }
     assert result.notices == (
         "values are per step and rank: base has 2, head has 2",
-        "rows are classified by count (change with measure=NAME)",  # relu is shorter all the same
+        "rows are classified by sum_ns (change with measure=NAME)",
     )
-    by_time = tw.open(house).diff("a", "b", measure="sum_ns").name_summary()
-    assert (kernels(by_time.rows())["relu"]["change"], len(by_time.notices)) == ("decreased", 1)
+    by_count = tw.open(house).diff("a", "b", measure="count").name_summary()
+    assert (kernels(by_count.rows())["relu"]["change"], len(by_count.notices)) == ("unchanged", 1)
     assert result.provenance.runs == ("a@v1", "b@v1")
 
 

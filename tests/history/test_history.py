@@ -179,7 +179,7 @@ def test_output_formats(shared_path: Path) -> None:
 
 def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
     wrong = process("history", "step_tim", "-w", warehouse_path)
-    assert (wrong.code, wrong.out) == (1, "")
+    assert (wrong.code, wrong.out) == (2, "")
     assert wrong.errors[0] == "tw: metric 'step_tim', character 1: unknown analysis: step_tim"
     assert wrong.errors[1].startswith("hint: did you mean step_time, ")
     nothing = process("history", "temporal_breakdown.busy_ns", "-w", warehouse_path)

@@ -122,7 +122,7 @@ class DiffCommand(AnalysisCommand):
     type=click.Choice(["own", "history"]),
     default="own",
     show_default=True,
-    help="Noise between runs: of the compared runs, or of recorded ones.",
+    help="Spread of these runs, or of recorded ones.",
 )
 @click.option(
     "--same",
