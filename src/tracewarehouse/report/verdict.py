@@ -32,10 +32,12 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
         return _no_finding(data, findings)
     first, *others = groups
     worst = first[0]
+    # The first sentence is the verdict, further ones explain it.
+    sentence, *details = re.split(r"(?<=\.) (?=[A-Z])", subject_sentence(first, data.ranks))
     return Verdict(
-        sentence=subject_sentence(first, data.ranks),
+        sentence=sentence,
         severity=worst["severity"],
-        price=saving(worst),
+        price=" ".join([*details, saving(worst)]),
         advice=worst["advice"],
         commands=tuple(finding_commands(data.run, worst)),
         others=tuple((each[0]["severity"], _short(each)) for each in others[:_MAX_OTHERS]),
