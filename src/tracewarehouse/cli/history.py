@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse import hints
+from tracewarehouse.cli.ratio import RatioParam
 from tracewarehouse.cli.session import (
     Session,
     complete_analyses,
@@ -124,11 +125,11 @@ def _record_error(done: RecordReport) -> TwError | None:
 @click.option("--by", multiple=True, metavar="label.K", help="Plot one series per value of this label.")
 @click.option(
     "--min-effect",
-    type=click.FloatRange(min=0, max=1),
+    type=RatioParam(1.0),
     default=0.01,
     show_default=True,
     metavar="RATIO",
-    help="Smallest relative change to report.",
+    help="Smallest change to report, such as 0.001 or 0.1%.",
 )
 @click.option(
     "--ack",

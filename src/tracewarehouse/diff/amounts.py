@@ -274,7 +274,7 @@ def replacements(
             added = _by_name(kernel for kernel in new if kernel not in old_names)
             left = _most_frequent(added, common)
             for old_name in _most_frequent(removed, common):
-                fits = (name for name in left if _can_stand_for(removed[old_name], added[name], scale))
+                fits = (name for name in left if _can_replace(removed[old_name], added[name], scale))
                 new_name = next(fits, None)
                 if new_name is None:
                     continue
@@ -301,7 +301,7 @@ def _role(name: str) -> str | None:
     return next((role for role, words in _ROLES.items() if any(word in lowered for word in words)), None)
 
 
-def _can_stand_for(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
+def _can_replace(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
     """Whether a kernel does the work of another: as often per interval, and with no other role."""
     counts = sum(kernel.count for kernel in old) * scale, sum(kernel.count for kernel in new)
     roles = _role(old[0].name), _role(new[0].name)

@@ -102,7 +102,7 @@ def robust_deviation(logs: Floats) -> float:
 def with_history(base: Sequence[float], head: Sequence[float], earlier: Earlier, alpha: float) -> ShiftTest:
     """The shift of logs from base to head with the spread of earlier runs; base is ignored for a baseline.
 
-    One run against a baseline is judged by median and median absolute deviation. Sides of five runs or more
+    One run against a baseline is tested by median and median absolute deviation. Sides of five runs or more
     that vary more than the history (F test at 1 %) are tested by their own spread.
     """
     logs = _logs(earlier.values)
@@ -126,7 +126,7 @@ def shift_with_history(
 
 
 def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: Earlier) -> Iterator[str]:
-    """Whose spread was used, and what it cannot tell."""
+    """Whose spread was used, and what it does not show."""
     base, head = samples
     count = len(earlier.values)
     if not earlier.is_baseline and _has_own_spread(base, head, _logs(earlier.values)):
@@ -142,7 +142,7 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
     if one:
         bad = _bad_share(_logs(earlier.values))
-        yield f"one run cannot tell a change from a bad run; {bad}: run it again"
+        yield f"one run may be a bad run; {bad}: run it again"
 
 
 def _bad_share(logs: Floats) -> str:

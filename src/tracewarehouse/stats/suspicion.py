@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-MIN_BASE, MAX_BASE = 20, 40  # runs before, by which a run is judged
+MIN_BASE, MAX_BASE = 20, 40  # runs before, that a run is compared with
 LIMITS = {"low": 4.0, "normal": 3.5, "high": 3.0}
 _CLIP = 2.5
 _FEW = 5  # the limit grows by 5 / n for a base of n runs, whose spread is uncertain
