@@ -14,7 +14,7 @@ from tracewarehouse.warehouse_queries import WarehouseQueries
 
 if TYPE_CHECKING:
     from tracewarehouse.diff import Diff
-    from tracewarehouse.history import History
+    from tracewarehouse.history import History, PartsEvent
     from tracewarehouse.report import Page
     from tracewarehouse.runs.rows import RunInfo
 
@@ -99,6 +99,18 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         selected = self._recorded(runs, where)
         keys = label_keys([by] if isinstance(by, str) else by, selected)
         return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
+
+    def moved_parts(
+        self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()
+    ) -> tuple[PartsEvent, ...]:
+        """Which kernels changed between which recorded runs: all kernels at once, in time order.
+
+        `runs` and `where` select runs as in `history`. At most 5 % of the changes are there by chance. Raises
+        UnknownName, ParamError, and TwError if no results of `kernel_summary` are recorded.
+        """
+        from tracewarehouse.history import moved_parts
+
+        return moved_parts(self.store, self.catalog, self._recorded(runs, where))
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`, including pending runs."""

@@ -226,15 +226,15 @@ def test_the_change_is_that_of_the_printed_digits(runs: int) -> None:
 def test_few_runs_say_that_one_bad_run_may_decide() -> None:
     base, head = side(1, 3, spread=0.001), side(2, 3, spread=0.001)
     bad = StepTimes((tuple(2 * time for time in head.runs[0]), *head.runs[1:]))
-    (notice,) = verdict(base, head).notices
+    notice, *_ = verdict(base, head).notices
     assert notice == "with fewer than 5 + 5 runs one bad run may hide a change, or look like one"
-    assert verdict(base, bad).notices == (f"one run of head is far from the others: {notice}",)
-    assert verdict(side(1, 5), side(2, 5)).notices == ()
+    assert verdict(base, bad).notices[0] == f"one run of head is far from the others: {notice}"
+    assert not any("bad run" in each for each in verdict(side(1, 5), side(2, 5)).notices)
 
 
 def test_sides_that_do_not_alternate_are_reported() -> None:
     base, head = side(1, 5), side(2, 5)
-    (notice,) = verdict(base, head, order=[False] * 5 + [True] * 5).notices
+    notice, *_ = verdict(base, head, order=[False] * 5 + [True] * 5).notices
     assert notice.startswith("base and head were not run alternately") and "cannot be seen" in notice
-    assert verdict(base, head, order=[False, True] * 5).notices == ()
+    assert not any("alternately" in each for each in verdict(base, head, order=[False, True] * 5).notices)
     assert verdict(base, head, order=()).notices[0].startswith("start times are unknown")

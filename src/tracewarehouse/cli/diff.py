@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import click
 
+from tracewarehouse.cli.ratio import RatioParam
 from tracewarehouse.cli.session import (
     FORMATS,
     RankListParam,
@@ -98,7 +99,7 @@ class DiffCommand(AnalysisCommand):
 @click.option(
     "--min-effect",
     metavar="RATIO",
-    type=click.FloatRange(0),
+    type=RatioParam(),
     default=0.01,
     show_default=True,
     help="Smallest relative change that matters.",

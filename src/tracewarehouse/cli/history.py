@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse import hints
+from tracewarehouse.cli.ratio import RatioParam
 from tracewarehouse.cli.session import (
     Session,
     complete_analyses,
@@ -108,6 +109,7 @@ def _record_error(done: RecordReport) -> TwError | None:
         "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
         "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
         "tw history step_time --fail-on-change --since 7d",
+        "tw history step_time --parts",
         "tw history step_time --ack nightly-0412 'driver 570, accepted'",
     )
 )
@@ -124,11 +126,11 @@ def _record_error(done: RecordReport) -> TwError | None:
 @click.option("--by", multiple=True, metavar="label.K", help="Plot one series per value of this label.")
 @click.option(
     "--min-effect",
-    type=click.FloatRange(min=0, max=1),
+    type=RatioParam(1.0),
     default=0.01,
     show_default=True,
     metavar="RATIO",
-    help="Smallest relative change to report.",
+    help="Smallest change to report, such as 0.001 or 0.1%.",
 )
 @click.option(
     "--ack",
@@ -138,6 +140,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     metavar="RUN REASON",
     help="Acknowledge the change at RUN; the reason is shown with it.",
 )
+@click.option("--parts", is_flag=True, help="Also report which kernels changed, and where.")
 @click.option(
     "--fail-on-change",
     type=click.Choice(["worse", "any"]),
@@ -160,6 +163,7 @@ def history(
     min_effect: float,
     acks: tuple[tuple[str, str], ...],
     unacks: tuple[str, ...],
+    parts: bool,
     fail_on_change: FailOn | None,
     since: str | None,
 ) -> None:
@@ -188,6 +192,8 @@ def history(
         raise
     failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
     _print_history(session, found, failing)
+    for event in warehouse.moved_parts(runs or None, where=where) if parts else ():
+        session.out.notice(str(event))
     if failing is not None:
         raise click.exceptions.Exit(failing.exit_code)
 

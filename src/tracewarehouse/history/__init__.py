@@ -4,6 +4,7 @@ from tracewarehouse.history.baseline import Baseline, Compared, find_baseline
 from tracewarehouse.history.compared import sides_with_history
 from tracewarehouse.history.failing import FailingChange, failing_changes
 from tracewarehouse.history.history import History
+from tracewarehouse.history.parts import PartsEvent, moved_parts
 from tracewarehouse.history.read import (
     acknowledge,
     build_history,
@@ -21,6 +22,7 @@ __all__ = [
     "FailedResult",
     "FailingChange",
     "History",
+    "PartsEvent",
     "Point",
     "RecordProgress",
     "RecordReport",
@@ -31,6 +33,7 @@ __all__ = [
     "find_baseline",
     "label_keys",
     "matching_runs",
+    "moved_parts",
     "record",
     "record_again",
     "runs_with_results",

@@ -117,6 +117,17 @@ def build_history(
     return History(metric, tuple(series), missing, notices, _provenance(analysis, catalog, runs))
 
 
+def recorded_files(
+    store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+) -> dict[str, str]:
+    """`RUN@vN` → path of its result under the current definition, in time order, if it has one."""
+    stored = store.recorded(analysis.contract.name, analysis.contract.version)
+    intact, _ = _intact(store, stored)
+    runs = _recorded_runs(store, analysis, selected, intact)
+    definition = analysis.definition
+    return {run.selected.selector: run.files[definition] for run in runs if definition in run.files}
+
+
 def _recorded_runs(
     store: Store,
     analysis: RecordedAnalysis,

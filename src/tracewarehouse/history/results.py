@@ -23,6 +23,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_KERNEL_VALUES = """
+SELECT
+  names.run_id,
+  coalesce(results.name, '(no name)'),
+  sum(results.count)::DOUBLE,
+  sum(results.sum_ns)::DOUBLE
+FROM {results} AS results
+JOIN names USING (filename)
+GROUP BY ALL
+ORDER BY ALL
+"""
+
+
 @dataclass(frozen=True)
 class RecordedAnalysis:
     """An analysis as this release defines it, with default parameters."""
@@ -95,6 +108,22 @@ def recorded_values(store: Store, metric: Metric, paths: Mapping[str, str]) -> M
         if steps is not None:
             _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
         return evaluate_in(con, metric, ranks, steps)
+
+
+def kernel_values(store: Store, paths: Mapping[str, str]) -> dict[str, dict[str, tuple[float, float]]]:
+    """`RUN@vN` → kernel → calls and ns per rank.
+
+    The paths are those of results of `kernel_summary`. Raises WarehouseError if a file is damaged.
+    """
+    runs = {str(store.path(path)): run for run, path in paths.items()}
+    found: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
+    with _connection(store, 1) as con:
+        ranks = {runs[path]: max(len(each["ranks"]), 1) for path, each in _metadata(con, list(runs))}
+        _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
+        rows = con.execute(_KERNEL_VALUES.format(results=_read_parquet(list(runs)))).fetchall()
+    for run, name, calls, ns in rows:
+        found[run][name] = calls / ranks[run], ns / ranks[run]
+    return found
 
 
 def filter_values(store: Store, metric: Metric, paths: Iterable[str]) -> list[pa.Table]:

@@ -142,7 +142,7 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
     if one:
         bad = _bad_share(_logs(earlier.values))
-        yield f"one run does not distinguish a change from a bad run; {bad}: run it again"
+        yield f"one run may be a bad run; {bad}: run it again"
 
 
 def _bad_share(logs: Floats) -> str:

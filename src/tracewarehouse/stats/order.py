@@ -1,6 +1,6 @@
 """Runs in the order of start: whether two sides alternate, and whether runs depend on the one before.
 
-A comparison cannot distinguish a drift between its sides from a change unless the sides alternate.
+Unless the sides of a comparison alternate, a drift between them looks like a change.
 """
 
 from __future__ import annotations

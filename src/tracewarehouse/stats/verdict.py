@@ -13,6 +13,7 @@ from statistics import fmean, median
 from typing import Literal
 
 from tracewarehouse.errors import ParamError
+from tracewarehouse.stats.components import components
 from tracewarehouse.stats.earlier import Earlier, history_notices, with_history
 from tracewarehouse.stats.order import Sides, order_notices
 from tracewarehouse.stats.outliers import outlier_notices
@@ -136,7 +137,7 @@ def verdict(
         _reason(kind, base, head, test, word),
         needs,
         test.method if test else None,
-        tuple(_notices(samples, kind, order, earlier)) if test else (),
+        (*_notices(samples, kind, order, earlier), *_advice(base, head, kind, word)) if test else (),
     )
 
 
@@ -164,6 +165,16 @@ def _notices(
     elif kind == "run":
         yield from outlier_notices(*samples)
         yield from order_notices(*samples, order)
+
+
+def _advice(base: StepTimes, head: StepTimes, kind: SampleKind, word: Word) -> Iterator[str]:
+    """Whether more runs or more steps help, if the verdict is open."""
+    if kind != "run" or word != "inconclusive":
+        return
+    sides = [[[math.log(step) for step in run] for run in side.nonempty_runs] for side in (base, head)]
+    found = components(sides)
+    if found is not None:
+        yield found.advice
 
 
 def _check_params(alpha: float, min_effect: float) -> None:

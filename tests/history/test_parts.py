@@ -1,0 +1,44 @@
+"""Which kernels changed between which runs: recorded results of simulated runs with one kernel more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import cli_runner
+import tracewarehouse as tw
+
+SIZE = ("--ranks", "1", "--layers", "1", "--steps", "5", "--no-stacks", "--no-memory", "--noise-run", "0.01")
+
+
+def runs(folder: Path, before: int, after: int) -> tw.Warehouse:
+    """A warehouse of recorded runs, hours apart, of which the later ones have one kernel more."""
+    for at in range(before + after):
+        extra = ("--inject", "extra-kernel:us=70") if at >= before else ()
+        start = ("--start", f"2026-05-{1 + at // 24:02}T{at % 24:02}:00:00", "--seed", str(at))
+        done = cli_runner.tw("simulate", folder / "traces" / f"run-{at:02}", *SIZE, *start, *extra)
+        assert done.code == 0, done.err
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "traces", jobs=1)
+    warehouse.record(analyses=["kernel_summary", "step_summary"])
+    return warehouse
+
+
+@pytest.mark.deep
+def test_a_new_kernel_is_named_with_the_runs_between_which_it_came(tmp_path: Path) -> None:
+    warehouse = runs(tmp_path, 18, 10)
+    first, *_ = warehouse.moved_parts()
+    assert (first.before, first.after) == ("run-17@v1", "run-18@v1")
+    new = first.parts[0]
+    assert new.calls[0] == 0 and new.calls[1] >= 1 and "new" in str(new)
+    done = cli_runner.tw("history", "step_time", "--parts", "-w", tmp_path / "warehouse", "-f", "table")
+    assert done.code == 0 and "between run-17@v1 and run-18@v1, " in done.err
+
+
+def test_without_recorded_kernels_the_hint_names_the_command(tmp_path: Path) -> None:
+    from recorded_runs import recorded_runs
+
+    root = recorded_runs(tmp_path / "warehouse", [100_000_000] * 3).root
+    done = cli_runner.tw("history", "step_time", "--parts", "-w", root, "-f", "table")
+    assert done.code == 1 and "tw record --all --analysis kernel_summary" in done.err
