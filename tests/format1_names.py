@@ -10,7 +10,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.storage import renames
 
 DATA = Path(__file__).parent / "data"
-RELATIONS = {"check()", "changes"} | {contract.name for contract in Catalog.load().contracts.values()}
+# A run is named timeline, and so is an analysis that is new.
+RELATIONS = {"check()", "changes"} | {each.name for each in Catalog.load().contracts.values()} - {"timeline"}
 # `check()` returns the rows of all findings.
 COLUMNS = {**renames.COLUMNS, "check()": renames.COLUMNS[renames.FINDINGS[0]], "changes": {"part": "name"}}
 VALUES = {**renames.VALUES} | {

@@ -34,8 +34,7 @@ def flat(*times: int, steps: int = 4) -> StepTimes:
 
 def test_the_line_has_both_medians() -> None:
     found = Verdict("slower", 103.1e6, 106.2e6, 0.03, 0.021, 0.039, 0.01, 1e8, 1.034e8, 0.034, "run")
-    shift = "shift of run medians +3.0 % [2.1, 3.9], slower"
-    assert found.line() == f"median step 103.1 → 106.2 ms (+3.0 %); {shift}; mean +3.4 %"
+    assert found.line() == "median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %"
 
 
 @pytest.mark.parametrize(
@@ -50,8 +49,7 @@ def test_the_line_has_both_medians() -> None:
 )
 def test_both_times_have_one_unit(base: float, head: float, times: str) -> None:
     found = Verdict("faster", base, head, -0.1, -0.2, -0.0001, 0.01, None, None, None, "run")
-    assert found.line().startswith(f"median step {times} (")
-    assert found.line().endswith(" %); shift of run medians -10.0 % [-20.0, 0.0], faster")
+    assert found.line() == f"median step {times}, -10.0 % [-20.0, 0.0], faster"
 
 
 def test_several_runs_are_compared_by_their_medians() -> None:
@@ -92,8 +90,7 @@ def test_no_change_is_an_interval_within_min_effect() -> None:
 
 def test_runs_without_noise_are_conclusive() -> None:
     assert verdict(flat(10**6, 10**6), flat(10**6, 10**6)).line() == (
-        "median step 1.000 → 1.000 ms (+0.0 %);"
-        " shift of run medians +0.00 % [0.00, 0.00], no change; mean +0.0 %"
+        "median step 1.000 → 1.000 ms, +0.00 % [0.00, 0.00], no change; mean +0.0 %"
     )
     for runs in (2, 3, 9):
         assert verdict(flat(*[10**6] * runs), flat(*[1_020_000] * runs)).word == "slower"

@@ -5,7 +5,7 @@
 -- name     = "slow_rank"
 -- version  = 1
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
--- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "ranks@1", "analyzed_intervals@1"]
+-- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "ranks@1", "analyzed_intervals@1", "analyzed_segments@1"]
 -- needs    = ["collectives", "ranks>=2"]
 --
 -- [params]
@@ -150,6 +150,19 @@ WITH
     LEFT JOIN instance ON instance.run_id = wait.run_id AND instance.instance_id = wait.instance_id AND instance.rank = wait.rank
     GROUP BY wait.run_id, wait.rank
   ),
+  computed AS (
+    SELECT run_id, rank, sum(segment_ns) / greatest(any_value(steps), 1) AS compute_ns
+    FROM analyzed_segments
+    WHERE kind = 'computation'
+    GROUP BY run_id, rank
+  ),
+  compared AS (
+    SELECT
+      run_id,
+      rank,
+      round(100 * (compute_ns / quantile_disc(compute_ns, 0.5) OVER (PARTITION BY run_id) - 1))::BIGINT AS more_percent
+    FROM computed
+  ),
   per_rank AS (
     SELECT
       own.run_id,
@@ -165,6 +178,7 @@ WITH
       -- Halfway between its equal share of all waits and all of them: more than chance would give.
       coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_largest,
       caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
+      compared.more_percent,
       run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
       NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_blame AND groups.are_nested AS is_nested
@@ -172,6 +186,7 @@ WITH
     JOIN run ON run.run_id = own.run_id
     JOIN groups ON groups.run_id = own.run_id
     LEFT JOIN caused ON caused.run_id = own.run_id AND caused.rank = own.rank
+    LEFT JOIN compared ON compared.run_id = own.run_id AND compared.rank = own.rank
     LEFT JOIN counted ON counted.run_id = own.run_id AND counted.rank = own.rank
     LEFT JOIN chance ON chance.run_id = own.run_id
     WINDOW of_run AS (PARTITION BY own.run_id)
@@ -190,8 +205,10 @@ SELECT
   'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS saving_limit,
   CASE WHEN is_unclear THEN 'low' ELSE 'high' END AS confidence,
   CASE
-    WHEN is_unclear THEN 'Other ranks wait for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
-    ELSE 'This rank is a straggler: the other ranks wait for it at collectives.'
+    WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
+    WHEN more_percent >= 3
+      THEN 'This rank is a straggler: its computation takes ' || more_percent || ' % longer than that of the median rank; other ranks wait up to {lost} for it at collectives.'
+    ELSE 'This rank is a straggler: other ranks wait up to {lost} for it at collectives.'
   END AS observation,
   CASE
     WHEN is_unclear THEN 'Find out who caused the waits: tw derive blame, then tw show straggler_causes.'

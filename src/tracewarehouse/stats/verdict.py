@@ -55,23 +55,14 @@ class Verdict:
     notices: tuple[str, ...] = ()
 
     def line(self, subject: str = "median step") -> str:
-        """`median step 103.1 → 106.2 ms (+3.0 %); shift of run medians +2.9 % [2.1, 3.9], slower`, and means.
-
-        The first change is that of the printed times, the second the estimate that is tested.
-        """
+        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
         times = _times_text(self.base_median_ns, self.head_median_ns)
         mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
-        if self.sample == "window":
-            mean = "" if self.mean_change == self.change else mean
-            return f"{subject} {times}, {self._change_text()} (not tested: {self.reason}){mean}"
-        if self.low is None:
-            return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
-        ratio = _percent(self.head_median_ns / self.base_median_ns - 1, "+")
-        what = f"shift of {'run' if self.sample == 'run' else 'block'} medians"
-        tested = f"{what} {self._change_text()}, {self.word}{self._note()}"
-        return f"{subject} {times} ({ratio} %); {tested}{mean}"
+        mean = "" if self.sample == "window" else mean  # the change of a window is that of its mean
+        verdict = f" (not tested: {self.reason})" if self.sample == "window" else f", {self.word}{self._note()}"
+        return f"{subject} {times}, {self._change_text()}{verdict}{mean}"
 
     def _change_text(self) -> str:
         assert self.change is not None
