@@ -78,12 +78,12 @@ def test_added_and_deleted_names_per_step_and_rank(house: Path) -> None:
     }
     assert found == {
         "gemm": (1.0, 2.0, 20.0, 30.0, "increased"),
-        "relu": (0.5, 0.5, 5.0, 3.0, "unchanged"),
+        "relu": (0.5, 0.5, 5.0, 3.0, "decreased"),
         "add": (0.0, 0.5, 0.0, 4.0, "added"),
     }
     assert result.notices == (
         "values are per step and rank: base has 2, head has 2",
-        "rows are classified by count (change with measure=NAME)",  # relu is shorter all the same
+        "rows are classified by sum_ns (change with measure=NAME)",
     )
     by_time = tw.open(house).diff("a", "b", measure="sum_ns").name_summary()
     assert (kernels(by_time.rows())["relu"]["change"], len(by_time.notices)) == ("decreased", 1)
@@ -180,3 +180,20 @@ def test_on_the_command_line(house: Path) -> None:
     assert call("diff", "a", "b", "name_summary", "--all-steps", "-w", house).code == 0
     assert call("diff", "a", "nowhere", "name_summary", "-w", house).code == 1
     assert "kernel_summary" in call("diff", "--help").out
+
+
+def test_numbers_of_steps_and_addresses_in_names_are_ignored() -> None:
+    import duckdb
+
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.diff.join import compare, folded_names
+
+    contract = Catalog.load().get("name_summary", kind="analysis")
+    comparison = compare(contract, by_rank=False, by_step=False, measure=None)
+    assert comparison.classifier.name == "sum_ns"
+    names = ["ProfilerStep#12", "train step 7", "<Model object at 0x7f3a52be>", "gemm_128x64", "conv_step2"]
+    folded = duckdb.sql(f"SELECT {folded_names(comparison)['name']} FROM (SELECT unnest({names}) AS name)")
+    assert [name for (name,) in folded.fetchall()] == [
+        "ProfilerStep#N", "train step N", "<Model object at 0x…>", "gemm_128x64", "conv_stepN"
+    ]  # fmt: skip
+    assert folded_names(compare(contract, by_rank=True, by_step=False, measure=None)) == {}
