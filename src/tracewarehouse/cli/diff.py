@@ -121,7 +121,7 @@ class DiffCommand(AnalysisCommand):
     type=click.Choice(["own", "history"]),
     default="own",
     show_default=True,
-    help="Noise: of the compared runs, or of recorded ones.",
+    help="Noise: of these runs, or of recorded ones.",
 )
 @click.option(
     "--same",
