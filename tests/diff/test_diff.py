@@ -180,3 +180,20 @@ def test_on_the_command_line(house: Path) -> None:
     assert call("diff", "a", "b", "name_summary", "--all-steps", "-w", house).code == 0
     assert call("diff", "a", "nowhere", "name_summary", "-w", house).code == 1
     assert "kernel_summary" in call("diff", "--help").out
+
+
+def test_numbers_of_steps_and_addresses_in_names_are_ignored() -> None:
+    import duckdb
+
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.diff.join import compare, folded_names
+
+    contract = Catalog.load().get("name_summary", kind="analysis")
+    comparison = compare(contract, by_rank=False, by_step=False, measure=None)
+    assert comparison.classifier.name == "sum_ns"
+    names = ["ProfilerStep#12", "train step 7", "<Model object at 0x7f3a52be>", "gemm_128x64", "conv_step2"]
+    folded = duckdb.sql(f"SELECT {folded_names(comparison)['name']} FROM (SELECT unnest({names}) AS name)")
+    assert [name for (name,) in folded.fetchall()] == [
+        "ProfilerStep#N", "train step N", "<Model object at 0x…>", "gemm_128x64", "conv_stepN"
+    ]  # fmt: skip
+    assert folded_names(compare(contract, by_rank=True, by_step=False, measure=None)) == {}

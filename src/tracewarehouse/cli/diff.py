@@ -123,7 +123,7 @@ class DiffCommand(AnalysisCommand):
     type=click.Choice(["own", "history"]),
     default="own",
     show_default=True,
-    help="Spread of these runs, or of recorded ones.",
+    help="Noise: of these runs, or of recorded ones.",
 )
 @click.option(
     "--same",

@@ -130,7 +130,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     default=0.01,
     show_default=True,
     metavar="RATIO",
-    help="Smallest change to report, such as 0.001 or 0.1%.",
+    help="Smallest change to report: 0.001 or 0.1%.",
 )
 @click.option(
     "--ack",
