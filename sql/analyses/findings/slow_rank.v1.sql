@@ -160,8 +160,10 @@ WITH
     SELECT
       run_id,
       rank,
-      round(100 * (compute_ns / quantile_disc(compute_ns, 0.5) OVER (PARTITION BY run_id) - 1))::BIGINT AS more_percent
+      compute_ns - quantile_disc(compute_ns, 0.5) OVER of_run AS more_ns,
+      round(100 * (compute_ns / quantile_disc(compute_ns, 0.5) OVER of_run - 1))::BIGINT AS more_percent
     FROM computed
+    WINDOW of_run AS (PARTITION BY run_id)
   ),
   per_rank AS (
     SELECT
@@ -179,6 +181,8 @@ WITH
       coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_largest,
       caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
       compared.more_percent,
+      -- It is the cause if it covers at least half of the wait.
+      2 * compared.more_ns * greatest(own.steps, 1) >= caused.saving_ns AS computes_longer,
       run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
       NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_blame AND groups.are_nested AS is_nested
@@ -206,7 +210,7 @@ SELECT
   CASE WHEN is_unclear THEN 'low' ELSE 'high' END AS confidence,
   CASE
     WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
-    WHEN more_percent >= 3
+    WHEN computes_longer
       THEN 'This rank is a straggler: its computation takes ' || more_percent || ' % longer than that of the median rank; other ranks wait up to {lost} for it at collectives.'
     ELSE 'This rank is a straggler: other ranks wait up to {lost} for it at collectives.'
   END AS observation,
