@@ -42,8 +42,8 @@ NOT_COMPARED = {
 }
 NEW_ANALYSES = (
     "alltoall_imbalance", "alltoall_matrix", "bandwidth_by_size", "collective_bandwidth", "gpu_timeline",
-    "gpu_utilization", "host_account", "host_copies", "host_data_loading", "host_operators", "long_collectives",
-    "node_summary", "pipeline_bubbles", "slow_links", "slow_network", "timeline",
+    "gpu_utilization", "host_account", "host_copies", "host_data_loading", "host_operators",
+    "long_collectives", "node_summary", "pipeline_bubbles", "slow_links", "slow_network", "timeline",
 )  # fmt: skip
 # Path → why only the current result has it. The contents of these columns have separate tests.
 ADDED = {

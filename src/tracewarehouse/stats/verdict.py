@@ -59,10 +59,10 @@ class Verdict:
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
         times = _times_text(self.base_median_ns, self.head_median_ns)
+        if self.sample == "window":  # its change is that of its mean
+            return f"{subject} {times}, {self._change_text()} (not tested: {self.reason})"
         mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
-        mean = "" if self.sample == "window" else mean  # the change of a window is that of its mean
-        verdict = f" (not tested: {self.reason})" if self.sample == "window" else f", {self.word}{self._note()}"
-        return f"{subject} {times}, {self._change_text()}{verdict}{mean}"
+        return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
 
     def _change_text(self) -> str:
         assert self.change is not None
