@@ -40,6 +40,8 @@ def comparable(name: str, rows: Iterable[Row], not_carried: Mapping[str, tuple[s
         kept = [row for row in kept if not row["on_gpu"]]
     if name == "name_summary":  # Python frames and allocations
         kept = [row for row in kept if row["category"] not in ("python_function", "cpu_instant_event")]
+    if name == "host_account":  # Python frames
+        kept = [row for row in kept if row["category"] in ("operator", "call", "data_loading")]
     if name in ("step_kernels", "window_kernels"):
         return summed(kept)
     return kept

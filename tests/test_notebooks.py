@@ -24,7 +24,7 @@ EXPECTED_LINES = {
     "who_holds_up_the_job": ("\nnamed: 5\n", "│ 5    ┆ computation   ┆ 0.8899 "),
     "sql_over_many_runs": ("best: H100 with batch 8", "aten::native_layer_norm"),
     "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, accepted\n"),
-    "coming_from_hta": ("kinds of changes: added, unchanged\n", "rank0-with-counters.json"),
+    "coming_from_hta": ("kinds of changes: added, decreased, increased, unchanged\n", "rank0-with-counters.json"),
 }
 
 

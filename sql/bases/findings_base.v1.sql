@@ -29,7 +29,7 @@
 -- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }
 -- step            = { type = "BIGINT", unit = "id", null = true, doc = "The step of the worst occurrence; null outside of steps and where it is not known." }
 -- culprit         = { type = "VARCHAR", null = true, doc = "The kernel, operator, call, collective or rank that causes most of it; null if the trace does not show it." }
--- saving_step_ns  = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "saving_ns per step; null if the trace has no complete step." }
+-- saving_step_ns  = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "saving_ns per step, rounded down; null if the trace has no complete step." }
 -- saving_share    = { type = "DOUBLE", unit = "ratio", null = true, better = "lower", doc = "saving_ns as a share of analyzed_ns." }
 -- ///
 -- A rule also returns is_finding (the share reaches the warning threshold, and any other conditions of the

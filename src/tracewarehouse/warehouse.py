@@ -113,14 +113,20 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         return moved_parts(self.store, self.catalog, self._recorded(runs, where))
 
     def runs(self) -> Result:
-        """A row per run, with the columns of the table `runs`, including pending runs."""
+        """A row per run, with the columns of the table `runs`, including pending runs.
+
+        With `verify`, every file of the runs is read, and the state of a run with a damaged one is `damaged`.
+        """
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.notices import damaged_runs, nothing_stored, provenance_of
+        from tracewarehouse.runs.notices import damaged_files, damaged_runs, nothing_stored, provenance_of
         from tracewarehouse.runs.rows import damaged_row, pending_row, run_row
 
         selected = self.selected()
         contract = self.catalog.get("runs", kind="table")
-        rows = [run_row(each.version) for each in selected]
+        faults = self._verified_files(selected)
+        rows = [
+            run_row(each.version) | ({"state": "damaged"} if each.run in faults else {}) for each in selected
+        ]
         pending: list[dict[str, Any]] = []
         if self._selected is None:
             published = {each.run for each in selected}
@@ -129,19 +135,29 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
             rows += pending
         rows += [damaged_row(each) for each in self.left_out]
         text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
-        lines = (*damaged_runs(self.left_out), *(text.format_map(row) for row in pending))
+        lines = (
+            *damaged_runs(self.left_out),
+            *damaged_files(faults),
+            *(text.format_map(row) for row in pending),
+        )
         lines = lines or nothing_stored(selected)
         provenance = provenance_of(self.catalog, selected, contract)
         return Result(table_of(contract, rows), provenance, contract, notices=lines)
 
     def info(self, run: str) -> RunInfo:
-        """A run with its ranks, tables and versions; raises UnknownName."""
+        """A run with its ranks, tables and versions; raises UnknownName.
+
+        With `verify`, every file of the run is read; raises DamagedRunError for a damaged one.
+        """
         from tracewarehouse.duck.arrow import table_of
+        from tracewarehouse.runs.intact_files import damaged_run
         from tracewarehouse.runs.notices import provenance_of
         from tracewarehouse.runs.rows import RunInfo, built_rows, redactions, run_row, table_sizes
 
         part = self._one(run)
         each = part.selected()[0]
+        for run_id, what in self._verified_files([each]).items():
+            raise damaged_run(run_id, what)
         contract = self.catalog.get("ranks", kind="table")
         rows = built_rows(self.store, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)

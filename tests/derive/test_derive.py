@@ -206,4 +206,4 @@ def test_on_the_command_line(wh: Warehouse) -> None:
     bad = cli_runner.tw("derive", "critical_path", "job", "--step", "77", "-w", root)
     assert bad.code == 1 and "77" in bad.err
     shown = cli_runner.tw("show", "critical_path_breakdown", "-w", root, "--rank", "0", "--format", "csv")
-    assert shown.out.splitlines()[1] == "job,0,step 1,host_gap,2,900,0.9,0"
+    assert shown.out.splitlines()[1] == "job,0,step 1,host_gap,2,900,0.9,0,true"

@@ -21,6 +21,7 @@ SHIFT_NS = 7_777_777_777_123
 FILE_TEXT = ("args", "extra", "ts_text", "dur_text")  # the file's own spelling, verbatim
 TIME = re.compile(r'("(?:ts|dur|external ts)": ?)(-?\d+(?:\.\d+)?)')
 RATE = re.compile(r'(\(GB/s\)": ?)(-?\d+(?:\.\d+)?)')
+DURATION = re.compile(r"\b\d+(\.\d+)? (ns|µs|ms|s)\b")
 BASE = re.compile(r'("baseTimeNanoseconds": ?)(\d+)')
 ROW = re.compile(r"^(\s*\[)(\d+)(?=,\s?\d+,\s?-?\d+,\s?\d+\],?$)", re.MULTILINE)  # of memory, in ns
 START = re.compile(rb'(?:"ts": ?|^\[)(-?\d+(?:\.\d+)?)')
@@ -62,10 +63,20 @@ class Scale(Change):
     def expected(self, column: Column, values: pl.Series) -> pl.Series:
         if column.name in FILE_TEXT:
             return _each(values, _scaled_text if column.name.endswith("_text") else _scaled)
+        if column.name == "observation":
+            return _each(values, _without_durations)
         power = UNITS[column.unit].time_power if column.unit else 0
         if power == 0:
             return values
         return values * SCALE**power if power > 0 else values / SCALE**-power
+
+    def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
+        return _each(values, _without_durations) if column.name == "observation" else values
+
+
+def _without_durations(text: str) -> str:
+    """A sentence of a finding: its durations change units, and have two digits or three."""
+    return DURATION.sub("#", text)
 
 
 def _scaled(text: str) -> str:

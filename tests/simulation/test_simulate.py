@@ -68,6 +68,10 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "node_summary",
         "pipeline_bubbles",
         "long_collectives",
+        "gpu_timeline",
+        "timeline",
+        "gpu_utilization",
+        "host_account",
     }
 )
 Answers = dict[str, dict[str, list[dict[str, Any]]]]

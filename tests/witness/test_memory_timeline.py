@@ -132,7 +132,7 @@ def test_it_round_trips(tmp_path: Path) -> None:
 def test_it_is_ingested_if_named(tmp_path: Path) -> None:
     path = write(tmp_path / "traces" / "m.raw.json.gz", drawn(1))
     walked = call("ingest", tmp_path / "traces", "-w", tmp_path / "warehouse")
-    assert walked.code == 0 and "name the file to ingest it as a separate run" in walked.err
+    assert walked.code == 1 and "name the file to ingest it as a separate run" in walked.err
     named = call("ingest", path, "-w", tmp_path / "warehouse")
     assert named.code == 0 and "ingested 1 rank" in named.out
 

@@ -21,12 +21,16 @@ NOT_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     "collective_waits": ("process_group", "group_source", "sequence", "bytes", "instance_id", "state"),
     "comm_by_group": ("process_group",),
     "stragglers": ("partial", "assumed"),
+    # The process group of the collective that costs most.
+    "exposed_comm": ("observation", "culprit"),
+    # Blocks per multiprocessor and occupancy.
+    "gpu_utilization": ("sm_efficiency", "occupancy"),
     # Input types and Python modules.
     "step_kernels": ("op_sig", "path_sig"),
     "window_kernels": ("op_sig", "path_sig"),
 }
 # These null where the export lacks the source; the others in NOT_CARRIED are derived.
-NULL: Final = ("process_group", "sequence", "bytes")
+NULL: Final = ("process_group", "sequence", "bytes", "sm_efficiency", "occupancy")
 # Analyses that abstain, and the reason.
 ABSTAINING: Final = (
     dict.fromkeys(
@@ -40,7 +44,14 @@ ABSTAINING: Final = (
 # About the file, not about what it recorded.
 OF_THE_FILE: Final = ("quality",)
 # An export does not name process groups: where ranks form several, collectives match across all of them.
-BY_GROUP: Final = ("collective_waits", "comm_by_group", "slow_rank", "stragglers", "wait_matrix")
+BY_GROUP: Final = (
+    "collective_waits",
+    "comm_by_group",
+    "gpu_timeline",
+    "slow_rank",
+    "stragglers",
+    "wait_matrix",
+)
 SEVERAL_GROUPS: Final = ("tensor", "pipeline", "sharded", "served", "graphs")
 QUICK: Final = [("data", "3.25"), ("captured", "3.25"), ("tensor", "3.1"), ("queued", "2.7")]
 SLOW: Final = [

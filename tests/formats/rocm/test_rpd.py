@@ -20,6 +20,10 @@ NOT_CARRIED: Final = {
     "collective_waits": ("process_group", "group_source", "sequence", "bytes", "instance_id", "state"),
     "comm_by_group": ("process_group",),
     "stragglers": ("partial", "assumed"),
+    # The process group of the collective that costs most.
+    "exposed_comm": ("observation", "culprit"),
+    # Blocks per multiprocessor and occupancy.
+    "gpu_utilization": ("sm_efficiency", "occupancy"),
     "step_kernels": ("op_sig", "path_sig"),
     "window_kernels": ("op_sig", "path_sig"),
 }
