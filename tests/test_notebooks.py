@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
+from tracewarehouse.temp_folders import new_folder
 
 # Results of the simulated runs; the notebooks themselves only assert what holds for any run.
 EXPECTED_LINES = {
@@ -24,7 +25,10 @@ EXPECTED_LINES = {
     "who_holds_up_the_job": ("\nnamed: 5\n", "│ 5    ┆ computation   ┆ 0.8899 "),
     "sql_over_many_runs": ("best: H100 with batch 8", "aten::native_layer_norm"),
     "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, accepted\n"),
-    "coming_from_hta": ("kinds of changes: added, decreased, increased, unchanged\n", "rank0-with-counters.json"),
+    "coming_from_hta": (
+        "kinds of changes: added, decreased, increased, unchanged\n",
+        "rank0-with-counters.json",
+    ),
 }
 
 
@@ -51,6 +55,7 @@ def test_notebook_runs(
     (tmp_path / "working").mkdir()
     (tmp_path / "temporary").mkdir()
     monkeypatch.chdir(tmp_path / "working")
+    new_folder()  # the folder of this process, which it keeps until it ends, is elsewhere
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     runpy.run_path(str(ROOT / "notebooks" / f"{name}.py"), run_name="__main__")
     out = capsys.readouterr().out

@@ -83,5 +83,6 @@ def test_no_analysis_is_named_like_an_attribute_of_warehouse() -> None:
     assert own == WAREHOUSE_NAMES
 
 
+@pytest.mark.deep  # `tw dev check` is a step of CI
 def test_the_checkout_has_no_violations() -> None:
     assert release.check(ROOT) == []

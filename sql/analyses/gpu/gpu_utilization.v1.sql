@@ -57,8 +57,8 @@ WITH
       sum(segment_ns)::BIGINT AS window_ns,
       coalesce(sum(segment_ns) FILTER (is_busy), 0)::BIGINT AS busy_ns,
       coalesce(sum(segment_ns) FILTER (is_kernel), 0)::BIGINT AS kernel_ns,
-      coalesce(fsum(segment_ns * active) FILTER (is_kernel), 0) AS active_ns,
-      coalesce(fsum(segment_ns * occupancy) FILTER (is_kernel), 0) AS occupied_ns,
+      coalesce(sum(segment_ns * active::DECIMAL(18, 6)) FILTER (is_kernel), 0) AS active_ns,
+      coalesce(sum(segment_ns * occupancy::DECIMAL(18, 6)) FILTER (is_kernel), 0) AS occupied_ns,
       bool_and(active IS NOT NULL OR NOT is_kernel) AS has_active,
       bool_and(occupancy IS NOT NULL OR NOT is_kernel) AS has_occupancy
     FROM scoped
