@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +19,8 @@ from cli_runner import tw as call
 from report_checks import check_levels, check_page, check_tables, check_timeline
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.plot.theme import format_short
+from tracewarehouse.report import timeline
+from tracewarehouse.report.data import report_data
 from tracewarehouse.report.text import distinct_labels
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
@@ -233,6 +236,23 @@ def test_names_that_would_look_alike_show_where_they_differ() -> None:
     first, second, *others = distinct_labels(names)
     assert "CUDAFunctorOnSelf" in first and "FillOfSomething" in second and others == ["gemm", "(no name)"]
     assert max(map(len, (first, second))) <= 40
+
+
+def test_combined_slices_keep_their_exact_totals(
+    warehouse_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "MAX_SLICES", 300)
+    run = tw.open(warehouse_path).select("hostile")
+    with report_data(run) as data:
+        drawn = timeline.timeline(data, [])
+    assert drawn is not None and drawn.bin_ns > 0
+    assert any(row["count"] > 1 for row in drawn.rows)
+    sums: Counter[tuple[int, str]] = Counter()
+    for row in drawn.rows:
+        if row["lane"] == "gpu":
+            sums[row["rank"], row["category"]] += row["total_ns"]
+    account = [row for row in run.step_account().rows() if row["step"] == drawn.step]
+    assert sums == {(row["rank"], row["category"]): row["category_ns"] for row in account}
 
 
 class _Parsed(HTMLParser):

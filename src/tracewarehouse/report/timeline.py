@@ -17,7 +17,7 @@ _LONGEST = 3  # of each category and track are never combined
 # Slices shorter than a bin are combined per track, category and bin, with their exact total.
 _BINNED = """
 WITH marked AS (
-  SELECT *, dur_ns >= {bin_ns} OR event_id IN ({named}) OR row_number() OVER (
+  SELECT *, dur_ns >= {bin_ns} OR coalesce(event_id IN ({named}), FALSE) OR row_number() OVER (
     PARTITION BY rank, lane, track, category ORDER BY dur_ns DESC, start_ns
   ) <= {longest} AS is_whole
   FROM ({slices})
