@@ -15,6 +15,7 @@ from bench.report import OtherTable, before, page, with_earlier
 from conftest import ROOT
 
 
+@pytest.mark.deep
 def test_every_case_has_correct_results(tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
     command = [sys.executable, "-m", "tests.bench", "--smoke", "--json", str(output)]

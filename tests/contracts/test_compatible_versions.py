@@ -81,6 +81,7 @@ def test_what_is_not_compatible_is_refused(sql: Path, old: str, new: str, added:
     assert any(message in found for found in messages(sql))
 
 
+@pytest.mark.deep
 def test_a_consumer_may_not_name_the_new_column_by_chance(sql: Path) -> None:
     add_kernels_3(sql, added=ADDED.replace("wave", "quantiles"))
     assert messages(sql) == ["names quantiles, added by kernels@3, but requires kernels@1"]

@@ -113,6 +113,7 @@ def test_texts_do_not_depend_on_the_order_of_files(checkout: Path) -> None:
         assert text(catalog) == text(turned)
 
 
+@pytest.mark.deep
 def test_methods_are_formatted_and_typed(checkout: Path) -> None:
     params = "".join(
         f'-- number_{n}_ns = {{ type = "BIGINT", default = {n}, unit = "ns", doc = "Number {n}." }}\n'

@@ -41,6 +41,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_unedited_lines_of_the_skeletons_are_found(checkout: Path) -> None:
     done = tw(checkout, "check", "long_kernels")
     assert done.returncode == 1

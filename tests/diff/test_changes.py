@@ -153,6 +153,7 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
     assert sum(row["delta_ns"] for row in said["breakdown"] if row["level"] == "ranks") > 0
 
 
+@pytest.mark.deep
 def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
     gate = ("--gate", "op_summary.count[name=no::such]<=+3%")
     assert cli_runner.tw("diff", "base", "slow", "-w", house, *gate).code == 1

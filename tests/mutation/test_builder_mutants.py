@@ -45,6 +45,7 @@ def test_broken_builders_are_caught(module: str) -> None:
     assert not alive, "\n".join(f"{edit.module}.py:{edit.line}: {edit.what}" for edit in alive)
 
 
+@pytest.mark.deep
 def test_each_reason_is_of_an_edit() -> None:
     edits = {(edit.module, edit.what) for module in EQUIVALENT for edit in mutants(module)}
     reasons = {(module, what) for module, known in EQUIVALENT.items() for what in known}

@@ -63,7 +63,7 @@ def other_value(param: Param) -> Any:
 def check_all(wh: Warehouse, path: Path, folder: Path, *, once: bool = False) -> int:
     """Compares every relation and macro of the file with the library; returns their number.
 
-    `once`: each analysis only in `latest`, and only as a macro without arguments.
+    `once`: only in `latest`, and each analysis only as a macro without arguments.
     """
     tables = [table for table in wh.catalog.all("table") if not table.transient]
     analyses = wh.catalog.all("analysis")
@@ -72,7 +72,7 @@ def check_all(wh: Warehouse, path: Path, folder: Path, *, once: bool = False) ->
     latest = wh.select("@latest")
     selects, wanted = {}, {}
     for schema, part in (("main", wh), ("latest", latest)):
-        for contract in below_all:
+        for contract in () if once and part is wh else below_all:
             place = f"{schema}.{names[contract.ref]}"
             selects[place] = f"SELECT * FROM {place} ORDER BY ALL"
             wanted[place] = relation(part, contract)
@@ -142,7 +142,7 @@ def steps_wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 def test_every_contract_has_the_same_rows(steps_wh: Warehouse, tmp_path: Path) -> None:
     checked = check_all(steps_wh, steps_wh.refresh(), tmp_path / "out", once=True)
-    assert checked > 2 * len(steps_wh.catalog.all("view")) + len(steps_wh.catalog.all("analysis"))
+    assert checked > len(steps_wh.catalog.all("view")) + len(steps_wh.catalog.all("analysis"))
 
 
 @pytest.mark.deep

@@ -57,6 +57,7 @@ def later(house: Path, sql: Path) -> Warehouse:
     return Warehouse(house, catalog=Catalog.load(sql))
 
 
+@pytest.mark.deep
 def test_every_analysis_reads_stored_tables_and_writes_nothing(stored: Path, sql: Path) -> None:
     before, now = tw.open(stored), Warehouse(stored, catalog=Catalog.load(sql))
     files = files_under(stored)
