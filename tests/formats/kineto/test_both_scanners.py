@@ -25,6 +25,7 @@ def trace_files() -> list[Any]:
     if FOLDER is None:
         return [pytest.param(None, marks=NEEDS_TRACES)]
     files = sorted(path for path in FOLDER.rglob("*") if path.name.endswith((".json", ".gz")))
+    files = [path for path in files if "rocprofv3" not in path.name]  # another format, with one reader
     return [
         pytest.param(path, id=str(path.relative_to(FOLDER)), marks=_marks(path.stat().st_size))
         for path in files
