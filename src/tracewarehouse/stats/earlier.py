@@ -26,7 +26,7 @@ MAX_EARLIER = 400
 _MAX_R = 0.95
 _MIN_OWN = 5  # runs per side from which their own spread may replace that of the history
 _OWN_ALPHA = 0.01
-_NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
+NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
 _FAR = 5.0  # robust standard deviations beyond which an earlier run is a bad one
 
 
@@ -94,7 +94,7 @@ def robust_deviation(logs: Floats) -> float:
     import numpy as np
 
     aside = np.abs(logs - np.median(logs))
-    spread = _NORMAL * float(np.median(aside))
+    spread = NORMAL * float(np.median(aside))
     near = logs[aside <= _FAR * spread] if spread else logs
     return max(spread, float(near.std(ddof=1)))
 
@@ -150,7 +150,7 @@ def _bad_share(logs: Floats) -> str:
     import numpy as np
 
     aside = np.abs(logs - np.median(logs))
-    bad = int((aside > _FAR * _NORMAL * np.median(aside)).sum()) if aside.any() else 0
+    bad = int((aside > _FAR * NORMAL * np.median(aside)).sum()) if aside.any() else 0
     return f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad ones"
 
 

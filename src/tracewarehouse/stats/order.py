@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tracewarehouse.stats.permutation import midranks
+
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
@@ -43,14 +45,13 @@ def order_notices(base: Sequence[float], head: Sequence[float], order: Sides | N
     small = min(len(base), len(head)) < MIN_SIDE
     sides = {False: iter(base), True: iter(head)}
     values = [next(sides[side]) for side in order]
-    if dependence_p(values, order) <= LEVEL:
+    is_dependent = dependence_p(values, order) <= LEVEL
+    if is_dependent:
         yield DEPENDENT
-    elif not is_interleaved(order):
-        unseen = f"; with fewer than {MIN_SIDE} runs per side it cannot be seen" if small else ""
-        yield f"{NOT_INTERLEAVED}{unseen}: run base and head alternately, or use history"
-        return
     if not is_interleaved(order):
-        yield f"{NOT_INTERLEAVED}: run base and head alternately, or use history"
+        hidden = small and not is_dependent
+        unseen = f"; with fewer than {MIN_SIDE} runs per side it cannot be seen" if hidden else ""
+        yield f"{NOT_INTERLEAVED}{unseen}: run base and head alternately, or use history"
 
 
 def is_interleaved(sides: Sides) -> bool:
@@ -101,9 +102,7 @@ def _scores(values: Floats) -> Floats:
     import numpy as np
     from scipy.special import ndtri
 
-    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
-    midranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
-    return np.asarray(ndtri((midranks - 0.375) / (len(values) + 0.25)))
+    return np.asarray(ndtri((midranks(values) - 0.375) / (len(values) + 0.25)))
 
 
 @lru_cache(maxsize=32)

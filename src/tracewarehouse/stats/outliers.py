@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import median
 
+from tracewarehouse.stats.earlier import NORMAL
 from tracewarehouse.stats.permutation import MIN_SPLITS, has_enough_splits
 
 _FAR = 6.0  # robust standard deviations
-_NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
 NOT_ROBUST = "with fewer than 5 + 5 runs one bad run may hide a change, or look like one"
 _HAS_OUTLIER = "one run of {} is far from the others: {}"
 
@@ -31,6 +31,6 @@ def _has_far(side: Sequence[float], other: Sequence[float]) -> bool:
         if len(rest) < 2:
             return False
         others = sorted([*aside, *(abs(each - median(rest)) for each in rest)])
-        if abs(value - median(rest)) > _FAR * _NORMAL * median(others) > 0:
+        if abs(value - median(rest)) > _FAR * NORMAL * median(others) > 0:
             return True
     return False

@@ -66,7 +66,7 @@ def p_value(base: Floats, head: Floats) -> float:
     import numpy as np
 
     values = np.concatenate([base, head])
-    centered = np.stack([values - values.mean(), _ranks(values)], axis=1)
+    centered = np.stack([each - each.mean() for each in (values, midranks(values))], axis=1)
     table = splits(len(base), len(head))
     extent = np.abs(table @ centered)
     ties = _TIE * np.abs(centered).max(axis=0)
@@ -80,13 +80,12 @@ def p_value(base: Floats, head: Floats) -> float:
     return float((extent > edges + ties).any(axis=1).sum()) / count
 
 
-def _ranks(values: Floats) -> Floats:
-    """Midranks minus their mean."""
+def midranks(values: Floats) -> Floats:
+    """The rank of each value, from 1; equal values have the mean of their ranks."""
     import numpy as np
 
     _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
-    midranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
-    return np.asarray(midranks - midranks.mean())
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[index])
 
 
 def interval(base: Floats, head: Floats, estimate: float, alpha: float, p: float) -> tuple[float, float]:

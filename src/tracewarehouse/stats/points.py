@@ -20,6 +20,7 @@ from math import sqrt
 from statistics import median
 from typing import TYPE_CHECKING
 
+from tracewarehouse.stats.earlier import NORMAL
 from tracewarehouse.stats.shift import ShiftTest, mann_whitney, mann_whitney_cdf
 from tracewarehouse.stats.step_models import drawn_in, evidence_needed, line_instead, medians, step_evidence
 
@@ -213,7 +214,7 @@ def _noise(scaled: Floats) -> float:
     import numpy as np
 
     steps = np.abs(np.diff(scaled))
-    robust = 1.4826 * float(np.median(steps)) / sqrt(2)
+    robust = NORMAL * float(np.median(steps)) / sqrt(2)
     # If most adjacent values are equal, use the few that differ; the series is not constant, so some do.
     return robust or float(np.mean(steps)) * sqrt(np.pi) / 2
 

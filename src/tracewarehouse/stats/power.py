@@ -30,13 +30,7 @@ def runs_needed(deviation: float, effect: float, *, alpha: float = 0.05, power: 
 
 def _power(runs: int, ratio: float, alpha: float) -> float:
     """The power of Student's t with this many runs per side, for an effect of `ratio` standard deviations."""
-    from scipy.special import nctdtr, stdtrit
-
-    freedom, noncentrality = 2 * runs - 2, ratio * math.sqrt(runs / 2)
-    critical = float(stdtrit(freedom, 1 - alpha / 2))
-    if noncentrality > critical + CERTAIN * math.sqrt(1 + critical):
-        return 1.0
-    return 1 - float(nctdtr(freedom, noncentrality, critical))
+    return power_at(ratio * math.sqrt(runs / 2), 1.0, 2 * runs - 2, alpha=alpha)
 
 
 def runs_to_conclude(
@@ -83,18 +77,12 @@ def more_runs(have: tuple[int, int], needed: int) -> MoreRuns:
     Sides of b and h runs are worth 2 / (1/b + 1/h) runs each.
     """
     base, head = have
-    few, many = min(have), max(have)
+    many = max(have)
     room = 2 / needed - 1 / many
     wanted = max(needed, many)
     if room > 0:
         wanted = min(wanted, math.ceil(1 / room - 1e-9))
-    wanted = max(wanted, few)
-    if wanted <= many:
-        add = MoreRuns(wanted - base if base == few else 0, wanted - head if base != few else 0)
-        if base == head:
-            add = MoreRuns(wanted - base, wanted - head)
-    else:
-        add = MoreRuns(wanted - base, wanted - head)
+    add = MoreRuns(max(wanted - base, 0), max(wanted - head, 0))
     return add if add.base or add.head else MoreRuns(int(base <= head), int(head <= base))
 
 

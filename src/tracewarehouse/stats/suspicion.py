@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tracewarehouse.stats.earlier import autocorrelation
+from tracewarehouse.stats.earlier import NORMAL, autocorrelation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,6 @@ LIMITS = {"low": 4.0, "normal": 3.5, "high": 3.0}
 _CLIP = 2.5
 _FEW = 5  # the limit grows by 5 / n for a base of n runs, whose spread is uncertain
 _SLACK = 1.0  # deviations that the sums forgive per run
-_NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def _base(logs: Floats, limit: float) -> tuple[float, float, float]:
     import numpy as np
 
     center = float(np.median(logs))
-    spread = _NORMAL * float(np.median(np.abs(logs - center))) * (1 + 2 / len(logs))
+    spread = NORMAL * float(np.median(np.abs(logs - center))) * (1 + 2 / len(logs))
     r = autocorrelation(logs)
     dependent = math.sqrt((1 + r) / (1 - r)) if r > 2 / math.sqrt(len(logs)) else 1.0
     return limit * dependent * (1 + _FEW / len(logs)), center, spread
