@@ -4,7 +4,7 @@
 -- name     = "host_copies"
 -- version  = 1
 -- summary  = "Detects CPU-only runs that spend much of their time copying and converting tensors."
--- requires = ["host_segments@1", "analyzed_intervals@1", "kernels@1"]
+-- requires = ["host_occurrences@1"]
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
@@ -22,30 +22,11 @@
 -- ///
 WITH
   occurrence AS (
-    -- Slices by what they spend themselves, within the analyzed interval.
-    SELECT
-      span.run_id,
-      span.rank,
-      span.steps,
-      span.analyzed_ns,
-      host.slice_id,
-      coalesce(any_value(host.name), 'unknown') AS label,
-      coalesce(bool_and(host.category = 'operator' AND regexp_matches(host.name, '^aten::(copy_|_to_copy|to|clone|contiguous|cat|stack|_stack|_cat)$')), FALSE) AS matches,
-      arg_min(host.step, host.start_ns) AS step,
-      min(host.start_ns) AS start_ns,
-      max(host.start_ns + host.segment_ns) AS end_ns,
-      sum(host.segment_ns)::BIGINT AS segment_ns
-    FROM host_segments AS host
-    JOIN analyzed_intervals AS span
-      ON span.run_id = host.run_id
-      AND span.rank = host.rank
-      AND host.start_ns >= span.start_ns
-      AND host.start_ns < span.end_ns
-    ANTI JOIN (SELECT DISTINCT run_id, rank FROM kernels) AS gpu ON gpu.run_id = host.run_id AND gpu.rank = host.rank
-    GROUP BY span.run_id, span.rank, span.steps, span.analyzed_ns, host.slice_id
+    SELECT run_id, rank, slice_id, label, is_copy AS matches, step, start_ns, end_ns, self_ns, steps, analyzed_ns
+    FROM host_occurrences
   ),
   part AS (
-    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
+    SELECT run_id, rank, label, sum(self_ns)::BIGINT AS part_ns
     FROM occurrence
     WHERE matches
     GROUP BY run_id, rank, label
@@ -64,12 +45,12 @@ WITH
       any_value(largest.culprit) AS culprit,
       any_value(largest.part_ns) AS part_ns,
       count(*) FILTER (matches) AS count,
-      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
+      coalesce(sum(self_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
       saving_ns / any_value(occurrence.analyzed_ns) AS share,
-      arg_max(slice_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
-      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
-      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
-      arg_max(end_ns, (segment_ns, -start_ns)) FILTER (matches) AS to_ns
+      arg_max(slice_id, (self_ns, -start_ns)) FILTER (matches) AS event_id,
+      arg_max(step, (self_ns, -start_ns)) FILTER (matches) AS step,
+      arg_max(start_ns, (self_ns, -start_ns)) FILTER (matches) AS from_ns,
+      arg_max(end_ns, (self_ns, -start_ns)) FILTER (matches) AS to_ns
     FROM occurrence
     LEFT JOIN largest ON largest.run_id = occurrence.run_id AND largest.rank = occurrence.rank
     GROUP BY occurrence.run_id, occurrence.rank
