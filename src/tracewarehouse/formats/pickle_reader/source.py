@@ -1,0 +1,124 @@
+"""A Source whose tables come from the child process; here it is hashed, unpacked and searched for secrets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.file_text import GZIP_MAGIC, TextStream, digest_of
+from tracewarehouse.formats.pickle_reader.reader import PlainFile, PlainTables, read_plain
+from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.source_tables import Notes
+
+# Compressed content grows to this size at most.
+_MOST_BYTES: Final = 4 << 30
+
+
+class PlainSource:
+    """A Source that a child process reads. `walk` names the tables to make, `what` the file in messages."""
+
+    walk: str
+    what: str
+
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        self._path, self._part, self._request = path, part, request
+        self._redactor = Redactor(request.salt, request.policy)
+        self._redactions: list[Redaction] = []
+        self._notes = Notes()
+        self._found: PlainTables | None = None
+        self._tables: dict[str, pa.Table] = {}
+        with _content(path, request.spill) as (stream, file):
+            self._stream = stream
+            self._unchanged = request.known_digest == stream.digest
+            if not self._unchanged:
+                self._read(file)
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The tables. They can be read once."""
+        return {name: table.to_reader() for name, table in self._tables.items()}
+
+    def outcome(self) -> Outcome:
+        """The facts about the file."""
+        stream, found = self._stream, self._found
+        if found is None:
+            return Outcome(stream.digest, "{}", stream.size, stream.stored_bytes)
+        header, hits = self._redactor.header(json.dumps(found.header, ensure_ascii=False))
+        facts = dict(found.facts)
+        return Outcome(
+            digest=stream.digest,
+            header_json=header,
+            text_bytes=stream.size,
+            stored_bytes=stream.stored_bytes,
+            events=facts.pop("events", 0),
+            rank=facts.pop("rank", None),
+            redactions=(*hits, *self._redactions),
+            findings=self._findings(),
+            facts={"clock": "utc", **facts},
+        )
+
+    def check(self, tables: Mapping[str, pa.Table]) -> None:
+        """Adds findings on inconsistent tables to `_notes`."""
+
+    def _read(self, file: IO[bytes]) -> None:
+        first = file.read(1)
+        plain = PlainFile(self._path, file, self._stream.size, self.walk, is_json=first in b"{[ \r\n\t")
+        self._found = read_plain(plain, self._request.spill, self.what)
+        for column, count in sorted(self._found.unusable.items()):
+            self._notes.add("unusable_value", count, column)
+        self.check(self._found.tables)
+        self._tables = {name: self._clean(table) for name, table in self._found.tables.items()}
+
+    def _findings(self) -> tuple[Finding, ...]:
+        return self._notes.findings()
+
+    def _clean(self, table: pa.Table) -> pa.Table:
+        """The table with secrets in its texts replaced; texts are dictionary-encoded."""
+        for at, name in enumerate(table.column_names):
+            if pa.types.is_dictionary(table.schema.field(at).type):
+                table = table.set_column(at, name, self._cleaned(table.column(at).unify_dictionaries(), name))
+        return table
+
+    def _cleaned(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+        array = column.combine_chunks()
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
+        texts = array.dictionary
+        suspects = self._redactor.suspects(texts)
+        if not suspects:
+            return column
+        words: list[Any] = texts.to_pylist()
+        for at in suspects:
+            words[at], kinds = self._redactor.clean(words[at])
+            self._redactions += [Redaction(None, name, kind) for kind in kinds]
+        return pa.chunked_array([pa.DictionaryArray.from_arrays(array.indices, pa.array(words, pa.string()))])
+
+
+@contextmanager
+def _content(path: Path, spill: Path) -> Iterator[tuple[TextStream, IO[bytes]]]:
+    """Digest and sizes of the content, and an open file that holds it decompressed."""
+    with path.open("rb") as file:
+        compressed = file.read(2) == GZIP_MAGIC
+    if not compressed:
+        stream = digest_of(path)
+        with path.open("rb") as file:
+            yield stream, file
+        return
+    stream = TextStream(path)
+    with TemporaryFile(dir=spill) as unpacked:
+        for piece in stream:
+            unpacked.write(piece)
+            if stream.size > _MOST_BYTES:
+                message = f"it holds more than {_MOST_BYTES >> 30} GiB"
+                raise TraceFormatError(path, message, hint="record fewer entries (max_entries)")
+        unpacked.flush()
+        unpacked.seek(0)
+        yield stream, unpacked
