@@ -1,0 +1,1 @@
+"""Flight recorder dumps of PyTorch: the last collectives that a rank called."""

@@ -1,0 +1,66 @@
+"""The format of flight recorder dumps, a pickle or JSON. It adds to a rank."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tracewarehouse.formats import other_formats
+from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.pickle_reader.source import PlainSource
+
+NAME: Final = "flight_recorder"
+VERSION: Final = 1
+# How far into a pickle its keys are searched for.
+_SEARCHED_BYTES: Final = 4096
+# The recorder may hold thousands of entries before the keys that follow them.
+_JSON_KEYS: Final = re.compile(rb'"(?:comm_lib_version|nccl_version|pg_config|pg_status)"')
+_RECORD: Final = b'"collective_seq_id"'
+
+
+class FlightRecorderFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a pickle or JSON with the keys of a dump."""
+        if path.is_dir():
+            return False
+        if head.lstrip()[:1] == b"{":
+            start = head[:_SEARCHED_BYTES]
+            return b'"traceEvents"' not in head and (
+                _RECORD in start or (_JSON_KEYS.search(start) is not None and b'"entries"' in head)
+            )
+        if not other_formats.is_pickle(path, head):
+            return False
+        start = head[:_SEARCHED_BYTES]
+        return any(key in start for key in (b"pg_config", b"collective_seq_id", b"pg_status"))
+
+    def open(self, path: Path) -> FlightRecorderFile:
+        """The file; nothing is read yet."""
+        return FlightRecorderFile(path)
+
+
+class FlightRecorderFile:
+    """A TraceFile with one rank, whose number is rarely in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parts(self) -> tuple[Part, ...]:
+        """A single part."""
+        return (Part(addition=NAME),)
+
+    def read(self, part: Part, request: Request) -> FlightRecorderSource:
+        """Reads the file in a child process. Raises TraceFormatError if it is not a dump."""
+        return FlightRecorderSource(self.path, part, request)
+
+
+class FlightRecorderSource(PlainSource):
+    """A Source that fills `flight_records`."""
+
+    walk = NAME
+    what = "a flight recorder dump"

@@ -1,0 +1,67 @@
+"""The format of CUDA memory snapshots: a pickle of segments and trace entries. It adds to a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from tracewarehouse.formats import other_formats
+from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.memory_snapshot.checks import disagreeing_segments, unbalanced
+from tracewarehouse.formats.pickle_reader.source import PlainSource
+
+NAME: Final = "memory_snapshot"
+VERSION: Final = 1
+TABLES: Final = ("snapshot_events", "snapshot_segments", "snapshot_blocks", "snapshot_frames")
+
+
+class MemorySnapshotFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a pickle, which only reading it shows to hold a snapshot, or a snapshot as JSON."""
+        if head.lstrip()[:1] == b"{":
+            return (
+                b'"device_traces"' in head
+                and other_formats.object_format(other_formats.top_keys(head)) == NAME
+            )
+        return not path.is_dir() and other_formats.is_pickle(path, head)
+
+    def open(self, path: Path) -> MemorySnapshotFile:
+        """The file; nothing is read yet."""
+        return MemorySnapshotFile(path)
+
+
+class MemorySnapshotFile:
+    """A TraceFile with one rank, whose number is not in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parts(self) -> tuple[Part, ...]:
+        """A single part."""
+        return (Part(addition=NAME),)
+
+    def read(self, part: Part, request: Request) -> MemorySnapshotSource:
+        """Reads the file in a child process. Raises TraceFormatError if it is not a memory snapshot."""
+        return MemorySnapshotSource(self.path, part, request)
+
+
+class MemorySnapshotSource(PlainSource):
+    """A Source that fills the tables of snapshots."""
+
+    walk = NAME
+    what = "a memory snapshot"
+
+    def check(self, tables: Mapping[str, pa.Table]) -> None:
+        """Entries that contradict the blocks, and segments whose totals contradict their blocks."""
+        rows, example = unbalanced(tables["snapshot_events"], tables["snapshot_blocks"])
+        self._notes.add("snapshot_overrun", rows, example)
+        rows, example = disagreeing_segments(tables["snapshot_segments"], tables["snapshot_blocks"])
+        self._notes.add("snapshot_segments_disagree", rows, example)
