@@ -88,6 +88,26 @@ print(
 )
 
 # %% [markdown]
+# ## Which part of the model?
+#
+# With Python stacks (`with_stack=True`), each kernel belongs to a module: in forward by its frame, in
+# backward by the sequence number of its operator. Self times sum to the GPU time; what belongs to no module
+# is in parentheses. `module_siblings` compares the layers of a model with each other.
+
+# %%
+modules = run.module_summary(by_class=True, max_depth=3).polars()
+gpu_ns = run.kernel_summary().polars()["sum_ns"].sum()
+assert modules["kernel_self_sum_ns"].sum() == gpu_ns
+print(
+    modules.group_by("module_path")
+    .agg(pl.sum("forward_ns", "backward_ns", "kernel_sum_ns"))
+    .sort("kernel_sum_ns", descending=True)
+    .head(5)
+)
+layers = run.module_siblings().polars()
+print("layers that differ from the others:", layers.filter("is_outlier")["name"].unique().to_list())
+
+# %% [markdown]
 # ## Plots, reports and traces
 #
 # Every result can be plotted (`pip install 'tracewarehouse[plot]'`). `tw report` writes everything to one

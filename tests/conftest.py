@@ -47,6 +47,12 @@ def real_traces() -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def deep(*cases: object) -> list[object]:
+    """Parameters of the deep tests only: variants of one that always runs; a tuple for several arguments."""
+    listed = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=pytest.mark.deep) for case in listed]
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Long files first, then those with the most tests."""

@@ -18,6 +18,8 @@ SECTIONS = [
     "findings",
     "overview",
     "kernels",
+    "modules",
+    "work",
     "communication",
     "memory",
     "host",

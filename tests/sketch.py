@@ -10,12 +10,20 @@ A line is an event, times are integer ns, and every line starts with `RUN RANK`:
     RUN RANK flow NAME ID FROM TO
     RUN RANK header {json}
     RUN RANK raw {json}
+    RUN RANK snap device BYTES [other=BYTES] [expandable=1]
+    RUN RANK snap alloc NAME BYTES [at=FILE:LINE:FUNCTION,…] [stream=N]
+    RUN RANK snap free|pending|complete NAME
+    RUN RANK snap cut ENTRIES
+    RUN RANK flight {json}
 
 `id=3` is the correlation of a call or gpu line, and the external id of an op or annotation. Any other `k=v`
 is an argument by its Kineto name; its value is JSON if it parses as JSON, else a string. Values with spaces
 are quoted. `sync` also accepts sSTREAM[@DEVICE], as the profiler writes such events. FROM and TO of a flow
 are times, or PLACE:TIME to attach an end to a thread or stream. `header` keys override the default ones; null
-removes one. Blank lines and lines that start with `#` are skipped.
+removes one. `snap` lines are calls of the simulated allocator (BYTES may end in K, M or G), written as a
+memory snapshot; `cut` drops the first entries. `flight` lines are entries of a flight recorder dump, whose
+number, group and state have defaults. A rank may have a trace, a snapshot and a dump. Blank lines and lines
+that start with `#` are skipped.
 """
 
 from __future__ import annotations
@@ -23,12 +31,16 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import pickle
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tracewarehouse.simulation.allocator import Allocator, OutOfMemory, frames
 
 HOST_PID = 1000  # a rank's process is HOST_PID + rank: never the number of a device
 PLACE = re.compile(r"(?:t(?P<thread>-?\d+)|s(?P<stream>-?\d+)(?:@(?P<device>\d+))?)")
@@ -48,6 +60,15 @@ class Place:
 
 
 @dataclass
+class Memory:
+    """A simulated device, the addresses of its named blocks, and how many entries are lost."""
+
+    allocator: Allocator
+    blocks: dict[str, int] = field(default_factory=dict)
+    cut: int = 0
+
+
+@dataclass
 class Rank:
     """A trace file: its header keys and the text of each event."""
 
@@ -55,6 +76,13 @@ class Rank:
     rank: int
     header: dict[str, Any] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
+    memory: Memory | None = None
+    flight: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether it has a trace."""
+        return bool(self.events or self.header or not (self.memory or self.flight))
 
     def text(self, world_size: int) -> str:
         """The Kineto JSON of this rank, one event per line; a bare list if its first element is a list."""
@@ -90,11 +118,22 @@ def parse(sketch: str) -> list[Rank]:
     return list(ranks.values())
 
 
-def files(sketch: str) -> dict[str, str]:
-    """`RUN/rankN.json` → its text, for every rank of the sketch."""
+def files(sketch: str) -> dict[str, str | bytes]:
+    """`RUN/rankN.json` and other files → their content, for every rank of the sketch."""
     ranks = parse(sketch)
     sizes = {rank.run: sum(other.run == rank.run for other in ranks) for rank in ranks}
-    return {f"{rank.run}/rank{rank.rank}.json": rank.text(sizes[rank.run]) for rank in ranks}
+    found: dict[str, str | bytes] = {}
+    for rank in ranks:
+        name = f"{rank.run}/rank{rank.rank}"
+        if rank.is_traced:
+            found[f"{name}.json"] = rank.text(sizes[rank.run])
+        if rank.memory:
+            found[f"{name}.snapshot.pickle"] = pickle.dumps(rank.memory.allocator.snapshot(rank.memory.cut))
+        if rank.flight:
+            groups = {"0": {"name": "0", "desc": "desc", "ranks": "[0, 1, 2, 3]"}}
+            dump = {"version": "2.10", "pg_config": groups, "pg_status": {}, "entries": rank.flight}
+            found[f"{name}.flight.json"] = json.dumps(dump)
+    return found
 
 
 def write(sketch: str, folder: Path, *, zipped: bool = False) -> list[Path]:
@@ -103,16 +142,17 @@ def write(sketch: str, folder: Path, *, zipped: bool = False) -> list[Path]:
     for name, text in files(sketch).items():
         path = folder / (f"{name}.gz" if zipped else name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(zip_bytes(text) if zipped else text.encode())
+        plain = text if isinstance(text, bytes) else text.encode()
+        path.write_bytes(zip_bytes(plain) if zipped else plain)
         paths.append(path)
     return paths
 
 
-def zip_bytes(text: str) -> bytes:
-    """gzip without name and time, so that equal text gives equal bytes."""
+def zip_bytes(data: str | bytes) -> bytes:
+    """gzip without name and time, so that equal content gives equal bytes."""
     buffer = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, mtime=0) as out:
-        out.write(text.encode())
+        out.write(data.encode() if isinstance(data, str) else data)
     return buffer.getvalue()
 
 
@@ -265,6 +305,44 @@ def _raw(rank: Rank, rest: str) -> None:
     rank.events.append(rest)
 
 
+def _snapshot(rank: Rank, rest: str) -> None:
+    verb, _, more = rest.partition(" ")
+    if verb == "device":
+        (size,), options = _split(more, 1)
+        other = _size(options.get("other", 0))
+        rank.memory = Memory(Allocator(_size(size), other, bool(options.get("expandable", 0))))
+        return
+    memory = rank.memory
+    if memory is None:
+        raise ValueError("snap device comes first")
+    if verb == "alloc":
+        (name, size), options = _split(more, 2)
+        calls = [call.split(":", 2) for call in options.get("at", "").split(",") if call]
+        stack = frames(*((file, int(line), function) for file, line, function in calls))
+        with suppress(OutOfMemory):
+            memory.blocks[name] = memory.allocator.malloc(_size(size), stack, options.get("stream", 0))
+    elif verb == "cut":
+        memory.cut = int(more)
+    elif verb == "complete":
+        memory.allocator.complete(memory.blocks[more.strip()])
+    elif verb in ("free", "pending"):
+        memory.allocator.free(memory.blocks[more.strip()], pending=verb == "pending")
+    else:
+        raise ValueError(f"unknown call {verb}")
+
+
+def _size(text: object) -> int:
+    """Bytes, with K, M or G for powers of 1024."""
+    word = str(text)
+    power = "KMG".find(word[-1:]) + 1 if word[-1:] else 0
+    return int(word[:-1] if power else word) << 10 * power
+
+
+def _flight(rank: Rank, rest: str) -> None:
+    defaults = {"record_id": len(rank.flight), "process_group": ["0", "default_pg"], "is_p2p": False}
+    rank.flight.append({**defaults, "state": "completed", **json.loads(rest)})
+
+
 LINES: dict[str, Callable[[Rank, str], None]] = {
     "gpu": _gpu,
     "op": _host("cpu_op", "External id"),
@@ -278,4 +356,6 @@ LINES: dict[str, Callable[[Rank, str], None]] = {
     "flow": _flow,
     "header": _header,
     "raw": _raw,
+    "snap": _snapshot,
+    "flight": _flight,
 }

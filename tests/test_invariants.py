@@ -14,6 +14,8 @@ import tracewarehouse as tw
 from conftest import real_traces
 
 QUICK = (
+    "amd-misc/mi300_normalization_layer_test.json.gz",
+    "h100-vs-mi300-hf/h100_bert-small.json.gz",
     "hta-singles/a100_nccl_pg_config_rank0of2.json.gz",
     "amd-misc/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
     "inference-graphs-mi300/sglang_decode__Qwen3-8B_decode.json.gz",
@@ -94,7 +96,11 @@ RULES = {
     "bandwidth is zero without copies": """FROM memory_bandwidth
         WHERE copies < 0 OR copies = 0 AND bandwidth_bytes_per_ns <> 0 OR bandwidth_bytes_per_ns < 0""",
     "launch states sum to GPU time": """FROM coverage
-        WHERE launch_known_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > launch_known_ns""",
+        WHERE launch_known_ns + before_window_ns + missing_ns <> gpu_ns OR with_op_ns > launch_known_ns
+            OR graph_ns > launch_known_ns OR graph_attributed_ns > least(graph_ns, with_op_ns)""",
+    "graph replays add up": """FROM graph_replays
+        WHERE busy_ns + gap_ns <> end_ns - start_ns OR busy_ns > gpu_ns OR gap_ns < 0
+            OR order_in_step > replays_in_step""",
     "every GPU activity has a launch state": """FROM kernels
         WHERE launch_state IS NULL OR launch_state NOT IN ('known', 'before_window', 'missing')""",
     "the state is known with a launch": """FROM launch_stats JOIN kernels
@@ -160,6 +166,72 @@ RULES = {
         ) AS gaps USING (run_id, rank, cause, idle_ns)
         WHERE (segments.run_id IS NULL OR gaps.run_id IS NULL) AND (run_id, rank) IN (
             SELECT (run_id, rank) FROM kernels GROUP BY run_id, rank HAVING count(DISTINCT device) = 1)""",
+    "modules themselves sum to all GPU activities and their time": """FROM (
+        SELECT run_id, rank, sum(kernel_self_count)::BIGINT AS rows,
+            sum(kernel_self_sum_ns)::BIGINT AS gpu_ns,
+            round(sum(share) FILTER (depth IS NULL OR depth = 1), 6) AS share
+        FROM module_summary GROUP BY ALL) RIGHT JOIN (
+        SELECT run_id, rank, count(*) AS rows, sum(dur_ns)::BIGINT AS gpu_ns FROM kernels GROUP BY ALL
+        ) AS device USING (run_id, rank, rows, gpu_ns)
+        WHERE share IS NULL AND gpu_ns > 0 OR share <> 1""",
+    "a module's total includes itself": """FROM module_summary
+        WHERE kernel_self_sum_ns > kernel_sum_ns OR kernel_self_count > kernels
+            OR kernel_union_ns > kernel_sum_ns OR kernel_union_ns < greatest(
+                forward_ns, backward_ns, recompute_ns, optimizer_ns, communication_ns)
+            OR host_self_ns NOT BETWEEN 0 AND host_ns OR calls = 0 AND kernels = 0""",
+    "classes of modules are sums of their instances": """FROM (
+        SELECT run_id, rank, regexp_replace(module_path, '_\\d+( > |$)', '\\1', 'g') AS module_path,
+            sum(calls)::BIGINT AS calls, sum(host_self_ns)::BIGINT AS host_self_ns,
+            sum(kernel_self_sum_ns)::BIGINT AS kernel_self_sum_ns, sum(kernels)::BIGINT AS kernels,
+            sum(kernel_sum_ns)::BIGINT AS kernel_sum_ns
+        FROM module_summary GROUP BY ALL
+        EXCEPT SELECT
+            run_id, rank, module_path, calls, host_self_ns, kernel_self_sum_ns, kernels, kernel_sum_ns
+        FROM module_summary(by_class := true))""",
+    "every GPU activity of a rank with modules is in kernel_modules": """FROM kernels
+        LEFT JOIN kernel_modules AS owner ON owner.run_id = kernels.run_id AND owner.rank = kernels.rank
+            AND owner.kernel_id = kernels.event_id
+        SEMI JOIN modules ON modules.run_id = kernels.run_id AND modules.rank = kernels.rank
+        WHERE owner.kernel_id IS NULL OR owner.how = 'enclosing' AND owner.module_id <> kernels.module_id
+            OR (owner.pass = 'communication') <> (kernels.kind = 'communication')
+            OR kernels.pass = 'forward' AND kernels.kind <> 'communication'
+            AND owner.module_id IS DISTINCT FROM kernels.module_id""",
+    "averages of GPU activities are those of kernels": """FROM (
+        SELECT run_id, rank, count(*) AS rows, sum(dur_ns)::BIGINT AS gpu_ns FROM kernels GROUP BY ALL
+        ) ANTI JOIN (
+        SELECT run_id, rank, sum(count)::BIGINT AS rows, sum(self_device_ns)::BIGINT AS gpu_ns
+        FROM key_averages WHERE on_gpu AND NOT is_annotation GROUP BY ALL
+        ) USING (run_id, rank, rows, gpu_ns)""",
+    "averages of operators sum to the launches within operators": """FROM (
+        SELECT run_id, rank, sum(self_device_ns)::BIGINT AS gpu_ns
+        FROM key_averages WHERE NOT on_gpu GROUP BY ALL) JOIN (
+        SELECT run_id, rank, coalesce(sum(dur_ns) FILTER (op_id IS NOT NULL), 0)::BIGINT AS op_ns
+        FROM kernels GROUP BY ALL) USING (run_id, rank) WHERE gpu_ns > op_ns""",
+    "self values of averages are within total ones": """FROM key_averages
+        WHERE self_cpu_ns > cpu_total_ns OR self_device_ns > device_total_ns OR count < 1""",
+    "work counts once": """FROM (
+        SELECT pre, max(post) OVER (PARTITION BY run_id, rank ORDER BY pre
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+        FROM op_work JOIN events USING (run_id, rank, event_id))
+        WHERE pre <= reached""",
+    "the pass of work is that of its kernel": """FROM op_work JOIN kernels
+        ON kernels.run_id = op_work.run_id AND kernels.rank = op_work.rank
+            AND kernels.event_id = op_work.main_kernel_id
+        WHERE kernels.pass <> op_work.pass""",
+    "GPU times of work are parts of each other": """FROM op_work
+        WHERE gpu_union_ns > gpu_sum_ns OR computation_sum_ns > gpu_sum_ns
+            OR (kernel_count > 0) <> (main_kernel_id IS NOT NULL) OR model_flop > hardware_flop""",
+    "computation in operators is part of all": """FROM work_coverage WHERE covered_ns > computation_ns""",
+    "operators and kernels have the same work": """FROM (
+        SELECT run_id, rank, coalesce(sum(hardware_flop), 0) AS flop, sum(gpu_union_ns) AS ns
+        FROM op_work_summary GROUP BY ALL
+        ) ANTI JOIN (
+        SELECT run_id, rank, coalesce(sum(hardware_flop), 0) AS flop, sum(gpu_union_ns) AS ns
+        FROM roofline GROUP BY ALL
+        ) USING (run_id, rank, flop, ns)""",
+    "every operator above its peak is listed": """FROM (
+        SELECT run_id, rank FROM op_work_summary WHERE best_roofline > 1 GROUP BY ALL
+        ) ANTI JOIN (SELECT run_id, rank FROM quality WHERE rule = 'over_peak') USING (run_id, rank)""",
     "periods tile the steps": """FROM (
         SELECT period_start_ns, lag(period_start_ns + period_ns) OVER (
             PARTITION BY run_id, rank ORDER BY host_start_ns, step) AS before_ns

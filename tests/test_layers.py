@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
@@ -61,8 +62,15 @@ HOMES = {
 STANDARD = sys.stdlib_module_names
 
 
-def modules() -> list[Path]:
-    return sorted(PACKAGE.rglob("*.py"))
+@cache
+def modules() -> tuple[Path, ...]:
+    return tuple(sorted(PACKAGE.rglob("*.py")))
+
+
+@cache
+def parts() -> frozenset[str]:
+    """The modules and folders right under the package."""
+    return frozenset(top(path) for path in modules())
 
 
 def top(path: Path) -> str:
@@ -70,8 +78,13 @@ def top(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
     """Each imported module by its full name, its line, and whether only type checkers see it."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int, bool]]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     hidden = {
         inner
@@ -96,9 +109,14 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@cache
+def module_names() -> frozenset[str]:
+    return frozenset(map(module_name, modules()))
+
+
 def own_imports(path: Path) -> Iterator[str]:
     """The modules of our own that a module imports, inside functions too, but not for types alone."""
-    known = {module_name(path) for path in modules()}
+    known = module_names()
     for name, _, only_types in imports(path):
         if only_types:
             continue
@@ -109,11 +127,10 @@ def own_imports(path: Path) -> Iterator[str]:
 
 def target(name: str) -> str | None:
     """The part of our own package that a full name belongs to, None for what is in no layer."""
-    parts = name.split(".")
-    if parts[0] != "tracewarehouse":
+    names = name.split(".")
+    if names[0] != "tracewarehouse":
         return None  # the version is a constant, good for everyone
-    known = {top(path) for path in modules()}
-    return parts[1] if len(parts) > 1 and parts[1] in known else "__init__"
+    return names[1] if len(names) > 1 and names[1] in parts() else "__init__"
 
 
 def test_every_module_has_a_layer() -> None:

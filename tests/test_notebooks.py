@@ -23,8 +23,14 @@ EXPECTED_LINES = {
         "rank 3 runs the same kernels as rank 0, and they take 1.3 times as long",
     ),
     "who_holds_up_the_job": ("\nnamed: 5\n", "│ 5    ┆ computation   ┆ 0.8899 "),
-    "sql_over_many_runs": ("best: H100 with batch 8", "aten::native_layer_norm"),
+    "where_do_the_flops_go": ("\n54% of the peak, FLOP known for 100% of", "misaligned_gemm: none"),
+    "sql_over_many_runs": ("best: H100 with batch 8", "aten::sum"),
     "a_runs_history": ("\n+9.6% between night-07 and night-08", "checks of the loss, accepted\n"),
+    "inference_with_graphs": ("with an operator: 146 of 146 ", "┆ aligned ", "│ Linear "),
+    "why_did_it_run_out_of_memory": (
+        *("step 31 failed", "\nfragmentation\n", "18 blocks of at most 1.0 GiB", "train.py:52 logits"),
+        "failed allocations: 1 before, 0 after",
+    ),
     "coming_from_hta": (
         "kinds of changes: added, decreased, increased, unchanged\n",
         "rank0-with-counters.json",

@@ -10,7 +10,7 @@
 -- [columns]
 -- rule     = { type = "VARCHAR", doc = "Name of the rule." }
 -- severity = { type = "VARCHAR", doc = "error: data is lost; warning: a number can be misleading; info: for information." }
--- source   = { type = "VARCHAR", doc = "file: known only while the file is read; events: computed from the stored events." }
+-- source   = { type = "VARCHAR", doc = "file: known only while the file is read; events: computed from the stored events; work: computed by analysis `quality` from `op_work` and the peaks of `device_specs`." }
 -- meaning  = { type = "VARCHAR", doc = "What an affected row is." }
 --
 -- [changes]
@@ -38,6 +38,8 @@ FROM (
     ('newer_schema', 'warning', 'file', 'a file schema that is newer than any tested one'),
     ('kind_unknown', 'warning', 'file', 'a record with an unknown value of an enumeration'),
     ('unusable_value', 'warning', 'file', 'a value of the wrong type, read as null'),
+    ('snapshot_overrun', 'warning', 'file', 'an entry of a memory snapshot that contradicts the entry before it or the blocks at the end'),
+    ('snapshot_segments_disagree', 'warning', 'file', 'a segment of a memory snapshot whose active bytes are not the sum of its active blocks'),
     ('open_range', 'warning', 'file', 'an NVTX range without an end, stored as an instant'),
     ('process_not_read', 'info', 'file', 'a record of a process without GPU activities, which belongs to no rank'),
     ('non_event', 'info', 'events', 'an array element that is not an event'),
@@ -62,5 +64,6 @@ FROM (
     ('stream_overlap', 'info', 'events', 'a GPU activity that starts before an earlier one of its stream ended; time is the overlap'),
     ('multiple_processes', 'warning', 'events', 'a GPU activity on a device that another process also used: ranks merged into one file cannot be separated'),
     ('invalid_block_size', 'warning', 'events', 'a GPU activity with an invalid block size'),
-    ('sentinel_id', 'info', 'events', 'an event with a correlation or external ID that means none: -1, 4294967295 or 2^63-1; it is not paired')
+    ('sentinel_id', 'info', 'events', 'an event with a correlation or external ID that means none: -1, 4294967295 or 2^63-1; it is not paired'),
+    ('over_peak', 'info', 'work', 'an operator that appears faster than the device can be; its work or the peak is not what is assumed')
 ) AS rules (rule, severity, source, meaning)

@@ -5,7 +5,7 @@
 -- summary    = "GPU activities (kernel, memcpy, memset) with valid timestamps, and what launched them."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
--- definition = 1
+-- definition = 2
 --
 -- [columns]
 -- run_id                 = { type = "VARCHAR", doc = "The run." }
@@ -50,7 +50,7 @@
 -- module_id              = { type = "BIGINT", null = true, unit = "id", doc = "The innermost nn.Module frame enclosing the launch." }
 -- annotation_id          = { type = "BIGINT", null = true, unit = "id", doc = "The innermost annotation enclosing the launch on its thread." }
 -- step                   = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of the launch." }
--- pass                   = { type = "VARCHAR", doc = "Training phase: forward, backward, recompute, optimizer, data or other." }
+-- pass                   = { type = "VARCHAR", doc = "Training phase: forward, backward (DDP's reducer included), recompute, optimizer, data or other." }
 -- launch_state           = { type = "VARCHAR", doc = "known: the launch is in the trace; before_window: it starts before the first activity of its stream with a known launch, so it was launched before the recording; missing: the launch should be in the trace but is not." }
 -- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator with the shapes and types of its inputs: identifies the same work under another kernel name." }
 -- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first; of more than 1,024 names, only the innermost 1,024 after `… > `." }

@@ -53,6 +53,8 @@
 -- critical_path     = { type = "BOOLEAN", null = true, doc = "True if its critical path was derived." }
 -- blame             = { type = "BOOLEAN", null = true, doc = "True if blame was derived from the ranks that the run has now." }
 -- kernel_counters   = { type = "BOOLEAN", null = true, doc = "True if it has hardware counters per kernel." }
+-- snapshot          = { type = "BOOLEAN", null = true, doc = "True if it has a CUDA memory snapshot." }
+-- flight_records    = { type = "BOOLEAN", null = true, doc = "True if it has a flight recorder dump." }
 -- device_properties = { type = "BOOLEAN", null = true, doc = "True if its header has name and memory size of its devices." }
 -- format_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader for the file format." }
 -- ingested_at       = { type = "TIMESTAMP", doc = "Ingest time, UTC." }

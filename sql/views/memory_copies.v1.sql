@@ -17,6 +17,7 @@
 -- ts_ns     = { type = "BIGINT", signed = true, unit = "ts", doc = "Start time." }
 -- dur_ns    = { type = "BIGINT", unit = "ns", doc = "Duration." }
 -- bytes     = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes copied or set; null if unknown." }
+-- profiler_bytes_per_ns = { type = "DOUBLE", null = true, unit = "bytes_per_ns", doc = "Bandwidth as computed by the profiler, from times before they were rounded for the file; null if not recorded or not positive." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -37,7 +38,8 @@ WITH
       ) AS way,
       ts_ns,
       dur_ns,
-      bytes
+      bytes,
+      bandwidth_bytes_per_ns
     FROM kernels
     WHERE kind = 'memory'
   )
@@ -56,5 +58,7 @@ SELECT
   END AS direction,
   ts_ns,
   dur_ns,
-  CASE WHEN bytes >= 0 THEN bytes END AS bytes
+  CASE WHEN bytes >= 0 THEN bytes END AS bytes,
+  CASE WHEN bandwidth_bytes_per_ns > 0 AND isfinite(bandwidth_bytes_per_ns) THEN bandwidth_bytes_per_ns END
+    AS profiler_bytes_per_ns
 FROM named

@@ -35,6 +35,8 @@ class Analyses(Generic[T_co]):
     def collective_bandwidth(self, *, min_groups: int = 3) -> T_co:
         """Algorithm and bus bandwidth of collectives by process group, element type and message size, with
         skew kept apart."""
+    def collective_stuck(self, *, warning_share: float = 0, critical_share: float = 0) -> T_co:
+        """Names the collective at which a process group is stuck, and the rank that did not arrive."""
     def collective_waits(self) -> T_co:
         """Wait time, transfer time and lateness of each rank at each collective."""
     def comm_by_group(self) -> T_co:
@@ -42,6 +44,9 @@ class Analyses(Generic[T_co]):
         computation."""
     def comm_comp_overlap(self) -> T_co:
         """Share of each device's communication time that is overlapped with computation."""
+    def compiled_kernels(self) -> T_co:
+        """Kernels that torch.compile (Inductor) or Triton generated: the operators fused into each, and its
+        source file."""
     def coverage(self) -> T_co:
         """Share of each device's GPU time with a known launch, and with a known operator."""
     def critical_path_breakdown(self) -> T_co:
@@ -53,11 +58,19 @@ class Analyses(Generic[T_co]):
         launched it."""
     def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
+    def flight_mismatches(self) -> T_co:
+        """Collectives that the ranks of a process group did not all call, or called differently, from flight
+        recorder dumps."""
+    def fragmentation(self, *, warning_share: float = 0.2, critical_share: float = 0.4) -> T_co:
+        """Detects GPU memory that is reserved and free, but only in blocks between blocks in use."""
     def gpu_timeline(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
         and `window_account` sum."""
     def gpu_utilization(self) -> T_co:
         """How well each step uses the GPU: busy share, estimated SM efficiency and estimated occupancy."""
+    def graph_summary(self) -> T_co:
+        """CUDA and HIP graphs: replays, GPU time, gaps between their activities, and how many activities have
+        an operator."""
     def host_account(self, *, entire_trace: bool = False) -> T_co:
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
         Python, annotations."""
@@ -76,6 +89,9 @@ class Analyses(Generic[T_co]):
     def idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Idle intervals of each device: cause, GPU activities before and after, and the call that launched
         the one after."""
+    def inference_steps(self) -> T_co:
+        """Steps of an inference server by phase (prefill, decode, mixed, diffusion): requests, tokens, GPU
+        time and tokens per second."""
     def input_bound(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects GPU idle time while the training thread waits for the data loader."""
     def kernel_sequences(
@@ -93,6 +109,8 @@ class Analyses(Generic[T_co]):
         """Busy time of each device by the combination of kinds of GPU activity running at once."""
     def kernels_by_annotation(self) -> T_co:
         """GPU activities with all annotations enclosing the launch of each."""
+    def key_averages(self, *, by_shapes: bool = False, by_stack: bool = False) -> T_co:
+        """The table of PyTorch's `prof.key_averages()`: calls, self and total time and memory by name."""
     def launch_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
@@ -117,6 +135,17 @@ class Analyses(Generic[T_co]):
         hypotheses about the cause."""
     def low_gpu_use(self, *, warning_share: float = 0.5, critical_share: float = 0.8) -> T_co:
         """Detects GPUs that are idle most of the time."""
+    def low_roofline_hot_ops(
+        self,
+        *,
+        warning_share: float = 0.1,
+        critical_share: float = 0.4,
+        max_roofline: float = 0.3,
+        min_op_share: float = 0.03,
+        min_gpu_ns: int | str = 20000,
+    ) -> T_co:
+        """Detects operators that take much time and come close neither to the peak rate nor to the memory
+        bandwidth of the device."""
     def memory_bandwidth(self, *, by_stream: bool = False) -> T_co:
         """Memcpy and memset bandwidth of each device by direction, over time."""
     def memory_bandwidth_summary(self, *, by_stream: bool = False) -> T_co:
@@ -138,17 +167,48 @@ class Analyses(Generic[T_co]):
         """Peak allocated and reserved memory of each device, with time and step."""
     def memory_pressure(self, *, warning_share: float = 0.9, critical_share: float = 0.97) -> T_co:
         """Detects GPU memory that was nearly full."""
+    def mfu(self, *, peak_flop_per_ns: float | None = None, min_coverage: float = 0.5) -> T_co:
+        """Model and hardware FLOP utilization (MFU, HFU) of each step: FLOP as a share of what the device can
+        do in that time."""
+    def mfu_run(self, *, peak_flop_per_ns: float | None = None, min_coverage: float = 0.5) -> T_co:
+        """Model and hardware FLOP utilization (MFU, HFU) of a run: FLOP of all ranks as a share of what their
+        devices can do."""
+    def misaligned_gemm(
+        self, *, warning_share: float = 0.03, critical_share: float = 0.15, max_roofline: float = 0.5
+    ) -> T_co:
+        """Detects matrix products whose sizes are not multiples of 8, so that they run in slow unaligned
+        kernels."""
+    def module_siblings(
+        self, *, min_instances: int = 5, min_z: float = 3.5, min_share: float = 0.1, min_spread: float = 0.01
+    ) -> T_co:
+        """Instances at one place of the module tree (the layers of a model), compared by GPU time, with
+        outliers first."""
+    def module_summary(
+        self, *, by_class: bool = False, max_depth: int | None = None, by_annotation: bool = False
+    ) -> T_co:
+        """GPU and host time of each nn.Module, itself and with its submodules, by pass."""
     def name_summary(self, *, by_step: bool = False) -> T_co:
         """Count and total time of each operator, host call and annotation, and of each GPU kernel; used to
         compare two traces."""
     def node_summary(self) -> T_co:
         """GPU time of each host: the columns of `temporal_breakdown` summed over its ranks, and its slowest
         rank."""
+    def oom_explained(self, *, warning_share: float = 0, critical_share: float = 0) -> T_co:
+        """Explains allocations that failed: fragmentation, other processes or capacity."""
     def op_kernel_delays(self, *, with_memory: bool = True) -> T_co:
         """Delay from the start of an operator to its first GPU activity, by operator and launched
         activities."""
     def op_summary(self, *, by_shapes: bool = False) -> T_co:
         """Number of calls and self and total time of each operator, on host and GPU."""
+    def op_work_summary(
+        self,
+        *,
+        peak_flop_per_ns: float | None = None,
+        memory_bytes_per_ns: float | None = None,
+        low_roofline: float = 0.3,
+    ) -> T_co:
+        """Work of operators on the GPU by name, input shapes, type and pass, and how close each comes to the
+        limits of the device."""
     def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
         """Detects exposed copies from or to pageable memory."""
     def pipeline_bubbles(self) -> T_co:
@@ -163,6 +223,15 @@ class Analyses(Generic[T_co]):
         """Queue depth of each stream over time: activities launched but not yet started."""
     def queue_length_summary(self) -> T_co:
         """Queue depth statistics of each stream, over its changes and over time."""
+    def roofline(
+        self,
+        *,
+        peak_flop_per_ns: float | None = None,
+        memory_bytes_per_ns: float | None = None,
+        low_roofline: float = 0.3,
+    ) -> T_co:
+        """Work of operators on the GPU by their main kernel, and how close each kernel comes to the limits of
+        the device."""
     def slow_collectives(
         self,
         *,
@@ -188,6 +257,20 @@ class Analyses(Generic[T_co]):
         not a slow rank."""
     def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects stragglers: ranks that the other ranks wait for at collectives."""
+    def snapshot_allocations(self) -> T_co:
+        """Each allocation in a memory snapshot with its lifetime, call stack and purpose: what a picture of
+        memory over time draws."""
+    def snapshot_curve(self) -> T_co:
+        """Allocated, active and reserved bytes of each device after each entry of a memory snapshot."""
+    def snapshot_fragmentation(self) -> T_co:
+        """Reserved but unused memory of each pool when a memory snapshot was taken: rounding inside blocks,
+        and free blocks."""
+    def snapshot_oom(self, *, device_memory_bytes: int = 0, other_share: float = 0.1) -> T_co:
+        """Why an allocation failed: fragmentation, other processes or capacity, with the numbers at that
+        moment."""
+    def snapshot_peak(self) -> T_co:
+        """Who holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
+        frame outside of PyTorch."""
     def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."""
     def step_kernels(self) -> T_co:
@@ -204,6 +287,9 @@ class Analyses(Generic[T_co]):
     def stream_idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Idle intervals of each stream: cause, GPU activities before and after, and the call that launched
         the one after."""
+    def stuck_collective(self) -> T_co:
+        """The collective at which each process group is stuck, and the ranks that did not arrive, from flight
+        recorder dumps."""
     def temporal_breakdown(self) -> T_co:
         """Breakdown of each device's GPU window: computation, exposed communication, exposed memory
         operations, other and idle."""

@@ -15,7 +15,11 @@ from tracewarehouse.result import Abstained, Field, Provenance, Result, from_row
 
 GROUP = "findings"
 NONE = "none"
-NOT_APPLICABLE = re.compile(r"no collectives recorded|requires \d+ ranks")
+NOT_APPLICABLE = re.compile(
+    r"no collectives recorded|no memory snapshot|no flight recorder dump|requires \d+ ranks"
+)
+# Evidence that compares all ranks: it has no rows for one rank alone.
+OF_ALL_RANKS = frozenset({"stuck_collective"})
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
 CONFIDENCE = ("low", "medium", "high")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
+    from tracewarehouse.duck.engine import Connection
     from tracewarehouse.duck.limited import Limits
     from tracewarehouse.query.dependencies import Dependencies, Mentioned
     from tracewarehouse.runs.table_versions import ReadableRuns
@@ -102,11 +104,10 @@ class WarehouseQueries(WarehouseBase):
 
     def query_all(self, sql: str) -> Result:
         """Like `query`, without limits: for SQL that is not typed by a user."""
-        from tracewarehouse.duck.limited import NO_LIMITS
+        return self._query(sql, None)
 
-        return self._query(sql, NO_LIMITS)
-
-    def _query(self, sql: str, limits: Limits) -> Result:
+    def _query(self, sql: str, limits: Limits | None) -> Result:
+        """The rows of one SELECT; without limits if it is not typed by a user."""
         from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.dependencies import mentioned
 
@@ -118,10 +119,9 @@ class WarehouseQueries(WarehouseBase):
             # Now DuckDB can suggest other names.
             return self._query_over(sql, mentioned(self.catalog, sql, every=True), limits)
 
-    def _query_over(self, sql: str, named: Mentioned, limits: Limits) -> Result:
+    def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
-        from tracewarehouse.duck.limited import query
-        from tracewarehouse.query.connections import user_connection
+        from tracewarehouse.duck.limited import NO_LIMITS, query
         from tracewarehouse.query.sandbox import check_reads_only
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
 
@@ -130,9 +130,9 @@ class WarehouseQueries(WarehouseBase):
         def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Abstained, ...]], pa.Table]:
             runs = self._queryable(named.contracts, selected, names_read(sql), level)
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
-            with user_connection(self.store, self.catalog, runs.selected, named, skipped, limits) as con:
+            with self._connection(runs.selected, named, skipped, limits) as con:
                 check_reads_only(con, sql)
-                return runs, skipped, query(con, sql, limits)
+                return runs, skipped, query(con, sql, limits or NO_LIMITS)
 
         runs, skipped, table = self._without_damage(attempt)
         abstained = dict.fromkeys(each for ranks in skipped.values() for each in ranks)
@@ -140,6 +140,21 @@ class WarehouseQueries(WarehouseBase):
         lines = (*runs.notices, *nothing_stored(selected), *notices(used))
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
         return Result(table, provenance, abstained=tuple(abstained), notices=lines)
+
+    def _connection(
+        self,
+        selected: Sequence[SelectedRun],
+        named: Mentioned,
+        skipped: Mapping[Contract, Sequence[Abstained]],
+        limits: Limits | None,
+    ) -> AbstractContextManager[Connection]:
+        """A new connection for SQL of users, one of the pool for other SQL on tables and views."""
+        from tracewarehouse.duck.limited import NO_LIMITS
+        from tracewarehouse.query.connections import user_connection
+
+        if limits is None and not (named.analyses or named.lists or named.has_help):
+            return self._pool.connection(selected, named.contracts)
+        return user_connection(self.store, self.catalog, selected, named, skipped, limits or NO_LIMITS)
 
     def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Abstained, ...]:
         """The ranks that an analysis skips: those without needed data, and runs without a needed column."""

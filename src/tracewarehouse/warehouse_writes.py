@@ -88,7 +88,9 @@ class WarehouseWrites(WarehouseBase):
         analyses: str | Iterable[str] | None = None,
         progress: Callable[[RecordProgress], None] | None = None,
     ) -> RecordReport:
-        """Stores results of analyses (`name` or `name@2`; None: the newest of each) for `history`.
+        """Stores results of analyses (`name` or `name@2`; None: all summaries) for `history`.
+
+        Summaries are the analyses without a row per event, point in time or interval, in the newest version.
 
         Results of the runs (selectors; None: all) that are not recorded yet are computed, over all ranks,
         with default parameters, per step if an analysis supports it. Raises UnknownName.
@@ -97,7 +99,7 @@ class WarehouseWrites(WarehouseBase):
 
         named = [analyses] if isinstance(analyses, str) else analyses
         contracts = (
-            self.catalog.analyses()
+            tuple(contract for contract in self.catalog.analyses() if contract.is_summary)
             if named is None
             else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
         )
@@ -245,26 +247,32 @@ class WarehouseWrites(WarehouseBase):
         steps: int | Iterable[int] = (),
         annotations: str | Iterable[str] = (),
         entire_trace: bool = False,
+        capture: str | None = None,
     ) -> Derived:
-        """Computes tables that SQL cannot express, as a new version of the run: `critical_path` or `blame`.
+        """Computes tables that SQL cannot express, as a new version of the run.
 
-        `blame` reads all ranks of the run and has no scopes. The critical path is computed for each complete
+        `blame` and `graphs` read all ranks of the run and have no scopes. `graphs` finds the operators of
+        kernels in graph launches: captures are looked for in the trace itself, then in the run `capture`, by
+        default in traces of the same folder with `capture` in their file name, for the same rank and world
+        size. `critical_path` is computed for each complete
         step by default, or for the entire trace if there are no steps; else for steps by number, annotations
         as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. What is already derived is not
         computed again. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.contracts.contract import DERIVED_NEEDS
+        from tracewarehouse.contracts.contract import DERIVATIONS
         from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import sources
 
-        if name not in DERIVED_NEEDS:
-            raise UnknownName("derivation", name, DERIVED_NEEDS)
-        if name == "blame":
+        if name not in DERIVATIONS:
+            raise UnknownName("derivation", name, DERIVATIONS)
+        if name != "graphs" and capture is not None:
+            raise ParamError(f"{name} reads no captures", "leave out capture")
+        if name in ("blame", "graphs"):
             if ranks is not None or steps or annotations or entire_trace:
                 raise ParamError(
-                    "blame has no scopes", "leave out ranks, steps, annotations and entire_trace"
+                    f"{name} has no scopes", "leave out ranks, steps, annotations and entire_trace"
                 )
-            return self._derive_blame(run)
+            return self._derive_blame(run) if name == "blame" else self._derive_graphs(run, capture)
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
         readable = self._readable(sources(self.catalog), part.selected(), Level.FULL)
@@ -279,6 +287,19 @@ class WarehouseWrites(WarehouseBase):
         (selected,) = self._one(self._unversioned(run, "a derivation")).selected()
         readable = self._readable(sources(self.catalog, "blame"), [selected], Level.FULL)
         derived = derive_blame(self.store, self.catalog, readable.selected[0])
+        return replace(derived, notices=(*readable.notices, *derived.notices))
+
+    def _derive_graphs(self, run: str, capture: str | None) -> Derived:
+        from tracewarehouse.derive.derived_source import sources
+        from tracewarehouse.derive.graph_store import CaptureRuns, derive_graphs
+
+        (selected,) = self._one(self._unversioned(run, "a derivation")).selected()
+        named = self._one(capture).selected() if capture is not None else ()
+        tables = sources(self.catalog, "graphs")
+        readable = self._readable(tables, [selected], Level.FULL)
+        others = self._readable(tables, named or self.selected()).selected
+        runs = CaptureRuns(others[0] if named else None, others)
+        derived = derive_graphs(self.store, self.catalog, readable.selected[0], runs)
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:

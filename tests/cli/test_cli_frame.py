@@ -254,3 +254,17 @@ def test_the_summary_of_a_command_is_short(words: tuple[str, ...]) -> None:
         group = command
     summary = group.get_short_help_str(200)
     assert summary.endswith((".", ")")) and len(summary) <= 64, summary
+
+
+def test_a_run_given_as_an_argument_is_suggested_as_an_option() -> None:
+    cli = tw("show", "kernel_summary", "slow run")
+    assert cli.code == 2 and cli.errors == [
+        "tw: unexpected argument: slow run",
+        "hint: select runs with --run: tw show kernel_summary --run 'slow run'",
+    ]
+
+
+@pytest.mark.parametrize("command", [("diff", "a", "b"), ("history", "step_time"), ("runs",)])
+def test_without_a_warehouse_every_command_says_so(command: tuple[str, ...], tmp_path: Path) -> None:
+    cli = tw(*command, "-w", tmp_path / "none")
+    assert cli.code == 1 and cli.errors[0].endswith("no warehouse here")

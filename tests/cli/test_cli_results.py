@@ -14,6 +14,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from cli_runner import TW, complete, environment, on_terminal, process, tw
+from conftest import deep
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 
@@ -260,7 +261,7 @@ def test_completion_suggests_runs_and_analyses(stored: Path) -> None:
 @pytest.mark.parametrize(
     "endless",
     [
-        "SELECT count(*) FROM range(1000000000) a(x), range(1000) b(y) WHERE x % 7 = y",
+        *deep("SELECT count(*) FROM range(1000000000) a(x), range(1000) b(y) WHERE x % 7 = y"),
         # One task for hours.
         "SELECT sum(x) FROM range(10000000000000) a(x)",
     ],

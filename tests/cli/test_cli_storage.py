@@ -197,7 +197,7 @@ def test_export_needs_a_rank(warehouse: Path) -> None:
 
 def test_an_interrupt_keeps_the_warehouse_consistent(tmp_path: Path) -> None:
     traces, warehouse = tmp_path / "traces", tmp_path / "warehouse"
-    for copy in range(8):  # most of them are still to come when the first is stored
+    for copy in range(16):  # most of them are still to come when the first is stored
         shutil.copytree(FIRST_STEPS, traces / f"run{copy}")
     python, *_, code = TW  # without -W error: an interrupt may come between opening a file and keeping it
     running = subprocess.Popen(
@@ -216,7 +216,7 @@ def test_an_interrupt_keeps_the_warehouse_consistent(tmp_path: Path) -> None:
     assert err.splitlines() == ["tw: interrupted", "hint: runs that were already published are intact"]
     assert tw("verify", "-w", warehouse).code == 0
     assert tw("ingest", traces, "-w", warehouse).code == 0
-    assert len(names(warehouse)) == 8
+    assert len(names(warehouse)) == 16
 
 
 def test_next_commands_have_something_to_show(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def rows(section: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_second_call_changes_nothing(first: tuple[Path, CliResult], again: Again) -> None:
     folder, _ = first
     found, before, after = again
-    assert found["taken_in"] is False
+    assert found["ingested"] is False
     assert after == before
     assert [row["run_id"] for row in tw.open(folder / "warehouse").runs().rows()] == [
         "demo-before",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, deep
 from later_release import ADDED, COMPATIBLE, add_kernels_3, edit
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Change, Ref
@@ -60,7 +60,7 @@ def test_in_place_an_unnamed_column_moves_no_consumer_either(sql: Path) -> None:
 
 def test_a_new_definition_moves_all_consumers(sql: Path) -> None:
     before = Catalog.read(sql)
-    edit(sql / "tables/kernels.v1.sql", "definition = 1", "definition = 2")
+    edit(sql / "tables/kernels.v1.sql", "definition = 2", "definition = 3")
     after = Catalog.read(sql)
     for name in ("kernel_summary", "kernel_operators"):
         assert after.effective_hash(after.get(name)) != before.effective_hash(before.get(name))
@@ -70,10 +70,12 @@ def test_a_new_definition_moves_all_consumers(sql: Path) -> None:
     ("old", "new", "added", "message"),
     [
         ("", "", ADDED.replace("null = true, ", ""), "the added column wave is not nullable"),
-        ("definition = 1", "definition = 2", ADDED, "definition is 2, was 1"),
-        ('"event_id"]\n-- order', '"event_id", "name"]\n-- order', ADDED, "grain is"),
-        ('unit = "id", doc = "The GPU', 'doc = "The GPU', ADDED, "column event_id is declared"),
         ("-- pass      ", "-- phase     ", ADDED, "columns are missing or in another order"),
+        *deep(
+            ("definition = 2", "definition = 3", ADDED, "definition is 3, was 2"),
+            ('"event_id"]\n-- order', '"event_id", "name"]\n-- order', ADDED, "grain is"),
+            ('unit = "id", doc = "The GPU', 'doc = "The GPU', ADDED, "column event_id is declared"),
+        ),
     ],
 )
 def test_what_is_not_compatible_is_refused(sql: Path, old: str, new: str, added: str, message: str) -> None:
@@ -148,7 +150,7 @@ def test_compatible_versions_chain(sql: Path) -> None:
     path = add_kernels_3(sql)
     text = path.read_text().replace("version    = 3", "version    = 4")
     text = text.replace("3 = {", '4 = "Another definition."\n-- 3 = {').replace(
-        "definition = 1", "definition = 2"
+        "definition = 2", "definition = 3"
     )
     path.with_name("kernels.v4.sql").write_text(text)
     catalog = Catalog.read(sql)

@@ -32,7 +32,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the checkout with a new analysis as `tw dev new` writes it."""
     folder = tmp_path_factory.mktemp("checkout")
     for name in ("sql", "src", "tests"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)
     for name in ("README.md", "pyproject.toml"):
         shutil.copy(ROOT / name, folder / name)
     done = tw(folder, "new", "long_kernels")

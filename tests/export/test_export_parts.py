@@ -296,7 +296,7 @@ def test_a_time_range_that_is_ingested_again_has_the_same_events(job: tw.Warehou
 
 def test_merged_ranks_have_aligned_clocks(job: tw.Warehouse, tmp_path: Path) -> None:
     exported = job.export_trace("job", range(4), start="3ms", end="6ms")
-    assert exported.notices == ("clocks of ranks 0-3 are aligned to rank 0, within 0 us",)
+    assert exported.notices == ("clocks of ranks 0-3 are aligned to rank 0, within 0 µs",)
     text = "".join(exported)
     document = load(text)
     events = document["traceEvents"]
@@ -424,7 +424,7 @@ def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
         0,
         [{"path": str(target), "run": "job", "ranks": [0, 1]}],
     )
-    assert done.errors == ["clocks of ranks 0-1 are aligned to rank 0, within 0 us"]
+    assert done.errors == ["clocks of ranks 0-1 are aligned to rank 0, within 0 µs"]
     assert faults(load(gzip.decompress(target.read_bytes()).decode())["traceEvents"]) == []
     assert (
         run_tw(*words, "--rank", "0", "--step", "2", "-o", target).errors[0] == f"tw: {target} already exists"

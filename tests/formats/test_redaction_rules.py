@@ -15,7 +15,7 @@ import pytest
 
 from conftest import real_traces
 from secret_samples import Sample, all_samples
-from trace_reading import SALT, ReadTrace
+from trace_reading import SALT, ReadTrace, detect
 from tracewarehouse.errors import PolicyError, TraceFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_VARIABLE, Policy, Redactor, policy_of, rules
 from tracewarehouse.formats.redact.key_names import is_random
@@ -282,6 +282,8 @@ def test_real_traces_have_no_other_redaction_than_their_token() -> None:
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         with suppress(TraceFormatError):
+            if len(tuple(detect(path).open(path).parts())) != 1:
+                continue  # several ranks in one file: not JSON
             hits = ReadTrace(path).outcome.redactions
             found += [(hit.event_id, hit.path, hit.kind) for hit in hits]
     assert set(found) == {(None, "$.metadata.system.env.HF_TOKEN", "key")}

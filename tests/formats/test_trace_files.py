@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 import tracemalloc
 import zlib
@@ -62,9 +63,7 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         (b'{"schemaVersion": 1}', "no_events"),
         (b'{"traceEvents": [],}', "no_events"),
         (b'{"schema": "1.1.1", "pid": 1, "nodes": [' + b"1," * 3_000_000, "execution_trace"),
-        (b'{"segments": [], "device_traces": [[]]}', "memory_snapshot"),
-        (b"\x80\x04" + b"x" * 100 + b"device_traces", "memory_snapshot"),
-        (b"\x80\x04rest", "pickle"),
+        (pickle.dumps({"no": "snapshot"}), "pickle"),
         (b'[["a", 1, 2, 3]]', "memory_timeline"),
     ],
 )
@@ -85,6 +84,8 @@ def test_formats_are_detected_by_content(tmp_path: Path) -> None:
         (SMALL_BYTES.decode().encode("utf-16"), "kineto"), (b"[" + EVENT + b"]", "kineto"),
         (b"garbage " + SMALL_BYTES, "kineto"), (EVENT + b"\n" + EVENT, "kineto"),
         (timeline, "memory_timeline"),
+        (b'{"segments": [], "device_traces": [[]]}', "memory_snapshot"), (b"\x80\x04rest", "memory_snapshot"),
+        (b'{"version": "2.4", "pg_config": {}, "entries": []}', "flight_recorder"),
         (timeline[:-1] + b"," + EVENT + b"]", "kineto"),
     ):  # fmt: skip
         assert detect(write(tmp_path, data, "one.txt")).name == name, data[:40]

@@ -269,3 +269,10 @@ def test_another_definition_is_another_series(warehouse: tw.Warehouse) -> None:
         "with a different definition of step_summary@1 (a@v1), shown as" in notice
         for notice in history.notices
     )
+
+
+def test_only_summaries_are_recorded_by_default(tmp_path: Path) -> None:
+    analyses = tw.open(tmp_path).catalog.analyses()
+    others = {contract.name for contract in analyses if not contract.is_summary}
+    assert others >= {"idle_intervals", "launch_stats", "queue_length", "memory_curve", "timeline"}
+    assert not others & {"step_summary", "kernel_summary", "stragglers", "quality", "exposed_comm"}

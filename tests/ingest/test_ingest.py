@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import time
@@ -133,6 +134,13 @@ def test_a_recently_modified_truncated_file_is_pending(tmp_path: Path) -> None:
     assert ranks_seen(tmp_path / "wh") == {}
     os.utime(path, (time.time() - 60,) * 2)
     assert only(take(tmp_path / "wh", path, settle_s=30)).state == "damaged"
+
+
+def test_bytes_after_a_complete_trace_do_not_make_it_pending(tmp_path: Path) -> None:
+    (path,) = write(tmp_path / "job", kernels=20)
+    text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    path.write_bytes(gzip.compress(text + b"USDT: stop") if path.suffix == ".gz" else text + b"USDT: stop")
+    assert only(take(tmp_path / "wh", path, settle_s=30)).state == "repaired"
 
 
 def test_a_file_that_grows_while_it_is_read_is_pending(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ def test_200_kills(tmp_path: Path, folder: Path, duration: float) -> None:
     kills(tmp_path, folder, duration, 200)
 
 
-@pytest.mark.parametrize("expect_ranks", [pytest.param(None, marks=pytest.mark.deep), 8])
+@pytest.mark.deep
+@pytest.mark.parametrize("expect_ranks", [None, 8])
 def test_8_processes_ingest_8_ranks_of_a_new_run(tmp_path: Path, expect_ranks: int | None) -> None:
     files = write(tmp_path / "job", range(8), kernels=20)
     processes = [start(tmp_path / "wh", [path], expect_ranks=expect_ranks) for path in files]

@@ -79,7 +79,7 @@ EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
         )
     },
     "linear-2080ti": {"linear-2080ti": (0,)},
-    "memory-snapshot": {},
+    "memory-snapshot": {"memory-snapshot": (0,)},
     "mtia": {"mtia": (0,)},
     "multirank-broken-derived": {"multirank-broken-derived": (0, 1, 3)},
     "multirank-dlrm-v100-8r": {"multirank-dlrm-v100-8r": tuple(range(8))},
@@ -107,7 +107,7 @@ EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
     "trace-diff-hta": {"trace-diff-hta.control": (3,), "trace-diff-hta.test": (1,)},
 }
 OTHER_FORMATS = ("amd-misc", "nsys-sqlite-before-after")
-NOT_WHOLE = {"multirank-broken-derived": 4}
+NOT_WHOLE = {"multirank-broken-derived": 4, "et-dlrm-8r": 1, "et-misc": 1}
 
 
 def folders(names: Iterable[str]) -> list[object]:
@@ -147,6 +147,8 @@ def test_each_folder_at_once(tmp_path: Path, name: str) -> None:
     assert report.exit_code == NOT_WHOLE.get(name, 0)
     store = Store.open_or_create(tmp_path / "wh")
     assert {run: version.ranks for run in store.runs() if (version := store.newest(run))} == EXPECTED[name]
+    if name == "memory-snapshot":  # it has no events
+        return
     if not EXPECTED[name]:
         assert {file.state for file in report.files} == {"skipped"}
         return

@@ -13,6 +13,7 @@ import pytest
 
 import table_cases
 from table_cases import connected
+from trace_reading import ReadTrace
 from trace_texts import event, gz, trace, write
 from tracewarehouse import export
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
@@ -531,14 +532,16 @@ def test_oddity_43(tmp_path: Path) -> None:
 
 
 def test_oddity_44(tmp_path: Path) -> None:
-    """A memory snapshot is named without being unpickled: a hostile one does nothing."""
+    """A hostile memory snapshot does nothing."""
 
     class Hostile:
         def __reduce__(self) -> tuple[Any, ...]:
             return (Path.touch, (tmp_path / "owned",))
 
     snapshot = pickle.dumps({"segments": [], "device_traces": [Hostile()]}, protocol=4)
-    assert other_format(tmp_path, snapshot, "snapshot.pickle") == "memory_snapshot"
+    assert detect(write(tmp_path, snapshot, "snapshot.pickle")).name == "memory_snapshot"
+    with pytest.raises(UnsupportedFormatError, match="pathlib"):
+        ReadTrace(tmp_path / "snapshot.pickle")
     assert not (tmp_path / "owned").exists()
 
 

@@ -42,6 +42,8 @@ def contract(name: str) -> Contract:
 
 def value(type_: str, row: int) -> object:
     """A value of a type that differs by row and includes edge cases."""
+    if type_.endswith("[]"):
+        return [value(type_[:-2], row)]
     if type_ == "VARCHAR":
         return f"näme {row % 7}"
     if type_ == "JSON":
@@ -222,6 +224,15 @@ def test_values_that_rarely_repeat_get_no_dictionary(writer: TableWriter, tmp_pa
     found = encodings(path)
     assert (found["dur_ns"], found["parent_id"]) == ("PLAIN", "DELTA_BINARY_PACKED")
     assert found["args"] == "PLAIN"
+
+
+def test_delays_are_stored_as_differences_where_that_is_smaller() -> None:
+    column, rows = _column(contract("correlations"), "call_to_start_ns"), scattered(20_000)
+    full_queue = [10**9 + 1_000 * row + jump % 16 for row, jump in enumerate(rows)]
+    two_sizes = [jump if jump % 3 else jump * 10**9 for jump in rows]
+    assert encoding_of(column, pa.chunked_array([full_queue])) is Encoding.DELTA
+    assert encoding_of(column, pa.chunked_array([two_sizes])) is Encoding.PLAIN
+    assert encoding_of(column, pa.chunked_array([[jump % 9 for jump in rows]])) is Encoding.DICTIONARY
 
 
 def test_plain_texts_are_compressed_at_the_level_that_pays() -> None:

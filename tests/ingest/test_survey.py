@@ -29,11 +29,13 @@ def test_a_folder_is_sorted_and_without_other_files(tmp_path: Path) -> None:
 
 def test_other_formats_are_skipped_in_a_folder_and_candidates_when_named(tmp_path: Path) -> None:
     make(tmp_path, "a.nsys-rep", "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz")
+    make(tmp_path, "nccl_trace_rank_3")
     found = discover([tmp_path, tmp_path])
-    assert names(found, tmp_path) == ["nsys.sqlite", "timeline.raw.json.gz"]
+    assert names(found, tmp_path) == [
+        "nccl_trace_rank_3", "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz",
+    ]  # fmt: skip
     assert {one.path.name: one.reason for one in found.skipped} == {
         "a.nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
-        "snap.PICKLE": "is a pickle",
     }
     assert len(discover([tmp_path / "a.nsys-rep"]).files) == 1
 

@@ -233,3 +233,28 @@ def _each(values: pl.Series, change: Callable[[str], str]) -> pl.Series:
         return [changed(each) for each in value] if isinstance(value, list) else value
 
     return pl.Series(values.name, [changed(value) for value in values.to_list()], values.dtype)
+
+
+class Combined(Change):
+    """Several changes, one after the other."""
+
+    name = "changed"
+
+    def __init__(self, *changes: Change) -> None:
+        self.changes = changes
+        self.scales_params = any(change.scales_params for change in changes)
+
+    def file(self, place: Place, text: str) -> str:
+        for change in self.changes:
+            text = change.file(place, text)
+        return text
+
+    def expected(self, column: Column, values: pl.Series) -> pl.Series:
+        for change in self.changes:
+            values = change.expected(column, values)
+        return values
+
+    def found(self, column: Column, values: pl.Series, frame: Frame) -> pl.Series:
+        for change in reversed(self.changes):
+            values = change.found(column, values, frame)
+        return values

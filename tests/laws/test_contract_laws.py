@@ -17,7 +17,7 @@ from tracewarehouse.devtools.sql_style import check_style
 from tracewarehouse.duck import arrow, engine
 from tracewarehouse.warehouse import Warehouse
 
-LAWS = {"types", "style", "binding", "values", "empty", *data_laws.LAWS}
+LAWS = {"types", "style", "binding", "values", "empty", *data_laws.LAWS, *data_laws.QUICK_LAWS}
 
 
 @pytest.fixture

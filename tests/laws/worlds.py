@@ -15,12 +15,12 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-from changes import SCALE, Change, Rename, Scale, Shift, Shuffle, other_names
+from changes import SCALE, Change, Combined, Rename, Scale, Shift, Shuffle, other_names
 
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
-from laws import variants
+from laws import COMBINED, variants
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.columns import UNITS
 from tracewarehouse.contracts.contract import Contract
@@ -198,10 +198,17 @@ class World:
         return Answer(found)
 
     def _part(self, part: str) -> KeptWarehouse:
-        """All ranks, one half of the ranks of each run, or one half of the runs."""
+        """All ranks, one half of the ranks of each run, or one half of the runs.
+
+        Half 0 of `mixed` has the first rank of every second run and the second rank of the others.
+        """
         what, _, half = part.partition("/")
-        if what == "ranks":
-            halves = [SelectedRun(each.version, each.ranks[int(half) :: 2]) for each in self.selected]
+        if what in ("ranks", "mixed"):
+            firsts = [(int(half) + at * (what == "mixed")) % 2 for at in range(len(self.selected))]
+            halves = [
+                SelectedRun(each.version, each.ranks[first::2])
+                for each, first in zip(self.selected, firsts, strict=True)
+            ]
             return self.wh._with(tuple(each for each in halves if each.ranks))
         return self.wh._with(self.selected[int(half) :: 2] if half else self.selected)
 
@@ -232,6 +239,8 @@ class Worlds:
     def _change(self, name: str) -> Change:
         if name == "names":
             return Rename(other_names(self.traces))
+        if name == "changed":
+            return Combined(*(self._change(each) for each in COMBINED[name]))
         return {"base": Change, "units": Scale, "shift": Shift, "order": Shuffle}[name]()
 
 

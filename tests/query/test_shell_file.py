@@ -140,6 +140,7 @@ def steps_wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     return wh
 
 
+@pytest.mark.deep
 def test_every_contract_has_the_same_rows(steps_wh: Warehouse, tmp_path: Path) -> None:
     checked = check_all(steps_wh, steps_wh.refresh(), tmp_path / "out", once=True)
     assert checked > len(steps_wh.catalog.all("view")) + len(steps_wh.catalog.all("analysis"))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import sketch
 import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from cli_runner import process
@@ -303,6 +304,14 @@ def test_missing_data_is_reported_once(tmp_path: Path) -> None:
     assert by_key["limits"].statements.count(statement) == 1
 
 
+def test_without_a_gpu_tiles_are_shares_of_the_training_thread(tmp_path: Path) -> None:
+    sketch.write("host 0 op t1 aten::mm 0 30\nhost 0 op t1 aten::add 30 40\n", tmp_path)
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / "host", run="host")
+    shares = {tile.name: tile.share for tile in warehouse.report("host").tiles if tile.share is not None}
+    assert shares == pytest.approx({"aten::mm": 3 / 7, "aten::add": 4 / 7})
+
+
 def test_a_timestamp_that_is_years_off_does_not_prevent_the_report(tmp_path: Path) -> None:
     moments = [
         {
@@ -335,3 +344,26 @@ def test_output_to_stdout_and_errors(warehouse_path: Path) -> None:
     assert missing.code == 1 and missing.errors[0] == "tw: unknown run: other"
     with pytest.raises(UnknownName):
         tw.open(warehouse_path).report("other")
+
+
+def test_a_server_with_graphs_has_sections_for_both(tmp_path: Path) -> None:
+    settings = {"ranks": 1, "steps": 3, "layers": 1, "hidden": 256, "sequence": 256, "stacks": False}
+    tw.simulate(tmp_path / "serve", mode="inference", graphs=True, capture=True, gpu="MI300X", **settings)
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / "serve")
+    before = {section.key: section for section in warehouse.report("serve").sections}
+    assert before["graphs"].summary.startswith("3 graph launches of 2 shapes replay ")
+    assert "tw derive graphs serve finds them" in before["graphs"].statements[0]
+    warehouse.derive("graphs", "serve")
+    page = warehouse.report("serve")
+    after = {section.key: section for section in page.sections}
+    assert after["graphs"].statements == (
+        "The operator is known for 100 % of it, from the capture of the graph.",
+    )
+    assert re.fullmatch(
+        r"3 decode steps with 12 requests and 12 tokens, median GPU time [\d.]+ .s\.",
+        after["inference"].statements[0],
+    )
+    assert page.tiles[0].name == "decode tokens/s" and "per second of busy GPU" in page.tiles[0].note
+    others = {section.key for section in warehouse.report("serve.capture").sections}
+    assert others.isdisjoint({"graphs", "inference"})

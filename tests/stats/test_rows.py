@@ -7,9 +7,11 @@ import math
 import numpy as np
 import pytest
 from scipy import special, stats
+from scipy.stats import false_discovery_control
 
 from tracewarehouse.stats import row_tests
 from tracewarehouse.stats.rows import (
+    adjusted,
     inverse_trigamma,
     mean_squared_correlation,
     moderated_variances,
@@ -155,3 +157,14 @@ def test_too_few_samples_are_not_tested(units: tuple[int, int]) -> None:
 def test_no_rows() -> None:
     assert row_tests([], [], []) == []
     assert not row_tests([[0] * 5], [[0] * 5], [1.0])[0].tested
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_adjusted_p_equals_that_of_scipy(seed: int) -> None:
+    p = np.random.default_rng(seed).random(20 * seed + 1) ** 3
+    p[: seed * 2] = p[0]  # ties
+    assert adjusted(list(p)) == pytest.approx(list(false_discovery_control(p)), rel=1e-12)
+
+
+def test_no_p_is_adjusted_to_none() -> None:
+    assert adjusted([]) == []

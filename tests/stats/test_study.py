@@ -36,6 +36,7 @@ def test_five_equal_runs_per_side_cause_few_false_alarms() -> None:
     assert alarm_line(5, HEAVY) in KNOWN
 
 
+@pytest.mark.deep
 def test_one_equal_run_per_side_causes_few_false_alarms() -> None:
     found, flagged = words(1, ALIKE), row_alarms(1, ALIKE)
     print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
@@ -172,14 +172,23 @@ def launch_coverage(trace: Trace) -> list[Row]:
 
 
 def coverage(trace: Trace) -> list[Row]:
-    """The same as shares, with the share that has an operator."""
+    """The same as shares, with the share that has an operator, and that of graph launches."""
     answer = []
+    launched = Counter(call.event_id for row in trace.gpu if (call := trace.launch(row)))
     for known, rows in zip(launch_coverage(trace), devices(trace.gpu).values(), strict=True):
         total = known["gpu_ns"]
         sums = {name.removesuffix("_ns"): known[name] for name in known if name not in ("device", "gpu_ns")}
-        sums["with_op"] = sum(row.length for row in rows if trace.op(trace.launch(row)) is not None)
+        graph_ns = 0
+        sums["with_op"] = 0
+        for row in rows:
+            call = trace.launch(row)
+            if call is not None and "GraphLaunch" in (call.name or "") and launched[call.event_id] > 1:
+                graph_ns += row.length
+            elif trace.op(call) is not None:
+                sums["with_op"] += row.length
         ratios = {state: length / total if total else None for state, length in sums.items()}
-        answer.append(known | {"with_op_ns": sums["with_op"]} | ratios)
+        in_graph = {"graph_ns": graph_ns, "in_graph": graph_ns / total if total else None}
+        answer.append(known | {"with_op_ns": sums["with_op"]} | in_graph | ratios)
     return answer
 
 

@@ -20,11 +20,17 @@ GPU = ("kernel", "cuda_runtime", "cuda_driver", "gpu_memcpy", "gpu_memset", "gpu
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Rows, Said]]:
-    """The rows of each trace in the warehouse, and the profiler's averages."""
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
+    """All traces."""
     warehouse = tw.open(tmp_path_factory.mktemp("torch"))
     report = warehouse.ingest(DATA / "torch-cpu", DATA / "gloo-cpu", jobs=1)
     assert [file.state for file in report.files] == ["intact"] * 7
+    return warehouse
+
+
+@pytest.fixture(scope="module")
+def recorded(warehouse: tw.Warehouse) -> dict[str, tuple[Rows, Said]]:
+    """The rows of each trace in the warehouse, and the profiler's averages."""
     ops = json.loads((DATA / "torch-cpu.key_averages.json").read_text())
     gloo = json.loads((DATA / "gloo-cpu.key_averages.json").read_text())
     found = {}
@@ -72,6 +78,25 @@ def test_calls_total_and_self_time_equal_those_of_the_profiler(
     assert len(said) > 60 and apart(found, said) == {}
     more = found.keys() - said.keys()
     assert not more if trace in ("threads", "memory", "stacks") else only_frames(more, here)
+
+
+@pytest.mark.parametrize("trace", TRACES)
+def test_the_analysis_has_calls_and_times_of_the_profiler(
+    trace: str, warehouse: tw.Warehouse, recorded: dict[str, tuple[Rows, Said]]
+) -> None:
+    kind, _, rank = trace.partition(" ")
+    selected = warehouse.select(runs="gloo-cpu" if rank else f"torch-cpu.{kind}", ranks=int(rank or 0))
+    rows = selected.key_averages().rows()
+    found = {
+        (row["name"], row["is_annotation"]): (row["count"], row["cpu_total_ns"], row["self_cpu_ns"])
+        for row in rows
+    }
+    here, said = recorded[trace]
+    assert len(found) == len(rows) and apart(found, said) == {}
+    assert {key: found[key] for key in said} == {
+        key: value for key, value in rules.key_averages(here).items() if key in said
+    }
+    assert {row["device_total_ns"] for row in rows} == {None}
 
 
 def only_frames(keys: set[Key], here: Rows) -> bool:

@@ -5,7 +5,7 @@
 -- version  = 1
 -- summary  = "How unevenly each all-to-all is spread over its ranks (MoE routing): largest and mean input and output."
 -- requires = ["collective_arrivals@1", "collectives@1"]
--- needs    = ["collectives", "ranks>=2"]
+-- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "instance_id"]
 -- order    = ["run_id", "-in_imbalance", "instance_id"]
 --

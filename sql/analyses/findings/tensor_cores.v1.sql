@@ -4,7 +4,7 @@
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1", "events@1"]
+-- requires = ["analyzed_segments@1", "kernels@2", "matmul_rules@1", "ranks@1", "events@1", "graph_nodes@1"]
 -- needs    = ["gpu", "device_properties"]
 --
 -- [params]
@@ -60,6 +60,7 @@ WITH
       segment.analyzed_ns,
       coalesce(kernels.short_name, kernels.name) AS kernel_name,
       kernels.op_id,
+      contains(kernels.launch_api, 'GraphLaunch') AS in_graph,
       name.uses_tensor_cores,
       NOT name.uses_tensor_cores AS matches
     FROM analyzed_segments AS segment
@@ -90,8 +91,16 @@ WITH
       segment.rank,
       segment.segment_ns,
       segment.matches,
-      segment.kernel_name[:80] || coalesce(' under ' || op.name, '') AS label
+      segment.kernel_name[:80] || CASE
+        WHEN segment.in_graph
+        THEN coalesce(' under ' || node.op_name || if(node.how = 'by_order', ' (not certain)', ''), ' in a graph launch')
+        ELSE coalesce(' under ' || op.name, '')
+      END AS label
     FROM segment
+    LEFT JOIN graph_nodes AS node
+      ON node.run_id = segment.run_id
+      AND node.rank = segment.rank
+      AND node.event_id = segment.kernel_id
     LEFT JOIN events AS op ON op.run_id = segment.run_id AND op.rank = segment.rank AND op.event_id = segment.op_id
     WHERE segment.matches
   ),

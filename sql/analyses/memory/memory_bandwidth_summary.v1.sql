@@ -3,7 +3,7 @@
 -- name     = "memory_bandwidth_summary"
 -- version  = 1
 -- summary  = "Bytes and bandwidth of memcpy and memset on each device, by direction."
--- requires = ["memory_copies@1"]
+-- requires = ["memory_copies@1", "clock_resolution@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "stream", "direction"]
 -- order    = ["run_id", "rank", "device", "stream", "direction"]
@@ -21,7 +21,9 @@
 -- unusable          = { type = "BIGINT", unit = "count", fold = "sum", doc = "Activities without duration or bytes; they are excluded from the columns below." }
 -- bytes             = { type = "BIGINT", unit = "bytes", fold = "sum", doc = "Bytes of the others." }
 -- active_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with at least one of them running." }
--- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bytes/active_ns", better = "higher", null = true, doc = "Mean bandwidth: bytes / active_ns; null, like all columns below, if active_ns is 0." }
+-- bandwidth_source  = { type = "VARCHAR", null = true, doc = "Where the bandwidths below are from: duration (bytes / duration), profiler (the profiler's value: the trace has only whole microseconds, too coarse for short copies), or mixed (only some copies have it). Null, like all columns below but copy_ns, if active_ns is 0." }
+-- copy_ns           = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time that mean_bytes_per_ns divides by: active_ns; where bandwidth_source is not duration, the sum over copies of bytes / bandwidth, rounded." }
+-- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bytes/copy_ns", better = "higher", null = true, doc = "Mean bandwidth: bytes / copy_ns; null if that is 0." }
 -- p50_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "Time-weighted median bandwidth of all concurrent copies: the lowest that is not exceeded for half of active_ns." }
 -- p95_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "95th percentile of the bandwidth over active_ns." }
 -- max_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", fold = "max", better = "higher", null = true, doc = "Maximum bandwidth." }
@@ -30,6 +32,22 @@
 -- 1 = "First version."
 -- ///
 WITH
+  sourced AS (
+    SELECT
+      memory_copies.run_id,
+      memory_copies.rank,
+      memory_copies.device,
+      memory_copies.stream,
+      memory_copies.direction,
+      memory_copies.ts_ns,
+      memory_copies.dur_ns,
+      memory_copies.bytes,
+      memory_copies.profiler_bytes_per_ns,
+      coalesce(clock_resolution.resolution_ns = 1000, FALSE) AND memory_copies.profiler_bytes_per_ns IS NOT NULL AS by_profiler
+    FROM memory_copies
+    LEFT JOIN clock_resolution
+      ON clock_resolution.run_id = memory_copies.run_id AND clock_resolution.rank = memory_copies.rank
+  ),
   copy AS (
     -- Bytes per ns in units of 2 to the -72nd: each end subtracts exactly what its start added.
     SELECT
@@ -41,8 +59,14 @@ WITH
       ts_ns,
       ts_ns + dur_ns AS end_ns,
       bytes,
-      CASE WHEN dur_ns > 0 THEN try(bytes * 4722366482869645213696::HUGEINT // dur_ns) END AS steps
-    FROM memory_copies
+      by_profiler,
+      CASE
+        WHEN bytes IS NULL OR dur_ns = 0 THEN NULL
+        WHEN by_profiler THEN try((profiler_bytes_per_ns * 4722366482869645213696)::HUGEINT)
+        ELSE try(bytes * 4722366482869645213696::HUGEINT // dur_ns)
+      END AS steps,
+      CASE WHEN by_profiler THEN bytes / profiler_bytes_per_ns ELSE dur_ns END AS copy_ns
+    FROM sourced
   ),
   counted AS (
     SELECT
@@ -53,7 +77,10 @@ WITH
       direction,
       count(*) AS count,
       count(*) - count(steps) AS unusable,
-      coalesce(sum(bytes) FILTER (steps IS NOT NULL), 0)::BIGINT AS bytes
+      coalesce(sum(bytes) FILTER (steps IS NOT NULL), 0)::BIGINT AS bytes,
+      bool_or(by_profiler) FILTER (steps IS NOT NULL) AS some_by_profiler,
+      bool_and(by_profiler) FILTER (steps IS NOT NULL) AS all_by_profiler,
+      round(sum(copy_ns) FILTER (steps IS NOT NULL))::BIGINT AS copy_ns
     FROM copy
     GROUP BY run_id, rank, device, stream, direction
   ),
@@ -131,7 +158,15 @@ SELECT
   counted.unusable,
   counted.bytes,
   coalesce(speed.active_ns, 0) AS active_ns,
-  counted.bytes / speed.active_ns AS mean_bytes_per_ns,
+  CASE
+    WHEN counted.all_by_profiler THEN 'profiler'
+    WHEN counted.some_by_profiler THEN 'mixed'
+    WHEN speed.active_ns IS NOT NULL THEN 'duration'
+  END AS bandwidth_source,
+  CASE WHEN counted.some_by_profiler THEN counted.copy_ns ELSE coalesce(speed.active_ns, 0) END AS copy_ns,
+  counted.bytes / nullif(
+    CASE WHEN counted.some_by_profiler THEN counted.copy_ns ELSE speed.active_ns END, 0
+  ) AS mean_bytes_per_ns,
   speed.p50_steps / 4722366482869645213696::HUGEINT AS p50_bytes_per_ns,
   speed.p95_steps / 4722366482869645213696::HUGEINT AS p95_bytes_per_ns,
   speed.max_steps / 4722366482869645213696::HUGEINT AS max_bytes_per_ns

@@ -6,7 +6,7 @@
 -- requires = ["memory_changes@1", "events@1"]
 -- needs    = ["memory_events"]
 -- grain    = ["run_id", "rank", "device_type", "device", "op"]
--- order    = ["run_id", "rank", "device_type", "device", "-allocated_bytes", "op"]
+-- order    = ["run_id", "rank", "-device_type", "device", "-allocated_bytes", "op"]
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }

@@ -6,7 +6,7 @@
 -- requires = ["memory_events@1", "memory_changes@1"]
 -- needs    = ["memory_events"]
 -- grain    = ["run_id", "rank", "device_type", "device"]
--- order    = ["run_id", "rank", "device_type", "device"]
+-- order    = ["run_id", "rank", "-device_type", "device"]
 --
 -- [columns]
 -- run_id              = { type = "VARCHAR", doc = "The run." }

@@ -3,7 +3,7 @@
 -- name     = "op_summary"
 -- version  = 1
 -- summary  = "Number of calls and self and total time of each operator, on host and GPU."
--- requires = ["kernel_operators@1", "kernels@1", "operators@1"]
+-- requires = ["kernel_operators@1", "kernels@2", "operators@1"]
 -- grain    = ["run_id", "rank", "name", "shapes"]
 -- order    = ["run_id", "rank", "-kernel_self_sum_ns", "-host_self_ns", "name", "shapes"]
 --
@@ -20,6 +20,7 @@
 -- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Self time: the part of host_ns outside operators that it called; runtime calls and Python count as self time. Over all names it sums to the time that threads spent in operators." }
 -- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities whose innermost operator it is; over all names, each GPU activity counts once. Null, like all columns below, if the rank has no GPU activity." }
 -- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Sum of their durations." }
+-- kernel_self_graph_ns = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Part of kernel_self_sum_ns in graph launches with several GPU activities: the operator encloses only the launch of the graph, not the work. See `kernels_attributed` for the operators at capture." }
 -- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
 -- kernel_count         = { type = "BIGINT", unit = "count", null = true, doc = "GPU activities launched by it or by an operator that it called; each counts once, even in recursive calls." }
 -- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of their durations." }
@@ -128,6 +129,13 @@ WITH RECURSIVE
     FROM timed
     GROUP BY label_id
   ),
+  graph_launch AS (
+    SELECT run_id, rank, runtime_id
+    FROM kernels
+    WHERE contains(launch_api, 'GraphLaunch')
+    GROUP BY run_id, rank, runtime_id
+    HAVING count(*) > 1
+  ),
   gpu_row AS (
     -- Each activity with the label of its operator, and the label of activities without one.
     SELECT
@@ -139,14 +147,19 @@ WITH RECURSIVE
       kernels.ts_ns,
       kernels.dur_ns,
       op.label_id,
-      bare.label_id AS bare_id
+      bare.label_id AS bare_id,
+      CASE WHEN graph_launch.runtime_id IS NULL THEN 0 ELSE kernels.dur_ns END AS graph_ns
     FROM kernels
+    LEFT JOIN graph_launch
+      ON graph_launch.run_id = kernels.run_id
+      AND graph_launch.rank = kernels.rank
+      AND graph_launch.runtime_id = kernels.runtime_id
     JOIN label AS bare ON bare.run_id = kernels.run_id AND bare.rank = kernels.rank AND bare.name IS NULL
     LEFT JOIN op ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
   ),
   use AS (
     -- A GPU activity under each name enclosing its launch, and once more under the innermost.
-    SELECT gpu_row.event_id, around.label_id, FALSE AS own, gpu_row.device, gpu_row.ts_ns, gpu_row.dur_ns
+    SELECT gpu_row.event_id, around.label_id, FALSE AS own, gpu_row.device, gpu_row.ts_ns, gpu_row.dur_ns, 0 AS graph_ns
     FROM (
       SELECT DISTINCT above.run_id, above.rank, above.kernel_id, op.label_id
       FROM kernel_operators AS above
@@ -155,10 +168,10 @@ WITH RECURSIVE
     JOIN gpu_row
       ON gpu_row.run_id = around.run_id AND gpu_row.rank = around.rank AND gpu_row.event_id = around.kernel_id
     UNION ALL
-    SELECT event_id, coalesce(label_id, bare_id) AS label_id, TRUE AS own, device, ts_ns, dur_ns
+    SELECT event_id, coalesce(label_id, bare_id) AS label_id, TRUE AS own, device, ts_ns, dur_ns, graph_ns
     FROM gpu_row
     UNION ALL
-    SELECT event_id, bare_id AS label_id, FALSE AS own, device, ts_ns, dur_ns
+    SELECT event_id, bare_id AS label_id, FALSE AS own, device, ts_ns, dur_ns, 0 AS graph_ns
     FROM gpu_row
     WHERE op_id IS NULL
   ),
@@ -167,6 +180,7 @@ WITH RECURSIVE
       label_id,
       own,
       dur_ns,
+      graph_ns,
       greatest(
         ts_ns + dur_ns - greatest(ts_ns, coalesce(max(ts_ns + dur_ns) OVER earlier, ts_ns)),
         0
@@ -183,6 +197,7 @@ WITH RECURSIVE
       label_id,
       count(*) FILTER (own) AS kernel_self_count,
       coalesce(sum(dur_ns) FILTER (own), 0)::BIGINT AS kernel_self_sum_ns,
+      coalesce(sum(graph_ns), 0)::BIGINT AS kernel_self_graph_ns,
       coalesce(sum(fresh_ns) FILTER (own), 0)::BIGINT AS kernel_self_union_ns,
       count(*) FILTER (NOT own) AS kernel_count,
       sum(dur_ns) FILTER (NOT own)::BIGINT AS kernel_sum_ns,
@@ -200,6 +215,7 @@ SELECT
   coalesce(host.host_self_ns, 0) AS host_self_ns,
   CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_count, 0) END AS kernel_self_count,
   CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_sum_ns, 0) END AS kernel_self_sum_ns,
+  CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_graph_ns, 0) END AS kernel_self_graph_ns,
   CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_self_union_ns, 0) END AS kernel_self_union_ns,
   CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_count, 0) END AS kernel_count,
   CASE WHEN bare.rank IS NOT NULL THEN coalesce(device.kernel_sum_ns, 0) END AS kernel_sum_ns,

@@ -4,7 +4,7 @@
 -- name     = "quality"
 -- version  = 1
 -- summary  = "Data-quality rules that fired, with the rows and time affected."
--- requires = ["data_quality@1"]
+-- requires = ["data_quality@1", "over_peak@1"]
 -- grain    = ["run_id", "rank", "rule"]
 -- order    = ["run_id", "rank", "rule"]
 --
@@ -29,3 +29,13 @@ SELECT
   affected_ns,
   example
 FROM data_quality
+UNION ALL
+SELECT
+  run_id,
+  rank,
+  rule,
+  severity,
+  operators AS rows,
+  affected_ns,
+  example
+FROM over_peak

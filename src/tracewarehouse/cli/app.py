@@ -295,8 +295,9 @@ def print_failure(failure: Failure, error: BaseException, *, debug: bool) -> Non
 
 
 def _usage_hint(error: click.UsageError) -> str | None:
-    if isinstance(error, MisplacedOption):
-        return error.hint
+    hint = getattr(error, "hint", None)
+    if isinstance(hint, str):
+        return hint
     return f"{error.ctx.command_path} --help" if error.ctx is not None else None
 
 

@@ -24,7 +24,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES
+from tracewarehouse.findings import OF_ALL_RANKS, SEVERITIES
 from tracewarehouse.render.text import one_line, plural, show
 
 if TYPE_CHECKING:
@@ -109,12 +109,14 @@ def _headline(rows: Sequence[Row]) -> str:
 
 
 def _block(rows: Sequence[Row], width: int) -> str:
-    lines = (wrap(line, max(width - 2, 20), subsequent_indent="  ") for line in _lines(rows))
-    return "\n".join([_title(rows), *(f"  {line}" for line in chain.from_iterable(lines))])
+    fits = partial(wrap, width=max(width - 2, 20), subsequent_indent="  ", break_on_hyphens=False)
+    # Commands are not wrapped: a line break would be part of what is pasted.
+    lines = [*chain.from_iterable(map(fits, _sentences(rows))), *map(one_line, _evidence(rows[0]))]
+    return "\n".join([_title(rows), *(f"  {line}" for line in lines)])
 
 
 def _markdown(rows: Sequence[Row]) -> str:
-    first, *rest = _lines(rows)
+    first, *rest = (*_sentences(rows), *map(one_line, _evidence(rows[0])))
     return "\n".join([f"**{_title(rows)}**", "", first, "", *(f"- {line}" for line in rest)])
 
 
@@ -125,8 +127,8 @@ def _title(rows: Sequence[Row]) -> str:
     return one_line(f"{worst['severity']}: {worst['rule']} ({worst['subject']}) in {scope}")
 
 
-def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    """The lines of a block; with several ranks, the figures are those of the worst one."""
+def _sentences(rows: Sequence[Row]) -> Iterator[str]:
+    """The lines of a block without commands; with several ranks, the figures are those of the worst one."""
     worst = rows[0]
     yield one_line(worst["observation"])
     prefix = f"worst: rank {worst['rank']}, " if len(rows) > 1 else ""
@@ -134,7 +136,6 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
     yield one_line(_saving(worst) + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
     yield one_line(f"try: {worst['advice']}")
-    yield from map(one_line, _evidence(worst))
 
 
 def _saving(row: Row) -> str:
@@ -159,7 +160,8 @@ def _evidence(row: Row) -> Iterator[str]:
     """The command that shows the data, and the one that writes the worst occurrence as a trace."""
     run, rank, rule = quote(row["run_id"]), row["rank"], row["rule"]
     where = f" --where {_quoted(row['evidence_filter'])}" if row["evidence_filter"] is not None else ""
-    yield f"see: tw show {row['evidence']} --run {run} --rank {rank}{where}"
+    one = "" if row["evidence"] in OF_ALL_RANKS else f" --rank {rank}"
+    yield f"see: tw show {row['evidence']} --run {run}{one}{where}"
     if row["from_ns"] is not None:
         length_ns = row["to_ns"] - row["from_ns"]
         lasts = f" {show(length_ns, 'ns')}" if length_ns else ""

@@ -35,12 +35,12 @@ KINDS = ("analysis", "view", "table")
 @result_options
 @pass_session
 def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
-    """List analyses, views and tables with their summaries."""
+    """List analyses, views and tables by group."""
     from tracewarehouse.result import Field, from_rows
 
-    fields = [Field("name", "VARCHAR"), Field("version", "INTEGER"), Field("kind", "VARCHAR")]
-    fields += [Field("group", "VARCHAR"), Field("summary", "VARCHAR")]
-    rows = [(c.name, c.version, c.kind, c.group, c.summary) for c in _listed(kind, include_all)]
+    fields = [Field("kind", "VARCHAR"), Field("group", "VARCHAR"), Field("name", "VARCHAR")]
+    fields += [Field("version", "INTEGER"), Field("summary", "VARCHAR")]
+    rows = [(c.kind, c.group, c.name, c.version, c.summary) for c in _listed(kind, include_all)]
     session.out.print_result(from_rows(fields, rows))
 
 
@@ -106,4 +106,5 @@ def _listed(kind: str | None, include_all: bool) -> list[Contract]:
     contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables()]
     if include_all:
         contracts = [*catalog.all("analysis"), *catalog.all("view"), *catalog.all("table")]
-    return [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
+    listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
+    return sorted(listed, key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))

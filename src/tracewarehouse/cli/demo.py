@@ -53,7 +53,7 @@ def _row(done: Demo, lines: list[str]) -> dict[str, object]:
         "runs": [{**asdict(run), "shares": run.shares} for run in done.runs],
         "kernels": [asdict(each) for each in done.kernels],
         "stragglers": [asdict(each) for each in done.stragglers],
-        "taken_in": done.ingested,
+        "ingested": done.ingested,
         "next": lines,
     }
 

@@ -43,7 +43,9 @@ def scope_options(command: Command) -> Command:
     return command
 
 
-@click.group(epilog=examples("tw derive critical_path fp8-on", "tw derive blame fp8-on"))
+@click.group(
+    epilog=examples("tw derive critical_path fp8-on", "tw derive blame fp8-on", "tw derive graphs decode")
+)
 def derive() -> None:
     """Compute tables that SQL cannot express.
 
@@ -109,6 +111,40 @@ def blame(session: Session, /, run: str) -> None:
         session.out.notice(notice)
     row = {"run": done.run, "version": done.version, "ranks": len(done.scopes)}
     session.out.print_text(f"{stored}: {plural(len(done.scopes), 'rank')}", [row])
+
+
+@derive.command(
+    "graphs",
+    epilog=examples(
+        "tw derive graphs decode && tw show graph_summary --run decode",
+        "tw derive graphs decode --capture warmup",
+    ),
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.option(
+    "--capture", metavar="RUN", help="Run that recorded the captures.", shell_complete=complete_runs
+)
+@output_options
+@pass_session
+def graphs(session: Session, /, run: str, capture: str | None) -> None:
+    """Find the operators of kernels in CUDA or HIP graph launches.
+
+    Operators are recorded when a graph is captured, not when it is launched. Captures are
+    looked for in the same trace, then in the run of --capture; by default in traces of the same folder with
+    "capture" in their file name, for the same rank and world size. The result is stored with the run.
+    """
+    done = session.open().derive("graphs", run, capture=capture)
+    stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
+    for notice in done.notices:
+        session.out.notice(notice)
+    row: dict[str, object] = {"run": done.run, "version": done.version, "ranks": len(done.scopes)}
+    if done.attributed is None:
+        session.out.print_text(f"{done.run}: nothing to derive", [row])
+        return
+    attributed, activities = done.attributed
+    row |= {"attributed": attributed, "activities": activities}
+    text = f"operators for {attributed:,} of {activities:,} GPU activities in graph launches"
+    session.out.print_text(f"{stored}: {text}", [row])
 
 
 @click.command(

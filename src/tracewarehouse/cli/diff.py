@@ -298,7 +298,7 @@ def _gate_error(change: Change, strict: bool) -> GateFailed | None:
     texts = ", ".join(each.gate.text for each in failed)
     return GateFailed(
         f"{len(failed)} of {plural(len(change.gates), 'gate')} failed: {texts}",
-        "the breakdown above shows where the time went" if change.breakdown else None,
+        "the breakdown shows where the time went" if change.breakdown else None,
     )
 
 
@@ -318,6 +318,7 @@ def _row(change: Change) -> dict[str, object]:
         "no_breakdown_reason": change.no_breakdown_reason,
         "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
         "waits": [] if change.waits is None else change.waits.rows.rows(),
+        "snapshot": [] if change.snapshot is None else change.snapshot.rows.rows(),
     }
 
 
@@ -356,6 +357,8 @@ def _fails(result: GateResult, strict: bool) -> bool:
 
 def _gate_message(result: GateResult) -> str:
     from tracewarehouse.cli.diff_text import gate_power, gate_value
+    from tracewarehouse.render.text import show
 
-    parts = [f"base {result.base}, head {result.head}", gate_value(result), result.reason, gate_power(result)]
+    base, head = (show(each, result.gate.metric.column.unit) for each in (result.base, result.head))
+    parts = [f"base {base}, head {head}", gate_value(result), result.reason, gate_power(result)]
     return f"{result.outcome}: " + ", ".join(cli_text(part) for part in parts if part)

@@ -30,6 +30,7 @@ _COLUMNS = (
 )
 _HEADINGS = {"share": "of_change"}
 _SMALLEST_Q = 1e-4
+_SNAPSHOT = "memory at the peak by call"
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
 _WAITS = "mean wait at collectives per step, by the rank that is waited for"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
@@ -58,6 +59,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
         parts += [f"{_title(change, name)}\n{_level(change, name, top, plain)}" for name in levels]
     parts += [f"{_BANDWIDTH}\n{table}" for table in _bandwidth(change, top, plain)]
     parts += [f"{_WAITS}\n{table}" for table in _waits(change, top, plain)]
+    parts += [f"{_SNAPSHOT}\n{table}" for table in _snapshot(change, top, plain)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -71,7 +73,11 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
             part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
             if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
                 parts.append(part)
-    more = {_BANDWIDTH: _bandwidth(change, top, _markdown), _WAITS: _waits(change, top, _markdown)}
+    more = {
+        _BANDWIDTH: _bandwidth(change, top, _markdown),
+        _WAITS: _waits(change, top, _markdown),
+        _SNAPSHOT: _snapshot(change, top, _markdown),
+    }
     parts += [
         f"<details><summary>{title}</summary>\n\n{inner}\n</details>"
         for title, tables in more.items()
@@ -182,6 +188,14 @@ def _waits(change: Change, top: int, layout: Layout) -> Iterator[str]:
     rows = change.waits.changed[:top] if change.waits else []
     if change.waits and rows:
         fields = change.waits.rows.columns()
+        yield layout(fields, [[row[each.name] for each in fields] for row in rows])
+
+
+def _snapshot(change: Change, top: int, layout: Layout) -> Iterator[str]:
+    """The calls that hold noticeably more or less memory at the peak."""
+    rows = change.snapshot.changed[:top] if change.snapshot else []
+    if change.snapshot and rows:
+        fields = change.snapshot.rows.columns()
         yield layout(fields, [[row[each.name] for each in fields] for row in rows])
 
 

@@ -47,7 +47,7 @@ _MOST_FAILURES_LISTED = 10
     multiple=True,
     metavar="NAME[@VERSION]",
     shell_complete=complete_analyses,
-    help="Record only this analysis (repeatable). [default: all]",
+    help="Record only this analysis (repeatable). [default: all summaries]",
 )
 @output_options
 @pass_session
@@ -56,6 +56,7 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
 
     Results that are already recorded are not recomputed. Record again after adding ranks to a run, or when
     an analysis has a new definition. tw remove --keep-results keeps recorded results of removed runs.
+    Analyses with a row per event or interval, like idle_intervals, are recorded only by --analysis.
     """
     from tracewarehouse.render.progress import bar
 

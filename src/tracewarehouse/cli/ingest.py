@@ -229,7 +229,9 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
     )
     yield "steps", count(sum(content.steps for content in contents))
     linked, with_op = report.coverage
-    if linked is not None and with_op is not None:
+    if all(each.addition for each in contents):
+        pass  # no trace
+    elif linked is not None and with_op is not None:
         yield "coverage", f"launch known for {ratio(linked)} of GPU time, operator for {ratio(with_op)}"
     else:
         yield "coverage", "no GPU activities in these traces"

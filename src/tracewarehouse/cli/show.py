@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,6 +28,8 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.contracts.params import Param
     from tracewarehouse.result import Result
@@ -35,13 +38,29 @@ if TYPE_CHECKING:
 _CONTRACT_KEY = "tracewarehouse.contracts.contract"
 
 
+class UnexpectedArgument(click.UsageError):
+    """An argument besides the analysis: most likely a run."""
+
+    def __init__(self, text: str, contract: Contract | None) -> None:
+        super().__init__(f"unexpected argument: {text}")
+        self.hint = (
+            None
+            if contract is None
+            else f"select runs with --run: tw show {contract.name} --run {quote(text)}"
+        )
+
+
 class AnalysisCommand(click.Command):
     """A command with additional options from the contract of the analysis among its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Finds the analysis first: its parameters decide how the other arguments are parsed."""
+        words = self._positional(args)
         try:
-            ctx.meta[_CONTRACT_KEY] = _find_analysis(self._positional(args))
+            ctx.meta[_CONTRACT_KEY] = found = _find_analysis(words)
+            others = [word for word in words if found is not None and word.partition("@")[0] != found.name]
+            if others and not ctx.resilient_parsing:
+                raise UnexpectedArgument(others[0], found)
         except TwError:
             if not ctx.resilient_parsing and not _wants_help(args):
                 raise
@@ -128,9 +147,20 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     result = warehouse.run(name, **given)
     ranks = sum(len(each.ranks) for each in warehouse.selected())
-    session.out.print_result(result, of_ranks=ranks)
+    session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):
         session.out.notice(f"hint: {hint}")
+
+
+def _as_printed(session: Session, result: Result) -> Callable[[Result], str] | None:
+    """How PyTorch prints the same table; None for other analyses, and for a choice of rows or columns."""
+    out, contract = session.out, result.contract
+    if out.resolved_format != "table" or out.columns or out.top is not None or contract is None:
+        return None
+    from tracewarehouse.render.profiler_table import AS_PRINTED
+
+    text = AS_PRINTED.get(contract.name)
+    return None if text is None else lambda shown: text(shown.rows(), result.rows())
 
 
 def _why_empty(result: Result, name: str) -> str | None:

@@ -37,6 +37,7 @@ _FLAGS = {
     "sharded": "Shard weights (all-gather, reduce-scatter).",
     "experts": "Exchange tokens between experts (all-to-all).",
     "graphs": "Launch the layers as a CUDA graph.",
+    "capture": "Write capture traces of the graphs too.",
     "dependent_launch": "Let kernels start before the previous one ends.",
     "counters": "Record GPU utilization counters.",
 }
@@ -101,6 +102,12 @@ def _flag(name: str) -> str:
 )
 @click.option("--stacks/--no-stacks", default=True, help="Record Python stacks.", show_default=True)
 @click.option("--memory/--no-memory", default=True, help="Record memory allocations.", show_default=True)
+@click.option(
+    "--inputs/--no-inputs",
+    default=True,
+    help="Record inputs of backward operators.",
+    show_default=True,
+)
 @click.option("--syncs/--no-syncs", default=True, help="Record synchronization events.", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed; output is reproducible.")
 @click.option("--start", default=Job().start, show_default=True, help="Start time, UTC.")

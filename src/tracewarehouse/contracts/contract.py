@@ -24,10 +24,13 @@ FOLDERS: dict[str, Kind] = {
 }
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
-    "collectives", "message_sizes", "counters", "kernel_counters", "device_properties", "host",
+    "collectives", "message_sizes", "counters", "kernel_counters", "device_properties", "host", "snapshot",
+    "flight_records",
 )  # fmt: skip
 # Needs that `tw derive` meets: each names a derivation and its last table.
 DERIVED_NEEDS = ("critical_path", "blame")
+# Derivations, each with its last table.
+DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"}
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
 RUN_TABLES = ("runs", "ranks", "rank_sources")
 
@@ -82,6 +85,16 @@ class Contract:
     in_order: bool = False
 
     @property
+    def is_summary(self) -> bool:
+        """Whether no row is about a single event, time, or point of a curve.
+
+        Such rows are different in each run: they have no history.
+        """
+        units = {column.name: column.unit for column in self.columns}
+        keys = [name for name in self.grain if name != "run_id"]
+        return not any(key == "position" or key.endswith("_id") or units.get(key) == "ts" for key in keys)
+
+    @property
     def ref(self) -> Ref:
         """Its name and version."""
         return Ref(self.name, self.version)
@@ -126,3 +139,38 @@ def ref_of(path: PurePath) -> Ref | None:
     """Name and version in a file name, None if it is not the name of a contract file."""
     match = FILE_NAME.fullmatch(path.name)
     return Ref(match[1], int(match[2])) if match else None
+
+
+def computed_contract(
+    name: str,
+    *,
+    group: str,
+    summary: str,
+    requires: tuple[Ref, ...],
+    grain: tuple[str, ...],
+    order: tuple[str, ...],
+    columns: tuple[Column, ...],
+) -> Contract:
+    """The contract of rows that a comparison computes from results: they have no file in `sql/`."""
+    return Contract(
+        kind="analysis",
+        scope="run",
+        name=name,
+        version=1,
+        group=group,
+        summary=summary,
+        requires=requires,
+        needs=(),
+        grain=grain,
+        order=order,
+        params=(),
+        columns=columns,
+        changes=(Change(1, "First version."),),
+        deprecated=None,
+        transient=False,
+        derived=None,
+        definition=None,
+        body="",
+        body_line=0,
+        source=name,
+    )

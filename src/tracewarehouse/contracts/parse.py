@@ -19,6 +19,7 @@ from tracewarehouse.contracts.base import ReadBase, inherit
 from tracewarehouse.contracts.columns import UNITS, Column
 from tracewarehouse.contracts.contract import (
     COUNTED_NEEDS,
+    DERIVATIONS,
     DERIVED_NEEDS,
     FILE_NAME,
     FOLDERS,
@@ -208,8 +209,8 @@ def _check_kind(contract: Contract, place: Place) -> None:
         raise place.error("an analysis or view is not transient", "only tables are", "transient")
     if contract.derived and kind != "table":
         raise place.error(f"a {kind} is not derived", "only tables are", "derived")
-    if contract.derived and contract.derived not in DERIVED_NEEDS:
-        hint = f"known are {', '.join(DERIVED_NEEDS)}"
+    if contract.derived and contract.derived not in DERIVATIONS:
+        hint = f"known are {', '.join(DERIVATIONS)}"
         raise place.error(f"derivation {contract.derived!r} is not known", hint, "derived")
     if (contract.scope == "run") != (name in RUN_TABLES) and kind == "table":
         wanted = "run" if name in RUN_TABLES else "rank"

@@ -27,12 +27,16 @@ _MIN_BYTES_PER_PROCESS = 16 << 20
 
 @dataclass(frozen=True)
 class Derived:
-    """The result of a derivation: each rank's scopes, and the number of the new version, if any."""
+    """The result of a derivation: each rank's scopes, and the number of the new version, if any.
+
+    `attributed`: of graph replays, the number of GPU activities with a known launch, and of all.
+    """
 
     run: str
     scopes: Mapping[int, tuple[str, ...]]
     version: int | None
     notices: tuple[str, ...] = ()
+    attributed: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)

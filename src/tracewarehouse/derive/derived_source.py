@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import DERIVATIONS, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.upgrade.rebuild import rebuilt, table_versions_fact
@@ -33,13 +33,13 @@ def stored_tables(catalog: Catalog, name: str) -> tuple[Contract, ...]:
 
 def sources(catalog: Catalog, name: str) -> tuple[Contract, ...]:
     """The stored tables that a derivation reads, through views too."""
-    last = catalog.get(name, kind="table")
+    last = catalog.get(DERIVATIONS[name], kind="table")
     return tuple(each for each in catalog.closure(last) if each.is_stored and each.derived != name)
 
 
 def definition(catalog: Catalog, name: str) -> str:
     """The hash of what defines a derivation."""
-    return catalog.effective_hash(catalog.get(name, kind="table"))
+    return catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
 
 
 def with_derived(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Change, Contract, Ref
+from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
@@ -124,27 +124,14 @@ def _memory_share(side: Selection) -> float | None:
 
 
 def _contract() -> Contract:
-    return Contract(
-        kind="analysis",
-        scope="run",
-        name="bandwidth_diff",
-        version=1,
+    return computed_contract(
+        "bandwidth_diff",
         group="comms",
         summary="Change of the bus bandwidth by collective, message size and number of ranks.",
         requires=(Ref(ANALYSIS, 1),),
-        needs=(),
         grain=("collective", "size_bucket_bytes", "members"),
         order=("-lost_ns",),
-        params=(),
         columns=tuple(_columns()),
-        changes=(Change(1, "First version."),),
-        deprecated=None,
-        transient=False,
-        derived=None,
-        definition=None,
-        body="",
-        body_line=0,
-        source="bandwidth_diff",
     )
 
 

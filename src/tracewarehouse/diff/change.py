@@ -15,6 +15,7 @@ from tracewarehouse.diff.bandwidth import Bandwidth, bandwidth
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
+from tracewarehouse.diff.snapshot import SnapshotDiff, snapshot_diff
 from tracewarehouse.diff.waits import Waits, waits
 from tracewarehouse.errors import TwError
 from tracewarehouse.metric import Metric, measure, parse_metric
@@ -97,7 +98,8 @@ class Change:
     """Two sides compared; without a breakdown, `no_breakdown_reason` says why.
 
     `bandwidth` is None if the sides have no collective of the same kind, message size and group size; `waits`
-    if no rank waits for another one, or a side has no complete step.
+    if no rank waits for another one, or a side has no complete step; `snapshot` unless both sides have
+    a memory snapshot.
     """
 
     base: tuple[str, ...]
@@ -109,6 +111,7 @@ class Change:
     gates: tuple[GateResult, ...] = field(default=())
     bandwidth: Bandwidth | None = None
     waits: Waits | None = None
+    snapshot: SnapshotDiff | None = None
 
     @property
     def line(self) -> str:
@@ -192,6 +195,7 @@ def changes(
         ),
         bandwidth=bandwidth(*whole_sides),
         waits=waits(base, head),
+        snapshot=snapshot_diff(*whole_sides),
     )
 
 

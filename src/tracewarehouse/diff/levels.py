@@ -9,7 +9,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Change, Contract, Ref
+from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
 from tracewarehouse.display_names import EXPOSED
 
 if TYPE_CHECKING:
@@ -192,27 +192,14 @@ CHANGES = (
 
 def level_contract(level: str, per: str) -> Contract:
     """The contract of a level's rows."""
-    return Contract(
-        kind="analysis",
-        scope="run",
-        name=f"account_{level}",
-        version=1,
+    return computed_contract(
+        f"account_{level}",
         group="steps",
         summary=SUMMARIES[level],
         requires=(Ref("step_account", 1), Ref("step_kernels", 1)),
-        needs=(),
         grain=("name",),
         order=("-delta_ns", "name"),
-        params=(),
         columns=_columns(per),
-        changes=(Change(1, "First version."),),
-        deprecated=None,
-        transient=False,
-        derived=None,
-        definition=None,
-        body="",
-        body_line=0,
-        source=f"account_{level}",
     )
 
 

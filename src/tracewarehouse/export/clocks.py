@@ -51,7 +51,7 @@ def clock_notices(clocks: Mapping[int, Clock]) -> list[str]:
         known = [ns for rank in aligned if (ns := clocks[rank].uncertainty_ns) is not None]
         notices.append(
             f"clocks of ranks {rank_list(aligned)} are aligned to rank {reference}, "
-            f"within {max(known) / 1_000:g} us"
+            f"within {max(known) / 1_000:g} µs"
         )
     single = [rank for rank in aligned if clocks[rank].uncertainty_ns is None]
     if single:

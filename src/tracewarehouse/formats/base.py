@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
 
 from tracewarehouse.formats.redact import NO_POLICY, Policy
 from tracewarehouse.formats.redact import Redaction as Redaction
@@ -31,7 +31,8 @@ class Part:
     """The part of a file that describes one rank. `name` is "" if the file holds a single rank.
 
     `rank`, `world_size`, `job` and `window` are known before the complete file is read; None if unknown.
-    `window` is the start and end of the profiling window, in ns since the epoch.
+    `window` is the start and end of the profiling window, in ns since the epoch. `addition` names what the
+    part adds to a rank that a trace may describe as well; it is "" for a trace.
     """
 
     name: str = ""
@@ -39,6 +40,11 @@ class Part:
     world_size: int | None = None
     job: str | None = None
     window: tuple[int, int] | None = None
+    addition: str = ""
+
+
+# The reason of a loss behind a complete trace: no writer will continue such a file.
+AFTER_THE_END: Final = "bytes after the end of the trace"
 
 
 @dataclass(frozen=True)

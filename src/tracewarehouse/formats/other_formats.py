@@ -17,6 +17,7 @@ DESCRIPTIONS: Final = {
     "execution_trace": "a PyTorch execution trace",
     "memory_timeline": "a PyTorch memory timeline",
     "memory_snapshot": "a CUDA memory snapshot",
+    "pickle": "a pickle that is neither a memory snapshot nor a flight recorder dump",
     "nsys_sqlite": "an Nsight Systems export",
     "rpd_sqlite": "an rpd database",
     "rocpd_sqlite": "a rocpd database of rocprofv3",
@@ -26,10 +27,7 @@ DESCRIPTIONS: Final = {
 }
 
 REMEDIES: Final = {
-    "memory_snapshot": (
-        "snapshots cannot be read yet; record with profile_memory=True, or ingest a memory timeline"
-        " (export_memory_timeline, *.raw.json.gz)"
-    ),
+    "pickle": "name a snapshot of torch.cuda.memory._dump_snapshot, a flight recorder dump, or a trace",
 }
 
 # Magic bytes, description, hint.
@@ -47,6 +45,7 @@ _BY_KEYS: Final = (
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
 )
+_PICKLE_NAME: Final = re.compile(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
 # Headers of tables that nsys stats prints.
 _STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
@@ -55,9 +54,18 @@ _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTA
 
 def binary_format(buffer: Buffer) -> str | None:
     """The name of a binary format; None if the content may be JSON."""
-    if buffer[:1] == b"\x80" and buffer[1] <= 5:
-        return "memory_snapshot" if buffer.find(b"device_traces") >= 0 else "pickle"
-    return None
+    return "pickle" if buffer[:1] == b"\x80" and buffer[1] <= 5 else None
+
+
+def is_pickle(path: Path, head: bytes) -> bool:
+    """Whether this is a pickle by its first bytes, or by its name where those do not show it (protocol 0)."""
+    if head[:1] == b"\x80" and head[1:2] <= b"\x05":
+        return True
+    return bool(head) and _PICKLE_NAME.search(path.name) is not None and not _is_other(head)
+
+
+def _is_other(head: bytes) -> bool:
+    return head.startswith((b"{", *(magic for magic, _, _ in _MAGIC_BYTES))) or not head.strip(b"\0 \t\r\n")
 
 
 def sqlite_format(tables: Collection[str]) -> str:
@@ -132,13 +140,19 @@ def check_readable(path: Path, buffer: Buffer) -> None:
 
 
 class UnsupportedFormatError(TraceFormatError):
-    """The file has a known format without a reader, or contains no events; `format` names it."""
+    """The file has a known format without a reader, or contains no events; `format` names it.
 
-    def __init__(self, path: Path | str, format: str) -> None:
+    `reason` says more than the name of the format.
+    """
+
+    def __init__(self, path: Path | str, format: str, reason: str | None = None) -> None:
         self.format = format
+        self.details = reason
         self.description = DESCRIPTIONS.get(format, f"a file of format {format}")
         self.remedy = REMEDIES.get(format, "name the Kineto trace instead")
-        if format == NO_EVENTS:
+        if reason is not None:
+            super().__init__(path, reason, hint=self.remedy)
+        elif format == NO_EVENTS:
             super().__init__(
                 path, "it contains no events", hint="the profiler recorded no events; record again"
             )

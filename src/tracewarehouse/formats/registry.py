@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import pickle
 from functools import cache
 from pathlib import Path
@@ -53,7 +52,9 @@ def is_picklable() -> bool:
 
 @cache
 def _built_in() -> tuple[Format, ...]:
+    from tracewarehouse.formats.flight_recorder.format import FlightRecorderFormat
     from tracewarehouse.formats.kineto.format import KinetoFormat
+    from tracewarehouse.formats.memory_snapshot.format import MemorySnapshotFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
     from tracewarehouse.formats.nsys.report import NsysReportFormat
@@ -61,13 +62,11 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.rocm.rpd import RpdFormat
 
     databases = NsysFormat(), NsysReportFormat(), RpdFormat()
-    return *databases, Rocprofv3Format(), MemoryTimelineFormat(), KinetoFormat()
+    additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat()
+    return *databases, Rocprofv3Format(), *additions, KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20
-# How many bytes of a database or pickle are searched for names that identify its format.
-_SEARCHED_BYTES: Final = 256 << 20
-_BINARY: Final = (b"\x80",)
 
 
 def detect(path: Path) -> Format:
@@ -89,8 +88,6 @@ def _error(path: Path, head: bytes) -> Exception:
     other_formats.check_readable(path, head)
     if is_sqlite(head):
         return _sqlite_error(path)
-    if head.startswith(_BINARY) and (name := other_formats.binary_format(_binary_content(path))) is not None:
-        return other_formats.UnsupportedFormatError(path, name)
     if head.lstrip()[:1] == b"{":
         return other_formats.UnsupportedFormatError(
             path, other_formats.object_format(other_formats.top_keys(head))
@@ -109,12 +106,3 @@ def _sqlite_error(path: Path) -> Exception:
             return other_formats.UnsupportedFormatError(path, other_formats.sqlite_format(database.tables))
     except TraceFormatError as error:
         return error
-
-
-def _binary_content(path: Path) -> bytes | mmap.mmap:
-    """The beginning of a binary file, long enough to identify its format."""
-    with path.open("rb") as file:
-        if file.read(2) != b"\x1f\x8b":
-            size = path.stat().st_size
-            return mmap.mmap(file.fileno(), min(size, _SEARCHED_BYTES), access=mmap.ACCESS_READ)
-    return head_of(path, _SEARCHED_BYTES)

@@ -31,7 +31,7 @@ Intended differences:
   stream. Here: regular expressions; all annotations enclosing the launch, the innermost as
   `s_user_annotation`.
 - Bandwidth. HTA: the profiler's value, with floating-point residues and none on AMD. Here: bytes divided by
-  duration, and exactly 0 between copies.
+  duration (the profiler's value where durations are whole microseconds), and exactly 0 between copies.
 - `ranks=None`. HTA: rank 0. Here: all ranks.
 - Several devices per rank. HTA: combined. Here: one row per device, with a column `device`.
 - Trace diff. HTA: totals over the given ranks and steps; excludes GPU activities without a launch, and

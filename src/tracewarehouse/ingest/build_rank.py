@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
+from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.redact import Policy, Redactor, clean_name, fingerprint, policy_of, rules
 from tracewarehouse.ingest.naming.assignment import Assignment
@@ -192,7 +192,7 @@ class _Source:
             outcome = source.outcome()
             del source  # frees the memory of the reader
         except UnsupportedFormatError as error:
-            return UnreadSource(item.number, "other", kind=error.format)
+            return UnreadSource(item.number, "other", kind=error.format, details=error.details)
         if file_stamp(item.path) != item.stamp or item.digest not in (None, outcome.digest):
             return UnreadSource(item.number, "changed")
         if _is_cut_short(outcome) and time.time() - item.stamp[1] / 1e9 < settings.settle_s:
@@ -375,4 +375,5 @@ def redacted_by(policy: Policy) -> Json:
 
 
 def _is_cut_short(outcome: Outcome) -> bool:
-    return any(loss.byte_to >= outcome.text_bytes for loss in outcome.losses)
+    ends = (loss for loss in outcome.losses if loss.byte_to >= outcome.text_bytes)
+    return any(loss.reason != AFTER_THE_END for loss in ends)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.hints import Hint
@@ -91,7 +91,12 @@ class Content:
     launch_known_ns: int = 0
     with_op_ns: int = 0
     collectives: bool = False
+    # What the source adds to a rank: snapshot or flight_records; "" for a trace.
+    addition: str = ""
     quality: Mapping[str, int] = field(default_factory=dict)
+
+
+BY_ANOTHER_PROCESS: Final = "already ingested by another process"
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class RunOutcome:
     """A run that this call read or changed, in its current state; `version` is None if it is unpublished.
 
     `written` is False if the call did not change the run. `waiting` = (ranks present, ranks expected).
-    `rules`: data-quality rules that compare ranks, as (rule, example).
+    `rules`: data-quality rules that compare ranks, as (rule, example). `start_ns`: start of its traces.
     """
 
     run: str
@@ -128,6 +133,7 @@ class RunOutcome:
     expected_ranks: int | None = None
     waiting: tuple[int, int] | None = None
     rules: tuple[tuple[str, str], ...] = ()
+    start_ns: int | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +209,7 @@ class IngestReport:
         ]
         kinds = {self._has_gpu(run.run) for run in published}
         if len(published) == 2 and len(kinds) == 1:
-            base, head = published[0].run, published[1].run
+            base, head = (each.run for each in sorted(published, key=lambda each: each.start_ns or 0))
             hints.append(
                 Hint(f'wh.diff("{base}", "{head}")', f"tw diff {quote(base)} {quote(head)}"),
             )
@@ -218,16 +224,26 @@ class IngestReport:
         refused, damaged = self.of("refused"), self.of("damaged")
         if self.strict and (refused or damaged):
             return 1
-        if self.files and len(refused) + len(self.of("skipped")) == len(self.files):
+        # What another process ingested meanwhile is stored.
+        useless = [each for each in self.of("skipped") if each.reason != BY_ANOTHER_PROCESS]
+        if self.files and len(refused) + len(useless) == len(self.files):
             return 1
         short = any(run.waiting for run in self.runs)
         return 4 if refused or damaged or self.of("pending") or short else 0
+
+
+# What a source adds to a rank → the analyses that say most about it.
+_SHOWS_ADDITION = {"snapshot": ("snapshot_oom", "snapshot_peak"), "flight_records": ("stuck_collective",)}
 
 
 def _worthwhile(contents: Sequence[Content], ranks: int) -> list[str]:
     """The analyses that say most about these contents: without GPU activities, of the host."""
     if not any(content.events for content in contents):
         return []
+    additions = {content.addition for content in contents} - {""}
+    contents = [content for content in contents if not content.addition]
+    if not contents:
+        return [name for addition in sorted(additions) for name in _SHOWS_ADDITION[addition]]
     if not any(content.gpu_ns for content in contents):
         return [host_analysis()]
     if ranks > 1 and all(content.collectives for content in contents):
@@ -313,8 +329,13 @@ def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Con
         launch_known_ns=built.coverage.launch_known_ns,
         with_op_ns=built.coverage.with_op_ns,
         collectives=bool(facts.get("collectives")),
+        addition=_addition(facts),
         quality=built.quality,
     )
+
+
+def _addition(facts: Mapping[str, Json]) -> str:
+    return next((name for name in _SHOWS_ADDITION if facts.get(name) is True), "")
 
 
 def left_content(source: RankSource) -> Content:
@@ -337,4 +358,5 @@ def left_content(source: RankSource) -> Content:
         launch_known_ns=fact("launch_known_ns"),
         with_op_ns=fact("with_op_ns"),
         collectives=bool(source.facts.get("collectives")),
+        addition=_addition(source.facts),
     )

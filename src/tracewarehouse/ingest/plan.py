@@ -209,7 +209,15 @@ def _as_read(source: SurveyedSource) -> TraceFile:
     world_size = part.world_size if part.world_size is not None or note is None else note.world_size
     run, window_number = (note.run, note.window_number) if note else (None, None)
     return TraceFile(
-        source.path, str(source.path), part.rank, world_size, False, run, window_number, part.name
+        source.path,
+        str(source.path),
+        part.rank,
+        world_size,
+        False,
+        run,
+        window_number,
+        part.name,
+        part.addition,
     )
 
 
@@ -257,9 +265,10 @@ def task_groups(items: Iterable[Item], jobs: int) -> list[tuple[Item, ...]]:
 
     There are at least as many tasks as processes, so that no core idles while another one packs small ranks.
     """
-    by_run: dict[str | None, list[Item]] = defaultdict(list)
+    # Two sources of a rank are never in one task.
+    by_run: dict[tuple[str | None, str], list[Item]] = defaultdict(list)
     for one in items:
-        by_run[one.target.run if one.target else None].append(one)
+        by_run[one.target.run if one.target else None, one.part.addition].append(one)
     total_bytes = sum(one.text_bytes for members in by_run.values() for one in members)
     limit = min(GROUP_BYTES, -(-total_bytes // jobs))
     found = [group for members in by_run.values() for group in _consecutive_groups(members, limit)]
@@ -315,13 +324,14 @@ class UnreadSource:
     """Why a source was not read.
 
     `changed`: its file was written to; `unfinished`: it is truncated and was just modified; `other`: it is of
-    another `kind`, which only reading it showed.
+    another `kind`, which only reading it showed, with `details`.
     """
 
     number: int
     why: Literal["failed", "changed", "unfinished", "other"]
     failure: Failure | None = None
     kind: str = ""
+    details: str | None = None
 
 
 Report: TypeAlias = ReadSource | UnreadSource

@@ -20,7 +20,7 @@ from tracewarehouse.ingest.naming.assignment import (
     assign,
 )
 from tracewarehouse.ingest.naming.run_names import TraceFile
-from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
+from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.plan import (
     BuiltTables,
     Item,
@@ -87,6 +87,7 @@ def _trace_file(source: SurveyedSource, read: ReadSource) -> TraceFile:
         note.run if note else None,
         note.window_number if note else None,
         source.part.name,
+        source.part.addition,
     )
 
 
@@ -210,7 +211,7 @@ def unread_outcome(
     path = source.path
     run, rank = (assignment.run, assignment.rank) if assignment else (None, None)
     if options.inbox and not path.exists():
-        return FileOutcome(path, "skipped", run, rank, "already ingested by another process")
+        return FileOutcome(path, "skipped", run, rank, BY_ANOTHER_PROCESS)
     if report.why == "changed":
         return FileOutcome(path, "pending", run, rank, "changed while it was read", "ingest it again later")
     if report.why == "unfinished":
@@ -226,7 +227,7 @@ def unread_outcome(
             ),
         )
     if report.why == "other":
-        return other_format(Candidate(path, named), report.kind)
+        return other_format(Candidate(path, named), report.kind, report.details)
     assert report.failure is not None
     reason = report.failure.message.removeprefix(f"{path}: ")
     details = report.failure.details
@@ -388,4 +389,5 @@ def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
         (fired.rule, fired.example if fired.rank is None else f"rank {fired.rank}: {fired.example}")
         for fired in run_issues([SelectedRun(version, version.ranks)])
     )
-    return RunOutcome(run, version.number, written, version.ranks, expected_ranks(version), waiting, rules)
+    expected, start_ns = expected_ranks(version), version.brief.start_ns
+    return RunOutcome(run, version.number, written, version.ranks, expected, waiting, rules, start_ns)

@@ -13,6 +13,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
 from tracewarehouse.ingest.upgrade.rebuild import Rebuild, rebuilt, stored_files
 from tracewarehouse.ingest.upgrade.stored_rank import READ
 from tracewarehouse.storage import (
@@ -34,7 +35,7 @@ from tracewarehouse.storage.repair import Step
 from tracewarehouse.storage.verify import file_fault
 
 # What a rank cannot be rebuilt without.
-_NEEDED = ("events", "memory_timeline")
+_NEEDED = ("events", "memory_timeline", *ADDED_TABLES)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,20 @@ class QualityRule(NamedTuple):
     source: str
 
 
+class WorkRule(NamedTuple):
+    """A row of `flop_rules`."""
+
+    name: str
+    is_prefix: bool
+    leaf_only: bool
+    family: str
+    formula: str
+    first_input: int
+    causal_flag: int | None = None
+    causal_mask: str | None = None
+    window_at: int | None = None
+
+
 class Rules:
     """The rules of one `sql/` folder, and the private DuckDB connection that evaluates them."""
 
@@ -67,6 +81,22 @@ class Rules:
         """Rule of `data_quality` → severity and source."""
         rows = self._values("quality_rules", "rule, severity, source")
         return {str(rule): QualityRule(str(severity), str(source)) for rule, severity, source in rows}
+
+    @cached_property
+    def work(self) -> tuple[WorkRule, ...]:
+        """The operators whose work is computed, by name."""
+        rows = self._values("flop_rules", ", ".join(("name", *WorkRule._fields[1:])))
+        return tuple(WorkRule(*row) for row in rows)
+
+    @cached_property
+    def element_bytes(self) -> Mapping[str, int]:
+        """Element type, in lower case and without `c10::` → its size."""
+        return dict(self._values("dtypes", "dtype, element_bytes"))
+
+    def uses_tensor_cores(self, names: Sequence[str | None]) -> list[bool | None]:
+        """Whether each GEMM or convolution kernel uses tensor cores by its name; None if unknown."""
+        rows = self._evaluated(self._matmul_terms, [name or "" for name in names])
+        return [None if found is None else found == "True" for (found,) in rows]
 
     @cached_property
     def step_patterns(self) -> tuple[str, ...]:
@@ -142,6 +172,11 @@ class Rules:
         kind = _first([(str(pattern), kind) for pattern, _, kind in rows])
         extracted = f"regexp_extract(text, {quote_text(_SHORT_NAME)}, 1)"
         return f"{activity}, {kind}, regexp_replace({extracted}, {quote_text(_COMPILER_SUFFIX)}, '')"
+
+    @cached_property
+    def _matmul_terms(self) -> str:
+        rows = self._values("matmul_rules", "pattern, uses_tensor_cores")
+        return _first([(str(pattern), uses) for pattern, uses in rows])
 
     @cached_property
     def _call_terms(self) -> str:

@@ -17,18 +17,18 @@ from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
 from tracewarehouse.formats.other_formats import DESCRIPTIONS, REMEDIES, UnsupportedFormatError
 from tracewarehouse.ingest import inbox
-from tracewarehouse.ingest.outcome import FileOutcome, Options, Progress, Watch
+from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
 
 TRACE_NAMES = re.compile(
-    r"\.(?:(?:json|jsonl|ndjson|trace|raw)(?:\.gz)?|sqlite|sqlite3|db|rpd)$", re.IGNORECASE
+    r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
+    r"|^(?:nccl|comm_lib)_trace_rank_\d+$",
+    re.IGNORECASE,
 )
 # Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
 OTHER_FILES = {
     ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
     ".ncu-rep": "is an Nsight Compute report",
     ".pftrace": "is a Perfetto trace",
-    ".pickle": "is a pickle",
-    ".pkl": "is a pickle",
 }
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 # Size and modification time: a difference means that the file was written to.
@@ -139,7 +139,8 @@ def _folder_files(folder: Path) -> Iterator[Candidate | RefusedPath | SkippedFil
         empty = False
         yield found
     if empty:
-        hint = "traces end in .json, .json.gz, .jsonl, .trace, .sqlite or .rpd; name other files explicitly"
+        endings = ".json, .json.gz, .jsonl, .trace, .sqlite, .rpd or .pickle"
+        hint = f"traces end in {endings}; name other files explicitly"
         yield RefusedPath(folder, "no traces found in this folder", hint)
 
 
@@ -287,7 +288,7 @@ def _classify(
 ) -> None:
     path = file.path
     if options.inbox and not path.exists():
-        outcomes.append(FileOutcome(path, "skipped", reason="already ingested by another process"))
+        outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS))
     elif isinstance(opened, Failure):
         outcomes.append(_failed(path, opened))
     elif opened.format is None:
@@ -309,10 +310,14 @@ def _failed(path: Path, failure: Failure) -> FileOutcome:
     return FileOutcome(path, "refused", reason=reason, hint=failure.hint, details=failure.details)
 
 
-def other_format(file: Candidate, kind: str) -> FileOutcome:
-    """The outcome of a file that no format reads: skipped in a folder, refused if named."""
-    reason = f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
+def other_format(file: Candidate, kind: str, details: str | None = None) -> FileOutcome:
+    """The outcome of a file that no format reads: skipped in a folder, refused if named.
+
+    `details` is what reading the file showed.
+    """
+    reason = details or f"is {DESCRIPTIONS.get(kind, f'of format {kind}')}"
     if not file.named:
         return FileOutcome(file.path, "skipped", reason=reason)
     hint = REMEDIES.get(kind, TRACES)
-    return FileOutcome(file.path, "refused", reason=f"{reason}, not a supported trace", hint=hint)
+    refusal = details or f"{reason}, not a supported trace"
+    return FileOutcome(file.path, "refused", reason=refusal, hint=hint)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _GAP = "  "
+_NAMED = 8  # omitted columns that are listed
 _SHORTEST_NAME = 28  # below that, different kernels look alike
 _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
@@ -68,9 +69,9 @@ class Table:
             lines.append(f"\x1b[1m{self.heading}\x1b[0m" if bold else self.heading)
         lines += self.body
         if self.omitted:
-            names = ", ".join(self.omitted)
+            names = ", ".join([*self.omitted[:_NAMED], *(["…"] if len(self.omitted) > _NAMED else [])])
             more = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
-            lines.append(f"… {more}: {names} (use a wider terminal, or --format csv)")
+            lines.append(f"… {more}: {names} (--wide shows all)")
         return lines
 
 

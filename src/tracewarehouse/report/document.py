@@ -103,6 +103,19 @@ class RunRow:
 
 
 @dataclass(frozen=True)
+class TreeNode:
+    """A node of a collapsible tree; `total` and `own` are shares of everything, drawn as bars."""
+
+    name: str
+    text: str
+    total: float
+    own: float
+    note: str = ""
+    children: tuple[TreeNode, ...] = ()
+    is_open: bool = False
+
+
+@dataclass(frozen=True)
 class Section:
     """A section of the page: a summary, then findings or a list of statements, cards, and tables."""
 
@@ -115,6 +128,7 @@ class Section:
     statements: tuple[str, ...] = ()
     timelines: tuple[TimelineView, ...] = ()
     runs: tuple[RunRow, ...] = ()
+    trees: tuple[TreeNode, ...] = ()
 
 
 @dataclass(frozen=True)

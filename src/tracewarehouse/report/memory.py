@@ -148,7 +148,7 @@ def _bandwidth_card(data: ReportData) -> Card:
     rows = data.rows(
         """
         SELECT direction, sum(count)::BIGINT AS count, sum(bytes)::BIGINT AS bytes,
-          sum(active_ns)::BIGINT AS ns
+          sum(active_ns)::BIGINT AS ns, sum(copy_ns)::BIGINT AS copy_ns
         FROM memory_bandwidth_summary GROUP BY direction ORDER BY ns DESC, direction
         """
     )
@@ -166,13 +166,17 @@ def _bandwidth_text(rows: Sequence[Row], timed: Sequence[Row]) -> str:
     )
 
 
+def _mean_bandwidth(row: Row) -> str:
+    return format_short(row["bytes"] / max(row["copy_ns"], 1), "bytes_per_ns")
+
+
 def _bandwidth_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
     bars = [
         Bar(
             row["direction"],
             row["ns"] / data.ranks,
             "exposed_memory",
-            f"{data.per_rank(row['ns'])} at {format_short(row['bytes'] / row['ns'], 'bytes_per_ns')}",
+            f"{data.per_rank(row['ns'])} at {_mean_bandwidth(row)}",
             f"{row['direction']}: {row['count']:,} operations, {_bytes(row['bytes'])},"
             f" {data.per_rank(row['ns'])} per rank",
         )

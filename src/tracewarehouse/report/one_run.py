@@ -11,14 +11,19 @@ from tracewarehouse.report.communication import communication_section
 from tracewarehouse.report.data import ReportData, report_data
 from tracewarehouse.report.document import Page, Section
 from tracewarehouse.report.findings import findings_section
+from tracewarehouse.report.flight import flight_section
 from tracewarehouse.report.host import host_section
+from tracewarehouse.report.inference import graphs_section, inference_section, inference_tiles
 from tracewarehouse.report.kernels import kernels_section
 from tracewarehouse.report.memory import memory_section
+from tracewarehouse.report.modules import modules_sections
 from tracewarehouse.report.overview import overview_section
 from tracewarehouse.report.run_facts import limits_section, quality_section, run_facts, run_line
+from tracewarehouse.report.snapshot import snapshot_section
 from tracewarehouse.report.tiles import run_tiles
 from tracewarehouse.report.timeline_section import timeline_section
 from tracewarehouse.report.verdict import run_verdict
+from tracewarehouse.report.work import work_section
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.version import __version__
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 
 _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
     "kernels": kernels_section,
+    "work": work_section,
     "communication": communication_section,
     "memory": memory_section,
     "host": host_section,
@@ -42,11 +48,17 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
         sections = [
             *timeline_section(data, findings),
             findings_section(data, findings),
+            *snapshot_section(data),
+            *flight_section(data),
             overview_section(data),
+            *inference_section(data),
+            *graphs_section(data),
         ]
         for name, build in _SECTIONS.items():
             notify(f"computing {name}")
             sections.append(build(data))
+            if name == "kernels":
+                sections += modules_sections(data)
         used = _used_categories(data)
         return Page(
             name=data.run,
@@ -54,7 +66,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             subtitle=run_line(data, info),
             facts=run_facts(data, info),
             verdict=run_verdict(data, findings),
-            tiles=tuple(run_tiles(data)),
+            tiles=(*inference_tiles(data), *run_tiles(data)),
             sections=(*sections, limits_section(data, info)),
             footer=f"tracewarehouse {__version__}, {data.selected.selector}",
             legend=tuple(name for name in CATEGORIES if name in used),

@@ -134,14 +134,16 @@ def _coverage(data: ReportData) -> Iterator[str]:
         return
     row = data.row(
         "SELECT sum(gpu_ns)::BIGINT AS gpu, sum(launch_known_ns)::BIGINT AS known,"
-        " sum(before_window_ns)::BIGINT AS before, sum(with_op_ns)::BIGINT AS op FROM coverage"
+        " sum(before_window_ns)::BIGINT AS before, sum(with_op_ns)::BIGINT AS op,"
+        " sum(graph_ns - graph_attributed_ns)::BIGINT AS graph FROM coverage"
     )
     if row["known"] < row["gpu"]:
         unknown, before = (percent(ns, row["gpu"]) for ns in (row["gpu"] - row["known"], row["before"]))
         yield f"The launch is unknown for {unknown} of GPU time ({before} started before the recording)."
     if row["op"] < row["known"]:
         unknown = percent(row["known"] - row["op"], row["gpu"])
-        yield f"The operator is unknown for {unknown} of GPU time."
+        graph = f", of which {percent(row['graph'], row['gpu'])} in graph launches" if row["graph"] else ""
+        yield f"The operator is unknown for {unknown} of GPU time{graph}."
 
 
 def _quality_issues(data: ReportData) -> Iterator[str]:

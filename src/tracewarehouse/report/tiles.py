@@ -18,7 +18,9 @@ _MAX_STEPS = 40  # bars in a tile
 # Tile: name, category of its color, the categories that it sums.
 _PARTS = (
     ("computation", "compute", ("compute",)),
-    ("exposed transfer", "exposed_transfer", ("exposed_transfer", "exposed_unassigned")),
+    ("exposed transfer", "exposed_transfer", ("exposed_transfer",)),
+    # Whether it is waiting or transfer is unknown, as where ranks are missing.
+    ("exposed communication", "exposed_unassigned", ("exposed_unassigned",)),
     ("waiting for ranks", "exposed_wait", ("exposed_wait",)),
 )
 
@@ -115,7 +117,7 @@ def _part_tile(
 ) -> Tile:
     total = account.total_ns
     ns = sum(account.times.get(each, 0) for each in categories)
-    section = "communication" if name in ("exposed transfer", "waiting for ranks") else "overview"
+    section = "communication" if color.startswith("exposed_") else "overview"
     section = "host" if name == "idle" else section
     return Tile(
         name, percent(ns, total), note, section, color, ns / total, _by_step(data, account, categories)
@@ -143,26 +145,20 @@ def _scaled(values: Sequence[float]) -> tuple[float, ...]:
 
 
 def _host_tiles(data: ReportData) -> Iterator[Tile]:
-    """The operators and annotations with the most host time."""
+    """What the training threads spend the most time in, as shares of their steps or recording."""
     rows = data.rows(
         """
-        SELECT name, sum(host_self_ns)::BIGINT AS ns, sum(sum(host_self_ns)) OVER ()::BIGINT AS total_ns
-        FROM op_summary WHERE name IS NOT NULL AND host_self_ns IS NOT NULL
-        GROUP BY name ORDER BY ns DESC, name LIMIT 2
+        SELECT category, name, sum(self_ns)::BIGINT AS ns, sum(sum(self_ns)) OVER ()::BIGINT AS total_ns
+        FROM host_account GROUP BY category, name ORDER BY ns DESC, category, name LIMIT 4
         """,
-        "op_summary",
+        "host_account",
     )
     for row in rows:
-        share = percent(row["ns"], row["total_ns"])
-        note = f"{share} of operator time, {data.per_rank(row['ns'])} per rank"
-        yield Tile(label(row["name"]), share, note, "host", share=row["ns"] / row["total_ns"])
-    annotations = data.rows(
-        """
-        SELECT name, sum(union_ns)::BIGINT AS ns FROM annotation_breakdown
-        WHERE NOT on_gpu AND NOT starts_with(coalesce(name, ''), 'ProfilerStep')
-        GROUP BY name ORDER BY ns DESC, name LIMIT 1
-        """,
-        "annotation_breakdown",
-    )
-    for row in annotations:
-        yield Tile(label(row["name"]), data.per_rank(row["ns"]), "longest annotation, per rank", "host")
+        kind = row["category"].replace("_", " ").replace("python", "Python")
+        name = kind if row["name"] is None else label(row["name"])
+        note = (
+            f"{data.per_rank(row['ns'])} per rank, {kind}"
+            if row["name"]
+            else f"{data.per_rank(row['ns'])} per rank"
+        )
+        yield Tile(name, percent(row["ns"], row["total_ns"]), note, "host", share=row["ns"] / row["total_ns"])

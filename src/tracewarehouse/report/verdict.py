@@ -9,11 +9,13 @@ from typing import Any
 
 from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES
+from tracewarehouse.findings import OF_ALL_RANKS, SEVERITIES
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.account import breakdown
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Command, Verdict
+from tracewarehouse.report.flight import flight_sentence
+from tracewarehouse.report.snapshot import snapshot_sentence
 from tracewarehouse.report.text import and_list, duration, label, percent, shell_quoted
 from tracewarehouse.result import Result
 
@@ -116,7 +118,8 @@ def finding_commands(run: str, row: Row) -> Iterator[Command]:
     """The command that shows the evidence of a finding, and the one that cuts out its worst occurrence."""
     name, rank = shlex.quote(run), row["rank"]
     where = f" --where {shell_quoted(row['evidence_filter'])}" if row["evidence_filter"] else ""
-    yield Command(f"tw show {row['evidence']} --run {name} --rank {rank}{where}", "the evidence")
+    one = "" if row["evidence"] in OF_ALL_RANKS else f" --rank {rank}"
+    yield Command(f"tw show {row['evidence']} --run {name}{one}{where}", "the evidence")
     if row["from_ns"] is not None:
         rule = row["rule"]
         text = f"tw export trace {name} --rank {rank} --around {rule} -o {rule}.json.gz"
@@ -135,7 +138,10 @@ def _no_finding(data: ReportData, findings: Result) -> Verdict:
     """The largest part of the time; without GPU activities, of host time."""
     account = breakdown(data)
     if account is None:
-        return Verdict(f"No findings. {_host_sentence(data, findings)}")
+        sentence = _host_sentence(data, findings)
+        if "cannot be analyzed" in sentence:
+            sentence = snapshot_sentence(data) or flight_sentence(data) or sentence
+        return Verdict(f"No findings. {sentence}")
     category, ns = next(iter(account.times.items()))
     share = percent(ns, account.total_ns)
     led = _leading_kernel(data) if category == "compute" else ""

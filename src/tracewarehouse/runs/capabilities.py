@@ -21,6 +21,8 @@ _MISSING = {
     "modules": "no modules recorded",
     "memory_events": "no memory events recorded",
     "memory_timeline": "no memory timeline",
+    "snapshot": "no memory snapshot",
+    "flight_records": "no flight recorder dump",
     "collective_args": "no collective arguments recorded",
     "collectives": "no collectives recorded",
     "message_sizes": "no message sizes of collectives recorded",

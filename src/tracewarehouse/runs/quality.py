@@ -10,6 +10,9 @@ from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RunVersion
 
+# Formats that add to a rank, and a memory timeline: their times have no base.
+_WITHOUT_BASE = ("memory_timeline", "memory_snapshot", "flight_recorder")
+
 
 @dataclass(frozen=True)
 class QualityIssue:
@@ -77,9 +80,9 @@ def _world_size_differs(version: RunVersion) -> Iterator[QualityIssue]:
 def _time_base_differs(version: RunVersion) -> Iterator[QualityIssue]:
     """The base is added to all times, so another one matters only if the profiling windows do not overlap.
 
-    Times of a memory timeline have no base.
+    Times of files without activities have no base.
     """
-    ranks = [rank for rank in version.by_rank if rank.main.format != "memory_timeline"]
+    ranks = [rank for rank in version.by_rank if rank.main.format not in _WITHOUT_BASE]
     most = most_frequent(rank.facts.get("base_time_ns") for rank in ranks)
     others = [rank for rank in ranks if rank.facts.get("base_time_ns") == most]
     for rank in ranks:

@@ -93,7 +93,7 @@ class Text:
         return self.slice(frame.category, frame.name, self.pid, self.threads[thread], args)
 
     def _op(self, frame: Frame, finished: bool) -> str:
-        inputs = f"{_inputs(frame.shapes)}, " if frame.shapes is not None else ""
+        inputs = f"{_inputs(frame.shapes, frame.values)}, " if frame.shapes is not None else ""
         known = '"Record function id": 0, '
         if frame.name == "record_param_comms":
             inputs = "{5}, "
@@ -283,10 +283,12 @@ def _event(inside: str) -> Format:
     return ("\n  {{\n    " + inside + "\n  }}").format
 
 
-def _inputs(shapes: tuple[tuple[int, ...], ...]) -> str:
+def _inputs(shapes: tuple[tuple[int, ...], ...], arguments: tuple[tuple[int, str], ...]) -> str:
     strides = [[_product(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
     types = ["c10::BFloat16" if shape else "Scalar" for shape in shapes]
     values = ["" if shape else "1" for shape in shapes]
+    for at, value in arguments:
+        values[at] = value
     return (
         f'"Concrete Inputs": {json.dumps(values)}, "Input type": {json.dumps(types)}, '
         f'"Input Strides": {json.dumps(strides)}, "Input Dims": {json.dumps(shapes)}'

@@ -27,7 +27,10 @@ class Op(IntEnum):
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """A host slice. `sequence` links forward and backward operators; `stack` is for old PyTorch versions."""
+    """A host slice. `sequence` links forward and backward operators; `stack` is for old PyTorch versions.
+
+    `values` are the arguments that are not tensors, by position.
+    """
 
     category: str
     name: str
@@ -39,6 +42,7 @@ class Frame:
     backward: bool = False
     module: int | None = None
     stack: str | None = None
+    values: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +114,21 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A captured graph: the kernels and collectives of one launch."""
+    """A captured graph: the kernels and collectives of one launch.
+
+    `lines` are the instructions that were captured, with the frames around them, if the job records captures.
+    """
 
     number: int
     nodes: tuple[Kernel | Collective, ...]
+    lines: tuple[tuple[Op, Operand], ...] = ()
+
+    def is_cut(self, node: int) -> bool:
+        """Whether the recording ends before this node, if it ends in the middle of a replay.
+
+        A replay with collectives is not cut, because other ranks record their part of them.
+        """
+        return node >= len(self.nodes) // 2 and not any(isinstance(each, Collective) for each in self.nodes)
 
 
 Operand = Frame | Kernel | Collective | Event | Spend | Memory | Graph | str | None

@@ -76,11 +76,13 @@ class Job:
     load_us: int = 60
     workers: int = 0
     graphs: bool = False
+    capture: bool = False
     dependent_launch: bool = False
     stacks: bool = True
     memory: bool = True
     counters: bool = False
     syncs: bool = True
+    inputs: bool = True
     dialect: str = "new"
     noise: Noise = Noise()
     seed: int = 0
@@ -100,6 +102,8 @@ class Job:
                 f"{self.layers} layers are not divisible into {self.pipeline} stages",
                 "use a multiple of pipeline",
             )
+        if self.capture and not self.graphs:
+            raise ParamError("capture needs graphs", "add graphs")
         for injection in self.injections:
             injection.check(self.ranks, self.steps)
 

@@ -24,12 +24,22 @@ ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the outermost Python
 
 
 @dataclass(frozen=True)
+class Work:
+    """An operator of the backward pass: its kernel and inputs."""
+
+    op: str
+    kernel: Kernel
+    shapes: tuple[Shape, ...] = ()
+    values: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Node:
     """The backward work of a forward operator: its autograd node and the operators in it."""
 
     name: str
     sequence: int
-    work: tuple[tuple[str, Kernel | None], ...]
+    work: tuple[Work, ...]
     then: tuple[tuple[Op, Operand], ...] = ()
     frees: Memory | None = None
 
@@ -120,8 +130,9 @@ class Program:
         shapes: Sequence[Shape],
         kernels: Sequence[Kernel],
         node: str,
-        work: Sequence[tuple[str, Kernel | None]],
+        work: Sequence[Work],
         keeps: int = 0,
+        values: tuple[tuple[int, str], ...] = (),
     ) -> None:
         """Adds nested operators, the innermost of which launches the kernels, and stores the backward work.
 
@@ -134,7 +145,8 @@ class Program:
             inner = index == len(names) - 1
             own = sequence if inner and self.grad else None
             forward = own is not None
-            self.begin(Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward))
+            given = values if inner else ()
+            self.begin(Frame("cpu_op", name, tuple(shapes), sequence=own, forward=forward, values=given))
         held = self.allocate(keeps * ELEMENT_BYTES) if keeps else None
         for kernel in kernels:
             self.launch(kernel)
@@ -167,12 +179,12 @@ class Program:
         name = node.name.removesuffix("0") if self.old else node.name
         with self.evaluation(name, node.sequence):
             with self.frame(Frame("cpu_op", name, (), sequence=node.sequence)):
-                for op, kernel in node.work:
-                    if kernel is not None and kernel.key in self.removed:
+                for work in node.work:
+                    if work.kernel.key in self.removed:
                         continue
-                    with self.op(op):
-                        if kernel is not None:
-                            self.launch(kernel)
+                    inputs = (work.shapes, work.values) if self.kernels.job.inputs else ((), ())
+                    with self.frame(Frame("cpu_op", work.op, inputs[0], values=inputs[1])):
+                        self.launch(work.kernel)
             if node.frees is not None:
                 self.emit(Op.MEMORY, node.frees)
             self.lines.extend(node.then)

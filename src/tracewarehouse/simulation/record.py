@@ -60,9 +60,11 @@ class Recorder:
         self.allocated = self.reserved = self.leaks = 0
         self.formats: dict[object, Format] = {}
         self.graph_call: Call | None = None
+        self.graph_launched: Graph | None = None
         self.message = ""
         self.waits = not self.text.amd and not self.text.old
         self.syncs = self.waits and job.syncs
+        self.is_last_step = False  # of a job with captures
         self.busy_ns = self.last_number = self.graph_start_ns = 0
 
     def window_ns(self, end_ns: int) -> tuple[int, int]:
@@ -76,6 +78,7 @@ class Recorder:
     def begin_step(self, number: int, at_ns: int) -> None:
         """Begins a profiler step."""
         self.base_sequence, self.most_sequence = self.most_sequence, self.most_sequence
+        self.is_last_step = self.job.capture and number - FIRST_STEP == self.job.steps - 1
         self.gpu_loss = self.faults.share("lost-gpu", self.rank, number - FIRST_STEP)
         self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
         stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
@@ -239,15 +242,8 @@ class Recorder:
             recorded = self.draw_loss() >= self.launch_loss
         start, end = self.local_ns(start_ns), self.local_ns(min(end_ns, self.window.to_ns))
         external = self.inner[-1] if self.inner else self.correlation
-        call = Call(
-            api.name,
-            start,
-            end,
-            len(self.gpu) if recorded else None,
-            bool(self.inner),
-            external,
-            self.correlation,
-        )
+        at = len(self.gpu) if recorded else None
+        call = Call(api.name, start, end, at, bool(self.inner), external, self.correlation)
         if recorded:
             key = (api, kernel, self.current_thread)
             make = self.formats.get(key)
@@ -310,7 +306,7 @@ class Recorder:
 
     def graph(self, api: Api, graph: Graph, start_ns: int, end_ns: int) -> None:
         """The call that launches a graph."""
-        self.graph_call = self._record_call(api, start_ns, end_ns, None, True)
+        self.graph_call, self.graph_launched = self._record_call(api, start_ns, end_ns, None, True), graph
         self.graph_start_ns = start_ns
         if self.skipped:
             self._skip(len(graph.nodes), end_ns)
@@ -320,7 +316,9 @@ class Recorder:
     def node(self, kernel: Kernel, node: int, begins_ns: int, ends_ns: int, group: Group | None,
              collective: Collective | None) -> None:  # fmt: skip
         """A GPU activity of the graph."""
-        assert self.graph_call is not None
+        assert self.graph_call is not None and self.graph_launched is not None
+        if self.is_last_step and self.graph_launched.is_cut(node):
+            return
         self._row(
             kernel, COMPUTE, self.graph_call, self.graph_start_ns, begins_ns, ends_ns, group, collective, node
         )
@@ -341,7 +339,7 @@ class Recorder:
         number = self.text.streams[stream]
         # Nodes of a graph have their process group from the capture, except on AMD.
         known_group = None if node is not None and self.text.amd else group
-        self.truth.kernel(kernel, number, call, len(self.gpu), start, end, known_group)
+        self.truth.kernel(kernel, number, call, len(self.gpu), start, end, known_group, node)
         began = self.text.time(start)
         rate = kernel.bytes / max(end - start, 1)
         self.gpu.append(

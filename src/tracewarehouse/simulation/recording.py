@@ -37,6 +37,7 @@ class GpuActivity:
     step: int | None
     group: str | None = None
     state: str = "known"
+    node: int | None = None
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tracewarehouse.simulation.inference import decode_annotation
 from tracewarehouse.simulation.instructions import (
     COMPUTE,
     DATA,
@@ -20,7 +21,7 @@ from tracewarehouse.simulation.instructions import (
     Tape,
 )
 from tracewarehouse.simulation.kernels import VOCABULARY, Model, Variant
-from tracewarehouse.simulation.program import Node, Program, collective_lines
+from tracewarehouse.simulation.program import Node, Program, Work, collective_lines
 
 
 class Layers:
@@ -65,9 +66,9 @@ class Layers:
     def _linear(self, number: int, inner: int, columns: int) -> None:
         kernels, tokens = self.kernels, self.tokens
         work = (
-            ("aten::mm", kernels.gemm(tokens, columns, inner)),
-            ("aten::mm", kernels.gemm(columns, tokens, inner)),
-            ("aten::sum", kernels.stream("reduce", tokens * columns, 1)),
+            Work("aten::mm", kernels.gemm(tokens, columns, inner), ((tokens, columns), (columns, inner))),
+            Work("aten::mm", kernels.gemm(columns, tokens, inner), ((columns, tokens), (tokens, inner))),
+            Work("aten::sum", kernels.stream("reduce", tokens * columns, 1), ((tokens, columns), ())),
         )
         shapes = ((columns,), (tokens, inner), (inner, columns))
         with self.program.module("Linear", number):
@@ -76,14 +77,15 @@ class Layers:
             self.program.forward(names, shapes, (product,), "AddmmBackward0", work, tokens * columns)
 
     def _norm(self, number: int) -> None:
+        rows = (self.tokens, self.hidden)
         work = (
-            ("aten::native_layer_norm_backward", self._wide("layer_norm_backward", 3)),
-            ("aten::sum", self._wide("reduce", 1)),
+            Work("aten::native_layer_norm_backward", self._wide("layer_norm_backward", 3), (rows, rows)),
+            Work("aten::sum", self._wide("reduce", 1), (rows, ())),
         )
         with self.program.module("LayerNorm", number):
             self.program.forward(
                 ("aten::layer_norm", "aten::native_layer_norm"),
-                ((self.tokens, self.hidden), (), (self.hidden,), (self.hidden,)),
+                (rows, (), (self.hidden,), (self.hidden,)),
                 (self._wide("layer_norm", 2),),
                 "NativeLayerNormBackward0",
                 work,
@@ -93,13 +95,19 @@ class Layers:
     def _attention(self) -> None:
         back = self.kernels.flash("flash_backward", self.tokens, self.part)
         shape = (self.job.batch, 8, self.tokens // self.job.batch, max(self.part // 8, 1))
+        given = (shape,) * 5 + (shape[:3],) + ((),) * 6
+
+        def causal(at: int) -> tuple[tuple[int, str], ...]:
+            return ((at, "True"),)
+
         self.program.forward(
             ("aten::scaled_dot_product_attention", "aten::_scaled_dot_product_flash_attention"),
-            (shape, shape, shape),
+            (shape, shape, shape, *((), ()) * self.job.inputs),
             (self.kernels.flash("flash", self.tokens, self.part),),
             "ScaledDotProductFlashAttentionBackward0",
-            (("aten::_scaled_dot_product_flash_attention_backward", back),),
+            (Work("aten::_scaled_dot_product_flash_attention_backward", back, given, causal(11)),),
             self.tokens * self.part,
+            causal(4) * self.job.inputs,
         )
 
     def _gelu(self, number: int) -> None:
@@ -107,19 +115,20 @@ class Layers:
         back = self.kernels.stream("gelu", 4 * self.tokens * self.part, 3)
         with self.program.module("GELU", number):
             shapes = ((self.tokens, 4 * self.part),)
-            work = (("aten::gelu_backward", back),)
+            work = (Work("aten::gelu_backward", back, shapes * 2),)
             self.program.forward(("aten::gelu",), shapes, (kernel,), "GeluBackward0", work)
 
     def _dropout(self, number: int) -> None:
         if self.job.mode == "inference":
             return
+        rows = (self.tokens, self.hidden)
         with self.program.module("Dropout", number):
             self.program.forward(
                 ("aten::dropout", "aten::native_dropout"),
-                ((self.tokens, self.hidden), (), ()),
+                (rows, (), ()),
                 (self._wide("dropout", 2),),
                 "NativeDropoutBackward0",
-                (("aten::native_dropout_backward", self._wide("add", 2)),),
+                (Work("aten::native_dropout_backward", self._wide("add", 2), (rows, rows, ())),),
             )
 
     def _sum(self) -> None:
@@ -150,14 +159,20 @@ class Layers:
 
     def embed(self) -> None:
         """The embedding, on the first stage."""
-        kernel = self._wide("embedding", 2)
+        kernel, rows = self._wide("embedding", 2), (self.tokens, self.hidden)
         with self.program.module("Embedding", 0):
             self.program.forward(
                 ("aten::embedding", "aten::index_select"),
                 ((VOCABULARY, self.hidden), (self.tokens,)),
                 (kernel,),
                 "EmbeddingBackward0",
-                (("aten::embedding_dense_backward", self._wide("embedding", 3)),),
+                (
+                    Work(
+                        "aten::embedding_dense_backward",
+                        self._wide("embedding", 3),
+                        (rows, rows[:1], (), (), ()),
+                    ),
+                ),
             )
 
     def stage_layers(self) -> range:
@@ -190,12 +205,15 @@ class Layers:
         """Builds the instructions separately, and adds the kernels as nodes of one graph on one stream."""
         eager = Program(self.kernels, stacks=False, memory=False)
         eager.removed, eager.grad = self.variant.removed, self.job.mode == "training"
+        if self.job.capture:
+            eager.stacks = self.job.stacks
         program, self.program = self.program, eager
         write()
         self.program = program
         nodes = tuple(part for _, part in eager.lines if isinstance(part, Kernel | Collective))
+        lines = eager.tape() if self.job.capture else ()
         with self.program.frame(Frame("cpu_op", "cudagraph_replay", ((),))):
-            self.program.emit(Op.GRAPH, Graph(1, nodes))
+            self.program.emit(Op.GRAPH, Graph(1, nodes, lines))
 
 
 class Programs:
@@ -284,7 +302,11 @@ class _Training(Layers):
                 ((self.tokens, columns), (), ()),
                 (softmax,),
                 "LogSoftmaxBackward0",
-                (("aten::_log_softmax_backward_data", softmax),),
+                (
+                    Work(
+                        "aten::_log_softmax_backward_data", softmax, ((self.tokens, columns),) * 2 + ((), ())
+                    ),
+                ),
             )
 
     def _backward(self, number: int) -> None:
@@ -338,7 +360,11 @@ class _Inference(Layers):
 
     def write(self) -> None:
         """Adds the instructions of the step."""
-        with self.program.python("engine.py(210): step"), self.program.annotation("execute_model"):
+        with (
+            self.program.python("engine.py(210): step"),
+            self.program.annotation(decode_annotation(self.job)),
+            self.program.annotation("execute_model"),
+        ):
             self.program.emit(Op.SPEND, Spend(40_000, "data"))
             if self.variant.stage > self.model.first:
                 self._pass_on("recv", self.variant.stage - 1, wait=True)

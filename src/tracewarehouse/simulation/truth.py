@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from tracewarehouse.simulation.groups import Group
+from tracewarehouse.simulation.inference import decode_annotation, expected_steps
 from tracewarehouse.simulation.instructions import Collective, Kernel
 from tracewarehouse.simulation.job import Job
 from tracewarehouse.simulation.paths import Parts
@@ -51,6 +52,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "coverage": (
         "rank", "device", "gpu_ns", "launch_known_ns", "before_window_ns", "missing_ns", "with_op_ns",
+        "graph_ns",
     ),
     "quality": ("rank", "rule", "rows", "affected_ns"),
     "step_summary": ("rank", "step", "host_ns", "device_ns", "period_ns", "partial"),
@@ -62,6 +64,10 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "collectives": ("rank", "group", "number", "name", "bytes", "ranks", "wait_ns", "transfer_ns", "dur_ns"),
     "clocks": ("rank", "offset_ns", "drift_ppb", "end_offset_ns"),
+    "inference_steps": (
+        "rank", "phase", "requests", "decode_requests", "decode_tokens", "key_tokens", "host_ns", "gpu_ns",
+    ),
+    "graph_nodes": ("rank", "event_id", "how", "place_known", "capture_launch_id", "op_name", "module_path"),
     "memory_peak": ("rank", "device", "changes", "net_bytes", "peak_bytes", "end_bytes"),
 }  # fmt: skip
 
@@ -70,7 +76,7 @@ class RankTruth:
     """Collects the recorded activities of a rank and computes its expected results."""
 
     def __init__(self, job: Job, rank: int) -> None:
-        self.rank, self.device = rank, rank % job.ranks_per_node
+        self.job, self.rank, self.device = job, rank, rank % job.ranks_per_node
         self.rows: list[GpuActivity] = []
         self.waiting = 0
         self.steps: list[Step] = []
@@ -117,15 +123,15 @@ class RankTruth:
         self.lost_calls.append(call)
 
     def kernel(self, kernel: Kernel, stream: int, call: Call, at: int, start_ns: int, end_ns: int,
-               group: Group | None) -> None:  # fmt: skip
-        """A recorded GPU activity, with its index among the GPU texts of the step."""
+               group: Group | None, node: int | None) -> None:  # fmt: skip
+        """A recorded GPU activity, with its index among the GPU texts of the step; `node`: in a graph."""
         step = self.open_step.number if self.open_step is not None and call.at is not None else None
         call.rows += 1
         has_group = group is not None and not self.old and (call.at is not None or not self.amd)
         group_name = group.name if group is not None and has_group else None
-        self.rows.append(
-            GpuActivity(at, call, kernel.name, kernel.kind, stream, start_ns, end_ns, step, group_name)
-        )
+        times = start_ns, end_ns
+        self.rows.append(GpuActivity(at, call, kernel.name, kernel.kind, stream, *times, step, group_name))
+        self.rows[-1].node = node
 
     def assign_event_ids(self, base: int) -> None:
         """Turns indexes of pending GPU texts into event ids; they are written from `base` on."""
@@ -172,6 +178,8 @@ class RankTruth:
         yield "coverage", self._coverage()
         yield "quality", self._quality()
         yield "step_summary", self._steps()
+        hosts = self.annotations.get((False, decode_annotation(self.job)), [])
+        yield "inference_steps", expected_steps(self.job, self.rank, self.rows, self.steps, hosts)
         yield "idle_breakdown", self._idle()
         yield "stream_idle", self._stream_idle()
         yield "queue_length_summary", self._queues()
@@ -278,8 +286,11 @@ class RankTruth:
             length = row.end_ns - row.start_ns
             sums["all"] += length
             sums[row.state] += length
-            sums["op"] += length if row.state == "known" and row.call.in_op else 0
-        keys = ("all", "known", "before_window", "missing", "op")
+            in_graph = "GraphLaunch" in row.call.api and row.call.rows > 1
+            if row.state == "known":
+                sums["graph"] += length if in_graph else 0
+                sums["op"] += length if row.call.in_op and not in_graph else 0
+        keys = ("all", "known", "before_window", "missing", "op", "graph")
         return [(self.rank, self.device, *(sums[key] for key in keys))]
 
     def _quality(self) -> list[Row]:

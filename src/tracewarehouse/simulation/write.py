@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Any, TextIO
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.simulation.capture import capture_file_name, expected_nodes, write_capture
 from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.header import closing, file_name, head, names, tail
 from tracewarehouse.simulation.job import Injection, Job
@@ -107,6 +108,12 @@ def _write_rank(
     for name, rows in recorder.truth.sections():
         if folder is not None:
             truth.add(name, rows)
+    graph = recorder.graph_launched
+    if folder is not None and state.job.capture and graph is not None:
+        with gzip_writer(folder / capture_file_name(rank)) as out:
+            groups = state.groups.all_of(rank)
+            origins = write_capture(state.job, rank, groups, graph, lambda text: _write_text(out, text))
+        truth.add("graph_nodes", expected_nodes(state.job, rank, recorder.truth.rows, origins))
     return count
 
 
@@ -128,6 +135,10 @@ def _facts(job: Job, state: JobState, groups: list[Group], events: int) -> dict[
 
 
 GZIP_LEVEL = 1  # the fastest; these files are read once or twice
+
+
+def _write_text(out: gzip.GzipFile, text: str) -> None:
+    out.write(text.encode())
 
 
 @contextmanager

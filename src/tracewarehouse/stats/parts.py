@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tracewarehouse.stats.points import MIN_RUNS, rank_scan
+from tracewarehouse.stats.rows import adjusted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,19 +44,18 @@ def part_changes(series: Sequence[Sequence[float]], alpha: float = 0.05) -> list
     At most a share of alpha of them is there by chance, for runs that do not depend on each other.
     """
     import numpy as np
-    from scipy.stats import false_discovery_control
 
     scans = [rank_scan(np.asarray(values, dtype=np.float64), _EDGE) for values in series]
     known = [(part, scan) for part, scan in enumerate(scans) if scan is not None]
     if not known:
         return []
-    adjusted = false_discovery_control([scan_p(scan.deviations, len(series[part])) for part, scan in known])
+    q_values = adjusted([scan_p(scan.deviations, len(series[part])) for part, scan in known])
     found = []
-    for (part, scan), q in zip(known, adjusted, strict=True):
+    for (part, scan), q in zip(known, q_values, strict=True):
         if q <= alpha:
             values = np.asarray(series[part], dtype=np.float64)
             sides = float(np.median(values[: scan.index])), float(np.median(values[scan.index :]))
-            found.append(PartChange(part, scan.index, *sides, float(q)))
+            found.append(PartChange(part, scan.index, *sides, q))
     return sorted(found, key=lambda each: each.q)
 
 

@@ -71,6 +71,8 @@ _TRIED = {
     "address": (Encoding.DELTA, Encoding.PLAIN),
     "total_allocated_bytes": (Encoding.DELTA, Encoding.PLAIN),
 }
+# Tried if few values repeat: a full queue delays consecutive launches by similar times.
+_DELAYS = frozenset({"call_to_start_ns", "return_to_start_ns", "launch_to_start_ns"})
 _TRIED_ROWS = 2_048
 _TRIED_LEVEL = 3
 # QUICK is chosen up to this ratio of bytes, measured on consecutive rows, where repeated text is close.
@@ -91,8 +93,7 @@ NONE: frozenset[str] = frozenset()
 def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     """The encoding of a contract's column, chosen from its values; None for pyarrow's default."""
     if column.name in _TRIED:
-        tried = _TRIED[column.name]
-        found = _smallest(values, tried) if len(values) >= _SAMPLES * _TRIED_ROWS else tried[0]
+        found = _smallest(values, _TRIED[column.name])
         return Encoding.QUICK if found is Encoding.PLAIN and _is_quick(column, values) else found
     named = _OF_NAME.get(column.name)
     if named is None and column.type == "BIGINT" and column.name not in _CODED_IDS:
@@ -100,7 +101,9 @@ def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     if named is not None or column.type not in _BY_REPEATS:
         return named
     repeated, others = _BY_REPEATS[column.type]
-    return repeated if _distinct(values) < (_DISTINCT_TIMES if column.unit == "ns" else _DISTINCT) else others
+    if _distinct(values) < (_DISTINCT_TIMES if column.unit == "ns" else _DISTINCT):
+        return repeated
+    return _smallest(values, (others, Encoding.DELTA)) if column.name in _DELAYS else others
 
 
 def _distinct(values: pa.ChunkedArray) -> float:
@@ -134,6 +137,9 @@ def _storage(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _smallest(values: pa.ChunkedArray, tried: tuple[Encoding, ...]) -> Encoding:
+    """The encoding that stores a sample in the fewest bytes; the first for few rows."""
+    if len(values) < _SAMPLES * _TRIED_ROWS:
+        return tried[0]
     sample = _sample(values, _TRIED_ROWS)
     return min(tried, key=lambda encoding: _stored_bytes(sample, encoding, _TRIED_LEVEL))
 

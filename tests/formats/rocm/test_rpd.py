@@ -39,6 +39,11 @@ ABSTAINING: Final = (
 )
 # About the file, or from the device table that rpd lacks.
 NOT_COMPARED: Final = ("quality", "tensor_cores")
+# From input shapes and types, Python frames and the nesting of host events, of which rpd has less.
+OF_INPUTS: Final = (
+    "key_averages", "low_roofline_hot_ops", "mfu", "mfu_run", "misaligned_gemm", "module_siblings",
+    "module_summary", "op_work_summary", "roofline",
+)  # fmt: skip
 
 
 def recorded(path: Path) -> dict[str, Any]:
@@ -85,7 +90,7 @@ def test_every_analysis_equals_that_of_the_kineto_traces(tmp_path: Path) -> None
             assert found == [] and ABSTAINING[name] in str(rpd.run(name).abstained), name
         elif comparable(name, found, NOT_CARRIED) != comparable(name, expected, NOT_CARRIED):
             differ.append(name)
-    assert sorted(set(differ) - set(NOT_COMPARED)) == []
+    assert sorted(set(differ) - set(NOT_COMPARED) - set(OF_INPUTS)) == []
 
 
 def test_kernels_of_a_graph_launch_share_their_call(tmp_path: Path) -> None:

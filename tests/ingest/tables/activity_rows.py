@@ -133,6 +133,7 @@ HOST_NAMES = (
     "enumerate(DataLoader)#_Iter",
     "autograd::engine::evaluate_function: MmBackward0",
     "autograd::engine::evaluate_function: CheckpointFunctionBackward",
+    "torch.distributed.ddp.reducer::copy_bucket_to_grad",
     "torch/utils/checkpoint.py(1): recompute_fn",
     "plain",
     None,

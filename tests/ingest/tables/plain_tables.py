@@ -117,13 +117,14 @@ def _pass(row: Row) -> str | None:
         return "recompute" if ": recompute_fn" in name else None
     if category == "cpu_op" and name == "autograd::engine::evaluate_function: CheckpointFunctionBackward":
         return "recompute"
-    if category == "cpu_op" and name.startswith("autograd::engine::evaluate_function: "):
+    if category == "cpu_op" and name.startswith(_BACKWARD):
         return "backward"
     if category in ("cpu_op", "user_annotation"):
         return next((p for start, p in _STARTS.items() if name.startswith(start)), None)
     return None
 
 
+_BACKWARD = ("autograd::engine::evaluate_function: ", "torch.distributed.ddp.reducer::")
 _STARTS = {"Optimizer.": "optimizer", "enumerate(DataLoader)#": "data"}
 
 

@@ -26,7 +26,8 @@ NONE = {
     "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_activities": 0, "steps": 0,
     "gpu": False, "launches": False, "shapes": False, "stacks": False, "modules": False,
     "memory_events": False, "memory_timeline": False, "collective_args": False,
-    "collectives": False, "counters": False, "kernel_counters": False,
+    "collectives": False, "counters": False, "kernel_counters": False, "snapshot": False,
+    "flight_records": False,
 }  # fmt: skip
 TIMELINE = pa.table(
     {

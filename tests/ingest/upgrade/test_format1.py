@@ -36,7 +36,7 @@ ANSWERS = ROOT / "tests" / "data" / "warehouse-1-answers"
 TIMELINE = "memory_timeline"
 # The simulation that `good` comes from.
 JOB: dict[str, Any] = {"ranks": 2, "steps": 3, "layers": 1, "hidden": 256, "sequence": 256}
-JOB |= {"seed": 7, "stacks": False}
+JOB |= {"seed": 7, "stacks": False, "inputs": False}
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,11 @@ from ingesting import files_under, take, write
 from later_release import newer as newer
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
+from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.upgrade.rebuild import Rebuild, stored_files, upgrade
-from tracewarehouse.ingest.upgrade.stored_rank import READ
+from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank
+from tracewarehouse.simulation.allocator import MIB, Allocator, frames
 from tracewarehouse.storage import RunVersion, Store
 
 
@@ -54,6 +57,27 @@ def test_the_same_trace_is_unchanged_after_an_upgrade(tmp_path: Path, newer: Cat
     take(tmp_path / "wh", tmp_path / "job")
     upgrade(Store.open(tmp_path / "wh"), newer, ["job"])
     assert [file.state for file in take(tmp_path / "wh", tmp_path / "job").files] == ["same"]
+
+
+def test_a_snapshot_is_rebuilt_from_its_tables(tmp_path: Path) -> None:
+    device = Allocator(64 * MIB)
+    device.malloc(3 * MIB, frames(("/env/torch/x.py", 1, "x"), ("train.py", 2, "step")))
+    device.dump(tmp_path / "job_rank3.pickle")
+    take(tmp_path / "wh", tmp_path / "job_rank3.pickle", run="job")
+    store, catalog = Store.open(tmp_path / "wh"), Catalog.load()
+    before = store.newest("job")
+    assert before is not None
+    (source,) = before.sources
+    files = {table: stored_files(store, catalog, before, source, table) for table in READ}
+    (tmp_path / "again").mkdir()
+    staged = RankFiles(catalog, tmp_path / "again", False)
+    built = StoredRank(source, "{}", files).build(rules_of(catalog.folder), staged, tmp_path)
+    assert {name: built.facts[name] for name in ("snapshot", "start_ns", "events")} == {
+        name: source.facts[name] for name in ("snapshot", "start_ns", "events")
+    }
+    made = {table.table: table.rows for table in staged.staged("job")[3]}
+    assert made == {file.table: file.rows for file in source.files}
+    assert {"snapshot_events", "snapshot_segments", "snapshot_blocks", "snapshot_frames"} <= made.keys()
 
 
 def test_a_rebuilt_table_equals_the_table_of_an_ingest(tmp_path: Path) -> None:

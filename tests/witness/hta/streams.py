@@ -295,7 +295,10 @@ def directions(
             rows = rows.with_columns(dur=pl.when(pl.col("dur") == 0).then(US).otherwise(pl.col("dur")))
         else:
             rows = rows.filter((pl.col("dur") > 0) & (pl.col("bytes") > 0))
-            rows = rows.with_columns(bandwidth=pl.col("bytes") / pl.col("dur"))
+            # Whole microseconds are too coarse for short copies: there, the profiler's value.
+            known = (pl.col("bandwidth") > 0) & bool((frame.gpu["dur"] % 1000 == 0).all())
+            by_duration = pl.col("bytes") / pl.col("dur")
+            rows = rows.with_columns(bandwidth=pl.when(known).then("bandwidth").otherwise(by_duration))
         ways = [
             _direction(name) if "rate" in rules else _way(name, activity)
             for name, activity in rows.select("name", "activity").rows()

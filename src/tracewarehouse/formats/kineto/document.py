@@ -15,6 +15,7 @@ import msgspec
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import other_formats
+from tracewarehouse.formats.base import AFTER_THE_END
 from tracewarehouse.formats.file_text import Buffer, Text
 from tracewarehouse.formats.json_text import elements, minify, unquote
 from tracewarehouse.formats.kineto.event_array import (
@@ -196,9 +197,7 @@ class DocumentWalker:
             self.losses.repair(at, "another document follows the first; its events are added")
             return True
         events = None if self.buffer.find(b'"ph"', at) >= 0 else 0
-        self.losses.lose(
-            at, len(self.buffer), events, "bytes after the end of the trace", damaged=events is None
-        )
+        self.losses.lose(at, len(self.buffer), events, AFTER_THE_END, damaged=events is None)
         self.at = len(self.buffer)
         return False
 

@@ -195,7 +195,7 @@ def _resolve_collisions(
 ) -> None:
     """Resolves collisions: drops duplicates, separates profiling windows, else refuses the later name."""
     kept: list[NamedFile] = []
-    contents: dict[tuple[int, str, str, int | None], NamedFile] = {}
+    contents: dict[tuple[int, str, str, int | None, str], NamedFile] = {}
     for one in sorted(members, key=lambda one: (one.file.damaged, one.file.source)):
         file = one.file
         if one.rank is None:
@@ -205,7 +205,9 @@ def _resolve_collisions(
             )
             out.refusals.append(Refusal(file.path, reason, hint, run, part=file.part))
             continue
-        first = contents.setdefault((one.rank, file.digest, file.part, file.window_number), one)
+        first = contents.setdefault(
+            (one.rank, file.digest, file.part, file.window_number, file.addition), one
+        )
         if first is not one:
             out.duplicates.append(Duplicate(file.path, first.file.path, run, one.rank, file.part))
         else:
@@ -214,12 +216,14 @@ def _resolve_collisions(
 
 
 def _assign_windows(run: str, kept: Sequence[NamedFile], windows: WindowsOf, out: _NamingResult) -> None:
-    numbered = _window_numbers(kept, windows)
+    traces = [one for one in kept if not one.file.addition]
+    numbered = _window_numbers(traces, windows)
+    numbered += [(one, one.file.window_number or 1) for one in kept if one.file.addition]
     many = any(one.file.window_number is None and number > 1 for one, number in numbered)
-    holders: dict[tuple[int, int | None], NamedFile] = {}
+    holders: dict[tuple[int, int | None, str], NamedFile] = {}
     for one, number in numbered:
         assert one.rank is not None
-        key = (number, one.rank)
+        key = (number, one.rank, one.file.addition)
         if key in holders:
             out.refusals.append(_collision(run, one, holders[key]))
             continue

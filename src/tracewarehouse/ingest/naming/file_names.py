@@ -12,7 +12,7 @@ from tracewarehouse.storage.layout import MAX_RUN_NAME
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
 _ENDINGS = re.compile(
-    r"\.(?:gz|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd)$", re.IGNORECASE
+    r"\.(?:gz|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$", re.IGNORECASE
 )
 _RANKS = tuple(
     re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)

@@ -14,7 +14,8 @@ from tracewarehouse.ingest.naming.file_names import NameParts, folder_run_name, 
 class TraceFile:
     """A trace to be assigned; `rank` and `world_size` are those in the trace.
 
-    `part` distinguishes several traces in one file. `run` and `window_number` are set for files that the
+    `part` distinguishes several traces in one file. `addition` names what the file adds to a rank; it is ""
+    for a trace. `run` and `window_number` are set for files that the
     trace handler spooled.
     """
 
@@ -26,6 +27,7 @@ class TraceFile:
     run: str | None = None
     window_number: int | None = None
     part: str = ""
+    addition: str = ""
 
     @property
     def source(self) -> tuple[Path, str]:
@@ -66,10 +68,32 @@ def resolve_remainders(named: Sequence[NamedFile]) -> list[NamedFile]:
     for one in named:
         by_folder[one.folder].append(one)
     done = {id(one): one for one in named}
+    by_source: dict[tuple[Path, str], str] = {}
     for members in by_folder.values():
         for one, remainder in [*_by_host(members), *_by_number(members)]:
             done[id(one)] = replace(one, remainder=remainder)
-    return [done[id(one)] for one in named]
+        for one, remainder in _of_additions([done[id(one)] for one in members]):
+            by_source[one.file.source] = remainder
+    return [
+        replace(one, remainder=by_source.get(one.file.source, one.remainder))
+        for one in (done[id(one)] for one in named)
+    ]
+
+
+def _of_additions(members: Sequence[NamedFile]) -> list[tuple[NamedFile, str]]:
+    """Remainders of files that add to the ranks of the only run in their folder, whatever they are called.
+
+    If one kind of addition has several names, each name is a separate run, such as `before` and `after`.
+    """
+    traces = {one.remainder for one in members if not one.file.addition}
+    names: dict[str, set[str]] = defaultdict(set)
+    for one in members:
+        if one.file.addition:
+            names[one.file.addition].add(one.remainder)
+    if len(traces) > 1 or any(len(remainders) > 1 for remainders in names.values()):
+        return []
+    remainder = next(iter(traces), "")
+    return [(one, remainder) for one in members if one.file.addition]
 
 
 def _by_host(members: Sequence[NamedFile]) -> list[tuple[NamedFile, str]]:

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.model import PASSES, Attribution
+from tracewarehouse.ingest.tables.model import (
+    CHECKPOINT_OPERATOR,
+    ENGINE_OPERATOR,
+    MODULE_FRAME,
+    PASSES,
+    RECOMPUTE_FRAME,
+    Attribution,
+)
 from tracewarehouse.ingest.tables.nesting import intervals
 from tracewarehouse.ingest.tables.paths import LONGEST, Paths
 from tracewarehouse.ingest.tables.search import enclosing, last_before, last_reaching
@@ -29,12 +36,10 @@ if TYPE_CHECKING:
 
 
 _ANNOTATION_PASSES: Final = (("Optimizer.", "optimizer"), ("enumerate(DataLoader)#", "data"))
-_MODULE: Final = "nn.Module: "
-_RECOMPUTES: Final = ": recompute_fn"
-_CHECKPOINT: Final = "autograd::engine::evaluate_function: CheckpointFunctionBackward"
 # Prefixes of operator names that imply a pass.
 _OPERATOR_PASSES: Final = (
-    ("autograd::engine::evaluate_function: ", "backward"),
+    (ENGINE_OPERATOR, "backward"),
+    ("torch.distributed.ddp.reducer::", "backward"),
     ("Optimizer.", "optimizer"),
     ("enumerate(DataLoader)#", "data"),
 )
@@ -222,7 +227,8 @@ def _encloses_selected(nesting: Nesting, interval: NestingInterval, selected: Fl
 
 
 def _words(names: pa.Array) -> _Words:
-    module, recompute = _flags(pc.starts_with(names, _MODULE)), _flags(pc.match_substring(names, _RECOMPUTES))
+    module = _flags(pc.starts_with(names, MODULE_FRAME))
+    recompute = _flags(pc.match_substring(names, RECOMPUTE_FRAME))
     frame_pass = _frame_passes(recompute)
     return _Words(np.append(module, False), np.append(recompute, False), _op_passes(names), frame_pass)
 
@@ -236,7 +242,7 @@ def _op_passes(words: pa.Array) -> NDArray[np.int8]:
     found = np.full(len(words) + 1, -1, np.int8)
     for prefix, name in _OPERATOR_PASSES:
         found[:-1][_flags(pc.starts_with(words, prefix))] = PASSES.index(name)
-    found[:-1][_flags(pc.equal(words, _CHECKPOINT))] = PASSES.index("recompute")
+    found[:-1][_flags(pc.equal(words, CHECKPOINT_OPERATOR))] = PASSES.index("recompute")
     return found
 
 
@@ -368,3 +374,30 @@ def _paths_of_open(
             known[key] = paths.of_names(names.tolist())
         found[call] = known[key]
     return found
+
+
+def passes(columns: Columns, nesting: Nesting, positions: NDArray[np.int64]) -> NDArray[np.int8]:
+    """The pass (an index into `PASSES`) of operators at ascending positions in nesting order.
+
+    As for calls: that of the innermost operator, frame or annotation around it, or itself, that implies one.
+    """
+    rows = nesting.rows[positions]
+    words = _words(columns.words("name"))
+    name, category = columns.codes("name", nesting.rows).codes, columns.codes("category", nesting.rows)
+    implied = np.where(category.is_one_of(("cpu_op",)), words.op_pass[name], np.int8(-1))
+    frames = np.flatnonzero(category.is_one_of(("python_function",)))
+    implied[frames] = words.frame_pass[name[frames]]
+    scopes = np.flatnonzero(implied >= 0)
+    before = np.searchsorted(scopes, positions, side="right")
+    found = last_reaching(nesting.post[scopes].astype(np.int64), before, positions)
+    has_pass = found >= 0
+    scope = scopes[found[has_pass]]
+    result = np.full(len(positions), PASSES.index("forward"), np.int8)
+    result[has_pass] = implied[scope]
+    scope_ns = np.full(len(positions), np.iinfo(np.int64).min)
+    scope_ns[has_pass] = columns.ints("ts_ns", nesting.rows[scope]).values
+    start = columns.ints("ts_ns", rows).values
+    _, annotation_pass, annotation_ns = find_annotations(columns, nesting).enclosing(rows, start)
+    nearer = (annotation_pass >= 0) & (annotation_ns >= scope_ns)
+    result[nearer] = annotation_pass[nearer]
+    return result

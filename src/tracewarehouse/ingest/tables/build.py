@@ -14,6 +14,7 @@ from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.naming.header import header_facts, header_of
 from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.events import (
     allocation_slabs,
@@ -23,12 +24,16 @@ from tracewarehouse.ingest.tables.events import (
     find_allocations,
 )
 from tracewarehouse.ingest.tables.flows import find_flows, flow_slabs
+from tracewarehouse.ingest.tables.kernel_modules import kernel_modules
 from tracewarehouse.ingest.tables.kernels import kernels
 from tracewarehouse.ingest.tables.launches import correlations, find_calls, find_launches, runtime, syncs
 from tracewarehouse.ingest.tables.model import QualityInput
+from tracewarehouse.ingest.tables.modules import find_modules, module_table
 from tracewarehouse.ingest.tables.nesting import nest
+from tracewarehouse.ingest.tables.op_work import op_work
 from tracewarehouse.ingest.tables.quality import FiredRule, data_quality, fired_rules, timeline_rules
 from tracewarehouse.ingest.tables.rank_facts import (
+    ADDED_TABLES,
     Coverage,
     RankContents,
     activity_facts,
@@ -80,11 +85,14 @@ def build(
     that mark steps. Raises TwError if tables or columns differ from the contracts.
     """
     missing = dict(_schemas(rules))
-    builders = _Builders(tables, rules, step_range)
+    builders = _Builders(tables, rules, step_range, _device_name(outcome))
+    additions = {}
     for name, rows in builders.from_format():
         if name not in missing:
             raise TwError(f"{name} is not a stored table", "the format is at fault")
         add(name, _as_declared(name, missing.pop(name), rows))
+        if name in ADDED_TABLES:
+            additions[name] = rows
     for name, rows in builders.from_activities():
         if name in missing:
             add(name, _as_declared(name, missing.pop(name), rows))
@@ -92,7 +100,7 @@ def build(
     add(_QUALITY, _declared(_QUALITY, missing.pop(_QUALITY), quality))
     for name, schema in missing.items():
         add(name, schema.empty_table())
-    facts = rank_facts(builders.facts, builders.timeline, outcome.base_time_ns)
+    facts = rank_facts(builders.facts, builders.timeline, outcome.base_time_ns, additions)
     counts = dict(zip(quality.column("rule").to_pylist(), quality.column("rows").to_pylist(), strict=True))
     return Built(facts, builders.coverage, counts)
 
@@ -104,6 +112,7 @@ class _Builders:
     tables: Mapping[str, Columns | pa.Table]
     rules: Rules
     step_range: str | None = None
+    device_name: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
     coverage: Coverage = field(default_factory=Coverage)
     fired: list[FiredRule] = field(default_factory=list)
@@ -142,6 +151,9 @@ class _Builders:
         attribution = attribute_calls(columns, nesting, calls, launches)
         self.coverage = coverage(columns, launches, attribution)
         yield from self._device(columns, step_annotations, calls, launches, attribution)
+        yield from self._modules(columns, nesting, calls, launches, attribution)
+        if (work := op_work(columns, rules, nesting, launches, attribution, self.device_name)) is not None:
+            yield "op_work", work
         yield from self._host(columns, nesting, step_annotations, calls, launches)
 
     def _device(
@@ -156,6 +168,15 @@ class _Builders:
         yield "runtime", runtime(columns, self.rules, calls, launches, attribution)
         yield "correlations", correlations(calls, launches)
         yield "steps", steps(columns, step_annotations, launches)
+
+    def _modules(
+        self, columns: Columns, nesting: Nesting, calls: Calls, launches: Launches, attribution: Attribution
+    ) -> Iterator[tuple[str, pa.Table]]:
+        frames = find_modules(columns, nesting)
+        if frames is not None:
+            rows = kernel_modules(columns, self.rules, nesting, calls, launches, attribution, frames)
+            yield "modules", module_table(columns, frames)
+            yield "kernel_modules", rows
 
     def _host(
         self,
@@ -186,6 +207,12 @@ class _Builders:
         )
         held = RankContents(nesting, launches, step_annotations, counted, allocated)
         self.facts = activity_facts(columns, held, self.rules)
+
+
+def _device_name(outcome: Outcome) -> str | None:
+    """The name of the rank's device, as in `ranks`."""
+    found = outcome.facts.get("device_name") or header_facts(header_of(outcome.header_json))["device_name"]
+    return None if found is None else str(found)
 
 
 def _as_declared(table: str, schema: pa.Schema, rows: pa.Table | Iterator[pa.Table]) -> Batches:

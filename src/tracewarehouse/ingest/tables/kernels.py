@@ -53,12 +53,12 @@ def kernels(
     columns: Columns, rules: Rules, launches: Launches, attribution: Attribution
 ) -> Iterator[pa.Table]:
     """Table `kernels` in slabs, in row order."""
-    call_index, idle = _call_indexes(attribution, launches.runtime), stream_idle(columns, launches)
+    call_index, idle = call_indexes(attribution, launches.runtime), stream_idle(columns, launches)
     for part in _slabs(attribution, call_index):
         yield _slab(columns, rules, launches, attribution, idle, call_index[part], part)
 
 
-def _call_indexes(attribution: Attribution, runtime: Rows) -> NDArray[np.int64]:
+def call_indexes(attribution: Attribution, runtime: Rows) -> NDArray[np.int64]:
     """The index of each activity's call in `attribution.calls`, -1 if unknown."""
     return np.where(runtime >= 0, np.searchsorted(attribution.calls, runtime), -1)
 
@@ -127,6 +127,14 @@ def _slab(
             **_launch_and_idle(columns, launches, idle, part),
         }
     )
+
+
+def has_kind(columns: Columns, rules: Rules, rows: Rows, kind: str) -> Flags:
+    """Whether GPU activities are of this kind, as in the column `kind`."""
+    names, category = columns.arrow("name", rows), columns.arrow("category", rows)
+    _, kinds, _ = _classified(category, names, columns.flags("has_collective", rows), rules)
+    found: Flags = kinds == np.int8(_KINDS.index(kind))
+    return found
 
 
 def _launch_and_idle(

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     Positions = NDArray[np.integer]
     Numbers = NDArray[np.int64]
 PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
+# Prefix of the Python frames of modules, and text in the frames in which checkpointing runs a forward again.
+MODULE_FRAME: Final = "nn.Module: "
+RECOMPUTE_FRAME: Final = ": recompute_fn"
+# Prefix of the operators of the autograd engine, and the one that runs a forward again.
+ENGINE_OPERATOR: Final = "autograd::engine::evaluate_function: "
+CHECKPOINT_OPERATOR: Final = f"{ENGINE_OPERATOR}CheckpointFunctionBackward"
 
 
 @dataclass(frozen=True)

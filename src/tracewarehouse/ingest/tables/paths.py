@@ -54,12 +54,12 @@ class Paths:
 
     def of_tree(self, parent: NDArray[np.int32], words: NDArray[np.int32]) -> NDArray[np.int32]:
         """The path of each node of a tree: its parent's path and its own name. Parents precede children."""
-        levels = _levels(parent)
-        if not levels.size or int(levels.max()) * _NODES_PER_LEVEL > len(parent):
+        level = levels(parent)
+        if not level.size or int(level.max()) * _NODES_PER_LEVEL > len(parent):
             return self._one_by_one(parent, words)
         found = np.full(len(parent) + 1, -1, np.int32)  # the last entry is for no parent
-        order = np.argsort(levels.astype(np.min_scalar_type(int(levels.max()))), kind="stable")
-        for nodes in np.split(order, np.cumsum(np.bincount(levels)[1:])[:-1]):
+        order = np.argsort(level.astype(np.min_scalar_type(int(level.max()))), kind="stable")
+        for nodes in np.split(order, np.cumsum(np.bincount(level)[1:])[:-1]):
             key = (found[parent[nodes]].astype(np.int64) + 1) << 32 | (words[nodes].astype(np.int64) + 1)
             distinct, number = np.unique(key, return_inverse=True)
             codes = [self.extended((each >> 32) - 1, (each & 0xFFFFFFFF) - 1) for each in distinct.tolist()]
@@ -120,7 +120,7 @@ class Paths:
         return _BETWEEN.join(names)
 
 
-def _levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+def levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
     """The depth of each node, 1 for a root, by following ancestors twice as far in each round."""
     level, above = np.ones(len(parent), np.int32), parent.copy()
     active = np.flatnonzero(above >= 0)

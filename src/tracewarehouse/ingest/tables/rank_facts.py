@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.model import LaunchState
+from tracewarehouse.ingest.tables.model import MODULE_FRAME, LaunchState
 from tracewarehouse.ingest.tables.quality import exact_sum, invalid_timeline_rows, non_events
 from tracewarehouse.ingest.tables.rows import is_slice, slabs
 
@@ -28,9 +28,15 @@ if TYPE_CHECKING:
 # Capabilities that analyses may require, without those that the header determines.
 _NEEDS: Final = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
-    "collectives", "counters", "kernel_counters",
+    "collectives", "counters", "kernel_counters", "snapshot", "flight_records",
 )  # fmt: skip
-_MODULE: Final = "nn.Module: "
+# Need → the table of a file that adds to a rank, its column of times, and the tables that belong to it.
+ADDITIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "snapshot": ("snapshot_events", "ts_ns", ("snapshot_segments", "snapshot_blocks", "snapshot_frames")),
+    "flight_records": ("flight_records", "created_ns", ()),
+}
+ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for name in (table, *others))
+_NO_TABLES: Final[dict[str, Any]] = {}
 # Annotations of collectives of backends that run on the host.
 _HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
 _COPIES: Final = ("gpu_memcpy", "gpu_memset")
@@ -58,14 +64,25 @@ class RankContents:
 
 
 def rank_facts(
-    from_activities: Mapping[str, Any], timeline: pa.Table | None, base_time_ns: int
+    from_activities: Mapping[str, Any],
+    timeline: pa.Table | None,
+    base_time_ns: int,
+    additions: Mapping[str, pa.Table] = _NO_TABLES,
 ) -> dict[str, Any]:
-    """All facts of a rank: from its activities, else from its memory timeline."""
+    """All facts of a rank: from its activities, else from its memory timeline or from what adds to a rank."""
     nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
     counts = dict.fromkeys(("events", "non_events", "gpu_activities", "steps"), 0)
     needs = dict.fromkeys(_NEEDS, False)
     found = {name: value for name, value in from_activities.items() if value is not None}
-    return {"base_time_ns": base_time_ns, **nothing, **counts, **needs, **_of_timeline(timeline), **found}
+    return {
+        "base_time_ns": base_time_ns,
+        **nothing,
+        **counts,
+        **needs,
+        **_of_timeline(timeline),
+        **_of_additions(additions),
+        **found,
+    }
 
 
 def activity_facts(columns: Columns, contents: RankContents, rules: Rules) -> dict[str, Any]:
@@ -86,13 +103,18 @@ def activity_facts(columns: Columns, contents: RankContents, rules: Rules) -> di
 
 
 def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> Coverage:
-    """Coverage of all GPU activities, in summed time."""
+    """Coverage of all GPU activities, in summed time.
+
+    An operator around a graph launch with several activities encloses only the launch, so it does not count.
+    """
     lengths = columns.ints("dur_ns", launches.rows).values
     linked = launches.runtime >= 0
     call = np.searchsorted(attribution.calls, launches.runtime[linked])
-    return Coverage(
-        exact_sum(lengths), exact_sum(lengths[linked]), exact_sum(lengths[linked][attribution.op[call] >= 0])
-    )
+    has_op = attribution.op[call] >= 0
+    in_graph = launches.is_graph[linked]
+    if in_graph.any():
+        has_op &= ~(in_graph & (np.bincount(call)[call] > 1))
+    return Coverage(exact_sum(lengths), exact_sum(lengths[linked]), exact_sum(lengths[linked][has_op]))
 
 
 def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
@@ -103,6 +125,20 @@ def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
     odd = len(invalid_timeline_rows(timeline))
     return {"memory_timeline": odd < timeline.num_rows, "start_ns": window["min"], "end_ns": window["max"],
             "events": timeline.num_rows, "non_events": odd}  # fmt: skip
+
+
+def _of_additions(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The facts that follow from a memory snapshot or a flight recorder dump."""
+    found: dict[str, Any] = {}
+    for need, (table, times, others) in ADDITIONS.items():
+        rows = tables.get(table)
+        if rows is None:
+            continue
+        held = rows.num_rows or any(tables[name].num_rows for name in others if name in tables)
+        window = pc.min_max(rows.column(times)).as_py()
+        found |= {need: bool(held), "events": rows.num_rows}
+        found |= {"start_ns": window["min"], "end_ns": window["max"]}
+    return found
 
 
 def _process(columns: Columns, nesting: Nesting) -> str | None:
@@ -145,7 +181,9 @@ def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
 
 def _host(columns: Columns) -> dict[str, bool]:
     frames = columns.is_one_of("category", ["python_function"])
-    modules = pc.starts_with(columns.words("name"), _MODULE).to_numpy(zero_copy_only=False).astype(np.bool_)
+    modules = (
+        pc.starts_with(columns.words("name"), MODULE_FRAME).to_numpy(zero_copy_only=False).astype(np.bool_)
+    )
     return {
         "stacks": bool(frames.any()),
         "modules": bool((frames & columns.where("name", modules)).any()),

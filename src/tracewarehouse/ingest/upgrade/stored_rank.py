@@ -15,6 +15,7 @@ from tracewarehouse.engines import TaskProgress
 from tracewarehouse.ingest.build_rank import definitions
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
+from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
 from tracewarehouse.storage import Json, RankSource, Staged, disk_error, uid
 from tracewarehouse.temp_folders import temporary_folder
 
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.rules import Rules
 
 
-# Tables that a rank is rebuilt from: events or memory timeline, and findings of the file reader.
-READ: Final = ("events", "memory_timeline", "data_quality")
+# Tables that a rank is rebuilt from: events, memory timeline or tables that a file adds, and findings of the
+# file reader.
+READ: Final = ("events", "memory_timeline", *ADDED_TABLES, "data_quality")
 _OF_RANK: Final = ("run_id", "rank")
 _QUALITY: Final = "data_quality"
 _DERIVED: Final = "derived"
@@ -168,9 +170,13 @@ class StoredRank:
         return found
 
     def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
+        import pyarrow as pa
+
         from tracewarehouse.formats.stored_source import StoredSource
         from tracewarehouse.ingest.column_file import read_table
 
+        if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.files.get(name)}:
+            return {name: pa.concat_tables(rows) for name, rows in added.items() if rows}
         stored = {"events": self._rows("events")}
         if self.files.get("memory_timeline"):
             stored["memory_timeline"] = self._rows("memory_timeline")

@@ -1,0 +1,295 @@
+-- /// tw
+-- kind     = "analysis"
+-- name     = "module_summary"
+-- version  = 1
+-- summary  = "GPU and host time of each nn.Module, itself and with its submodules, by pass."
+-- requires = ["annotations@1", "graph_nodes@1", "kernel_modules@1", "kernels@1", "modules@1", "op_work@1"]
+-- grain    = ["run_id", "rank", "module_path"]
+-- order    = ["run_id", "rank", "-kernel_sum_ns", "-host_ns", "module_path"]
+--
+-- [params]
+-- by_class      = { type = "BOOLEAN", default = false, doc = "Merge instances of a class: paths have classes in place of instances." }
+-- max_depth     = { type = "BIGINT", min = 1, unit = "depth", doc = "Maximum number of names in a path; what is deeper counts as self of the module at this depth." }
+-- by_annotation = { type = "BOOLEAN", default = false, doc = "For ranks without modules: use the annotations enclosing each launch instead, steps left out." }
+--
+-- [columns]
+-- run_id               = { type = "VARCHAR", doc = "The run." }
+-- rank                 = { type = "INTEGER", doc = "The rank." }
+-- module_path          = { type = "VARCHAR", doc = "Modules, outermost first, joined by ` > `; of GPU activities that a graph replayed those of its capture (`tw derive graphs`). GPU activities without a module are in the rows (gradient accumulation), (communication), (optimizer) and (outside any module)." }
+-- depth                = { type = "BIGINT", unit = "depth", null = true, doc = "Number of names in the path; null for the rows in parentheses." }
+-- calls                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls of the module, recomputation included." }
+-- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of their durations on the host." }
+-- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The part of host_ns outside of submodules." }
+-- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities that belong to the module itself, of all passes; over all rows, each counts once. Null, like all columns below, if the rank has no GPU activity." }
+-- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Sum of their durations; over all rows, that of all GPU activities." }
+-- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
+-- kernels              = { type = "BIGINT", unit = "count", null = true, doc = "GPU activities of the module and its submodules." }
+-- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of their durations." }
+-- kernel_union_ns      = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running." }
+-- forward_ns           = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running that was launched in forward." }
+-- backward_ns          = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for backward." }
+-- recompute_ns         = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for recomputation under checkpointing." }
+-- optimizer_ns         = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for the optimizer." }
+-- communication_ns     = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with communication running; only in its own row, as communication belongs to no module." }
+-- model_flop           = { type = "BIGINT", unit = "flop", null = true, doc = "FLOP of the operators whose main kernel belongs to the module or its submodules, as far as known (`op_work`); null if none is." }
+-- share                = { type = "DOUBLE", unit = "ratio", null = true, doc = "kernel_sum_ns as a share of the sum over all GPU activities of the rank." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH RECURSIVE
+  annotated AS (
+    -- The path of each annotation, empty for steps.
+    SELECT run_id, rank, event_id, CASE WHEN starts_with(name, 'ProfilerStep#') THEN '' ELSE name END AS path
+    FROM annotations
+    WHERE $by_annotation AND NOT on_gpu AND parent_id IS NULL
+    UNION ALL
+    SELECT
+      inside.run_id,
+      inside.rank,
+      inside.event_id,
+      CASE
+        WHEN starts_with(inside.name, 'ProfilerStep#') THEN annotated.path
+        WHEN annotated.path = '' THEN inside.name
+        ELSE annotated.path || ' > ' || inside.name
+      END AS path
+    FROM annotated
+    JOIN annotations AS inside
+      ON inside.run_id = annotated.run_id
+      AND inside.rank = annotated.rank
+      AND inside.parent_id = annotated.event_id
+    WHERE NOT inside.on_gpu
+  ),
+  call AS MATERIALIZED (
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      parent_id,
+      CASE WHEN $by_class THEN class_path ELSE module_path END AS path,
+      ts_ns,
+      ts_ns + host_ns AS end_ns
+    FROM modules
+    UNION ALL
+    SELECT
+      annotated.run_id,
+      annotated.rank,
+      annotated.event_id,
+      annotations.parent_id,
+      annotated.path,
+      annotations.ts_ns,
+      annotations.ts_ns + annotations.dur_ns AS end_ns
+    FROM annotated
+    JOIN annotations
+      ON annotations.run_id = annotated.run_id
+      AND annotations.rank = annotated.rank
+      AND annotations.event_id = annotated.event_id
+    ANTI JOIN modules ON modules.run_id = annotated.run_id AND modules.rank = annotated.rank
+    WHERE annotated.path <> '' AND NOT starts_with(annotations.name, 'ProfilerStep#')
+  ),
+  work AS (
+    SELECT run_id, rank, main_kernel_id, sum(model_flop)::BIGINT AS model_flop
+    FROM op_work
+    GROUP BY run_id, rank, main_kernel_id
+  ),
+  captured AS (
+    -- Of GPU activities that a graph replayed: the modules in which the graph was captured.
+    SELECT
+      run_id,
+      rank,
+      event_id,
+      CASE WHEN $by_class THEN regexp_replace(path, '_\d+( > |$)', '\1', 'g') ELSE path END AS path
+    FROM (
+      SELECT run_id, rank, event_id, replace(module_path, 'nn.Module: ', '') AS path
+      FROM graph_nodes
+      WHERE module_path IS NOT NULL
+    ) AS node
+  ),
+  placed AS MATERIALIZED (
+    SELECT
+      kernels.run_id,
+      kernels.rank,
+      kernels.event_id,
+      kernels.device,
+      kernels.ts_ns,
+      kernels.ts_ns + kernels.dur_ns AS end_ns,
+      kernels.dur_ns,
+      work.model_flop,
+      CASE WHEN kernels.kind = 'communication' THEN kernels.kind ELSE kernels.pass END AS pass,
+      coalesce(
+        captured.path,
+        CASE WHEN $by_class THEN owner.class_path ELSE owner.module_path END,
+        CASE
+          WHEN kernels.kind = 'communication' THEN '(communication)'
+          WHEN owner.kernel_id IS NULL THEN nullif(annotated.path, '')
+        END,
+        CASE WHEN kernels.pass = 'optimizer' THEN '(optimizer)' ELSE '(outside any module)' END
+      ) AS path
+    FROM kernels
+    LEFT JOIN kernel_modules AS owner
+      ON owner.run_id = kernels.run_id AND owner.rank = kernels.rank AND owner.kernel_id = kernels.event_id
+    LEFT JOIN annotated
+      ON annotated.run_id = kernels.run_id
+      AND annotated.rank = kernels.rank
+      AND annotated.event_id = kernels.annotation_id
+    LEFT JOIN captured
+      ON captured.run_id = kernels.run_id
+      AND captured.rank = kernels.rank
+      AND captured.event_id = kernels.event_id
+      AND kernels.kind <> 'communication'
+    LEFT JOIN work
+      ON work.run_id = kernels.run_id AND work.rank = kernels.rank AND work.main_kernel_id = kernels.event_id
+  ),
+  known AS (
+    SELECT run_id, rank, path, string_split(path, ' > ') AS names, starts_with(path, '(') AS apart
+    FROM (SELECT run_id, rank, path FROM call UNION SELECT run_id, rank, path FROM placed) AS found
+  ),
+  level AS MATERIALIZED (
+    -- Each path with those of all modules enclosing it, down to the given depth.
+    SELECT
+      run_id,
+      rank,
+      path,
+      apart,
+      unnest(range(1, least(len(names), coalesce($max_depth, len(names))) + 1)) AS depth,
+      least(len(names), coalesce($max_depth, len(names))) AS deepest,
+      array_to_string(names[1:depth], ' > ') AS module_path,
+      len(names) AS own_depth
+    FROM known
+  ),
+  label AS MATERIALIZED (
+    SELECT
+      run_id,
+      rank,
+      module_path,
+      CASE WHEN NOT any_value(apart) THEN any_value(depth) END AS depth,
+      row_number() OVER (ORDER BY run_id, rank, module_path) AS label_id
+    FROM level
+    GROUP BY run_id, rank, module_path
+  ),
+  numbered AS MATERIALIZED (
+    SELECT
+      level.run_id,
+      level.rank,
+      level.path,
+      label.label_id,
+      level.depth = level.deepest AS own,
+      level.depth = level.own_depth AS exact
+    FROM level
+    JOIN label
+      ON label.run_id = level.run_id AND label.rank = level.rank AND label.module_path = level.module_path
+  ),
+  timed AS (
+    SELECT call.run_id, call.rank, call.event_id, call.parent_id, call.ts_ns, call.end_ns, numbered.label_id
+    FROM call
+    JOIN numbered
+      ON numbered.run_id = call.run_id AND numbered.rank = call.rank AND numbered.path = call.path
+    WHERE numbered.exact
+  ),
+  covered AS (
+    -- Host time of direct submodules within each call; a recomputation is not within the call of its path.
+    SELECT
+      around.run_id,
+      around.rank,
+      around.event_id,
+      sum(least(inside.end_ns, around.end_ns) - inside.ts_ns)::BIGINT AS covered_ns
+    FROM timed AS around
+    JOIN timed AS inside
+      ON inside.run_id = around.run_id
+      AND inside.rank = around.rank
+      AND inside.parent_id = around.event_id
+      AND inside.ts_ns >= around.ts_ns
+      AND inside.ts_ns < around.end_ns
+    GROUP BY around.run_id, around.rank, around.event_id
+  ),
+  host AS (
+    SELECT
+      timed.label_id,
+      count(*) AS calls,
+      sum(timed.end_ns - timed.ts_ns)::BIGINT AS host_ns,
+      sum(timed.end_ns - timed.ts_ns - coalesce(covered.covered_ns, 0))::BIGINT AS host_self_ns
+    FROM timed
+    LEFT JOIN covered
+      ON covered.run_id = timed.run_id
+      AND covered.rank = timed.rank
+      AND covered.event_id = timed.event_id
+    GROUP BY timed.label_id
+  ),
+  used AS (
+    SELECT
+      numbered.label_id,
+      numbered.own,
+      placed.pass,
+      placed.dur_ns,
+      placed.model_flop,
+      greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER earlier, placed.ts_ns)), 0) AS fresh_ns,
+      greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER of_pass, placed.ts_ns)), 0) AS pass_ns,
+      greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER of_self, placed.ts_ns)), 0) AS self_ns
+    FROM placed
+    JOIN numbered
+      ON numbered.run_id = placed.run_id AND numbered.rank = placed.rank AND numbered.path = placed.path
+    WINDOW
+      earlier AS (
+        PARTITION BY numbered.label_id, placed.device
+        ORDER BY placed.ts_ns, placed.event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ),
+      of_pass AS (
+        PARTITION BY numbered.label_id, placed.device, placed.pass
+        ORDER BY placed.ts_ns, placed.event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      ),
+      of_self AS (
+        PARTITION BY numbered.label_id, placed.device, numbered.own
+        ORDER BY placed.ts_ns, placed.event_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+      )
+  ),
+  device AS (
+    SELECT
+      label_id,
+      count(*) FILTER (own) AS kernel_self_count,
+      coalesce(sum(dur_ns) FILTER (own), 0)::BIGINT AS kernel_self_sum_ns,
+      coalesce(sum(self_ns) FILTER (own), 0)::BIGINT AS kernel_self_union_ns,
+      count(*) AS kernels,
+      sum(dur_ns)::BIGINT AS kernel_sum_ns,
+      sum(fresh_ns)::BIGINT AS kernel_union_ns,
+      coalesce(sum(pass_ns) FILTER (pass = 'forward'), 0)::BIGINT AS forward_ns,
+      coalesce(sum(pass_ns) FILTER (pass = 'backward'), 0)::BIGINT AS backward_ns,
+      coalesce(sum(pass_ns) FILTER (pass = 'recompute'), 0)::BIGINT AS recompute_ns,
+      coalesce(sum(pass_ns) FILTER (pass = 'optimizer'), 0)::BIGINT AS optimizer_ns,
+      coalesce(sum(pass_ns) FILTER (pass = 'communication'), 0)::BIGINT AS communication_ns,
+      sum(model_flop)::BIGINT AS model_flop
+    FROM used
+    GROUP BY label_id
+  ),
+  everything AS (
+    SELECT run_id, rank, sum(dur_ns)::BIGINT AS all_ns
+    FROM kernels
+    GROUP BY run_id, rank
+  )
+SELECT
+  label.run_id,
+  label.rank,
+  label.module_path,
+  label.depth,
+  coalesce(host.calls, 0) AS calls,
+  coalesce(host.host_ns, 0) AS host_ns,
+  coalesce(host.host_self_ns, 0) AS host_self_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_self_count, 0) END AS kernel_self_count,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_self_sum_ns, 0) END AS kernel_self_sum_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_self_union_ns, 0) END AS kernel_self_union_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernels, 0) END AS kernels,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_sum_ns, 0) END AS kernel_sum_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_union_ns, 0) END AS kernel_union_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.forward_ns, 0) END AS forward_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.backward_ns, 0) END AS backward_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.recompute_ns, 0) END AS recompute_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.optimizer_ns, 0) END AS optimizer_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.communication_ns, 0) END AS communication_ns,
+  device.model_flop,
+  coalesce(device.kernel_sum_ns, 0) / nullif(everything.all_ns, 0) AS share
+FROM label
+LEFT JOIN everything ON everything.run_id = label.run_id AND everything.rank = label.rank
+LEFT JOIN host ON host.label_id = label.label_id
+LEFT JOIN device ON device.label_id = label.label_id

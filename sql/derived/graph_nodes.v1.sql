@@ -1,0 +1,28 @@
+-- /// tw
+-- kind     = "table"
+-- name     = "graph_nodes"
+-- version  = 1
+-- summary  = "GPU activities replayed by a CUDA or HIP graph, with the operator and module that launched them when the graph was captured."
+-- requires = ["graph_replays@1", "replayed_activities@1", "captured_launches@1", "host_frames@1"]
+-- derived  = "graphs"
+-- grain    = ["run_id", "rank", "event_id"]
+-- order    = ["run_id", "rank", "event_id"]
+--
+-- [columns]
+-- run_id            = { type = "VARCHAR", doc = "The run." }
+-- rank              = { type = "INTEGER", doc = "The rank." }
+-- event_id          = { type = "BIGINT", unit = "id", doc = "The replayed GPU activity." }
+-- how               = { type = "VARCHAR", null = true, doc = "Evidence: same_list (as many captured launches as activities, all names equal by position), aligned (equal but for captured launches that were not replayed), by_order (equal in number and activity only, because the capture does not name kernels, as on CUDA: never certain). Null, like all columns below, if no capture matches." }
+-- place_known       = { type = "BOOLEAN", null = true, doc = "True if exactly one captured launch is possible and kernels are named. If False, several are possible (captures of one shape, or repeated names beside a launch that was not replayed): columns in which they differ are null." }
+-- capture_run       = { type = "VARCHAR", null = true, doc = "Run that recorded the capture; the activity's own run if the trace has both." }
+-- capture_rank      = { type = "INTEGER", null = true, doc = "Its rank." }
+-- capture_launch_id = { type = "BIGINT", null = true, unit = "id", doc = "The captured launch, an event of capture_run." }
+-- capture_op_id     = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator enclosing it, an event of capture_run." }
+-- op_name           = { type = "VARCHAR", null = true, doc = "Name of that operator." }
+-- op_sig            = { type = "VARCHAR", null = true, doc = "Operator with the shapes and types of its inputs, as in `kernels`." }
+-- path_sig          = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the captured launch, outermost first, as in `kernels`." }
+-- module_path       = { type = "VARCHAR", null = true, doc = "The nn.Module frames in path_sig." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

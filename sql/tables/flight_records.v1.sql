@@ -1,0 +1,39 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "flight_records"
+-- version    = 1
+-- summary    = "Records of PyTorch flight recorder dumps: the last collectives that each rank called."
+-- grain      = ["run_id", "rank", "record_id"]
+-- order      = ["run_id", "rank", "record_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id         = { type = "VARCHAR", doc = "The run." }
+-- rank           = { type = "INTEGER", doc = "The rank." }
+-- record_id      = { type = "BIGINT", unit = "id", doc = "The recorder's number of the record, in order of creation." }
+-- process_group  = { type = "VARCHAR", null = true, doc = "Name of the process group." }
+-- group_desc     = { type = "VARCHAR", null = true, doc = "Description of the process group, such as default_pg." }
+-- group_ranks    = { type = "INTEGER[]", null = true, doc = "Ranks of the process group; null if the dump does not list them." }
+-- collective_seq = { type = "BIGINT", unit = "id", null = true, doc = "Number of the collective in its process group; the same on all ranks. Null for point-to-point operations." }
+-- p2p_seq        = { type = "BIGINT", unit = "id", null = true, doc = "Number of the point-to-point operation in its process group; null for collectives." }
+-- op_id          = { type = "BIGINT", unit = "id", null = true, doc = "Number of the operation in its process group; differs from collective_seq inside coalesced groups." }
+-- profiling_name = { type = "VARCHAR", null = true, doc = "Backend and collective, such as nccl:all_reduce." }
+-- state          = { type = "VARCHAR", null = true, doc = "scheduled, started or completed, as the watchdog last saw it. gloo never goes beyond scheduled." }
+-- created_ns     = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "When it was called, UTC." }
+-- started_ns     = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "When the watchdog noticed that it had started: an upper bound." }
+-- completed_ns   = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "When the watchdog noticed that it had completed: an upper bound." }
+-- duration_ns    = { type = "BIGINT", unit = "ns", null = true, doc = "Duration that the backend measured; null if timing was off." }
+-- input_sizes    = { type = "VARCHAR", null = true, doc = "Shapes of the inputs as JSON." }
+-- input_dtypes   = { type = "VARCHAR", null = true, doc = "Element types of the inputs as JSON." }
+-- output_sizes   = { type = "VARCHAR", null = true, doc = "Shapes of the outputs as JSON." }
+-- output_dtypes  = { type = "VARCHAR", null = true, doc = "Element types of the outputs as JSON." }
+-- is_p2p         = { type = "BOOLEAN", null = true, doc = "True for sends and receives." }
+-- retired        = { type = "BOOLEAN", null = true, doc = "True if the work object no longer exists." }
+-- thread         = { type = "VARCHAR", null = true, doc = "Name and id of the calling thread." }
+-- timeout_ns     = { type = "BIGINT", unit = "ns", null = true, doc = "Timeout." }
+-- caller         = { type = "VARCHAR", null = true, doc = "Innermost frame outside of PyTorch: `file:line function`." }
+-- stack          = { type = "VARCHAR", null = true, doc = "Call stack, innermost frame first, one frame a line." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

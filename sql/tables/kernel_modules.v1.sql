@@ -1,0 +1,23 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "kernel_modules"
+-- version    = 1
+-- summary    = "The module that each GPU activity belongs to; empty if the trace has no frames of modules."
+-- grain      = ["run_id", "rank", "kernel_id"]
+-- order      = ["run_id", "rank", "kernel_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank." }
+-- kernel_id   = { type = "BIGINT", unit = "id", doc = "The GPU activity." }
+-- module_id   = { type = "BIGINT", null = true, unit = "id", doc = "The call of the module; null outside of modules, and for communication and gradient accumulation." }
+-- forward_id  = { type = "BIGINT", null = true, unit = "id", doc = "For backward, the operator of forward with the sequence number of the autograd engine's operator." }
+-- module_path = { type = "VARCHAR", null = true, doc = "Path of the module as in modules; (gradient accumulation) where gradients are added to those of a parameter." }
+-- class_path  = { type = "VARCHAR", null = true, doc = "The same path with classes in place of instances." }
+-- pass        = { type = "VARCHAR", doc = "Training phase as in kernels, but communication for all communication." }
+-- how         = { type = "VARCHAR", null = true, doc = "What module_path follows from. enclosing: the frame encloses the launch; sequence: it encloses the operator of forward; accumulation: the engine's operator accumulates gradients; null without a path." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

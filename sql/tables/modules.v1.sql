@@ -1,0 +1,27 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "modules"
+-- version    = 1
+-- summary    = "Calls of nn.Module instances, with their place in the module tree; empty if the trace has no frames of modules."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id      = { type = "VARCHAR", doc = "The run." }
+-- rank        = { type = "INTEGER", doc = "The rank." }
+-- event_id    = { type = "BIGINT", unit = "id", doc = "The call: its Python frame." }
+-- name        = { type = "VARCHAR", doc = "The instance: its class and the number that the profiler gave it, such as Linear_17." }
+-- class       = { type = "VARCHAR", doc = "Its class." }
+-- module_path = { type = "VARCHAR", doc = "Instances enclosing the call, outermost first and itself last, joined by ` > `. In a recomputation under checkpointing the path equals the original one; it begins with the instance right below the recomputation if that did not run before." }
+-- class_path  = { type = "VARCHAR", doc = "The same path with classes in place of instances." }
+-- parent_id   = { type = "BIGINT", null = true, unit = "id", doc = "The enclosing call in the path; in a recomputation a call outside of it." }
+-- depth       = { type = "BIGINT", unit = "depth", doc = "Number of instances in the path." }
+-- recompute   = { type = "BOOLEAN", doc = "True for a call in a recomputation under checkpointing." }
+-- step        = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that contains its start." }
+-- ts_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start." }
+-- host_ns     = { type = "BIGINT", unit = "ns", doc = "Duration of the call on the host." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

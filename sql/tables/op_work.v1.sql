@@ -1,0 +1,40 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "op_work"
+-- version    = 1
+-- summary    = "Work of operators: FLOP and bytes from their inputs, and the GPU activities that did it."
+-- grain      = ["run_id", "rank", "event_id"]
+-- order      = ["run_id", "rank", "event_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id             = { type = "VARCHAR", doc = "The run." }
+-- rank               = { type = "INTEGER", doc = "The rank." }
+-- event_id           = { type = "BIGINT", unit = "id", doc = "The operator. Only operators with a rule in `flop_rules` have a row, and of nested ones only the outermost: work counts once." }
+-- name               = { type = "VARCHAR", doc = "Operator name." }
+-- family             = { type = "VARCHAR", doc = "gemm, conv, attention, norm, softmax, elementwise, embedding, optimizer, copy or triton." }
+-- m                  = { type = "BIGINT", null = true, unit = "count", doc = "Rows of the result of a matrix product." }
+-- n                  = { type = "BIGINT", null = true, unit = "count", doc = "Columns of the result." }
+-- k                  = { type = "BIGINT", null = true, unit = "count", doc = "The inner dimension." }
+-- batch              = { type = "BIGINT", null = true, unit = "count", doc = "Number of matrix products." }
+-- dtype              = { type = "VARCHAR", null = true, doc = "Type of the first operand as recorded, in lower case and without `c10::`." }
+-- compute_dtype      = { type = "VARCHAR", null = true, doc = "Type of the arithmetic of a gemm, conv or attention: fp64, fp32, tf32, fp16, bf16, fp8 or int8. For fp32 operands, tf32 if the main kernel uses tensor cores." }
+-- dtype_known        = { type = "BOOLEAN", doc = "False if neither fp32 nor tf32 can be shown: the higher peak then applies." }
+-- model_flop         = { type = "BIGINT", null = true, unit = "flop", doc = "FLOP that the model needs; a multiply-add is two. Norms, softmax, elementwise operators and copies have 0 by convention." }
+-- hardware_flop      = { type = "BIGINT", null = true, unit = "flop", doc = "FLOP that the hardware does: flash attention recomputes its scores in the backward pass." }
+-- read_bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes read if every input is read once; a dimension with stride 0 counts once." }
+-- write_bytes        = { type = "BIGINT", null = true, unit = "bytes", doc = "Bytes written if every result is written once." }
+-- bound              = { type = "VARCHAR", null = true, doc = "exact, upper or lower: how model_flop, or for families without FLOP the bytes, relate to the work; null if neither is known." }
+-- reason             = { type = "VARCHAR", null = true, doc = "Why FLOP, or else bytes, are null or only a bound." }
+-- kernel_count       = { type = "BIGINT", unit = "count", doc = "Number of GPU activities launched inside the operator." }
+-- gpu_sum_ns         = { type = "BIGINT", unit = "ns", doc = "Sum of their durations." }
+-- gpu_union_ns       = { type = "BIGINT", unit = "ns", doc = "Time during which at least one of them ran." }
+-- computation_sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of those that are computation: no copies, memsets and collectives." }
+-- main_kernel_id     = { type = "BIGINT", null = true, unit = "id", doc = "The longest of them that is not a copy, memset, reduction or elementwise kernel by name; if all are, the longest. The work counts for this kernel." }
+-- pass               = { type = "VARCHAR", doc = "Training phase: forward, backward, recompute, optimizer, data or other." }
+-- device_name        = { type = "VARCHAR", null = true, doc = "Name of the rank's first device, which determines the peak rates." }
+-- step               = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step that contains its start." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,23 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "snapshot_blocks"
+-- version    = 1
+-- summary    = "Blocks of the segments when a memory snapshot was taken, free ones too."
+-- grain      = ["run_id", "rank", "device", "address"]
+-- order      = ["run_id", "rank", "device", "address"]
+-- definition = 1
+--
+-- [columns]
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- device          = { type = "BIGINT", unit = "id", doc = "The device." }
+-- address         = { type = "BIGINT", unit = "id", doc = "Start address." }
+-- segment_address = { type = "BIGINT", unit = "id", null = true, doc = "Start address of its segment." }
+-- bytes           = { type = "BIGINT", unit = "bytes", null = true, doc = "Size of the block." }
+-- requested_bytes = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes that were requested; the rest of the block is lost to rounding. Null if not recorded." }
+-- state           = { type = "VARCHAR", null = true, doc = "active_allocated, active_pending_free (freed, but another stream still uses it) or inactive (free)." }
+-- stack_id        = { type = "BIGINT", unit = "id", null = true, doc = "Call stack of the allocation; null if not recorded." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

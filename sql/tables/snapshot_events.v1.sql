@@ -1,0 +1,28 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "snapshot_events"
+-- version    = 1
+-- summary    = "Entries of a CUDA memory snapshot: allocations, frees, segments and failed allocations, in order."
+-- grain      = ["run_id", "rank", "device", "entry"]
+-- order      = ["run_id", "rank", "device", "entry"]
+-- definition = 1
+--
+-- [columns]
+-- run_id            = { type = "VARCHAR", doc = "The run." }
+-- rank              = { type = "INTEGER", doc = "The rank." }
+-- device            = { type = "BIGINT", unit = "id", doc = "The device." }
+-- entry             = { type = "BIGINT", unit = "id", doc = "Position in the device's trace, starting at 0. The recorder keeps the last entries only: earlier ones may be lost." }
+-- ts_ns             = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Timestamp; null if not recorded." }
+-- action            = { type = "VARCHAR", null = true, doc = "alloc, free_requested, free_completed (the block is free again), segment_alloc, segment_free, segment_map, segment_unmap, oom, snapshot, or another action of a later PyTorch release." }
+-- address           = { type = "BIGINT", unit = "id", null = true, doc = "Address of the block or segment; null for oom." }
+-- bytes             = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes requested (alloc, frees, oom) or size of the segment." }
+-- device_free_bytes = { type = "BIGINT", unit = "bytes", null = true, doc = "oom: bytes of the device that no process has reserved." }
+-- stream            = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "CUDA stream handle; 0 is the default stream." }
+-- pool              = { type = "VARCHAR", null = true, doc = "Private memory pool; null for the default pool." }
+-- stack_id          = { type = "BIGINT", unit = "id", null = true, doc = "The call stack, see snapshot_frames; null if not recorded." }
+-- context           = { type = "VARCHAR", null = true, doc = "Compile context." }
+-- user_metadata     = { type = "VARCHAR", null = true, doc = "Text that the program attached." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,21 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "snapshot_frames"
+-- version    = 1
+-- summary    = "Call stacks of a memory snapshot: one row per frame."
+-- grain      = ["run_id", "rank", "stack_id", "depth"]
+-- order      = ["run_id", "rank", "stack_id", "depth"]
+-- definition = 1
+--
+-- [columns]
+-- run_id   = { type = "VARCHAR", doc = "The run." }
+-- rank     = { type = "INTEGER", doc = "The rank." }
+-- stack_id = { type = "BIGINT", unit = "id", doc = "The call stack; equal stacks are stored once." }
+-- depth    = { type = "BIGINT", unit = "depth", doc = "0 is the innermost frame." }
+-- file     = { type = "VARCHAR", null = true, doc = "File name; ?? for native code without debug information." }
+-- line     = { type = "BIGINT", unit = "id", null = true, doc = "Line number." }
+-- name     = { type = "VARCHAR", null = true, doc = "Function." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

@@ -1,0 +1,27 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "snapshot_segments"
+-- version    = 1
+-- summary    = "Segments that the caching allocator had reserved when a memory snapshot was taken."
+-- grain      = ["run_id", "rank", "device", "address"]
+-- order      = ["run_id", "rank", "device", "address"]
+-- definition = 1
+--
+-- [columns]
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- device          = { type = "BIGINT", unit = "id", doc = "The device." }
+-- address         = { type = "BIGINT", unit = "id", doc = "Start address." }
+-- total_bytes     = { type = "BIGINT", unit = "bytes", null = true, doc = "Reserved bytes." }
+-- allocated_bytes = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes in allocated blocks, as the file says." }
+-- active_bytes    = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes in allocated blocks and blocks that another stream still uses, as the file says." }
+-- requested_bytes = { type = "BIGINT", unit = "bytes", null = true, doc = "Bytes that were requested for them, as the file says." }
+-- stream          = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "CUDA stream handle; 0 is the default stream." }
+-- kind            = { type = "VARCHAR", null = true, doc = "small (requests up to 1 MiB) or large." }
+-- pool            = { type = "VARCHAR", null = true, doc = "Private memory pool; null for the default pool." }
+-- expandable      = { type = "BOOLEAN", null = true, doc = "True if the segment can grow." }
+-- stack_id        = { type = "BIGINT", unit = "id", null = true, doc = "Call stack of the allocation that reserved it; null if not recorded." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
