@@ -36,6 +36,7 @@ HELP_COLUMNS: Final = {
     "doc": "VARCHAR",
 }
 _MAIN: Final = "main"
+_LITERAL: Final = "tw_literal"
 
 
 def create_analysis(
@@ -47,16 +48,70 @@ def create_analysis(
     a view in the view's database, so the view also works in an attached database.
     """
     name = quote_name(relations.names[contract.ref])
-    defaults = bind(contract, {})
-    heads, arguments = [], {}
-    for param in contract.params:
-        value = quote_name(param.name)
-        heads.append(f"{value} {param.type} := {literal(defaults[param.name], param.type)}")
-        arguments[param.name] = f"CAST({value} AS {param.type})"
-    keep = {ref: _not_abstained(contract, catalog.contracts[ref], schema) for ref in contract.requires}
-    body = relations.body(contract, replace_params(contract.body, arguments), schema, keep)
-    _run(con, contract, f"CREATE MACRO {name}({', '.join(heads)}) AS TABLE\n{ordered(contract, body)}")
+    arguments = {each.name: f"CAST({quote_name(each.name)} AS {each.type})" for each in contract.params}
+    sql = _analysis_sql(catalog, relations, contract, schema, arguments)
+    _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE\n{sql}")
     _run(con, contract, f"CREATE VIEW {name} AS FROM {name}()")
+
+
+def create_analysis_as_text(
+    con: Connection, catalog: Catalog, relations: Relations, contract: Contract, schema: str
+) -> None:
+    """As `create_analysis`, but DuckDB keeps the text, see `as_text`: arguments must be constants.
+
+    Needs the macro of `create_literal` in schema `main`. Raises WarehouseError.
+    """
+    name = quote_name(relations.names[contract.ref])
+    marks = {each.name: f"CAST({_mark(each.name)} AS {each.type})" for each in contract.params}
+    sql = quote_text(_analysis_sql(catalog, relations, contract, schema, marks))
+    called, defaults = sql, sql
+    for param, value in bind(contract, {}).items():
+        called = called.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
+        defaults = defaults.replace(_mark(param), quote_text(_text_literal(value))[1:-1])
+    _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE FROM query({called})")
+    _run(con, contract, f"CREATE VIEW {name} AS FROM query({defaults})")
+
+
+def as_text(sql: str) -> str:
+    """A query that DuckDB keeps as text and parses when it is used.
+
+    Opening or writing a DuckDB file with hundreds of parsed queries takes several times as long.
+    """
+    return f"FROM query({quote_text(sql)})"
+
+
+def create_literal(con: Connection) -> None:
+    """Creates the macro that returns a value as the text of a literal."""
+    quoted = "'''' || replace(CAST(value AS VARCHAR), '''', '''''') || ''''"
+    con.execute(f"CREATE MACRO {_LITERAL}(value) AS coalesce({quoted}, 'NULL')")
+
+
+def _mark(param: str) -> str:
+    """A placeholder for a parameter in the text of an analysis."""
+    return f"$tw_{param}$"
+
+
+def _text_literal(value: object) -> str:
+    return "NULL" if value is None else literal(value, "VARCHAR")
+
+
+def _parameters(contract: Contract) -> str:
+    """The parameters of a macro with their types and defaults."""
+    defaults = bind(contract, {})
+    heads = (
+        f"{quote_name(each.name)} {each.type} := {literal(defaults[each.name], each.type)}"
+        for each in contract.params
+    )
+    return ", ".join(heads)
+
+
+def _analysis_sql(
+    catalog: Catalog, relations: Relations, contract: Contract, schema: str, arguments: dict[str, str]
+) -> str:
+    """The SELECT of an analysis over the relations in a schema, without the ranks that it skips."""
+    keep = {ref: _not_abstained(contract, catalog.contracts[ref], schema) for ref in contract.requires}
+    body = replace_params(contract.body, arguments)
+    return ordered(contract, relations.body(contract, body, schema, keep))
 
 
 def create_analyses(

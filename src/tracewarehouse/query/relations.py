@@ -57,9 +57,9 @@ class Relations:
             write(con, name, types, built_rows(self.store, contract, self.selected))
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
-            con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self._view_sql(contract)}")
+            con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.view_sql(contract)}")
 
-    def _view_sql(self, contract: Contract) -> str:
+    def view_sql(self, contract: Contract) -> str:
         """The SELECT of a relation with all views below it in one `WITH` clause.
 
         Each is then bound once. Views that read views are bound once per path between them, of which there

@@ -31,7 +31,9 @@ from tracewarehouse.query.analysis_views import (
     ABSTAINED_COLUMNS,
     HELP,
     HELP_COLUMNS,
-    create_analysis,
+    as_text,
+    create_analysis_as_text,
+    create_literal,
     help_rows,
 )
 from tracewarehouse.query.connections import create
@@ -50,7 +52,7 @@ ABOUT = "tw_about"
 _RUN = "tw_run"
 # The newest format that both this package and the DuckDB shell on PyPI can read.
 _STORAGE_VERSION = "v1.4.0"
-_LAYOUT = 2  # raised when this module builds another file from the same contracts
+_LAYOUT = 3  # raised when this module builds another file from the same contracts
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
     ABSTAINED: ABSTAINED_COLUMNS,
@@ -151,9 +153,11 @@ class _Schema:
             create_table(self.con, contract, name=relations.names[contract.ref])
         if self.name == _LATEST:
             set_latest_run(self.con, None)
+        else:
+            create_literal(self.con)
         self._create_table(ABSTAINED, [], by_run=True)
         for contract in analyses:
-            create_analysis(self.con, self.catalog, relations, contract, self.name)
+            create_analysis_as_text(self.con, self.catalog, relations, contract, self.name)
         # Readers before their dependencies: binding against tables is faster than against nested views.
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
@@ -165,11 +169,16 @@ class _Schema:
         if contract.is_stored:
             set_files(self.con, relations, contract)
             typed = typed_sql(contract, f"{quote_name(f'tw_files_{name}')}()")
-            self.con.execute(f"CREATE VIEW {quote_name(name)} AS\n{typed}")
-        elif contract.is_built and self.name == _LATEST:
+            self._view(name, typed)
+        elif not contract.is_built:
+            self._view(name, relations.view_sql(contract))
+        elif self.name == _LATEST:
             self._of_main(name, by_run=True)
         else:
             create(self.con, relations, contract)
+
+    def _view(self, name: str, sql: str) -> None:
+        self.con.execute(f"CREATE VIEW {quote_name(name)} AS {as_text(sql)}")
 
     def _of_main(self, name: str, by_run: bool) -> None:
         """A view on the relation with that name in `main`; with `by_run`, on its rows of the latest run."""
