@@ -219,7 +219,7 @@ RULES = {
             AND kernels.event_id = op_work.main_kernel_id
         WHERE kernels.pass <> op_work.pass""",
     "GPU times of work are parts of each other": """FROM op_work
-        WHERE gpu_union_ns > gpu_sum_ns OR computation_sum_ns > gpu_sum_ns
+        WHERE gpu_overlap_ns < 0 OR other_sum_ns > gpu_union_ns + gpu_overlap_ns
             OR (kernel_count > 0) <> (main_kernel_id IS NOT NULL) OR model_flop > hardware_flop""",
     "computation in operators is part of all": """FROM work_coverage WHERE covered_ns > computation_ns""",
     "operators and kernels have the same work": """FROM (

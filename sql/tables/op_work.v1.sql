@@ -27,9 +27,9 @@
 -- bound              = { type = "VARCHAR", null = true, doc = "exact, upper or lower: how model_flop, or for families without FLOP the bytes, relate to the work; null if neither is known." }
 -- reason             = { type = "VARCHAR", null = true, doc = "Why FLOP, or else bytes, are null or only a bound." }
 -- kernel_count       = { type = "BIGINT", unit = "count", doc = "Number of GPU activities launched inside the operator." }
--- gpu_sum_ns         = { type = "BIGINT", unit = "ns", doc = "Sum of their durations." }
 -- gpu_union_ns       = { type = "BIGINT", unit = "ns", doc = "Time during which at least one of them ran." }
--- computation_sum_ns = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of those that are computation: no copies, memsets and collectives." }
+-- gpu_overlap_ns     = { type = "BIGINT", unit = "ns", doc = "Sum of their durations beyond that time: what ran while another one did." }
+-- other_sum_ns       = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of those that are not computation: copies, memsets and collectives." }
 -- main_kernel_id     = { type = "BIGINT", null = true, unit = "id", doc = "The longest of them that is not a copy, memset, reduction or elementwise kernel by name; if all are, the longest. The work counts for this kernel." }
 -- pass               = { type = "VARCHAR", doc = "Training phase: forward, backward, recompute, optimizer, data or other." }
 -- device_name        = { type = "VARCHAR", null = true, doc = "Name of the rank's first device, which determines the peak rates." }

@@ -28,7 +28,7 @@ WITH
       step,
       sum(model_flop) FILTER (pass <> 'recompute')::BIGINT AS model_flop,
       sum(hardware_flop)::BIGINT AS hardware_flop,
-      sum(computation_sum_ns) FILTER (model_flop IS NOT NULL)::BIGINT AS covered_ns,
+      sum(gpu_union_ns + gpu_overlap_ns - other_sum_ns) FILTER (model_flop IS NOT NULL)::BIGINT AS covered_ns,
       grouping(step) AS is_total
     FROM op_work
     WHERE kernel_count > 0

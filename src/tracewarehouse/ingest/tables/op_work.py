@@ -70,7 +70,7 @@ class _OnGpu:
 
     count: Numbers
     sum_ns: Times
-    computation_ns: Times
+    other_ns: Times
     union_ns: Times
     main: Rows
 
@@ -102,9 +102,9 @@ def op_work(
             "compute_dtype": compute,
             "dtype_known": pa.array(known),
             "kernel_count": bigint_column(on_gpu.count[order]),
-            "gpu_sum_ns": bigint_column(on_gpu.sum_ns[order]),
             "gpu_union_ns": bigint_column(on_gpu.union_ns[order]),
-            "computation_sum_ns": bigint_column(on_gpu.computation_ns[order]),
+            "gpu_overlap_ns": bigint_column((on_gpu.sum_ns - on_gpu.union_ns)[order]),
+            "other_sum_ns": bigint_column(on_gpu.other_ns[order]),
             "main_kernel_id": id_column(main),
             "pass": encoded_texts(passes(columns, nesting, counted.first)[order], PASSES),
             **selected_columns(columns, rows, {"step": "step"}),
@@ -154,13 +154,13 @@ def _on_gpu(
     owner, rows, start = owner[inside], launches.rows[inside], launches.ts_ns[inside]
     dur = columns.ints("dur_ns", rows).values
     count = len(counted.rows)
-    total, computation = np.zeros((2, count), np.int64)
+    total, other = np.zeros((2, count), np.int64)
     np.add.at(total, owner, dur)
-    computes = has_kind(columns, rules, rows, "computation")
-    np.add.at(computation, owner[computes], dur[computes])
+    is_other = ~has_kind(columns, rules, rows, "computation")
+    np.add.at(other, owner[is_other], dur[is_other])
     main = _main_kernels(columns, owner, rows, dur, count)
     union = _union(owner, start, dur, count)
-    return _OnGpu(np.bincount(owner, minlength=count), total, computation, union, main)
+    return _OnGpu(np.bincount(owner, minlength=count), total, other, union, main)
 
 
 def _union(owner: Numbers, start: Times, dur: Times, count: int) -> Times:
