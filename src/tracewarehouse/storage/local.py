@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,9 @@ from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.layout import STAGING
 from tracewarehouse.storage.objects import Entry, FileRef
+
+# Concurrent requests to write a file or folder to the disk.
+_SYNCS = 4
 
 
 class LocalObjects:
@@ -57,9 +61,10 @@ class LocalObjects:
 
     def adopt(self, files: Mapping[str, Path]) -> None:
         """Syncs each file and renames it to its key, with the current time as its modification time."""
-        for key, path in files.items():
+        for path in files.values():
             os.utime(path)
-            _sync(path, os.O_RDWR)
+        _sync_all([(path, os.O_RDWR) for path in files.values()])
+        for key, path in files.items():
             self._rename(path, key)
         self._sync_folders(files)
 
@@ -159,15 +164,14 @@ class LocalObjects:
         return True
 
     def _sync_folders(self, keys: Iterable[str]) -> None:
-        """Syncs every folder between the root and the keys, each once, deepest first."""
+        """Syncs every folder between the root and the keys, each once."""
         folders = {self.root}
         for key in keys:
             folder = self.path(key).parent
             while folder not in folders:
                 folders.add(folder)
                 folder = folder.parent
-        for folder in sorted(folders, key=lambda path: -len(path.parts)):
-            _sync(folder, os.O_RDONLY)
+        _sync_all([(folder, os.O_RDONLY) for folder in folders])
 
     def _prune(self, folder: Path) -> None:
         """Deletes empty folders upward, but none directly under the root."""
@@ -181,6 +185,13 @@ class LocalObjects:
 
 def _entry(key: str, found: os.stat_result) -> Entry:
     return Entry(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
+
+
+def _sync_all(paths: Sequence[tuple[Path, int]]) -> None:
+    """Syncs files or folders side by side: file systems write concurrent requests together."""
+    with ThreadPoolExecutor(min(len(paths), _SYNCS) or 1) as pool:
+        for done in [pool.submit(_sync, *each) for each in paths]:
+            done.result()
 
 
 def _sync(path: Path, flags: int) -> None:
