@@ -15,6 +15,7 @@ A line is an event, times are integer ns, and every line starts with `RUN RANK`:
     RUN RANK snap free|pending|complete NAME
     RUN RANK snap cut ENTRIES
     RUN RANK flight {json}
+    RUN RANK ncu LAUNCH KERNEL GRID BLOCK METRIC UNIT VALUE
 
 `id=3` is the correlation of a call or gpu line, and the external id of an op or annotation. Any other `k=v`
 is an argument by its Kineto name; its value is JSON if it parses as JSON, else a string. Values with spaces
@@ -22,8 +23,8 @@ are quoted. `sync` also accepts sSTREAM[@DEVICE], as the profiler writes such ev
 are times, or PLACE:TIME to attach an end to a thread or stream. `header` keys override the default ones; null
 removes one. `snap` lines are calls of the simulated allocator (BYTES may end in K, M or G), written as a
 memory snapshot; `cut` drops the first entries. `flight` lines are entries of a flight recorder dump, whose
-number, group and state have defaults. A rank may have a trace, a snapshot and a dump. Blank lines and lines
-that start with `#` are skipped.
+number, group and state have defaults. `ncu` lines are metrics of Nsight Compute; GRID and BLOCK are X,Y,Z. A
+rank may have a trace and such files. Blank lines and lines that start with `#` are skipped.
 """
 
 from __future__ import annotations
@@ -78,11 +79,12 @@ class Rank:
     events: list[str] = field(default_factory=list)
     memory: Memory | None = None
     flight: list[dict[str, Any]] = field(default_factory=list)
+    metrics: list[list[str]] = field(default_factory=list)
 
     @property
     def is_traced(self) -> bool:
         """Whether it has a trace."""
-        return bool(self.events or self.header or not (self.memory or self.flight))
+        return bool(self.events or self.header or not (self.memory or self.flight or self.metrics))
 
     def text(self, world_size: int) -> str:
         """The Kineto JSON of this rank, one event per line; a bare list if its first element is a list."""
@@ -133,6 +135,8 @@ def files(sketch: str) -> dict[str, str | bytes]:
             groups = {"0": {"name": "0", "desc": "desc", "ranks": "[0, 1, 2, 3]"}}
             dump = {"version": "2.10", "pg_config": groups, "pg_status": {}, "entries": rank.flight}
             found[f"{name}.flight.json"] = json.dumps(dump)
+        if rank.metrics:
+            found[f"{name}.ncu.csv"] = "".join(_csv_line(cells) for cells in [METRIC_COLUMNS, *rank.metrics])
     return found
 
 
@@ -343,6 +347,23 @@ def _flight(rank: Rank, rest: str) -> None:
     rank.flight.append({**defaults, "state": "completed", **json.loads(rest)})
 
 
+METRIC_COLUMNS = [
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
+    "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value",
+]  # fmt: skip
+
+
+def _ncu(rank: Rank, rest: str) -> None:
+    launch, kernel, grid, block, metric, unit, value = shlex.split(rest)
+    sizes = [f"({size.replace(',', ', ')})" for size in (block, grid)]
+    host = ["42", "train", "127.0.0.1"]
+    rank.metrics.append([launch, *host, kernel, "1", "7", *sizes, "0", "8.0", "", metric, unit, value])
+
+
+def _csv_line(cells: list[str]) -> str:
+    return ",".join(f'"{cell}"' for cell in cells) + "\n"
+
+
 LINES: dict[str, Callable[[Rank, str], None]] = {
     "gpu": _gpu,
     "op": _host("cpu_op", "External id"),
@@ -358,4 +379,5 @@ LINES: dict[str, Callable[[Rank, str], None]] = {
     "raw": _raw,
     "snap": _snapshot,
     "flight": _flight,
+    "ncu": _ncu,
 }

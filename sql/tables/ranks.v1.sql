@@ -55,6 +55,7 @@
 -- kernel_counters   = { type = "BOOLEAN", null = true, doc = "True if it has hardware counters per kernel." }
 -- snapshot          = { type = "BOOLEAN", null = true, doc = "True if it has a CUDA memory snapshot." }
 -- flight_records    = { type = "BOOLEAN", null = true, doc = "True if it has a flight recorder dump." }
+-- kernel_metrics    = { type = "BOOLEAN", null = true, doc = "True if it has metrics of Nsight Compute." }
 -- device_properties = { type = "BOOLEAN", null = true, doc = "True if its header has name and memory size of its devices." }
 -- format_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader for the file format." }
 -- ingested_at       = { type = "TIMESTAMP", doc = "Ingest time, UTC." }

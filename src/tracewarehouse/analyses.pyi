@@ -94,6 +94,9 @@ class Analyses(Generic[T_co]):
         time and tokens per second."""
     def input_bound(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects GPU idle time while the training thread waits for the data loader."""
+    def kernel_limits(self, *, min_share: float = 0.6, low_occupancy: float = 0.5) -> T_co:
+        """What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; beside
+        its time in the trace."""
     def kernel_sequences(
         self,
         *,
@@ -190,6 +193,9 @@ class Analyses(Generic[T_co]):
     def name_summary(self, *, by_step: bool = False) -> T_co:
         """Count and total time of each operator, host call and annotation, and of each GPU kernel; used to
         compare two traces."""
+    def ncu_commands(self, *, limit: int = 5) -> T_co:
+        """The commands with which Nsight Compute profiles the kernels that take the most time, each at a
+        launch of median duration."""
     def node_summary(self) -> T_co:
         """GPU time of each host: the columns of `temporal_breakdown` summed over its ranks, and its slowest
         rank."""

@@ -86,6 +86,7 @@ def test_formats_are_detected_by_content(tmp_path: Path) -> None:
         (timeline, "memory_timeline"),
         (b'{"segments": [], "device_traces": [[]]}', "memory_snapshot"), (b"\x80\x04rest", "memory_snapshot"),
         (b'{"version": "2.4", "pg_config": {}, "entries": []}', "flight_recorder"),
+        (b'==PROF== Connected\n"ID","Kernel Name","Metric Name","Metric Unit"\n', "nsight_compute"),
         (timeline[:-1] + b"," + EVENT + b"]", "kineto"),
     ):  # fmt: skip
         assert detect(write(tmp_path, data, "one.txt")).name == name, data[:40]

@@ -77,6 +77,7 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "compiled_kernels",  # tests/test_compiled_real.py
         "key_averages",  # tests/witness/test_torch.py
         *("module_siblings", "module_summary"),  # tests/test_modules.py
+        *("kernel_limits", "ncu_commands"),  # tests/formats/nsight_compute
         *("flight_mismatches", "stuck_collective"),  # tests/formats/flight_recorder
         *(
             "snapshot_allocations",

@@ -56,13 +56,14 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_snapshot.format import MemorySnapshotFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
+    from tracewarehouse.formats.nsight_compute.format import NsightComputeFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
     from tracewarehouse.formats.nsys.report import NsysReportFormat
     from tracewarehouse.formats.rocm.rocprofv3 import Rocprofv3Format
     from tracewarehouse.formats.rocm.rpd import RpdFormat
 
     databases = NsysFormat(), NsysReportFormat(), RpdFormat()
-    additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat()
+    additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat(), NsightComputeFormat()
     return *databases, Rocprofv3Format(), *additions, KinetoFormat()
 
 

@@ -91,7 +91,7 @@ class Content:
     launch_known_ns: int = 0
     with_op_ns: int = 0
     collectives: bool = False
-    # What the source adds to a rank: snapshot or flight_records; "" for a trace.
+    # What the source adds to a rank: snapshot, flight_records or kernel_metrics; "" for a trace.
     addition: str = ""
     quality: Mapping[str, int] = field(default_factory=dict)
 
@@ -233,7 +233,11 @@ class IngestReport:
 
 
 # What a source adds to a rank → the analyses that say most about it.
-_SHOWS_ADDITION = {"snapshot": ("snapshot_oom", "snapshot_peak"), "flight_records": ("stuck_collective",)}
+_SHOWS_ADDITION = {
+    "snapshot": ("snapshot_oom", "snapshot_peak"),
+    "flight_records": ("stuck_collective",),
+    "kernel_metrics": ("kernel_limits",),
+}
 
 
 def _worthwhile(contents: Sequence[Content], ranks: int) -> list[str]:

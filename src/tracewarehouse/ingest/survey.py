@@ -21,13 +21,14 @@ from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Optio
 
 TRACE_NAMES = re.compile(
     r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
-    r"|^(?:nccl|comm_lib)_trace_rank_\d+$",
+    r"|^(?:nccl|comm_lib)_trace_rank_\d+$"
+    r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz)?$",
     re.IGNORECASE,
 )
 # Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
 OTHER_FILES = {
     ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
-    ".ncu-rep": "is an Nsight Compute report",
+    ".ncu-rep": "is an Nsight Compute report: export it with ncu --import FILE --csv --page raw",
     ".pftrace": "is a Perfetto trace",
 }
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)

@@ -11,6 +11,7 @@ from tracewarehouse.plot.theme import color_key
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
+from tracewarehouse.report.kernel_limits import limits_tables, profile_statement
 from tracewarehouse.report.tables import combined_ranks, first_rows
 from tracewarehouse.report.text import distinct_labels, duration, label, percent
 
@@ -49,7 +50,8 @@ def kernels_section(data: ReportData) -> Section:
         utilization = first_rows(data, "gpu_utilization", caption, order="rank, step NULLS FIRST")
         tables = (*tables, utilization)
     cards = (*_kernel_cards(data), _operators_card(data), *_launch_cards(data))
-    return Section("kernels", "Kernels", _summary(data), cards, tables)
+    tables = (*tables, *limits_tables(data))
+    return Section("kernels", "Kernels", _summary(data), cards, tables, statements=profile_statement(data))
 
 
 def _summary(data: ReportData) -> str:

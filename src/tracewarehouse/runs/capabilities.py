@@ -23,6 +23,7 @@ _MISSING = {
     "memory_timeline": "no memory timeline",
     "snapshot": "no memory snapshot",
     "flight_records": "no flight recorder dump",
+    "kernel_metrics": "no Nsight Compute metrics",
     "collective_args": "no collective arguments recorded",
     "collectives": "no collectives recorded",
     "message_sizes": "no message sizes of collectives recorded",

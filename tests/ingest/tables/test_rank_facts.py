@@ -28,6 +28,7 @@ NONE = {
     "memory_events": False, "memory_timeline": False, "collective_args": False,
     "collectives": False, "counters": False, "kernel_counters": False, "snapshot": False,
     "flight_records": False,
+    "kernel_metrics": False,
 }  # fmt: skip
 TIMELINE = pa.table(
     {

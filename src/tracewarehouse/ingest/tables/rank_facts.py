@@ -29,11 +29,13 @@ if TYPE_CHECKING:
 _NEEDS: Final = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "counters", "kernel_counters", "snapshot", "flight_records",
+    "kernel_metrics",
 )  # fmt: skip
-# Need → the table of a file that adds to a rank, its column of times, and the tables that belong to it.
-ADDITIONS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+# Need → the table of a file that adds to a rank, its column of times if any, and its other tables.
+ADDITIONS: Final[dict[str, tuple[str, str | None, tuple[str, ...]]]] = {
     "snapshot": ("snapshot_events", "ts_ns", ("snapshot_segments", "snapshot_blocks", "snapshot_frames")),
     "flight_records": ("flight_records", "created_ns", ()),
+    "kernel_metrics": ("kernel_metrics", None, ()),
 }
 ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for name in (table, *others))
 _NO_TABLES: Final[dict[str, Any]] = {}
@@ -128,16 +130,17 @@ def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
 
 
 def _of_additions(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """The facts that follow from a memory snapshot or a flight recorder dump."""
+    """The facts that follow from a memory snapshot, a flight recorder dump or metrics of kernels."""
     found: dict[str, Any] = {}
     for need, (table, times, others) in ADDITIONS.items():
         rows = tables.get(table)
         if rows is None:
             continue
         held = rows.num_rows or any(tables[name].num_rows for name in others if name in tables)
-        window = pc.min_max(rows.column(times)).as_py()
         found |= {need: bool(held), "events": rows.num_rows}
-        found |= {"start_ns": window["min"], "end_ns": window["max"]}
+        if times is not None:
+            window = pc.min_max(rows.column(times)).as_py()
+            found |= {"start_ns": window["min"], "end_ns": window["max"]}
     return found
 
 

@@ -1,0 +1,33 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "kernel_metrics"
+-- version    = 1
+-- summary    = "Metrics that Nsight Compute measured for single launches of kernels (`ncu --csv`)."
+-- grain      = ["run_id", "rank", "metric_id"]
+-- order      = ["run_id", "rank", "metric_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id    = { type = "VARCHAR", doc = "The run." }
+-- rank      = { type = "INTEGER", doc = "The rank." }
+-- metric_id = { type = "BIGINT", unit = "id", doc = "Number of the metric in the file." }
+-- launch    = { type = "BIGINT", unit = "id", doc = "Nsight Compute's number of the profiled launch." }
+-- kernel    = { type = "VARCHAR", null = true, doc = "Name of the kernel as Nsight Compute prints it." }
+-- process   = { type = "VARCHAR", null = true, doc = "Process ID." }
+-- device    = { type = "BIGINT", null = true, unit = "id", doc = "Device." }
+-- stream    = { type = "BIGINT", null = true, unit = "id", doc = "CUDA stream." }
+-- grid_x    = { type = "BIGINT", null = true, unit = "count", doc = "Blocks in x." }
+-- grid_y    = { type = "BIGINT", null = true, unit = "count", doc = "Blocks in y." }
+-- grid_z    = { type = "BIGINT", null = true, unit = "count", doc = "Blocks in z." }
+-- block_x   = { type = "BIGINT", null = true, unit = "count", doc = "Threads of a block in x." }
+-- block_y   = { type = "BIGINT", null = true, unit = "count", doc = "Threads of a block in y." }
+-- block_z   = { type = "BIGINT", null = true, unit = "count", doc = "Threads of a block in z." }
+-- section   = { type = "VARCHAR", null = true, doc = "Section of the report; null in the raw page." }
+-- metric    = { type = "VARCHAR", doc = "Name of the metric: a label of the details page, or the full name in the raw page." }
+-- unit      = { type = "VARCHAR", null = true, doc = "Base unit of the value: ns for times, per second for rates, byte, %, …" }
+-- value     = { type = "DOUBLE", null = true, doc = "Value in the base unit; null if it is not a number." }
+-- text      = { type = "VARCHAR", null = true, doc = "A value that is not a number." }
+--
+-- [changes]
+-- 1 = "First version. Untested on real data."
+-- ///

@@ -1,0 +1,1 @@
+"""Nsight Compute CSV files: metrics of profiled kernels."""

@@ -1,0 +1,115 @@
+"""The format of CSV files that Nsight Compute writes (`ncu --csv`). It adds to a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
+from tracewarehouse.formats.file_text import TextStream, digest_of
+from tracewarehouse.formats.nsight_compute.table import TABLE, is_header, metrics, rows_of, table
+from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.source_tables import Notes
+
+NAME: Final = "nsight_compute"
+VERSION: Final = 1
+# Messages of the profiler and of the program may precede the header.
+_SEARCHED_BYTES: Final = 1 << 16
+_MOST_BYTES: Final = 256 << 20
+
+
+class NsightComputeFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether a line is the header of the table of metrics."""
+        if path.is_dir() or b"Kernel Name" not in head[:_SEARCHED_BYTES]:
+            return False
+        lines = head[:_SEARCHED_BYTES].decode(errors="replace").splitlines()
+        return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
+
+    def open(self, path: Path) -> NsightComputeFile:
+        """The file; nothing is read yet."""
+        return NsightComputeFile(path)
+
+
+class NsightComputeFile:
+    """A TraceFile with one rank, whose number is not in the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def parts(self) -> tuple[Part, ...]:
+        """A single part."""
+        return (Part(addition=NAME),)
+
+    def read(self, part: Part, request: Request) -> NsightComputeSource:
+        """Reads the file. Raises TraceFormatError if it has no metrics."""
+        return NsightComputeSource(self.path, request)
+
+
+class NsightComputeSource:
+    """A Source that fills `kernel_metrics`."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._path = path
+        self._redactor = Redactor(request.salt, request.policy)
+        self._redactions: list[Redaction] = []
+        self._notes = Notes()
+        self._table: pa.Table | None = None
+        self._stream = digest_of(path)
+        if request.known_digest != self._stream.digest:
+            self._table = self._cleaned(self._read())
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The table. It can be read once."""
+        return {} if self._table is None else {TABLE: self._table.to_reader()}
+
+    def outcome(self) -> Outcome:
+        """The facts about the file."""
+        return Outcome(
+            digest=self._stream.digest,
+            header_json="{}",
+            text_bytes=self._stream.size,
+            stored_bytes=self._stream.stored_bytes,
+            events=0 if self._table is None else self._table.num_rows,
+            redactions=tuple(self._redactions),
+            findings=self._notes.findings(),
+        )
+
+    def _read(self) -> pa.Table:
+        stream = TextStream(self._path)
+        pieces = []
+        for piece in stream:
+            pieces.append(piece)
+            if stream.size > _MOST_BYTES:
+                raise TraceFormatError(
+                    self._path, f"more than {_MOST_BYTES >> 20} MiB of metrics", hint="profile fewer launches"
+                )
+        lines = b"".join(pieces).decode(errors="replace").splitlines()
+        found = list(metrics(rows_of(lines), self._path))
+        if not found:
+            raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
+        return table(found, self._notes)
+
+    def _cleaned(self, rows: pa.Table) -> pa.Table:
+        """The rows with secrets in texts replaced."""
+        for at, name in enumerate(rows.column_names):
+            if not pa.types.is_dictionary(rows.schema.field(at).type):
+                continue
+            column = rows.column(at).combine_chunks()
+            words = column.dictionary.to_pylist()
+            for place in self._redactor.suspects(column.dictionary):
+                words[place], kinds = self._redactor.clean(words[place])
+                self._redactions += [Redaction(None, name, kind) for kind in kinds]
+            clean = pa.DictionaryArray.from_arrays(column.indices, pa.array(words, pa.string()))
+            rows = rows.set_column(at, name, clean)
+        return rows
