@@ -310,6 +310,7 @@ def _row(change: Change) -> dict[str, object]:
         "differences": [asdict(each) for each in change.differences],
         "verdict": {**asdict(change.verdict), "line": change.line},
         "late_rank": change.late_rank,
+        "causes": list(change.causes),
         "gates": [
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
             for each in change.gates

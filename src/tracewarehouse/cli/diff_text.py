@@ -126,9 +126,8 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
 
 
 def _remarks(change: Change) -> Iterator[str]:
-    """The cause if one rank is it, how far the verdict holds, and changes that the verdict does not show."""
-    if change.late_rank:
-        yield change.late_rank
+    """The causes, how far the verdict holds, and changes that the verdict does not show."""
+    yield from change.causes
     if change.verdict.reason and change.verdict.sample != "window":
         yield change.verdict.reason
     changed = _significant_kernels(change)

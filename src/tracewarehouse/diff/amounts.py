@@ -29,13 +29,29 @@ _LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at
 
 _INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
 _SEGMENTS = """
-SELECT run_id, rank, '{side}' AS side, {interval} AS interval_id, label AS rank_label, category, category_ns
-FROM {side}_parts_result
-JOIN {side}_ranks USING (rank)
+SELECT
+  parts.run_id,
+  parts.rank,
+  '{side}' AS side,
+  parts.interval_id,
+  own.label AS rank_label,
+  parts.category,
+  awaited.label AS waits_for,
+  parts.category_ns
+FROM {side}_parts AS parts
+JOIN {side}_ranks AS own USING (rank)
+LEFT JOIN {side}_ranks AS awaited ON awaited.rank = parts.waits_for
 SEMI JOIN {side}_intervals AS used
-  ON used.run_id = {side}_parts_result.run_id
-  AND used.rank = {side}_parts_result.rank
-  AND used.interval_id = {interval}
+  ON used.run_id = parts.run_id AND used.rank = parts.rank AND used.interval_id = parts.interval_id
+"""
+_PARTS = """
+SELECT run_id, rank, {interval} AS interval_id, category, NULL::INTEGER AS waits_for, category_ns
+FROM {side}_parts_result
+"""
+_WAITS = """
+WHERE category <> 'exposed_wait'
+UNION ALL
+SELECT run_id, rank, step, 'exposed_wait', waits_for, wait_ns FROM {side}_waits_result
 """
 _KERNELS = """
 SELECT
@@ -151,6 +167,11 @@ def _register(con: Connection, side: str, times: SideTimes) -> None:
         source, length_ns = f"{side}_intervals_result", "length_ns"
     sql = _INTERVALS.format(interval=times.interval, length_ns=length_ns, source=source)
     con.execute(f"CREATE TABLE {side}_intervals AS {sql}")
+    parts = _PARTS
+    if times.waits is not None:
+        con.register(f"{side}_waits_result", times.waits.arrow())
+        parts += _WAITS
+    con.execute(f"CREATE VIEW {side}_parts AS {parts.format(side=side, interval=times.interval)}")
 
 
 def _label_replaced(con: Connection, interval: str) -> frozenset[str]:

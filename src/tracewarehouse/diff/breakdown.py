@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS, Key, SideAmounts, Total, amounts
-from tracewarehouse.diff.levels import Level, Row, ranked
+from tracewarehouse.diff.levels import WAIT, Level, Row, ranked, with_awaited_folded
 from tracewarehouse.diff.roles import roles
+from tracewarehouse.diff.waits import both_have_blame, exposed_waits
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 from tracewarehouse.runs.selection import Selection
@@ -84,14 +85,18 @@ def breakdown(
     has no such interval.
 
     A late rank makes the others wait in collectives, so their steps grow as much as its own. In the breakdown
-    that is `exposed_wait`, while a slow link shows as `exposed_transfer`; in `ranks` the late rank's own time
-    grew, of the others only their waiting. Ranks are paired by number; by their role in the job if the
-    layouts differ; in order if the numbers differ but both sides have as many.
+    that is `exposed_wait for rank N`, for the rank that arrived last or, with blame derived on both sides,
+    the one that caused most of the wait; a slow link shows as `exposed_transfer`. In `ranks` the late rank's
+    own time grew, of the others only their waiting. Ranks are paired by number; by their role in the job if
+    the layouts differ; in order if the numbers differ but both sides have as many.
     """
     on_host = not any(_has_gpu(side) for side in (base, head))
     per, notices = resolve_interval(per, (base, head), on_host)
     read = host_times if on_host else side_times
     times = read("base", base, per), read("head", head, per)
+    if per == STEP and not on_host:
+        has_blame = both_have_blame(base, head)
+        times = _with_waits(times[0], base, has_blame), _with_waits(times[1], head, has_blame)
     by_run = sum(len(side.selected()) for side in (base, head)) >= MIN_SAMPLES
     sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head))
     provenance = _provenance(times)
@@ -110,6 +115,12 @@ def breakdown(
     )
 
 
+def _with_waits(times: SideTimes, side: Selection, has_blame: bool) -> SideTimes:
+    """The same times, with those of exposed waits by the rank that is waited for."""
+    waiting = WAIT in times.parts.arrow()["category"].unique().to_pylist()
+    return replace(times, waits=exposed_waits(side, has_blame)) if waiting else times
+
+
 def _provenance(times: Sequence[SideTimes]) -> Provenance:
     base, head = (side.parts.provenance for side in times)
     ranks = {**(base.ranks or {}), **(head.ranks or {})} or None
@@ -120,7 +131,7 @@ def _level(
     name: str, sides: tuple[SideAmounts, SideAmounts], per: str, alpha: float, provenance: Provenance
 ) -> Level:
     keys = dict.fromkeys(key for side in sides for key in side.totals if key[0] == name)
-    rows = [_row(key, sides) for key in keys]
+    rows = with_awaited_folded([_row(key, sides) for key in keys])
     return Level(name, ranked(_with_tests(rows, sides, alpha)), per, provenance)
 
 
@@ -176,6 +187,7 @@ class SideTimes:
     intervals: pa.Table | None
     parts: Result
     kernels: Result
+    waits: Result | None = None  # `exposed_wait` of steps by the rank that is waited for
 
 
 def _has_gpu(side: Selection) -> bool:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from html import escape
-from statistics import median
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS
 from tracewarehouse.diff.bandwidth import Bandwidth, bandwidth
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.diff.cause import causes, late_rank
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
 from tracewarehouse.diff.snapshot import SnapshotDiff, snapshot_diff
 from tracewarehouse.diff.waits import Waits, waits
 from tracewarehouse.errors import TwError
 from tracewarehouse.metric import Metric, measure, parse_metric
-from tracewarehouse.render.text import show
 from tracewarehouse.runs.selection import Selection, run_attributes
 from tracewarehouse.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
 
@@ -28,35 +26,9 @@ if TYPE_CHECKING:
     from tracewarehouse.runs.selection import SelectedRun
 
 STEP_TIME = "step_time"
-WAIT = "exposed_wait"
 ALPHA, MIN_EFFECT = 0.05, 0.01
 _ROWS_SHOWN = 5
 FindEarlier = Callable[[Metric], Earlier | None]
-
-
-_LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
-
-
-def late_rank(parts: Breakdown) -> str | None:
-    """The rank whose own time grew by far the most, where the others wait longer for it.
-
-    None if nothing waits longer, or collectives are not matched, so that waiting is not known.
-    """
-    own = [row for row in parts.level("ranks").rows if row.part.endswith(" own") and row.base]
-    waits = sum((row.delta for row in parts.level("breakdown").rows if row.part == WAIT), start=Fraction(0))
-    if len(own) < 2 or parts.delta <= 0 or waits < _LEAST_WAIT * parts.delta:
-        return None
-    last, *others = sorted(own, key=lambda row: -row.delta)
-    typical = median(row.delta for row in others)
-    if last.test is None or not last.test.significant or last.delta - typical < _LEAST_OWN * parts.delta:
-        return None
-    if last.delta < 3 * abs(typical):
-        return None
-    grown, share = float(last.delta / last.base), float((waits + last.delta) / parts.delta)
-    name = last.part.removesuffix(" own")
-    ns = show(float(last.delta * len(own)), "ns")
-    cause = f"{name} is late: its own time grew by {100 * grown:.0f} % ({ns})"
-    return f"{cause}; with the waiting of the others that is {100 * share:.0f} % of the change"
 
 
 @dataclass(frozen=True)
@@ -142,6 +114,13 @@ class Change:
     def late_rank(self) -> str | None:
         """The rank whose own time grew while the others wait more, in words; None if there is none."""
         return None if self.breakdown is None else late_rank(self.breakdown)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What the change is due to, in words: a late rank, or the largest row; and what is not known."""
+        if self.breakdown is None:
+            return ()
+        return tuple(causes(self.breakdown, self.verdict.word == "no change"))
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the breakdown, one level after the other; raises TwError without one."""
