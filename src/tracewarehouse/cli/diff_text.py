@@ -114,7 +114,7 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     """The two sides, how they differ, and the verdict."""
     lines = [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
     lines += [
-        f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(each.message)}"
+        f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(cli_text(each.message))}"
         for each in change.differences
     ]
     if verdict:
@@ -156,7 +156,7 @@ def _title(change: Change, name: str) -> str:
     account = change.breakdown
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
-    return f"mean {account.per} {times} {(HOST_LEVELS if account.on_host else LEVELS)[name]}"
+    return f"mean {account.whole} {times} {(HOST_LEVELS if account.on_host else LEVELS)[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Roles = tuple[Mapping[int, str], Mapping[int, str]]
 Key = tuple[str, str]  # level and name
-Replicate = tuple[object, ...]  # a run, or a step of a run
+Replicate = tuple[Any, ...]  # a run, or a step of a run
+Divisors = tuple[Mapping[str, Fraction], Mapping[str, Fraction]]  # of the times of each run, per side
 
 SIDES = ("base", "head")
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
@@ -99,9 +100,9 @@ ORDER BY level, name, {replicate}
 class Total:
     """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels."""
 
-    ns: int = 0
+    ns: Fraction = Fraction(0)
     count: int = 0
-    sum_ns: int = 0
+    sum_ns: Fraction = Fraction(0)
     has_calls: bool = False
 
     def __add__(self, other: Total) -> Total:
@@ -118,7 +119,7 @@ class SideAmounts:
     """One side: its intervals and their total length, and the total and replicates' means of each row."""
 
     intervals: int
-    length_ns: int
+    length_ns: Fraction
     totals: Mapping[Key, Total]
     replicates: tuple[Replicate, ...]
     lengths: tuple[float, ...]  # the mean interval of each replicate
@@ -132,11 +133,17 @@ class SideAmounts:
 
 
 def amounts(
-    catalog: Catalog, base: SideTimes, head: SideTimes, by_run: bool, roles: Roles | None
+    catalog: Catalog,
+    base: SideTimes,
+    head: SideTimes,
+    by_run: bool,
+    roles: Roles | None,
+    divisors: Divisors = ({}, {}),
 ) -> tuple[SideAmounts, SideAmounts]:
     """Both sides by level and row; a replicate is a run if `by_run`, else a step of a run.
 
-    With `roles`, rank to role on each side, ranks of one role are paired; else those of one number.
+    With `roles`, rank to role on each side, ranks of one role are paired; else those of one number. Times of
+    runs in `divisors` are divided, exactly.
     """
     from tracewarehouse.duck import engine
 
@@ -154,7 +161,10 @@ def amounts(
             for side in SIDES:
                 engine.fill_table(con, contract, sql.format(side=side, interval=base.interval))
         engine.create_table(con, levels, levels.body)
-        return _side(con, "base", by_run, replaced), _side(con, "head", by_run, replaced)
+        left, right = (
+            _side(con, side, by_run, replaced, by) for side, by in zip(SIDES, divisors, strict=True)
+        )
+        return left, right
 
 
 def _register(con: Connection, side: str, times: SideTimes) -> None:
@@ -234,26 +244,31 @@ def _rank_label(side: int, rank: int, other: int | None) -> str:
     return f"{other} → {rank}" if side else f"{rank} → {other}"
 
 
-def _side(con: Connection, side: str, by_run: bool, replaced: frozenset[str]) -> SideAmounts:
+def _side(
+    con: Connection, side: str, by_run: bool, replaced: frozenset[str], divisors: Mapping[str, Fraction]
+) -> SideAmounts:
     replicate = "run_id" if by_run else "run_id, interval_id"
     lengths = con.execute(
         f"SELECT count(*), sum(length_ns)::BIGINT, {replicate} FROM {side}_intervals"
         f" GROUP BY {replicate} ORDER BY {replicate}"
     ).fetchall()
     sizes = {tuple(key): intervals for intervals, _, *key in lengths}
+    one = Fraction(1)
+    times = [Fraction(ns) / divisors.get(key[0], one) for _, ns, *key in lengths]
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
     for level, part, ns, count, sum_ns, has_calls, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate)
     ).fetchall():
-        totals[level, part] += Total(ns, count, sum_ns, has_calls)
-        means[level, part][tuple(key)] = Fraction(ns, sizes[tuple(key)])
+        by = divisors.get(key[0], one)
+        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls)
+        means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
     return SideAmounts(
         intervals=sum(sizes.values()),
-        length_ns=sum(ns for _, ns, *_ in lengths),
+        length_ns=sum(times, start=Fraction(0)),
         totals=dict(totals),
         replicates=tuple(sizes),
-        lengths=tuple(ns / intervals for intervals, ns, *_ in lengths),
+        lengths=tuple(float(ns / size) for ns, size in zip(times, sizes.values(), strict=True)),
         means=means,
         replaced=replaced,
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS
@@ -16,8 +17,9 @@ from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
 from tracewarehouse.diff.snapshot import SnapshotDiff, snapshot_diff
 from tracewarehouse.diff.waits import Waits, waits
-from tracewarehouse.errors import TwError
-from tracewarehouse.metric import Metric, measure, parse_metric
+from tracewarehouse.diff.work import Work, read_work
+from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.metric import Measured, Metric, measure, parse_metric
 from tracewarehouse.runs.selection import Selection, run_attributes
 from tracewarehouse.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
 
@@ -42,6 +44,7 @@ class CompareOptions:
     steps: tuple[int, ...] = ()
     within_run: bool = False
     earlier: FindEarlier | None = None
+    normalize: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ class Change:
     def line(self) -> str:
         """The verdict in one line."""
         per = self.breakdown.per if self.breakdown else "step"
+        if self.breakdown and self.breakdown.unit:
+            return self.verdict.line(f"median {self.breakdown.whole}")
         return self.verdict.line("median step" if per == "step" else f"mean {per.partition(':')[2] or per}")
 
     def __repr__(self) -> str:
@@ -158,10 +163,11 @@ def changes(
         check(config_differences)
     if options.steps:
         base, head = _StepSelection(base, options.steps), _StepSelection(head, options.steps)
-    parts, reason = _breakdown(base, head, catalog, options)
-    step_verdict = _verdict(base, head, catalog, options, parts)
+    work = _work(base, head, options)
+    parts, reason = _breakdown(base, head, catalog, options, work)
+    step_verdict = _verdict(base, head, catalog, options, parts, work)
     known = _step_time_test(step_verdict, options.within_run)
-    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history)
+    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history, work)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
@@ -173,32 +179,46 @@ def changes(
             evaluate(gate, base, head, known if _is_step_time(gate) else None, gate_options) for gate in gates
         ),
         bandwidth=bandwidth(*whole_sides),
-        waits=waits(base, head),
+        waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
     )
 
 
+def _work(base: Selection, head: Selection, options: CompareOptions) -> Work | None:
+    if options.normalize is None:
+        return None
+    if options.earlier is not None:
+        raise ParamError("earlier runs are not normalized", "compare runs with each other")
+    return read_work(options.normalize, base, head)
+
+
 def _breakdown(
-    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions
+    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, work: Work | None
 ) -> tuple[Breakdown | None, str | None]:
-    """The breakdown, or why there is none; raises TwError if its interval was requested."""
+    """The breakdown, or why there is none; raises TwError if its interval or a unit was requested."""
     try:
-        return breakdown(base, head, per=options.per, alpha=options.alpha, catalog=catalog), None
+        settings: dict[str, Any] = {"per": options.per, "alpha": options.alpha, "catalog": catalog}
+        return breakdown(base, head, **settings, work=work), None
     except TwError as error:
-        if options.per is not None:
+        if options.per is not None or work is not None:
             raise
         return None, error.message
 
 
 def _verdict(
-    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, parts: Breakdown | None
+    base: Selection,
+    head: Selection,
+    catalog: Catalog,
+    options: CompareOptions,
+    parts: Breakdown | None,
+    work: Work | None,
 ) -> Verdict:
     """Of complete steps; of a window or an annotation the mean is known, but not its noise."""
     means = None if parts is None else (float(parts.base_mean), float(parts.head_mean))
     if parts is None or parts.per == "step":
         metric = parse_metric(STEP_TIME, catalog)
         sides, earlier = measure(metric, base, head), (options.earlier or _no_history)(metric)
-        times = [tuple(tuple(map(round, run.steps)) for run in side.runs) for side in sides]
+        times = _step_times(sides, work)
         order: Sequence[bool] | None = start_order(
             base, head, [{run.run for run in side.runs if run.steps} for side in sides]
         )
@@ -214,6 +234,19 @@ def _verdict(
         order=order,
         earlier=earlier,
     )
+
+
+def _step_times(sides: Sequence[Measured], work: Work | None) -> list[tuple[tuple[float, ...], ...]]:
+    """The steps of each run in whole ns, or per unit of work."""
+    divisors = work.divisors if work else ({}, {})
+    return [
+        tuple(tuple(_per(step, by.get(run.run)) for step in run.steps) for run in side.runs)
+        for side, by in zip(sides, divisors, strict=True)
+    ]
+
+
+def _per(step_ns: float, work: Fraction | None) -> float:
+    return round(step_ns) if work is None else float(step_ns / work)
 
 
 def _no_history(metric: Metric) -> Earlier | None:

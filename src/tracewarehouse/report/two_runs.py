@@ -134,7 +134,7 @@ def _tiles(change: Change) -> Iterator[Tile]:
         note = "median step"
     else:
         times = (float(breakdown.base_mean), float(breakdown.head_mean))
-        note = f"mean {breakdown.per}"
+        note = f"mean {breakdown.whole}"
     for name, ns in zip(("base", "head"), times, strict=True):
         yield Tile(name, duration(ns), note, "verdict", name)
     if verdict.change is not None:
@@ -227,7 +227,7 @@ def _breakdown_summary(breakdown: Breakdown) -> str:
     base, head = float(breakdown.base_mean), float(breakdown.head_mean)
     largest = breakdown.level("breakdown").rows[0]
     return (
-        f"The mean {breakdown.per} went from {duration(base)} to {duration(head)}"
+        f"The mean {breakdown.whole} went from {duration(base)} to {duration(head)}"
         f" ({_signed_duration(head - base)}); largest contribution: {category_name(largest.part)},"
         f" {_signed_duration(float(largest.delta))}."
     )

@@ -252,22 +252,22 @@ def _percent(value: float, sign: str, digits: int = 1) -> str:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The step times of each run in ns, in time order. Raises ParamError for less than 1 ns."""
+    """The step times of each run in ns, in time order. Raises ParamError for times that are not above 0."""
 
-    runs: tuple[tuple[int, ...], ...]
+    runs: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
         shortest = min(self.times, default=1)
-        if shortest < 1:
+        if shortest <= 0:
             raise ParamError(f"a step of {shortest} ns cannot be compared", "exclude this step")
 
     @property
-    def times(self) -> tuple[int, ...]:
+    def times(self) -> tuple[float, ...]:
         """The steps of all runs, in ns."""
         return tuple(chain.from_iterable(self.runs))
 
     @property
-    def nonempty_runs(self) -> tuple[tuple[int, ...], ...]:
+    def nonempty_runs(self) -> tuple[tuple[float, ...], ...]:
         """The runs that have steps."""
         return tuple(run for run in self.runs if run)
 
