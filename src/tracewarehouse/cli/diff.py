@@ -312,6 +312,8 @@ def _gate_error(change: Change, strict: bool) -> GateFailed | None:
 
 def _row(change: Change) -> dict[str, object]:
     """The complete comparison, for the JSON envelope."""
+    from tracewarehouse.diff.spread import spread
+
     return {
         "base": list(change.base),
         "head": list(change.head),
@@ -319,6 +321,7 @@ def _row(change: Change) -> dict[str, object]:
         "verdict": {**asdict(change.verdict), "line": change.line},
         "late_rank": change.late_rank,
         "causes": list(change.causes),
+        "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],
         "gates": [
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
             for each in change.gates

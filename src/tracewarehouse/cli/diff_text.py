@@ -134,7 +134,7 @@ def _remarks(change: Change) -> Iterator[str]:
     if changed and change.verdict.word in ("inconclusive", "no change"):
         kernels = f"{changed} kernel{'' if changed == 1 else 's'}"
         yield f"the step as a whole: {change.verdict.word}; {kernels} changed significantly"
-    yield from (f"note: {each}" for each in change.verdict.notices)
+    yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes))
 
 
 def _significant_kernels(change: Change) -> int:

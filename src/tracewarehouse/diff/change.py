@@ -16,6 +16,7 @@ from tracewarehouse.diff.cause import causes, late_rank
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
 from tracewarehouse.diff.snapshot import SnapshotDiff, snapshot_diff
+from tracewarehouse.diff.spread import spread_notes
 from tracewarehouse.diff.waits import Waits, waits
 from tracewarehouse.diff.work import Work, read_work
 from tracewarehouse.errors import ParamError, TwError
@@ -126,6 +127,12 @@ class Change:
         if self.breakdown is None:
             return ()
         return tuple(causes(self.breakdown, self.verdict.word == "no change"))
+
+    @property
+    def spread_notes(self) -> tuple[str, ...]:
+        """Which kernels and which rank the spread comes from, in words, if the verdict is open."""
+        is_open = self.breakdown is not None and self.verdict.word == "inconclusive"
+        return tuple(spread_notes(self.breakdown)) if is_open and self.breakdown else ()
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the breakdown, one level after the other; raises TwError without one."""
