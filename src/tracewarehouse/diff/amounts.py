@@ -321,12 +321,13 @@ def replacements(
 
 
 _ROLES = {
-    "matrix product": ("gemm", "cutlass", "xmma", "matmul", "conv", "wgrad", "dgrad", "winograd"),
-    "attention": ("flash", "fmha", "attention", "attn"),
+    "attention": ("flash", "fmha", "attention", "attn"),  # its kernels name libraries of matrix products, too
+    "matrix product": ("gemm", "cutlass", "xmma", "cijk_", "nvjet", "matmul", "triton_tem")
+    + ("conv", "wgrad", "dgrad", "winograd"),
     "normalization": ("softmax", "norm"),
     "optimizer": ("multi_tensor", "adam", "sgd"),
     "reduction": ("reduce", "triton_red"),
-    "pointwise": ("elementwise", "triton_poi", "pointwise"),
+    "pointwise": ("elementwise", "triton_poi", "pointwise", "dropout", "gelu", "silu", "relu"),
     "embedding": ("embedding", "gather", "scatter", "index"),
 }
 
@@ -338,11 +339,11 @@ def _role(name: str) -> str | None:
 
 
 def _can_replace(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
-    """Whether a kernel does the work of another: as often per interval, and with no other role."""
+    """Whether a kernel does the work of another: as often per interval, and in the same role, if known."""
     counts = sum(kernel.count for kernel in old) * scale, sum(kernel.count for kernel in new)
     roles = _role(old[0].name), _role(new[0].name)
     as_often = abs(counts[0] - counts[1]) <= _COUNT_TOLERANCE * max(counts)
-    return as_often and (None in roles or roles[0] == roles[1])
+    return as_often and roles[0] == roles[1]
 
 
 def _locators(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]) -> tuple[Locate, ...]:
