@@ -1,7 +1,7 @@
 """Which kernels replaced which: precision and recall on simulated models with injected renames.
 
-Each pair renames kernels to names of the same role from other libraries, removes kernels, and adds others, half of
-them at the place of a removed one: as often as it, but with another role.
+Each pair renames kernels to names of the same role from other libraries, removes kernels, and adds others,
+half of them at the place of a removed one: as often as it, but with another role.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NAMES = {
     ),
     "attention": (
         "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
-        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob_7_64x128x128_4x1x1",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_64x128x128_4x1x1",
         "attn_fwd.kd",
     ),
     "normalization": (
