@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
 _LEAST_CAUSE = 0.2  # share of the change, from which the largest row is its cause
+_ALL = 0.995
 _UNMATCHED = "exposed_unassigned"
 
 
@@ -54,7 +55,9 @@ def late_rank(parts: Breakdown) -> str | None:
     ns, verb = show(float(delta * len(own)), "ns"), "grew" if toward > 0 else "shrank"
     state = "is late" if toward > 0 else "is no longer late"
     cause = f"{name} {state}: its own time {verb} by {100 * abs(changed):.0f} % ({ns})"
-    return f"{cause}; with the waiting of the others that is {100 * share:.0f} % of the change"
+    # More than all of it if other ranks wait where they were idle before.
+    part = "all" if share > _ALL else f"{100 * share:.0f} %"
+    return f"{cause}; with the waiting of the others that is {part} of the change"
 
 
 def waiting(parts: Breakdown) -> Fraction:
