@@ -1,4 +1,4 @@
-"""Waiting in the account counts for the rank that is late, and `tw diff` names it: simulated jobs of four ranks."""
+"""Waiting in the account counts for the rank that is late, and `tw diff` names it: jobs of four ranks."""
 
 from __future__ import annotations
 

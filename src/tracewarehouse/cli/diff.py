@@ -82,8 +82,8 @@ class DiffCommand(AnalysisCommand):
 )
 @click.option(
     "--normalize",
-    metavar="sample|token|label.K",
-    help="Divide times and sizes by the work of a step, from labels of the runs.",
+    metavar="UNIT",
+    help="Compare times and sizes per sample, token or label.K.",
 )
 @click.option("--steps", type=RankListParam("step"), help="Select steps: 3, 3,5 or 3-8.")
 @click.option(
