@@ -31,7 +31,11 @@ WITH
       interval_id,
       unnest(CASE WHEN starts_with(category, 'idle_') OR contains(category, ': ') THEN ['breakdown', 'kernels', 'operators', 'categories'] ELSE ['breakdown'] END) AS level,
       -- Time of the host is named, such as operator: aten::mm.
-      CASE WHEN level IN ('breakdown', 'categories') THEN split_part(category, ': ', 1) ELSE category END AS name,
+      CASE
+        WHEN waits_for IS NOT NULL THEN format('{} for rank {}', category, waits_for)
+        WHEN level IN ('breakdown', 'categories') THEN split_part(category, ': ', 1)
+        ELSE category
+      END AS name,
       category_ns AS exclusive_ns,
       NULL::BIGINT AS count,
       NULL::BIGINT AS sum_ns

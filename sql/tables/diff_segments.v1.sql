@@ -2,10 +2,10 @@
 -- kind      = "table"
 -- name      = "diff_segments"
 -- version   = 1
--- summary   = "Time by category of each interval that a comparison breaks down, from `step_account` or `window_account`."
+-- summary   = "Time by category of each interval that a comparison breaks down, from `step_account` or `window_account`; waiting by the rank that is waited for."
 -- transient = true
--- grain     = ["run_id", "rank", "side", "interval_id", "category"]
--- order     = ["run_id", "rank", "side", "interval_id", "category"]
+-- grain     = ["run_id", "rank", "side", "interval_id", "category", "waits_for"]
+-- order     = ["run_id", "rank", "side", "interval_id", "category", "waits_for"]
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -14,6 +14,7 @@
 -- interval_id = { type = "BIGINT", unit = "id", doc = "Step number, or number of the occurrence of the window or annotation." }
 -- rank_label  = { type = "VARCHAR", doc = "What pairs the rank with one of the other side: its number, both numbers, or its role." }
 -- category    = { type = "VARCHAR", doc = "The category." }
+-- waits_for   = { type = "VARCHAR", null = true, doc = "Label of the rank that an exposed wait is for, as rank_label; null for other categories, where it is unknown, and in intervals other than steps." }
 -- category_ns = { type = "BIGINT", unit = "ns", doc = "Time of the interval in this category." }
 --
 -- [changes]

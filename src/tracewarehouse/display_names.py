@@ -90,7 +90,14 @@ def category(name: str) -> str:
 
 def category_name(key: str) -> str:
     """The display name of a category; a key without one is its own name."""
+    if base_category(key) != key:
+        return f"exposed: waiting for {key.partition(' for ')[2]}"
     return CATEGORIES.get(key, key)
+
+
+def base_category(part: str) -> str:
+    """The category of a row of a breakdown: of `exposed_wait for rank 1` it is `exposed_wait`."""
+    return "exposed_wait" if part.startswith("exposed_wait for ") else part
 
 
 def idle_cause(key: str) -> str:

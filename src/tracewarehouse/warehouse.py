@@ -103,10 +103,11 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()
     ) -> tuple[PartsEvent, ...]:
-        """Which kernels changed between which recorded runs: all kernels at once, in time order.
+        """Which kernels, operators and idle causes changed between which recorded runs: all at once.
 
         `runs` and `where` select runs as in `history`. At most 5 % of the changes are there by chance. Raises
-        UnknownName, ParamError, and TwError if no results of `kernel_summary` are recorded.
+        UnknownName, ParamError, and TwError if no results of `kernel_summary`, `op_summary` or
+        `idle_breakdown` are recorded.
         """
         from tracewarehouse.history import moved_parts
 

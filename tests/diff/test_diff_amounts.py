@@ -7,7 +7,13 @@ from collections import Counter
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
 
-SEGMENTS = [("compute", 60), ("exposed_wait", 25), ("idle_host", 15)]
+# category, the rank that it waits for, ns
+SEGMENTS = [
+    ("compute", None, 60),
+    ("exposed_wait", "0", 20),
+    ("exposed_wait", None, 5),
+    ("idle_host", None, 15),
+]
 # kind, label, pass, op, is_graph, count, sum_ns, exclusive_ns
 KERNELS = [
     ("computation", "gemm", "forward", "aten::mm", False, 2, 40, 30),
@@ -21,7 +27,8 @@ def amounts() -> list[tuple[str, str, int, int | None, int | None]]:
     catalog = Catalog.load()
     key = {"run_id": "a", "rank": 1, "side": "base", "interval_id": 7}
     segments = [
-        {**key, "rank_label": "1 → 0", "category": category, "category_ns": ns} for category, ns in SEGMENTS
+        {**key, "rank_label": "1 → 0", "category": category, "waits_for": rank, "category_ns": ns}
+        for category, rank, ns in SEGMENTS
     ]
     names = ("kind", "label", "pass", "op", "is_graph", "count", "sum_ns", "exclusive_ns")
     empty = {"name": None, "op_sig": None, "path_sig": None}
@@ -47,7 +54,8 @@ def test_every_level_sums_to_the_interval() -> None:
 def test_rows_of_each_level() -> None:
     assert amounts() == [
         ("breakdown", "compute", 60, None, None),
-        ("breakdown", "exposed_wait", 25, None, None),
+        ("breakdown", "exposed_wait", 5, None, None),
+        ("breakdown", "exposed_wait for rank 0", 20, None, None),
         ("breakdown", "idle_host", 15, None, None),
         ("categories", "backward computation", 20, 1, 30),
         ("categories", "forward computation", 40, 3, 50),

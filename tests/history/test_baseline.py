@@ -89,3 +89,33 @@ def test_the_baseline_on_the_command_line(root: Path) -> None:
         assert cli_runner.tw("diff", "@baseline", "head", "-w", root, *usage).code != 0
     with pytest.raises(ParamError, match="unknown spread 'all'"):
         tw.open(root).diff("head", "next", spread="all")
+
+
+EQUAL, HEADS = 50, 40
+RED = 5  # 98.6 % of counts of 40 with a true rate of 5 % are at most 5
+
+
+@pytest.mark.deep
+def test_forty_equal_heads_are_rarely_red(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """50 recorded runs and 40 heads like them, simulated with 1 % noise between runs, seeds 0 to 89."""
+    for at in range(EQUAL + HEADS):
+        start = ("--start", f"2026-05-{1 + at // 24:02}T{at % 24:02}:00:00", "--seed", str(at))
+        noise = ("--noise-run", "0.01", *start)
+        done = cli_runner.tw("simulate", tmp_path / "traces" / f"run-{at:02}", *SIMULATED, *noise)
+        assert done.code == 0, done.err
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / "traces", jobs=1)
+    recorded, heads = (
+        [f"run-{at:02}" for at in part] for part in (range(EQUAL), range(EQUAL, EQUAL + HEADS))
+    )
+    warehouse.record(recorded, analyses=["step_summary"])
+    words, codes = [], []
+    for head in heads:
+        gates = ("--gate", "step_time<=+3%", "--json")
+        done = cli_runner.tw("diff", "@baseline", head, *gates, "-w", warehouse.root)
+        words.append(json.loads(done.out)["result"][0]["verdict"]["word"])
+        codes.append(done.code)
+    red = sum(word in ("slower", "faster") for word in words)
+    with capsys.disabled():
+        print(f"\n{red} of {HEADS} verdicts name a change, {codes.count(3)} gates of +3 % fail")
+    assert red <= RED and codes.count(3) <= 1

@@ -6,12 +6,14 @@ Counts are compared with the 99 % bound of the rate that is promised; seeds are 
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
 
 from stats.noise_models import INDEPENDENT, WAVES, Floats, Model, autoregressive, normal
 from stats.study import changed, changed_from_history, warned
+from tracewarehouse.stats.parts import part_changes
 from tracewarehouse.stats.points import find_levels
 from tracewarehouse.stats.suspicion import suspicion
 
@@ -56,6 +58,18 @@ def test_one_run_against_fifty_earlier_ones() -> None:
 def test_dependent_runs_with_history_rarely_raise_an_alarm(model: str) -> None:
     assert changed_from_history(model, 5, 5, 0.0, 200) <= most(0.10, 200)
     assert changed_from_history(model, 5, 5, 0.03, 200) >= least(0.70, 200)
+
+
+def test_adjacent_runs_that_depend_on_each_other_are_compared_with_history() -> None:
+    """One run of each side, one after the other: they share most of their deviation, which history shows.
+
+    With a known spread and autocorrelation, 97 % of 3 % would be found: the deviation of the difference is
+    1 % times the root of 2 (1 - 0.7).
+    """
+    for model in ("AR(0.7)", "day cycle"):
+        assert changed_from_history(model, 1, 1, 0.0, 400) <= most(0.05, 400)
+        assert changed_from_history(model, 1, 1, 0.03, 400) >= least(0.85, 400)
+        assert changed_from_history(model, 1, 1, 0.05, 400) >= least(0.95, 400)
 
 
 def series(model: Model, count: int, runs: int) -> Floats:
@@ -118,6 +132,21 @@ def test_a_small_change_of_a_long_series_is_found() -> None:
     for row in rows:
         row[int(chance.uniform(600, 2_400)) :] *= 1.003
     assert with_points(rows, 0.001) >= least(0.80, 100)
+
+
+@pytest.mark.deep
+def test_many_series_and_long_ones_take_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    """1,000 metrics of 500 runs in 10 CPU s, all at once in far less; 50,000 points in 20."""
+    many, start = series(normal, 1_000, 500), time.process_time()
+    assert with_points(many) <= 0.01
+    levels, start = time.process_time() - start, time.process_time()
+    assert not part_changes(many.tolist())
+    at_once, start = time.process_time() - start, time.process_time()
+    assert not find_levels(series(normal, 1, 50_000)[0], 0.01).points
+    long = time.process_time() - start
+    with capsys.disabled():
+        print(f"\n1,000 x 500: {levels:.1f} s one by one, {at_once:.1f} s at once; 50,000: {long:.1f} s")
+    assert levels < 10 and at_once < 10 and long < 20
 
 
 @pytest.mark.deep

@@ -124,10 +124,23 @@ def test_correlated_steps_are_few_blocks() -> None:
     wave = [round(NS * (1 + 0.02 * math.sin(step / 40))) for step in range(400)]
     later = [round(NS * (1 + 0.02 * math.sin(step / 40 + 1))) for step in range(400)]
     assert verdict(StepTimes((tuple(wave),)), StepTimes((tuple(later),))).word == "inconclusive"
-    short = StepTimes(((1, 2, 4, 8, 16),))
-    found = verdict(short, short)
+    ramp = StepTimes((tuple(2**step for step in range(14)),))
+    found = verdict(ramp, ramp)
     assert (found.word, found.low, found.p) == ("inconclusive", None, None)
     assert found.change == 0
+
+
+@pytest.mark.parametrize("pairs", [100, pytest.param(500, marks=pytest.mark.deep)])
+def test_a_few_steps_whose_correlation_is_not_certain_have_an_interval(pairs: int) -> None:
+    """Pairs of 5 to 10 independent steps; an autocorrelation of so few is noisy."""
+    chance, changed = Random(20_261_123), 0
+    for pair in range(pairs):
+        drawn = ([chance.gauss(0, 0.01) for _ in range(5 + pair % 6)] for _ in range(2))
+        found = verdict(*(StepTimes((tuple(round(NS * math.exp(each)) for each in row),)) for row in drawn))
+        assert found.low is not None
+        changed += found.word in ("slower", "faster")
+    print(f"{changed} of {pairs}")
+    assert changed <= 0.05 * pairs + 2.33 * math.sqrt(0.05 * pairs * 0.95)
 
 
 @pytest.mark.parametrize("steps", [1, 2])

@@ -80,6 +80,11 @@ class DiffCommand(AnalysisCommand):
 @click.option(
     "--per", metavar="RANGE", help="Break down per step, window or annotation:NAME. [default: step]"
 )
+@click.option(
+    "--normalize",
+    metavar="UNIT",
+    help="Compare times and sizes per sample, token or label.K.",
+)
 @click.option("--steps", type=RankListParam("step"), help="Select steps: 3, 3,5 or 3-8.")
 @click.option(
     "--level",
@@ -158,6 +163,9 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
     --format github writes a comment of at most 60 kB for a pull request, and the job summary in Actions.
 
+    --normalize sample divides times and sizes, also in gates, by the label samples_per_step of each run,
+    token by tokens_per_step: what a step of a rank processes.
+
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
     then test a single run. --spread history takes only the noise between runs from them.
 
@@ -192,7 +200,7 @@ for _option in diff.params:
         _option.type = click.Choice((*FORMATS, _GITHUB))
 _OWN = (
     *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
-    *("within_run", "spread", "same"),
+    *("within_run", "spread", "same", "normalize"),
     *("by_rank", "all_steps", "measure"),
 )
 
@@ -208,7 +216,7 @@ def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
 
 def _check_no_change_options(own: dict[str, Any]) -> None:
     """Raises UsageError for options that do not apply to analyses."""
-    for key in ("per", "steps", "levels", "gates", "gate_file", "junit"):
+    for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", "junit"):
         if own[key]:
             option = {"levels": "level", "gates": "gate"}.get(key, key).replace("_", "-")
             raise click.UsageError(f"--{option} cannot be combined with an analysis")
@@ -236,7 +244,7 @@ def _print_analyses(
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
     gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
-    settings = {key: own[key] for key in ("per", "force", "within_run")}
+    settings = {key: own[key] for key in ("per", "force", "within_run", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
     levels = own["levels"] or (_HOST_LEVELS if on_host else _DEFAULT_LEVELS)
@@ -304,12 +312,16 @@ def _gate_error(change: Change, strict: bool) -> GateFailed | None:
 
 def _row(change: Change) -> dict[str, object]:
     """The complete comparison, for the JSON envelope."""
+    from tracewarehouse.diff.spread import spread
+
     return {
         "base": list(change.base),
         "head": list(change.head),
         "differences": [asdict(each) for each in change.differences],
         "verdict": {**asdict(change.verdict), "line": change.line},
         "late_rank": change.late_rank,
+        "causes": list(change.causes),
+        "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],
         "gates": [
             {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
             for each in change.gates

@@ -114,7 +114,7 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     """The two sides, how they differ, and the verdict."""
     lines = [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
     lines += [
-        f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(each.message)}"
+        f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(cli_text(each.message))}"
         for each in change.differences
     ]
     if verdict:
@@ -126,16 +126,15 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
 
 
 def _remarks(change: Change) -> Iterator[str]:
-    """The cause if one rank is it, how far the verdict holds, and changes that the verdict does not show."""
-    if change.late_rank:
-        yield change.late_rank
+    """The causes, how far the verdict holds, and changes that the verdict does not show."""
+    yield from change.causes
     if change.verdict.reason and change.verdict.sample != "window":
         yield change.verdict.reason
     changed = _significant_kernels(change)
     if changed and change.verdict.word in ("inconclusive", "no change"):
         kernels = f"{changed} kernel{'' if changed == 1 else 's'}"
         yield f"the step as a whole: {change.verdict.word}; {kernels} changed significantly"
-    yield from (f"note: {each}" for each in change.verdict.notices)
+    yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes))
 
 
 def _significant_kernels(change: Change) -> int:
@@ -157,7 +156,7 @@ def _title(change: Change, name: str) -> str:
     account = change.breakdown
     assert account is not None
     times = f"{show(float(account.base_mean), 'ns')} → {show(float(account.head_mean), 'ns')}"
-    return f"mean {account.per} {times} {(HOST_LEVELS if account.on_host else LEVELS)[name]}"
+    return f"mean {account.whole} {times} {(HOST_LEVELS if account.on_host else LEVELS)[name]}"
 
 
 def _level(change: Change, name: str, top: int, layout: Layout) -> str:

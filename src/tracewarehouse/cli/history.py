@@ -141,7 +141,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     metavar="RUN REASON",
     help="Acknowledge the change at RUN; the reason is shown with it.",
 )
-@click.option("--parts", is_flag=True, help="Also report which kernels changed, and where.")
+@click.option("--parts", is_flag=True, help="Also report which kernels, operators and idle causes changed.")
 @click.option(
     "--fail-on-change",
     type=click.Choice(["worse", "any"]),

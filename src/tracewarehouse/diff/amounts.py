@@ -6,11 +6,13 @@ that count, pairs ranks, and recognizes kernels that were replaced by another on
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
+
+from tracewarehouse.diff.replacements import LocatedKernel, replacements
 
 if TYPE_CHECKING:
     from tracewarehouse.contracts.catalog import Catalog
@@ -20,22 +22,38 @@ if TYPE_CHECKING:
 
 Roles = tuple[Mapping[int, str], Mapping[int, str]]
 Key = tuple[str, str]  # level and name
-Replicate = tuple[object, ...]  # a run, or a step of a run
+Replicate = tuple[Any, ...]  # a run, or a step of a run
+Divisors = tuple[Mapping[str, Fraction], Mapping[str, Fraction]]  # of the times of each run, per side
 
 SIDES = ("base", "head")
 LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
-_COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
 _LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
 
 _INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
 _SEGMENTS = """
-SELECT run_id, rank, '{side}' AS side, {interval} AS interval_id, label AS rank_label, category, category_ns
-FROM {side}_parts_result
-JOIN {side}_ranks USING (rank)
+SELECT
+  parts.run_id,
+  parts.rank,
+  '{side}' AS side,
+  parts.interval_id,
+  own.label AS rank_label,
+  parts.category,
+  awaited.label AS waits_for,
+  parts.category_ns
+FROM {side}_parts AS parts
+JOIN {side}_ranks AS own USING (rank)
+LEFT JOIN {side}_ranks AS awaited ON awaited.rank = parts.waits_for
 SEMI JOIN {side}_intervals AS used
-  ON used.run_id = {side}_parts_result.run_id
-  AND used.rank = {side}_parts_result.rank
-  AND used.interval_id = {interval}
+  ON used.run_id = parts.run_id AND used.rank = parts.rank AND used.interval_id = parts.interval_id
+"""
+_PARTS = """
+SELECT run_id, rank, {interval} AS interval_id, category, NULL::INTEGER AS waits_for, category_ns
+FROM {side}_parts_result
+"""
+_WAITS = """
+WHERE category <> 'exposed_wait'
+UNION ALL
+SELECT run_id, rank, step, 'exposed_wait', waits_for, wait_ns FROM {side}_waits_result
 """
 _KERNELS = """
 SELECT
@@ -83,9 +101,9 @@ ORDER BY level, name, {replicate}
 class Total:
     """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels."""
 
-    ns: int = 0
+    ns: Fraction = Fraction(0)
     count: int = 0
-    sum_ns: int = 0
+    sum_ns: Fraction = Fraction(0)
     has_calls: bool = False
 
     def __add__(self, other: Total) -> Total:
@@ -102,7 +120,7 @@ class SideAmounts:
     """One side: its intervals and their total length, and the total and replicates' means of each row."""
 
     intervals: int
-    length_ns: int
+    length_ns: Fraction
     totals: Mapping[Key, Total]
     replicates: tuple[Replicate, ...]
     lengths: tuple[float, ...]  # the mean interval of each replicate
@@ -116,11 +134,17 @@ class SideAmounts:
 
 
 def amounts(
-    catalog: Catalog, base: SideTimes, head: SideTimes, by_run: bool, roles: Roles | None
+    catalog: Catalog,
+    base: SideTimes,
+    head: SideTimes,
+    by_run: bool,
+    roles: Roles | None,
+    divisors: Divisors = ({}, {}),
 ) -> tuple[SideAmounts, SideAmounts]:
     """Both sides by level and row; a replicate is a run if `by_run`, else a step of a run.
 
-    With `roles`, rank to role on each side, ranks of one role are paired; else those of one number.
+    With `roles`, rank to role on each side, ranks of one role are paired; else those of one number. Times of
+    runs in `divisors` are divided, exactly.
     """
     from tracewarehouse.duck import engine
 
@@ -138,7 +162,10 @@ def amounts(
             for side in SIDES:
                 engine.fill_table(con, contract, sql.format(side=side, interval=base.interval))
         engine.create_table(con, levels, levels.body)
-        return _side(con, "base", by_run, replaced), _side(con, "head", by_run, replaced)
+        left, right = (
+            _side(con, side, by_run, replaced, by) for side, by in zip(SIDES, divisors, strict=True)
+        )
+        return left, right
 
 
 def _register(con: Connection, side: str, times: SideTimes) -> None:
@@ -151,6 +178,11 @@ def _register(con: Connection, side: str, times: SideTimes) -> None:
         source, length_ns = f"{side}_intervals_result", "length_ns"
     sql = _INTERVALS.format(interval=times.interval, length_ns=length_ns, source=source)
     con.execute(f"CREATE TABLE {side}_intervals AS {sql}")
+    parts = _PARTS
+    if times.waits is not None:
+        con.register(f"{side}_waits_result", times.waits.arrow())
+        parts += _WAITS
+    con.execute(f"CREATE VIEW {side}_parts AS {parts.format(side=side, interval=times.interval)}")
 
 
 def _label_replaced(con: Connection, interval: str) -> frozenset[str]:
@@ -213,140 +245,31 @@ def _rank_label(side: int, rank: int, other: int | None) -> str:
     return f"{other} → {rank}" if side else f"{rank} → {other}"
 
 
-def _side(con: Connection, side: str, by_run: bool, replaced: frozenset[str]) -> SideAmounts:
+def _side(
+    con: Connection, side: str, by_run: bool, replaced: frozenset[str], divisors: Mapping[str, Fraction]
+) -> SideAmounts:
     replicate = "run_id" if by_run else "run_id, interval_id"
     lengths = con.execute(
         f"SELECT count(*), sum(length_ns)::BIGINT, {replicate} FROM {side}_intervals"
         f" GROUP BY {replicate} ORDER BY {replicate}"
     ).fetchall()
     sizes = {tuple(key): intervals for intervals, _, *key in lengths}
+    one = Fraction(1)
+    times = [Fraction(ns) / divisors.get(key[0], one) for _, ns, *key in lengths]
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
     for level, part, ns, count, sum_ns, has_calls, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate)
     ).fetchall():
-        totals[level, part] += Total(ns, count, sum_ns, has_calls)
-        means[level, part][tuple(key)] = Fraction(ns, sizes[tuple(key)])
+        by = divisors.get(key[0], one)
+        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls)
+        means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
     return SideAmounts(
         intervals=sum(sizes.values()),
-        length_ns=sum(ns for _, ns, *_ in lengths),
+        length_ns=sum(times, start=Fraction(0)),
         totals=dict(totals),
         replicates=tuple(sizes),
-        lengths=tuple(ns / intervals for intervals, ns, *_ in lengths),
+        lengths=tuple(float(ns / size) for ns, size in zip(times, sizes.values(), strict=True)),
         means=means,
         replaced=replaced,
     )
-
-
-@dataclass(frozen=True)
-class LocatedKernel:
-    """A kernel at a location of the model, on one side: how often it ran there and for how long."""
-
-    kind: str
-    name: str
-    path_sig: str | None
-    op_sig: str | None
-    count: int = field(compare=False)
-    ns: int = field(compare=False)
-
-
-Location = tuple[Hashable, ...]
-Locate = Callable[[LocatedKernel], Location | None]
-
-
-def replacements(
-    base: Sequence[LocatedKernel], head: Sequence[LocatedKernel], scale: float = 1.0
-) -> tuple[dict[LocatedKernel, str], dict[LocatedKernel, str]]:
-    """The name in head of each kernel of base that was replaced, and the name in base of its replacement.
-
-    A kernel is replaced at a location that it was removed from and where another one of its kind was added
-    that does the same work as often: `scale` is the number of intervals of head over that of base. Of
-    several, the most frequent are paired first; the remaining ones are removed, or added.
-    """
-    new_names: dict[LocatedKernel, str] = {}
-    old_names: dict[LocatedKernel, str] = {}
-    for locate in _locators(base, head):
-        before, after = _by_location(base, locate), _by_location(head, locate)
-        for location in before.keys() & after.keys():
-            old, new = before[location], after[location]
-            common = {kernel.name for kernel in old} & {kernel.name for kernel in new}
-            removed = _by_name(kernel for kernel in old if kernel not in new_names)
-            added = _by_name(kernel for kernel in new if kernel not in old_names)
-            left = _most_frequent(added, common)
-            for old_name in _most_frequent(removed, common):
-                fits = (name for name in left if _can_replace(removed[old_name], added[name], scale))
-                new_name = next(fits, None)
-                if new_name is None:
-                    continue
-                left.remove(new_name)
-                new_names |= dict.fromkeys(removed[old_name], new_name)
-                old_names |= dict.fromkeys(added[new_name], old_name)
-    return new_names, old_names
-
-
-_ROLES = {
-    "matrix product": ("gemm", "cutlass", "xmma", "matmul", "conv", "wgrad", "dgrad", "winograd"),
-    "attention": ("flash", "fmha", "attention", "attn"),
-    "normalization": ("softmax", "norm"),
-    "optimizer": ("multi_tensor", "adam", "sgd"),
-    "reduction": ("reduce", "triton_red"),
-    "pointwise": ("elementwise", "triton_poi", "pointwise"),
-    "embedding": ("embedding", "gather", "scatter", "index"),
-}
-
-
-def _role(name: str) -> str | None:
-    """What a kernel of this name does; None if its name does not say."""
-    lowered = name.lower()
-    return next((role for role, words in _ROLES.items() if any(word in lowered for word in words)), None)
-
-
-def _can_replace(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
-    """Whether a kernel does the work of another: as often per interval, and with no other role."""
-    counts = sum(kernel.count for kernel in old) * scale, sum(kernel.count for kernel in new)
-    roles = _role(old[0].name), _role(new[0].name)
-    as_often = abs(counts[0] - counts[1]) <= _COUNT_TOLERANCE * max(counts)
-    return as_often and (None in roles or roles[0] == roles[1])
-
-
-def _locators(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]) -> tuple[Locate, ...]:
-    """What a location is, the narrowest first: path and operator, path, operator where paths differ."""
-    paths = {kernel.path_sig for kernel in base} & {kernel.path_sig for kernel in head}
-
-    def path_and_operator(kernel: LocatedKernel) -> Location | None:
-        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig, kernel.op_sig)
-
-    def path(kernel: LocatedKernel) -> Location | None:
-        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig)
-
-    def operator(kernel: LocatedKernel) -> Location | None:
-        known = kernel.op_sig is not None and kernel.path_sig not in paths
-        return (kernel.kind, kernel.op_sig) if known else None
-
-    return path_and_operator, path, operator
-
-
-def _by_location(kernels: Iterable[LocatedKernel], locate: Locate) -> dict[Location, list[LocatedKernel]]:
-    grouped: dict[Location, list[LocatedKernel]] = defaultdict(list)
-    for kernel in kernels:
-        location = locate(kernel)
-        if location is not None:
-            grouped[location].append(kernel)
-    return grouped
-
-
-def _by_name(kernels: Iterable[LocatedKernel]) -> dict[str, list[LocatedKernel]]:
-    grouped: dict[str, list[LocatedKernel]] = defaultdict(list)
-    for kernel in kernels:
-        grouped[kernel.name].append(kernel)
-    return grouped
-
-
-def _most_frequent(by_name: Mapping[str, Sequence[LocatedKernel]], common: set[str]) -> list[str]:
-    """The names that are not on both sides, the most frequent first."""
-    sums: dict[str, Any] = {
-        name: (-sum(kernel.count for kernel in kernels), -sum(kernel.ns for kernel in kernels), name)
-        for name, kernels in by_name.items()
-        if name not in common
-    }
-    return sorted(sums, key=lambda name: sums[name])

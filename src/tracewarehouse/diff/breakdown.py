@@ -10,13 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS, Key, SideAmounts, Total, amounts
-from tracewarehouse.diff.levels import Level, Row, ranked
+from tracewarehouse.diff.levels import WAIT, Level, Row, ranked, with_awaited_folded
 from tracewarehouse.diff.roles import roles
+from tracewarehouse.diff.waits import both_have_blame, exposed_waits
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 from tracewarehouse.runs.selection import Selection
@@ -24,6 +26,8 @@ from tracewarehouse.stats import MIN_SAMPLES, blocks, row_tests
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tracewarehouse.diff.work import Work
 
 # As above, also of ranks without GPU activities.
 _HOST_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"
@@ -56,6 +60,12 @@ class Breakdown:
     notices: tuple[str, ...]
     abstained: tuple[Abstained, ...]  # ranks that are left out
     on_host: bool = False  # without GPU activities: what the training threads run, from `host_account`
+    unit: str | None = None  # what times are per, such as `sample`; None if they are of the entire interval
+
+    @property
+    def whole(self) -> str:
+        """What a time is of, in words: `step`, or `step per sample`."""
+        return f"{self.per} per {self.unit}" if self.unit else self.per
 
     @property
     def delta(self) -> Fraction:
@@ -74,6 +84,7 @@ def breakdown(
     per: str | None = None,
     alpha: float = 0.05,
     catalog: Catalog | None = None,
+    work: Work | None = None,
 ) -> Breakdown:
     """Why the mean step of head is longer or shorter than that of base.
 
@@ -81,21 +92,30 @@ def breakdown(
     (each occurrence on a rank); by default steps if every run has a rank with three complete ones, else
     windows. Ranks without GPU activities are left out; if no rank has any, what the training threads run is
     broken down instead, by category and by operator. Raises ParamError for another `per`; TwError if a side
-    has no such interval.
+    has no such interval. With `work`, times are per unit of the work of a step, and `per` is the step.
 
     A late rank makes the others wait in collectives, so their steps grow as much as its own. In the breakdown
-    that is `exposed_wait`, while a slow link shows as `exposed_transfer`; in `ranks` the late rank's own time
-    grew, of the others only their waiting. Ranks are paired by number; by their role in the job if the
-    layouts differ; in order if the numbers differ but both sides have as many.
+    that is `exposed_wait for rank N`, for the rank that arrived last or, with blame derived on both sides,
+    the one that caused most of the wait; a slow link shows as `exposed_transfer`. In `ranks` the late rank's
+    own time grew, of the others only their waiting. Ranks are paired by number; by their role in the job if
+    the layouts differ; in order if the numbers differ but both sides have as many.
     """
     on_host = not any(_has_gpu(side) for side in (base, head))
     per, notices = resolve_interval(per, (base, head), on_host)
     read = host_times if on_host else side_times
     times = read("base", base, per), read("head", head, per)
+    if per == STEP and not on_host:
+        has_blame = both_have_blame(base, head)
+        times = _with_waits(times[0], base, has_blame), _with_waits(times[1], head, has_blame)
     by_run = sum(len(side.selected()) for side in (base, head)) >= MIN_SAMPLES
-    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head))
+    if work is not None:
+        work = work.scaled(_mean_step_ns(times, per))
+    divisors = work.divisors if work else ({}, {})
+    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors)
+    text = work.text if work else None
+    level_per = f"{per} per {text}" if text else per
     provenance = _provenance(times)
-    means = [Fraction(side.length_ns, side.intervals) for side in sides]
+    means = [side.length_ns / side.intervals for side in sides]
     return Breakdown(
         per=per,
         base_mean=means[0],
@@ -103,11 +123,26 @@ def breakdown(
         base_intervals=sides[0].intervals,
         head_intervals=sides[1].intervals,
         replicate="run" if by_run else "step",
-        levels=tuple(_level(name, sides, per, alpha, provenance) for name in LEVELS),
+        levels=tuple(_level(name, sides, level_per, alpha, provenance) for name in LEVELS),
         notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
         abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
         on_host=on_host,
+        unit=text,
     )
+
+
+def _mean_step_ns(times: Sequence[SideTimes], per: str) -> float:
+    """The mean step of both sides; raises ParamError if other intervals are broken down."""
+    if per != STEP:
+        raise ParamError("only times of complete steps can be normalized", f"this breakdown is per {per}")
+    found = [side.intervals["length_ns"].to_pylist() for side in times if side.intervals is not None]
+    return fmean(ns for side in found for ns in side)
+
+
+def _with_waits(times: SideTimes, side: Selection, has_blame: bool) -> SideTimes:
+    """The same times, with those of exposed waits by the rank that is waited for."""
+    waiting = WAIT in times.parts.arrow()["category"].unique().to_pylist()
+    return replace(times, waits=exposed_waits(side, has_blame)) if waiting else times
 
 
 def _provenance(times: Sequence[SideTimes]) -> Provenance:
@@ -120,7 +155,7 @@ def _level(
     name: str, sides: tuple[SideAmounts, SideAmounts], per: str, alpha: float, provenance: Provenance
 ) -> Level:
     keys = dict.fromkeys(key for side in sides for key in side.totals if key[0] == name)
-    rows = [_row(key, sides) for key in keys]
+    rows = with_awaited_folded([_row(key, sides) for key in keys])
     return Level(name, ranked(_with_tests(rows, sides, alpha)), per, provenance)
 
 
@@ -130,12 +165,12 @@ def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
     intervals = [side.intervals for side in sides]
     return Row(
         part=key[1],
-        base=Fraction(base.ns, intervals[0]),
-        head=Fraction(head.ns, intervals[1]),
+        base=base.ns / intervals[0],
+        head=head.ns / intervals[1],
         base_count=Fraction(base.count, intervals[0]) if has_calls else None,
         head_count=Fraction(head.count, intervals[1]) if has_calls else None,
-        base_sum=Fraction(base.sum_ns, intervals[0]),
-        head_sum=Fraction(head.sum_ns, intervals[1]),
+        base_sum=base.sum_ns / intervals[0],
+        head_sum=head.sum_ns / intervals[1],
         replaced=key[0] == "kernels" and key[1] in sides[0].replaced,
         base_replicates=tuple(sides[0].replicate_means(key)),
         head_replicates=tuple(sides[1].replicate_means(key)),
@@ -147,7 +182,7 @@ def _with_tests(rows: Sequence[Row], sides: tuple[SideAmounts, SideAmounts], alp
     samples = [list(_replicate_blocks(side)) for side in sides]
     base = [_block_means(row.base_replicates, samples[0]) for row in rows]
     head = [_block_means(row.head_replicates, samples[1]) for row in rows]
-    totals = [max(side.length_ns, 1) / side.intervals for side in sides]
+    totals = [float(side.length_ns or 1) / side.intervals for side in sides]
     weights = [max(float(row.base) / totals[0], float(row.head) / totals[1]) for row in rows]
     tests = row_tests(base, head, weights, alpha=alpha)
     return [replace(row, test=test) for row, test in zip(rows, tests, strict=True)]
@@ -176,6 +211,7 @@ class SideTimes:
     intervals: pa.Table | None
     parts: Result
     kernels: Result
+    waits: Result | None = None  # `exposed_wait` of steps by the rank that is waited for
 
 
 def _has_gpu(side: Selection) -> bool:

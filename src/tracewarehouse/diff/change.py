@@ -6,20 +6,21 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from html import escape
-from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.amounts import LEVELS
 from tracewarehouse.diff.bandwidth import Bandwidth, bandwidth
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.diff.cause import causes, late_rank
 from tracewarehouse.diff.comparable import Difference, check, differences
 from tracewarehouse.diff.gate import Gate, GateOptions, GateResult, evaluate
 from tracewarehouse.diff.snapshot import SnapshotDiff, snapshot_diff
+from tracewarehouse.diff.spread import spread_notes
 from tracewarehouse.diff.waits import Waits, waits
-from tracewarehouse.errors import TwError
-from tracewarehouse.metric import Metric, measure, parse_metric
-from tracewarehouse.render.text import show
+from tracewarehouse.diff.work import Work, read_work
+from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.metric import Measured, Metric, measure, parse_metric
 from tracewarehouse.runs.selection import Selection, run_attributes
 from tracewarehouse.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
 
@@ -28,35 +29,9 @@ if TYPE_CHECKING:
     from tracewarehouse.runs.selection import SelectedRun
 
 STEP_TIME = "step_time"
-WAIT = "exposed_wait"
 ALPHA, MIN_EFFECT = 0.05, 0.01
 _ROWS_SHOWN = 5
 FindEarlier = Callable[[Metric], Earlier | None]
-
-
-_LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
-
-
-def late_rank(parts: Breakdown) -> str | None:
-    """The rank whose own time grew by far the most, where the others wait longer for it.
-
-    None if nothing waits longer, or collectives are not matched, so that waiting is not known.
-    """
-    own = [row for row in parts.level("ranks").rows if row.part.endswith(" own") and row.base]
-    waits = sum((row.delta for row in parts.level("breakdown").rows if row.part == WAIT), start=Fraction(0))
-    if len(own) < 2 or parts.delta <= 0 or waits < _LEAST_WAIT * parts.delta:
-        return None
-    last, *others = sorted(own, key=lambda row: -row.delta)
-    typical = median(row.delta for row in others)
-    if last.test is None or not last.test.significant or last.delta - typical < _LEAST_OWN * parts.delta:
-        return None
-    if last.delta < 3 * abs(typical):
-        return None
-    grown, share = float(last.delta / last.base), float((waits + last.delta) / parts.delta)
-    name = last.part.removesuffix(" own")
-    ns = show(float(last.delta * len(own)), "ns")
-    cause = f"{name} is late: its own time grew by {100 * grown:.0f} % ({ns})"
-    return f"{cause}; with the waiting of the others that is {100 * share:.0f} % of the change"
 
 
 @dataclass(frozen=True)
@@ -70,6 +45,7 @@ class CompareOptions:
     steps: tuple[int, ...] = ()
     within_run: bool = False
     earlier: FindEarlier | None = None
+    normalize: str | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +93,8 @@ class Change:
     def line(self) -> str:
         """The verdict in one line."""
         per = self.breakdown.per if self.breakdown else "step"
+        if self.breakdown and self.breakdown.unit:
+            return self.verdict.line(f"median {self.breakdown.whole}")
         return self.verdict.line("median step" if per == "step" else f"mean {per.partition(':')[2] or per}")
 
     def __repr__(self) -> str:
@@ -142,6 +120,19 @@ class Change:
     def late_rank(self) -> str | None:
         """The rank whose own time grew while the others wait more, in words; None if there is none."""
         return None if self.breakdown is None else late_rank(self.breakdown)
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """What the change is due to, in words: a late rank, or the largest row; and what is not known."""
+        if self.breakdown is None:
+            return ()
+        return tuple(causes(self.breakdown, self.verdict.word == "no change"))
+
+    @property
+    def spread_notes(self) -> tuple[str, ...]:
+        """Which kernels and which rank the spread comes from, in words, if the verdict is open."""
+        is_open = self.breakdown is not None and self.verdict.word == "inconclusive"
+        return tuple(spread_notes(self.breakdown)) if is_open and self.breakdown else ()
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the breakdown, one level after the other; raises TwError without one."""
@@ -179,10 +170,11 @@ def changes(
         check(config_differences)
     if options.steps:
         base, head = _StepSelection(base, options.steps), _StepSelection(head, options.steps)
-    parts, reason = _breakdown(base, head, catalog, options)
-    step_verdict = _verdict(base, head, catalog, options, parts)
+    work = _work(base, head, options)
+    parts, reason = _breakdown(base, head, catalog, options, work)
+    step_verdict = _verdict(base, head, catalog, options, parts, work)
     known = _step_time_test(step_verdict, options.within_run)
-    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history)
+    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history, work)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
@@ -194,32 +186,46 @@ def changes(
             evaluate(gate, base, head, known if _is_step_time(gate) else None, gate_options) for gate in gates
         ),
         bandwidth=bandwidth(*whole_sides),
-        waits=waits(base, head),
+        waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
     )
 
 
+def _work(base: Selection, head: Selection, options: CompareOptions) -> Work | None:
+    if options.normalize is None:
+        return None
+    if options.earlier is not None:
+        raise ParamError("earlier runs are not normalized", "compare runs with each other")
+    return read_work(options.normalize, base, head)
+
+
 def _breakdown(
-    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions
+    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, work: Work | None
 ) -> tuple[Breakdown | None, str | None]:
-    """The breakdown, or why there is none; raises TwError if its interval was requested."""
+    """The breakdown, or why there is none; raises TwError if its interval or a unit was requested."""
     try:
-        return breakdown(base, head, per=options.per, alpha=options.alpha, catalog=catalog), None
+        settings: dict[str, Any] = {"per": options.per, "alpha": options.alpha, "catalog": catalog}
+        return breakdown(base, head, **settings, work=work), None
     except TwError as error:
-        if options.per is not None:
+        if options.per is not None or work is not None:
             raise
         return None, error.message
 
 
 def _verdict(
-    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, parts: Breakdown | None
+    base: Selection,
+    head: Selection,
+    catalog: Catalog,
+    options: CompareOptions,
+    parts: Breakdown | None,
+    work: Work | None,
 ) -> Verdict:
     """Of complete steps; of a window or an annotation the mean is known, but not its noise."""
     means = None if parts is None else (float(parts.base_mean), float(parts.head_mean))
     if parts is None or parts.per == "step":
         metric = parse_metric(STEP_TIME, catalog)
         sides, earlier = measure(metric, base, head), (options.earlier or _no_history)(metric)
-        times = [tuple(tuple(map(round, run.steps)) for run in side.runs) for side in sides]
+        times = _step_times(sides, work)
         order: Sequence[bool] | None = start_order(
             base, head, [{run.run for run in side.runs if run.steps} for side in sides]
         )
@@ -235,6 +241,19 @@ def _verdict(
         order=order,
         earlier=earlier,
     )
+
+
+def _step_times(sides: Sequence[Measured], work: Work | None) -> list[tuple[tuple[float, ...], ...]]:
+    """The steps of each run in whole ns, or per unit of work."""
+    divisors = work.divisors if work else ({}, {})
+    return [
+        tuple(tuple(_per(step, by.get(run.run)) for step in run.steps) for run in side.runs)
+        for side, by in zip(sides, divisors, strict=True)
+    ]
+
+
+def _per(step_ns: float, work: Fraction | None) -> float:
+    return round(step_ns) if work is None else float(step_ns / work)
 
 
 def _no_history(metric: Metric) -> Earlier | None:

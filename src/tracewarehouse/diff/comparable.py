@@ -8,10 +8,11 @@ from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.diff.roles import layouts
+from tracewarehouse.diff.work import LABELS
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.quality import expected_ranks
-from tracewarehouse.runs.selection import Selection
+from tracewarehouse.runs.selection import Selection, run_attributes
 
 _RANKS = """
 SELECT run_id, rank, device_name, world_size, framework_version, status, format_version,
@@ -142,6 +143,19 @@ def _damaged(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
             yield Difference("damaged", message)
 
 
+def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    """Labels that count the work of a step, if they differ."""
+    for unit, key in LABELS.items():
+        found = [
+            {run_attributes(each.version).labels.get(key) for each in side.selection.selected()}
+            for side in (base, head)
+        ]
+        if found[0] != found[1] and None not in found[0] | found[1]:
+            texts = _base_vs_head(*(", ".join(map(str, sorted(side, key=str))) for side in found))
+            option = hints.option("normalize", unit)
+            yield Difference("work", hints.fill("{}: {}; times per {}: {}", key, texts, unit, option))
+
+
 def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for flag, what in _FLAGS.items():
         has = [any(row[flag] for row in side.ranks) for side in (base, head)]
@@ -217,6 +231,7 @@ _CHECKS: tuple[_Check, ...] = (
     _ranks,
     _damaged,
     _shapes,
+    _work,
     _steps,
     _flags,
     _framework,

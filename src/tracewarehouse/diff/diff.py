@@ -104,20 +104,22 @@ class Diff(Analyses[Result]):
         force: bool = False,
         gates: Iterable[str] = (),
         within_run: bool = False,
+        normalize: str | None = None,
     ) -> Change:
         """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
 
         `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps to include, by default
-        all complete ones. Gates on changes of times are not tested with one run per side, unless
-        `within_run`. Raises NotComparable for incompatible configurations, unless `force`; ParamError,
-        UnknownName.
+        all complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample
+        or token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
+        Gates on changes of times are not tested with one run per side, unless `within_run`. Raises
+        NotComparable for incompatible configurations, unless `force`; ParamError, UnknownName.
         """
         from tracewarehouse.diff.change import CompareOptions, changes
         from tracewarehouse.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
         options = CompareOptions(
-            per, self.alpha, self.min_effect, force, tuple(steps), within_run, self.earlier
+            per, self.alpha, self.min_effect, force, tuple(steps), within_run, self.earlier, normalize
         )
         return changes(self.base, self.head, self.catalog, options, parsed)
 

@@ -16,6 +16,7 @@ from typing import Literal
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.gate_value import GateValue, measure_value, parse_value
+from tracewarehouse.diff.work import Work
 from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
 from tracewarehouse.errors import ExpressionError
 from tracewarehouse.metric import Measured, Metric
@@ -106,6 +107,7 @@ class GateOptions:
     alpha: float = 0.05
     within_run: bool = False
     earlier: Callable[[Metric], Earlier | None] = lambda metric: None
+    work: Work | None = None  # times and sizes are per unit of it
 
 
 def parse(text: str, catalog: Catalog) -> Gate:
@@ -178,6 +180,8 @@ def evaluate(
     """
     options = options or GateOptions()
     left, right = measure_value(gate.value, gate.metric, base, head)
+    if options.work is not None:
+        left, right = options.work.divide(left, right)
     earlier = options.earlier(gate.metric) if gate.signed and gate.value == "value" else None
     base_value = left.median if earlier is None or not earlier.is_baseline else earlier.median
     head_value = right.median

@@ -108,7 +108,7 @@ def compare(contract: Contract, by_rank: bool, by_step: bool, measure: str | Non
         for column in contract.columns
         if column.name not in contract.grain and _is_measure(column) and (by_rank or column.fold)
     )
-    if not measures:
+    if not classifiers(measures, by_rank):
         raise ParamError(
             f"{contract.ref} has no measure that can be combined over ranks",
             hints.fill("compare each rank with its counterpart: {}", hints.option("by_rank")),

@@ -127,6 +127,44 @@ class Level:
         return Result(table_of(contract, _rows_in_ns(level)), self.provenance, contract)
 
 
+WAIT = "exposed_wait"
+_AWAITED = f"{WAIT} for rank "
+_LEAST_CHANGE, _LEAST_TIME = Fraction(1, 100), Fraction(1, 1000)  # of the change; of the mean of base
+_MOST_AWAITED = 4
+
+
+def awaited_rank(part: str) -> str | None:
+    """The rank of a row `exposed_wait for rank N`."""
+    return part.removeprefix(_AWAITED) if part.startswith(_AWAITED) else None
+
+
+def with_awaited_folded(rows: Sequence[Row]) -> list[Row]:
+    """The rows, of which waits for ranks for which they hardly changed are one row, `exposed_wait`."""
+    if all(awaited_rank(row.part) is None for row in rows):
+        return list(rows)
+    change = abs(sum((row.delta for row in rows), ZERO))
+    least = max(_LEAST_CHANGE * change, _LEAST_TIME * sum((row.base for row in rows), ZERO))
+    awaited = sorted(filter(lambda row: awaited_rank(row.part), rows), key=lambda row: -abs(row.delta))
+    kept = [row.part for row in awaited[:_MOST_AWAITED] if abs(row.delta) >= least]
+    folded = [row for row in rows if row.part.startswith(WAIT) and row.part not in kept]
+    others = [row for row in rows if not row.part.startswith(WAIT) or row.part in kept]
+    return [*others, _sum_of_waits(folded)] if folded else others
+
+
+def _sum_of_waits(rows: Sequence[Row]) -> Row:
+    base, head = (
+        tuple(map(sum, zip(*side, strict=True)))
+        for side in ([row.base_replicates for row in rows], [row.head_replicates for row in rows])
+    )
+    return Row(
+        WAIT,
+        sum((row.base for row in rows), ZERO),
+        sum((row.head for row in rows), ZERO),
+        base_replicates=base,
+        head_replicates=head,
+    )
+
+
 def ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
     """By the size of the change; ties by whether it changed, then a rank's own time first, then by name."""
     return tuple(sorted(rows, key=_rank_key))

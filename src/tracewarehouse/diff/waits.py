@@ -35,6 +35,41 @@ JOIN steps ON steps.run_id = blame.run_id AND steps.rank = blame.waiter_rank AND
 WHERE NOT steps.partial
 GROUP BY blame.rank
 """
+# Exposed waits of each step: for the rank that arrived last, or for the rank with the largest share of blame.
+_EXPOSED = """
+SELECT run_id, rank, step, waits_for, sum(segment_ns)::BIGINT AS wait_ns
+FROM account_segments
+WHERE exposure = 'wait' AND step IS NOT NULL
+GROUP BY ALL
+"""
+_EXPOSED_BLAMED = """
+WITH
+  share AS (
+    SELECT run_id, waiter_rank, instance_id, rank, sum(wait_ns)::BIGINT AS wait_ns
+    FROM blame
+    GROUP BY ALL
+  ),
+  blamed AS (
+    SELECT run_id, waiter_rank, instance_id, arg_max(rank, (wait_ns, -rank)) AS rank
+    FROM share
+    GROUP BY ALL
+  )
+SELECT
+  segment.run_id,
+  segment.rank,
+  segment.step,
+  coalesce(blamed.rank, segment.waits_for) AS waits_for,
+  sum(segment.segment_ns)::BIGINT AS wait_ns
+FROM account_segments AS segment
+LEFT JOIN collective_arrivals AS arrival
+  ON arrival.run_id = segment.run_id AND arrival.rank = segment.rank AND arrival.event_id = segment.kernel_id
+LEFT JOIN blamed
+  ON blamed.run_id = segment.run_id
+  AND blamed.waiter_rank = segment.rank
+  AND blamed.instance_id = arrival.instance_id
+WHERE segment.exposure = 'wait' AND segment.step IS NOT NULL
+GROUP BY ALL
+"""
 _FIELDS = (
     Field("waits_for", "INTEGER"),
     Field("evidence", "VARCHAR"),
@@ -69,7 +104,7 @@ def waits(base: Selection, head: Selection) -> Waits | None:
     (base_steps,), (head_steps,) = (side.query_all(_STEPS).rows() for side in sides)
     if not base_steps["steps"] or not head_steps["steps"]:
         return None
-    has_blame = all(side.query_all(_HAS_BLAME).rows()[0]["has_blame"] for side in sides)
+    has_blame = both_have_blame(*sides)
     found = [side.query_all(_BLAMED if has_blame else _ARRIVED).rows() for side in sides]
     before, after = (Counter({row["waits_for"]: row["wait_ns"] for row in rows}) for rows in found)
     evidence = "blame" if has_blame else "last to arrive"
@@ -80,3 +115,16 @@ def waits(base: Selection, head: Selection) -> Waits | None:
     rows.sort(key=lambda row: (-abs(row[-1]), row[0]))
     mean_step_ns = base_steps["period_ns"] / base_steps["steps"]
     return Waits(from_rows(_FIELDS, rows), mean_step_ns) if rows else None
+
+
+def both_have_blame(base: Selection, head: Selection) -> bool:
+    """Whether blame is derived for all ranks of both sides."""
+    return all(side.query_all(_HAS_BLAME).rows()[0]["has_blame"] for side in (base, head))
+
+
+def exposed_waits(side: Selection, has_blame: bool) -> Result:
+    """Exposed wait of each rank and step, by the rank that it waits for; it sums to that of `step_account`.
+
+    With `has_blame`, a wait counts for the rank with the largest share of its blame.
+    """
+    return side.query_all(_EXPOSED_BLAMED if has_blame else _EXPOSED)

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_KERNEL_VALUES = """
+_PART_VALUES = """
 SELECT
   names.run_id,
-  coalesce(results.name, '(no name)'),
+  coalesce(results.{name}, '(no name)'),
   sum(results.count)::DOUBLE,
-  sum(results.sum_ns)::DOUBLE
+  sum(results.{ns})::DOUBLE
 FROM {results} AS results
 JOIN names USING (filename)
 GROUP BY ALL
@@ -110,19 +110,24 @@ def recorded_values(store: Store, metric: Metric, paths: Mapping[str, str]) -> M
         return evaluate_in(con, metric, ranks, steps)
 
 
-def kernel_values(store: Store, paths: Mapping[str, str]) -> dict[str, dict[str, tuple[float, float]]]:
-    """`RUN@vN` → kernel → calls and ns per rank.
+def part_values(
+    store: Store, paths: Mapping[str, str], name: str, ns: str
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """`RUN@vN` → part, such as a kernel → calls and ns per rank.
 
-    The paths are those of results of `kernel_summary`. Raises WarehouseError if a file is damaged.
+    The paths are those of results of an analysis with the columns `count`, `name` and `ns` of each part.
+    Raises WarehouseError if a file is damaged.
     """
     runs = {str(store.path(path)): run for run, path in paths.items()}
     found: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
     with _connection(store, 1) as con:
         ranks = {runs[path]: max(len(each["ranks"]), 1) for path, each in _metadata(con, list(runs))}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
-        rows = con.execute(_KERNEL_VALUES.format(results=_read_parquet(list(runs)))).fetchall()
-    for run, name, calls, ns in rows:
-        found[run][name] = calls / ranks[run], ns / ranks[run]
+        rows = con.execute(
+            _PART_VALUES.format(results=_read_parquet(list(runs)), name=name, ns=ns)
+        ).fetchall()
+    for run, part, calls, total_ns in rows:
+        found[run][part] = calls / ranks[run], (total_ns or 0.0) / ranks[run]
     return found
 
 

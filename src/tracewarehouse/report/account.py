@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.report.data import ReportData
+from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import Selection
 
 # The category → ns of all ranks, largest first.
 _TIMES = """
@@ -17,6 +19,26 @@ SELECT step_account.rank, step_account.step, category, category_ns
 FROM step_account
 SEMI JOIN (FROM step_summary WHERE NOT partial) AS complete
   ON complete.rank = step_account.rank AND complete.step = step_account.step
+"""
+
+
+# Rows of complete steps, and of the GPU windows of runs without any, by run, rank and sample.
+_OF_STEPS = """
+SELECT run_id, rank, step AS sample, category, category_ns
+FROM step_account
+SEMI JOIN (FROM step_summary WHERE NOT partial) AS complete USING (run_id, rank, step)
+"""
+_OF_WINDOWS = """
+SELECT run_id, rank, occurrence AS sample, category, category_ns
+FROM window_account
+ANTI JOIN of_steps USING (run_id)
+"""
+_MEANS = """
+WITH samples AS (SELECT run_id, count(DISTINCT (rank, sample)) AS samples FROM {parts} GROUP BY run_id)
+SELECT run_id, category, sum(category_ns)::BIGINT / any_value(samples) AS ns
+FROM {parts}
+JOIN samples USING (run_id)
+GROUP BY run_id, category
 """
 
 
@@ -66,3 +88,25 @@ def breakdown(data: ReportData) -> Account | None:
 def _account(data: ReportData, samples: int, whole: str, analysis: str, rows: str) -> Account:
     times = {row["category"]: row["ns"] for row in data.rows(_TIMES.format(rows=rows))}
     return Account(times, samples, whole, analysis, rows)
+
+
+def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
+    """Run → category → mean ns of a complete step of a rank or, in runs without any, of its GPU window.
+
+    `steps` are the rows of `step_summary`.
+    """
+    from tracewarehouse.duck.engine import connect
+
+    found: dict[str, dict[str, float]] = {}
+    with connect() as con:
+        con.register("step_summary", steps.arrow())
+        con.register("step_account", side.run("step_account").arrow())
+        con.execute(f"CREATE TABLE of_steps AS {_OF_STEPS}")
+        rows = con.execute(_MEANS.format(parts="of_steps")).fetchall()
+        if len({run for run, *_ in rows}) < len(side.selected()):
+            con.register("window_account", side.run("window_account").arrow())
+            con.execute(f"CREATE TABLE of_windows AS {_OF_WINDOWS}")
+            rows += con.execute(_MEANS.format(parts="of_windows")).fetchall()
+    for run, category, ns in rows:
+        found.setdefault(run, {})[category] = ns
+    return found

@@ -12,6 +12,7 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.lines import Point, point_chart
 from tracewarehouse.plot.theme import COLORS
 from tracewarehouse.render.text import plural
+from tracewarehouse.report.account import mean_parts
 from tracewarehouse.report.document import (
     Card,
     Command,
@@ -38,9 +39,10 @@ def many_runs(side: Selection, findings: Result, notify: Callable[[str], None]) 
     """The page, with runs in the order of their start; `findings` are those of all runs."""
     runs = side.selected()
     notify("computing steps")
-    steps = _steps(side.run("step_summary"))
+    summary = side.run("step_summary")
+    steps = _steps(summary)
     notify("computing breakdowns")
-    parts = _parts(side, steps)
+    parts = mean_parts(side, summary)
     names = [each.run for each in runs]
     times = {run: _time_ns(steps.get(run, []), parts.get(run, {})) for run in names}
     labels = _differing_labels(runs)
@@ -77,28 +79,6 @@ def _steps(result: Result) -> dict[str, list[tuple[int, float]]]:
         run: [(step, sum(values) / len(values)) for step, values in sorted(by_step.items())]
         for run, by_step in periods.items()
     }
-
-
-def _parts(side: Selection, steps: Mapping[str, Sequence[tuple[int, float]]]) -> dict[str, dict[str, float]]:
-    """Run → category → mean ns of a complete step of a rank or, without complete steps, of the GPU window."""
-    complete = {(run, step) for run, times in steps.items() for step, _ in times}
-    of_steps = [row for row in side.run("step_account").rows() if (row["run_id"], row["step"]) in complete]
-    found = _means(of_steps, "step")
-    if len(found) < len(side.selected()):
-        windows = [row for row in side.run("window_account").rows() if row["run_id"] not in found]
-        found |= _means(windows, "occurrence")
-    return found
-
-
-def _means(rows: Sequence[Row], sample: str) -> dict[str, dict[str, float]]:
-    sums: dict[str, dict[str, int]] = {}
-    samples: dict[str, set[tuple[int, int]]] = {}
-    for row in rows:
-        run, category = row["run_id"], row["category"]
-        by_category = sums.setdefault(run, {})
-        by_category[category] = by_category.get(category, 0) + row["category_ns"]
-        samples.setdefault(run, set()).add((row["rank"], row[sample]))
-    return {run: {name: ns / len(samples[run]) for name, ns in parts.items()} for run, parts in sums.items()}
 
 
 def _time_ns(steps: Sequence[tuple[int, float]], parts: Mapping[str, float]) -> float | None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from tracewarehouse.display_names import CATEGORIES, LEVELS, category_name
+from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
@@ -54,7 +54,8 @@ def two_runs(
     """
     notify("computing the page")
     breakdown = change.breakdown
-    categories = {row.part for row in breakdown.level("breakdown").rows} if breakdown else set()
+    rows = breakdown.level("breakdown").rows if breakdown else ()
+    categories = {base_category(row.part) for row in rows}
     sections = (
         _verdict_section(change, times),
         *_timelines_section(runs),
@@ -133,7 +134,7 @@ def _tiles(change: Change) -> Iterator[Tile]:
         note = "median step"
     else:
         times = (float(breakdown.base_mean), float(breakdown.head_mean))
-        note = f"mean {breakdown.per}"
+        note = f"mean {breakdown.whole}"
     for name, ns in zip(("base", "head"), times, strict=True):
         yield Tile(name, duration(ns), note, "verdict", name)
     if verdict.change is not None:
@@ -226,7 +227,7 @@ def _breakdown_summary(breakdown: Breakdown) -> str:
     base, head = float(breakdown.base_mean), float(breakdown.head_mean)
     largest = breakdown.level("breakdown").rows[0]
     return (
-        f"The mean {breakdown.per} went from {duration(base)} to {duration(head)}"
+        f"The mean {breakdown.whole} went from {duration(base)} to {duration(head)}"
         f" ({_signed_duration(head - base)}); largest contribution: {category_name(largest.part)},"
         f" {_signed_duration(float(largest.delta))}."
     )
@@ -262,7 +263,7 @@ def _waterfall_card(breakdown: Breakdown) -> Card:
         if delta:
             name, change = category_name(row.part), _signed_duration(delta)
             description = f"{name}: {_from_to(row)}, {change}"
-            bars.append(Bar(name, delta, row.part, change, description, start=running))
+            bars.append(Bar(name, delta, base_category(row.part), change, description, start=running))
         running += delta
     bars.append(Bar(f"head: mean {per}", running, "head", duration(running), f"head: {duration(running)}"))
     ends = [bar.start + bar.value for bar in bars] + [bar.start for bar in bars[1:-1]]

@@ -1,5 +1,6 @@
 """Statistics of comparisons: pure functions on numbers, independent of runs and warehouses."""
 
+from tracewarehouse.stats.components import variance_shares
 from tracewarehouse.stats.earlier import MAX_EARLIER, MIN_EARLIER, Earlier, shift_with_history
 from tracewarehouse.stats.power import MoreRuns, power_at, runs_needed, smallest_detected
 from tracewarehouse.stats.rows import RowTest, row_tests
@@ -23,5 +24,6 @@ __all__ = [
     "runs_needed",
     "shift_with_history",
     "smallest_detected",
+    "variance_shares",
     "verdict",
 ]

@@ -61,3 +61,27 @@ def components(sides: Sequence[Sequence[Sequence[float]]]) -> Components | None:
         sum((len(side) - 1) * variance([float(run.mean()) for run in side]) for side in usable) / freedom
     )
     return Components(max(between - within / steps, 0.0) ** 0.5, within**0.5, steps)
+
+
+def variance_shares(
+    rows: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> list[float] | None:
+    """The share of each row in the variance of the sum of all rows; they sum to 1.
+
+    A row has its values in the replicates of base and of head. The share is the covariance of the row with
+    the sum over the variance of the sum, around the mean of each side. None if there are too few replicates,
+    or the sum does not vary.
+    """
+    import numpy as np
+
+    centered = [
+        values - values.mean(axis=1, keepdims=True)
+        for side in zip(*rows, strict=True)
+        if (values := np.asarray(side, dtype=np.float64)).shape[1] >= 2
+    ]
+    if not centered or sum(side.shape[1] - 1 for side in centered) < MIN_RUNS - 1:
+        return None
+    both = np.hstack(centered)
+    total = both.sum(axis=0)
+    variance_of_sum = float(total @ total)
+    return [float(row @ total) / variance_of_sum for row in both] if variance_of_sum else None

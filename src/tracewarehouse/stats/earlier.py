@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MIN_EARLIER = 12  # runs; fewer do not show their spread
 MAX_EARLIER = 400
 _MAX_R = 0.95
+_LOWER = 1.645
 _MIN_OWN = 5  # runs per side from which their own spread may replace that of the history
 _OWN_ALPHA = 0.01
 NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
@@ -83,6 +84,11 @@ def autocorrelation(logs: Floats) -> float:
     total = float(centered @ centered)
     r = float(centered[1:] @ centered[:-1]) / total if total else 0.0
     return min(max(r + (1 + 3 * r) / len(logs), 0.0), _MAX_R)
+
+
+def least_autocorrelation(r: float, count: int) -> float:
+    """The one-sided lower bound of 95 % of an autocorrelation that `count` runs show; at least 0."""
+    return max(r - _LOWER * math.sqrt((1 - r**2) / count), 0.0)
 
 
 def robust_deviation(logs: Floats) -> float:
@@ -197,9 +203,10 @@ def _contrast(
     weights = np.array([-1 / len(base)] * len(base) + [1 / len(head)] * len(head))
     estimate = float(np.mean(head) - np.mean(base))
     r, variance, count = autocorrelation(logs), float(logs.var(ddof=1)), len(logs)
-    fading = r ** np.abs(places[:, None] - places[None, :]).astype(np.float64)
-    independent = float(weights @ weights)
-    error = math.sqrt(variance * max(float(weights @ fading @ weights), independent))
+    apart = np.abs(places[:, None] - places[None, :]).astype(np.float64)
+    # Runs next to each other on both sides vary together: only as far as the history shows it for certain.
+    factors = [float(weights @ kept**apart @ weights) for kept in (r, least_autocorrelation(r, count))]
+    error = math.sqrt(variance * max(factors))
     freedom = _freedom(count, r)
     p = 2 * float(stdtr(freedom, -abs(estimate) / error)) if error else float(estimate == 0)
     reach = float(stdtrit(freedom, 1 - alpha / 2)) * error

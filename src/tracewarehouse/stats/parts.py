@@ -59,6 +59,26 @@ def part_changes(series: Sequence[Sequence[float]], alpha: float = 0.05) -> list
     return sorted(found, key=lambda each: each.q)
 
 
+def run_factors(series: Sequence[Sequence[float]]) -> list[float]:
+    """What most of the series have in common in each run, as a factor around 1.
+
+    The weighted median of value over median, weighted by the median: series that are less than half of the
+    sum do not move it.
+    """
+    import numpy as np
+
+    values = np.asarray(series, dtype=np.float64)
+    usual = np.median(values, axis=1) if len(values) else np.zeros(0)
+    if not usual.any():
+        return [1.0] * (values.shape[1] if values.ndim == 2 else 0)
+    ratios, weights = values[usual > 0] / usual[usual > 0, None], usual[usual > 0]
+    order = np.argsort(ratios, axis=0, kind="stable")
+    reached = np.cumsum(weights[order], axis=0)
+    middle = (reached < weights.sum() / 2).sum(axis=0)
+    factors = np.take_along_axis(ratios, np.take_along_axis(order, middle[None, :], axis=0), axis=0)[0]
+    return [float(factor) or 1.0 for factor in factors]
+
+
 def scan_p(deviations: float, runs: int) -> float:
     """P(the largest rank sum of this many runs without a change has at least these deviations)."""
     null = _null(runs)

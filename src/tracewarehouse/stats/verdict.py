@@ -252,28 +252,30 @@ def _percent(value: float, sign: str, digits: int = 1) -> str:
 
 @dataclass(frozen=True)
 class StepTimes:
-    """The step times of each run in ns, in time order. Raises ParamError for less than 1 ns."""
+    """The step times of each run in ns, in time order. Raises ParamError for times that are not above 0."""
 
-    runs: tuple[tuple[int, ...], ...]
+    runs: tuple[tuple[float, ...], ...]
 
     def __post_init__(self) -> None:
         shortest = min(self.times, default=1)
-        if shortest < 1:
+        if shortest <= 0:
             raise ParamError(f"a step of {shortest} ns cannot be compared", "exclude this step")
 
     @property
-    def times(self) -> tuple[int, ...]:
+    def times(self) -> tuple[float, ...]:
         """The steps of all runs, in ns."""
         return tuple(chain.from_iterable(self.runs))
 
     @property
-    def nonempty_runs(self) -> tuple[tuple[int, ...], ...]:
+    def nonempty_runs(self) -> tuple[tuple[float, ...], ...]:
         """The runs that have steps."""
         return tuple(run for run in self.runs if run)
 
 
 MAX_BLOCKS = 300  # per run; more cost time and add no information
+MIN_BLOCKS = 4
 MAX_AUTOCORRELATION = 0.95
+_ONE_PERCENT = 2.33  # standard errors
 
 
 def blocks(times: Sequence[float]) -> tuple[range, ...]:
@@ -282,20 +284,22 @@ def blocks(times: Sequence[float]) -> tuple[range, ...]:
     Single steps if adjacent steps are not correlated; otherwise blocks of twice the time in which the
     correlation fades, (1 + r) / (1 - r) for a process with autocorrelation r at lag 1. r is computed from
     ranks, since times have heavy tails, and corrected for its bias in short series (Marriott and Pope 1954).
+    Four blocks or more, unless the correlation is significant at 1 %: that of a few steps is hardly known.
     """
     count = len(times)
     if not count:
         return ()
-    length = max(_block_length(times), math.ceil(count / MAX_BLOCKS))
-    number = max(1, count // length)
+    r = lag1_autocorrelation(times) if count > 3 else 0.0
+    length = max(_block_length(r, count), math.ceil(count / MAX_BLOCKS))
+    is_certain = count < MIN_BLOCKS or r >= _ONE_PERCENT / math.sqrt(count)
+    number = max(1 if is_certain else MIN_BLOCKS, count // length)
     bounds = [count * block // number for block in range(number + 1)]
     return tuple(range(start, end) for start, end in pairwise(bounds))
 
 
-def _block_length(times: Sequence[float]) -> int:
-    r = lag1_autocorrelation(times) if len(times) > 3 else 0.0
-    r = min(r + (1 + 3 * r) / len(times), MAX_AUTOCORRELATION)
-    if r < 1 / math.sqrt(len(times)):  # one standard error: missing a correlation is the worse mistake
+def _block_length(r: float, count: int) -> int:
+    r = min(r + (1 + 3 * r) / count, MAX_AUTOCORRELATION)
+    if r < 1 / math.sqrt(count):  # one standard error: missing a correlation is the worse mistake
         return 1
     return math.ceil(2 * (1 + r) / (1 - r))
 

@@ -1,0 +1,56 @@
+"""Gates on sizes, percentiles of steps and absent kernels, as commands with their exit codes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from cli_runner import tw as call
+from tracewarehouse.simulation import Noise
+
+SETTINGS: dict[str, Any] = {"ranks": 2, "layers": 1, "hidden": 256, "sequence": 256, "stacks": False}
+ADDED = "triton_poi_fused_clone_mul_0"
+
+
+@pytest.fixture(scope="module")
+def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
+    folder = tmp_path_factory.mktemp("gates")
+    settings = {**SETTINGS, "noise": Noise(0, 0.01, 0, 0)}
+    tw.simulate(folder / "sim" / "short", steps=4, **settings)
+    tw.simulate(folder / "sim" / "more", steps=4, injections=["extra-kernel:us=80"], **settings)
+    tw.simulate(folder / "sim" / "long", steps=102, **{**settings, "ranks": 1, "memory": False})
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "sim", jobs=1)
+    return warehouse
+
+
+def codes(wh: tw.Warehouse, base: str, head: str, *gates: str) -> list[int]:
+    """The exit code for each gate on its own."""
+    return [call("diff", base, head, "--force", "-w", wh.root, "--gate", gate).code for gate in gates]
+
+
+def test_a_size_is_that_of_the_rank_with_the_most(wh: tw.Warehouse) -> None:
+    sql = "SELECT max(total_allocated_bytes) AS most FROM memory_events"
+    most = wh.select("more").query(sql).rows()[0]["most"]
+    metric = "memory_peak.peak_bytes"
+    gates = (f"{metric}<=80GiB", f"{metric}<={most}B", f"{metric}<={most - 1}B", f"{metric}<=1MiB")
+    assert codes(wh, "short", "more", *gates) == [0, 0, 3, 3]
+
+
+def test_a_percentile_takes_a_hundred_steps(wh: tw.Warehouse) -> None:
+    rows = wh.select("long").query("SELECT period_ns FROM steps WHERE NOT partial").rows()
+    steps = sorted(row["period_ns"] for row in rows)
+    p99 = steps[-(-99 * len(steps) // 100) - 1]
+    assert len(steps) == 100 and p99 < steps[-1]
+    gates = (f"p99(step_time)<={p99}ns", f"p99(step_time)<={p99 - 1}ns", f"max(step_time)<={p99}ns")
+    assert codes(wh, "short", "long", *gates) == [0, 3, 3]
+    done = call("diff", "long", "short", "--force", "-w", wh.root, "--gate", "p99(step_time)<=1s", "--strict")
+    assert done.code == 3 and "p99 needs 100 complete steps, run short has 2" in done.out
+
+
+def test_a_kernel_must_not_come_back(wh: tw.Warehouse) -> None:
+    guard = f"absent(kernel_summary.count[name={ADDED}])"
+    assert codes(wh, "more", "short", guard) == [0]
+    assert codes(wh, "short", "more", guard) == [3]

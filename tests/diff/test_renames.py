@@ -1,0 +1,151 @@
+"""Which kernels replaced which: precision and recall on simulated models with injected renames.
+
+Each pair renames kernels to names of the same role from other libraries, removes kernels, and adds others,
+half of them at the place of a removed one: as often as it, but with another role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+from tracewarehouse.diff.replacements import LocatedKernel, replacements
+from tracewarehouse.simulation import Noise
+
+SEED = 20_261_123
+SETTINGS: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 2, "memory": False, "noise": Noise(0, 0, 0, 0)}
+# Names of kernels of several libraries, by what they do.
+NAMES = {
+    "matrix product": (
+        "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn",
+        "cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8",
+        "Cijk_Ailk_Bljk_BBS_BH_MT128x128x32_MI32x32x8x1_SN_1LDSB0",
+        "nvjet_hsh_128x256_64x4_2x1_v_bz_coopA_TNN",
+        "triton_tem_fused_addmm_12",
+    ),
+    "attention": (
+        "fmha_cutlassF_bf16_aligned_64x128_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
+        "cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_64x128x128_4x1x1",
+        "attn_fwd.kd",
+    ),
+    "normalization": (
+        "void (anonymous namespace)::softmax_warp_forward<c10::BFloat16, float, 9>(float*)",
+        "triton_red_fused_native_layer_norm_3",
+        "void apex::rms_norm_kernel<float>(float*, float const*)",
+    ),
+    "pointwise": (
+        "triton_poi_fused_gelu_5",
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda>(int)",
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl>(int)",
+        "triton_poi_fused_native_dropout_7",
+        "void fused_dropout_add_kernel<float>(float*)",
+    ),
+    "reduction": (
+        "triton_red_fused_sum_2",
+        "void cub::DeviceReduceKernel<cub::Policy600, int*>(int*)",
+        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(float)",
+    ),
+    "optimizer": (
+        "void multi_tensor_apply_kernel<AdamFunctor<float>>(long)",
+        "void fused_adam_kernel<float>(float*, float*)",
+        "void at::native::multi_tensor_sgd(long)",
+    ),
+    "embedding": (
+        "void at::native::embedding_backward_feature_kernel<float>(long const*)",
+        "void at::native::vectorized_gather_kernel<16, long>(char*)",
+        "void at::native::_scatter_gather_elementwise_kernel<128>(int)",
+    ),
+}
+# What the kernels of the simulated model do, by a part of their names; the first that fits.
+ROLES = {
+    "gemm": "matrix product",
+    "flash": "attention",
+    "SoftMax": "normalization",
+    "layer_norm": "normalization",
+    "dropout": "pointwise",
+    "indexSelect": "embedding",
+    "multi_tensor": "optimizer",
+    "reduce_kernel": "reduction",
+    "elementwise": "pointwise",
+}
+
+
+def true_role(name: str) -> str:
+    return next(role for text, role in ROLES.items() if text in name)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The kernels of both sides, and old name → new name of those that were renamed."""
+
+    base: list[LocatedKernel]
+    head: list[LocatedKernel]
+    renamed: dict[str, str]
+
+
+def model(folder: Path) -> list[LocatedKernel]:
+    """The computation of a simulated run by kernel and place."""
+    tw.simulate(folder / "sim" / "run", **SETTINGS)
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "sim", jobs=1)
+    counts: dict[tuple[str, str | None, str | None], int] = {}
+    for row in warehouse.run("step_kernels").rows():
+        if row["kind"] == "computation" and row["name"]:
+            key = row["name"], row["path_sig"], row["op_sig"]
+            counts[key] = counts.get(key, 0) + row["count"]
+    return [LocatedKernel("computation", *key, count, 1_000 * count) for key, count in sorted(counts.items())]
+
+
+def injected(base: Sequence[LocatedKernel], chance: Random) -> Pair:
+    """Up to two kernels renamed, up to two gone and two new."""
+    names = sorted({kernel.name for kernel in base})
+    chosen = chance.sample(names, 4)
+    renamed = {old: chance.choice(NAMES[true_role(old)]) for old in chosen[: chance.randint(0, 2)]}
+    gone = chosen[2 : 2 + chance.randint(0, 2)]
+    head = [replace(each, name=renamed.get(each.name, each.name)) for each in base if each.name not in gone]
+    for _ in range(chance.randint(0, 2)):
+        head += _new(base, gone, set(renamed.values()), chance)
+    return Pair(list(base), head, renamed)
+
+
+def _new(
+    base: Sequence[LocatedKernel], gone: Sequence[str], taken: set[str], chance: Random
+) -> list[LocatedKernel]:
+    """A kernel of any role at any place, or of another role where a removed one was, and as often."""
+    if gone and chance.random() < 0.5:
+        old = chance.choice(gone)
+        role = chance.choice([role for role in NAMES if role != true_role(old)])
+        places = [each for each in base if each.name == old]
+    else:
+        role, places = chance.choice(list(NAMES)), [chance.choice(base)]
+    free = [name for name in NAMES[role] if name not in taken]
+    return [replace(place, name=free[0]) for place in places] if free else []
+
+
+def study(base: Sequence[LocatedKernel], count: int) -> tuple[int, int, int, list[str]]:
+    """Renames injected, pairs found, right ones, and the false pairs."""
+    injections, right, false = 0, 0, []
+    for seed in range(count):
+        pair = injected(base, Random(SEED + seed))
+        found, _ = replacements(pair.base, pair.head)
+        names = {(old.name, new) for old, new in found.items()}
+        injections += len(pair.renamed)
+        right += len(names & set(pair.renamed.items()))
+        false += [f"{old[:40]} → {new[:40]}" for old, new in sorted(names - set(pair.renamed.items()))]
+    return injections, right + len(false), right, false
+
+
+def test_renames_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    injections, found, right, false = study(model(tmp_path), 200)
+    with capsys.disabled():
+        print(
+            f"\n{right} of {found} pairs are right; {right} of {injections} renames found", *false, sep="\n"
+        )
+    assert right >= 0.98 * found
+    assert right >= 0.95 * injections
