@@ -23,7 +23,7 @@ Key = tuple[str, str]  # level and name
 Replicate = tuple[object, ...]  # a run, or a step of a run
 
 SIDES = ("base", "head")
-LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
+LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", "ranks")
 _COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
 _LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
 
@@ -71,6 +71,7 @@ SELECT
   coalesce(sum(count), 0)::BIGINT,
   coalesce(sum(sum_ns), 0)::BIGINT,
   count(count) > 0,
+  sum(work),
   {replicate}
 FROM diff_amounts
 WHERE side = '{side}'
@@ -81,12 +82,16 @@ ORDER BY level, name, {replicate}
 
 @dataclass(frozen=True)
 class Total:
-    """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels."""
+    """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels.
+
+    `work` are its FLOP or bytes; None if it is not counted in them.
+    """
 
     ns: int = 0
     count: int = 0
     sum_ns: int = 0
     has_calls: bool = False
+    work: int | None = None
 
     def __add__(self, other: Total) -> Total:
         return Total(
@@ -94,6 +99,7 @@ class Total:
             self.count + other.count,
             self.sum_ns + other.sum_ns,
             self.has_calls or other.has_calls,
+            (self.work or 0) + (other.work or 0) if self.work is not None or other.work is not None else None,
         )
 
 
@@ -222,10 +228,10 @@ def _side(con: Connection, side: str, by_run: bool, replaced: frozenset[str]) ->
     sizes = {tuple(key): intervals for intervals, _, *key in lengths}
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
-    for level, part, ns, count, sum_ns, has_calls, *key in con.execute(
+    for level, part, ns, count, sum_ns, has_calls, work, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate)
     ).fetchall():
-        totals[level, part] += Total(ns, count, sum_ns, has_calls)
+        totals[level, part] += Total(ns, count, sum_ns, has_calls, None if work is None else int(work))
         means[level, part][tuple(key)] = Fraction(ns, sizes[tuple(key)])
     return SideAmounts(
         intervals=sum(sizes.values()),
