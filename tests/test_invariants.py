@@ -107,7 +107,8 @@ RULES = {
         ON kernels.run_id = launch_stats.run_id AND kernels.rank = launch_stats.rank AND event_id = kernel_id
         WHERE (launch_state = 'known') <> (launch_stats.runtime_id IS NOT NULL)""",
     "every GPU activity is one row of launch_stats": """FROM (
-        SELECT run_id, rank, event_id AS kernel_id FROM kernels) ANTI JOIN (
+        SELECT run_id, rank, event_id AS kernel_id FROM kernels
+        SEMI JOIN (SELECT run_id, rank FROM ranks WHERE launches) USING (run_id, rank)) ANTI JOIN (
         SELECT run_id, rank, kernel_id FROM launch_stats GROUP BY ALL HAVING count(*) = 1
         ) USING (run_id, rank, kernel_id)""",
     "names sum to all activities and their time": """FROM (
