@@ -64,7 +64,8 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
     head, place, body, body_line = split(text, path)
     if "like" in head:
-        (head, body), body_line = inherit(head, body, place, read_base), body_line - 1
+        head, body, above = inherit(head, body, place, read_base)
+        body_line -= above
     block = place.convert(head, Head)
     group = _group(block, path, place)
     columns = _columns(block.columns, place)
