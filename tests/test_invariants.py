@@ -107,7 +107,8 @@ RULES = {
         ON kernels.run_id = launch_stats.run_id AND kernels.rank = launch_stats.rank AND event_id = kernel_id
         WHERE (launch_state = 'known') <> (launch_stats.runtime_id IS NOT NULL)""",
     "every GPU activity is one row of launch_stats": """FROM (
-        SELECT run_id, rank, event_id AS kernel_id FROM kernels) ANTI JOIN (
+        SELECT run_id, rank, event_id AS kernel_id FROM kernels
+        SEMI JOIN (SELECT run_id, rank FROM ranks WHERE launches) USING (run_id, rank)) ANTI JOIN (
         SELECT run_id, rank, kernel_id FROM launch_stats GROUP BY ALL HAVING count(*) = 1
         ) USING (run_id, rank, kernel_id)""",
     "names sum to all activities and their time": """FROM (
@@ -143,6 +144,19 @@ RULES = {
         SELECT run_id, rank, step, sum(category_ns)::BIGINT AS busy_ns FROM step_account
         WHERE NOT starts_with(category, 'idle') GROUP BY ALL) USING (run_id, rank, step)
         WHERE coalesce(kernels_ns, 0) <> coalesce(busy_ns, 0)""",
+    "computation of an operator with a rule is that of its kernels": """FROM op_work LEFT JOIN (
+        SELECT run_id, rank, work_id AS event_id, sum(dur_ns)::BIGINT AS kernels_ns
+        FROM kernel_work JOIN kernels USING (run_id, rank, event_id)
+        WHERE kind = 'computation' AND work_id IS NOT NULL GROUP BY ALL) USING (run_id, rank, event_id)
+        WHERE coalesce(kernels_ns, 0) <> computation_sum_ns""",
+    "work counts once, for the main kernel": """FROM (
+        SELECT run_id, rank, sum(work)::HUGEINT AS work FROM kernel_work WHERE work_unit = 'flop'
+        GROUP BY ALL)
+        FULL JOIN (SELECT op_work.run_id, op_work.rank, sum(hardware_flop)::HUGEINT AS flop FROM op_work
+        JOIN kernels ON kernels.run_id = op_work.run_id AND kernels.rank = op_work.rank
+        AND kernels.event_id = main_kernel_id AND kind <> 'communication'
+        WHERE hardware_flop > 0 GROUP BY ALL) USING (run_id, rank)
+        WHERE coalesce(work, 0) <> coalesce(flop, 0)""",
     "each GPU activity starts in at most one step": """FROM (
         SELECT run_id, rank, sum(count)::BIGINT AS starts FROM step_kernels GROUP BY ALL) JOIN (
         SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY ALL) USING (run_id, rank)

@@ -4,8 +4,8 @@
 -- version   = 1
 -- summary   = "GPU activities of each interval that a comparison breaks down, from `step_kernels` or `window_kernels`."
 -- transient = true
--- grain     = ["run_id", "rank", "side", "interval_id", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
--- order     = ["run_id", "rank", "side", "interval_id", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
+-- grain     = ["run_id", "rank", "side", "interval_id", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph", "module_path", "family", "work_unit"]
+-- order     = ["run_id", "rank", "side", "interval_id", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph", "module_path", "family", "work_unit"]
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
@@ -20,9 +20,13 @@
 -- op_sig       = { type = "VARCHAR", null = true, doc = "That operator with the shapes and types of its inputs." }
 -- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch." }
 -- is_graph     = { type = "BOOLEAN", doc = "True if it was replayed by a graph launch." }
+-- module_path  = { type = "VARCHAR", doc = "Its module, as in `kernel_work`; (communication), (optimizer), (gradient accumulation) or (outside any module)." }
+-- family       = { type = "VARCHAR", null = true, doc = "Family of the operator in `op_work` that encloses its launch; null without one, and for communication." }
+-- work_unit    = { type = "VARCHAR", null = true, doc = "What the work of that operator is counted in, flop or bytes; null if it is not known." }
 -- count        = { type = "BIGINT", unit = "count", doc = "Number of activities." }
 -- sum_ns       = { type = "BIGINT", unit = "ns", doc = "Sum of their full durations." }
 -- exclusive_ns = { type = "BIGINT", unit = "ns", doc = "Time of the interval attributed to them." }
+-- work         = { type = "DECIMAL(38,0)", null = true, doc = "FLOP or bytes of the operators whose main kernel starts in the interval; null without work_unit." }
 --
 -- [changes]
 -- 1 = "First version."

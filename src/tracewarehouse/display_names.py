@@ -52,6 +52,8 @@ LEVELS: Mapping[str, str] = {
     "kernels": "by kernel (calls_ns: change in call count; speed_ns: change in time per call)",
     "operators": "by operator",
     "categories": "by training phase and kernel kind",
+    "modules": "by module (calls_ns: change in call count; speed_ns: change in time per call)",
+    "work": "by work (calls_ns: change in FLOP or bytes; speed_ns: change in time per FLOP or byte)",
     "ranks": "by rank",
 }
 
@@ -60,6 +62,8 @@ HOST_LEVELS: Mapping[str, str] = {  # without GPU activities
     "kernels": "by operator, call, annotation and frame",
     "operators": "by operator, call, annotation and frame",
     "categories": "by what the training thread runs",
+    "modules": "by what the training thread runs",
+    "work": "by what the training thread runs",
     "ranks": "by rank",
 }
 

@@ -74,7 +74,7 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
 
         part = self if runs is None else self.select(runs)
         ranks = [(each.run, rank) for each in part.selected() for rank in each.ranks]
-        return run_rules(self.catalog, part.run, ranks, passed=passed)
+        return run_rules(self.catalog, part.run_or_skip, ranks, passed=passed)
 
     def history(
         self,

@@ -94,6 +94,10 @@ class WarehouseBase:
         """The rows of an analysis."""
         raise NotImplementedError
 
+    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis, without runs that lack a table of it."""
+        raise NotImplementedError
+
     def check(self, *, passed: bool = False) -> Result:
         """The findings."""
         raise NotImplementedError
@@ -143,10 +147,12 @@ class WarehouseBase:
         selected: Sequence[SelectedRun],
         names: Collection[str] | None,
         level: Level | None = None,
+        may_be_absent: bool = False,
     ) -> ReadableRuns:
         """Like `_readable`, for SQL of a user that names these columns (None: it may name all)."""
         contracts = tuple(contracts)
-        return self._intact(contracts, queryable_runs(self.catalog, contracts, selected, names), level)
+        runs = queryable_runs(self.catalog, contracts, selected, names, may_be_absent)
+        return self._intact(contracts, runs, level)
 
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
         level = self._level if level is None else level

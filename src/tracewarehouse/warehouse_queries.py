@@ -49,7 +49,7 @@ class WarehouseQueries(WarehouseBase):
         dependencies = Dependencies.of(self.catalog, [contract])
         selected = self.selected()
 
-        readable = readable_runs(self.catalog, dependencies.contracts, selected)
+        readable = readable_runs(self.catalog, dependencies.contracts, selected, contract.optional)
         capable = with_capabilities(contract, readable.selected)
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
@@ -68,6 +68,40 @@ class WarehouseQueries(WarehouseBase):
             *notices(intact.selected, contract),
         )
         return Result(table, provenance, contract, capable.abstained, lines)
+
+    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
+        """Like `run`, for checks and reports: runs stored before a table existed are skipped.
+
+        Their ranks are in `Result.abstained`.
+        """
+        skipped = self._without_tables(self.catalog.get(name, version, kind="analysis"))
+        if not skipped:
+            return self.run(name, version, **params)
+        runs = {each.run_id for each in skipped}
+        remaining = tuple(each for each in self.selected() if each.run not in runs)
+        result = self._with(remaining, self.left_out).run(name, version, **params)
+        notices = result.notices if remaining else ()
+        return replace(result, abstained=(*skipped, *result.abstained), notices=notices)
+
+    def _without_tables(self, analysis: Contract) -> tuple[Abstained, ...]:
+        """The ranks of runs that lack a table; for other missing data, an upgrade does not help."""
+        from tracewarehouse.query.dependencies import Dependencies
+        from tracewarehouse.runs.capabilities import with_capabilities
+        from tracewarehouse.runs.table_versions import absent_reason, without_tables
+
+        selected = self.selected()
+        read = Dependencies.of(self.catalog, [analysis]).contracts
+        needed = [each for each in read if each.name not in analysis.optional]
+        lacking = without_tables(self.catalog, needed, selected)
+        if not lacking:
+            return ()
+        old = [each for each in selected if each.run in lacking]
+        other = {(each.run_id, each.rank): each for each in with_capabilities(analysis, old).abstained}
+        return tuple(
+            other.get((each.run, rank)) or Abstained(each.run, rank, absent_reason(lacking[each.run]))
+            for each in old
+            for rank in each.ranks
+        )
 
     def _without_damage(self, attempt: Callable[[Level], T]) -> T:
         """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
@@ -128,7 +162,7 @@ class WarehouseQueries(WarehouseBase):
         selected = self.selected()
 
         def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Abstained, ...]], pa.Table]:
-            runs = self._queryable(named.contracts, selected, names_read(sql), level)
+            runs = self._queryable(named.contracts, selected, names_read(sql), level, may_be_absent=True)
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
             with self._connection(runs.selected, named, skipped, limits) as con:
                 check_reads_only(con, sql)
@@ -167,7 +201,7 @@ class WarehouseQueries(WarehouseBase):
         skipped: list[Abstained] = []
         for each in selected:
             try:
-                current += readable_runs(self.catalog, read, [each]).selected
+                current += readable_runs(self.catalog, read, [each], analysis.optional).selected
             except SchemaVersionError as error:
                 skipped += [Abstained(each.run, rank, error.message) for rank in each.ranks]
         return (*skipped, *with_capabilities(analysis, current).abstained)

@@ -118,6 +118,31 @@ def test_lines_of_the_own_select_keep_their_numbers() -> None:
     assert OWN.split("\n")[line - 1] == "FROM kernels"
 
 
+MIDDLE = """-- /// tw
+-- like = "busy_base@1"
+-- summary = "Doubles the time."
+-- ///
+SELECT run_id, rank, 2 * busy_ns AS busy_ns
+FROM base_input
+"""
+
+
+def test_a_base_may_be_like_another_one() -> None:
+    texts = {"busy_base.v1.sql": BASE, "middle.v1.sql": MIDDLE}
+    contract = parse(OWN.replace("busy_base@1", "middle@1"), PATH, lambda path: texts[path.name])
+    assert (contract.columns, contract.params) == (parsed().columns, parsed().params)
+    places = [contract.body.index(text) for text in ("sum(dur_ns)", "2 * busy_ns", "$least_ns")]
+    assert places == sorted(places)
+    line = next(token.line for token in tokens(contract.body, contract.body_line) if token.text == "kernels")
+    assert OWN.split("\n")[line - 1] == "FROM kernels"
+
+
+def test_a_base_like_itself_is_an_error() -> None:
+    with pytest.raises(ContractError, match="bases are like each other") as error:
+        parsed(base=MIDDLE)
+    assert error.value.hint
+
+
 # name of the case: the own text, the base, the error
 BAD = {
     "no version": (

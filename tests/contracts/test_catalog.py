@@ -153,6 +153,12 @@ def test_a_changed_table_changes_the_hashes_of_its_consumers(sql: Path) -> None:
         (KERNELS, "parsed@1", "gpu_busy@2", "may not require the analysis gpu_busy@2"),
         (KERNELS, "parsed@1", "kernel_ends@1", "may not require the view kernel_ends@1"),
         (BUSY, "kernels@1", "parsed@1", "may not require the table parsed@1"),
+        (
+            BUSY,
+            "-- grain ",
+            '-- optional = ["steps"]\n-- grain ',
+            "optional names steps, which it does not read",
+        ),
         (BUSY, "-- name     =", '-- scope = "run"\n-- name     =', "may not require the table kernels@1"),
     ],
 )

@@ -106,6 +106,7 @@ BAD = {
     "unknown need": (BUSY, "-- grain ", '-- needs = ["cuda"]\n-- grain '),
     "need of no steps": (BUSY, "-- grain ", '-- needs = ["steps>=0"]\n-- grain '),
     "needs of a view": (VIEW, "-- grain ", '-- needs = ["gpu"]\n-- grain '),
+    "optional tables of a view": (VIEW, "-- grain ", '-- optional = ["kernels"]\n-- grain '),
     "grain not a column": (BUSY, 'grain    = ["run_id", "rank"]', 'grain    = ["run_id", "rank", "device"]'),
     "grain without the rank": (BUSY, 'grain    = ["run_id", "rank"]', 'grain    = ["run_id"]'),
     "empty grain": (BUSY, 'grain    = ["run_id", "rank"]', "grain    = []"),

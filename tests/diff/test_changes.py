@@ -94,7 +94,7 @@ def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change
     wanted = {(round(change.breakdown.base_mean), round(change.breakdown.head_mean))}
     rows = change.rows().rows()
     levels = {row["level"] for row in rows}
-    assert levels == {"breakdown", "kernels", "operators", "categories", "ranks"}
+    assert levels == {"breakdown", "kernels", "operators", "categories", "modules", "work", "ranks"}
     for level in levels:
         of_level = [row for row in rows if row["level"] == level]
         assert {(sum(row["base_ns"] for row in of_level), sum(row["head_ns"] for row in of_level))} == wanted

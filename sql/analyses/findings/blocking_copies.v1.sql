@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- name     = "blocking_copies"
 -- version  = 1
 -- summary  = "Detects GPU idle time caused by copies that block the host."
@@ -21,83 +21,30 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  segment AS (
-    SELECT
-      segment.run_id,
-      segment.rank,
-      segment.start_ns,
-      segment.segment_ns,
-      segment.wait_id,
-      segment.step,
-      segment.steps,
-      segment.analyzed_ns,
-      segment.cause = 'sync' AND NOT call.is_sync AS matches
-    FROM analyzed_segments AS segment
-    LEFT JOIN runtime AS call
-      ON call.run_id = segment.run_id AND call.rank = segment.rank AND call.event_id = segment.wait_id
-  ),
-  per_rank AS (
-    SELECT
-      run_id,
-      rank,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      count(*) FILTER (matches) AS count,
-      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed_ns) AS share,
-      arg_max(wait_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
-      arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
-      arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
-      from_ns + max(segment_ns) FILTER (matches) AS to_ns
-    FROM segment
-    GROUP BY run_id, rank
-  ),
-  labeled AS (
-    SELECT
-      segment.run_id,
-      segment.rank,
-      segment.segment_ns,
-      segment.matches,
-      coalesce(call.name, 'unknown') || coalesce(' under ' || op.name, '') AS label
-    FROM segment
-    JOIN runtime AS call ON call.run_id = segment.run_id AND call.rank = segment.rank AND call.event_id = segment.wait_id
-    LEFT JOIN events AS op ON op.run_id = call.run_id AND op.rank = call.rank AND op.event_id = call.op_id
-    WHERE segment.matches
-  ),
-  part AS (
-    SELECT run_id, rank, label, sum(segment_ns)::BIGINT AS part_ns
-    FROM labeled
-    WHERE matches
-    GROUP BY run_id, rank, label
-  ),
-  largest AS (
-    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-    FROM part
-    GROUP BY run_id, rank
-  )
 SELECT
-  per_rank.run_id,
-  per_rank.rank,
-  'copies' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
-  steps,
-  analyzed_ns,
-  saving_ns,
-  'the idle time caused by each copy, at most the duration of its call' AS saving_limit,
-  'high' AS confidence,
-  'Synchronous copies block the host, and the GPU idles {lost} until it launches again. The largest part follows ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
-  'Copy from and to pinned memory with non_blocking=True, on a separate stream, and prefetch.' AS advice,
-  CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,
-  'category = ''idle_sync''' AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns,
-  step,
-  largest.culprit,
-  largest.part_ns // greatest(steps, 1) AS detail_ns
-FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
+  segment.run_id,
+  segment.rank,
+  segment.steps,
+  segment.analyzed_ns,
+  segment.cause = 'sync' AND NOT call.is_sync AS matches,
+  coalesce(call.name, 'unknown') || coalesce(' under ' || op.name, '') AS label,
+  segment.segment_ns AS lost_ns,
+  segment.wait_id AS event_id,
+  segment.step,
+  segment.start_ns AS from_ns,
+  segment.start_ns + segment.segment_ns AS to_ns,
+  {
+    subject: 'copies',
+    saving_limit: 'the idle time caused by each copy, at most the duration of its call',
+    confidence: 'high',
+    observation: 'Synchronous copies block the host, and the GPU idles {lost} until it launches again. The largest part follows {culprit} ({detail}).',
+    advice: 'Copy from and to pinned memory with non_blocking=True, on a separate stream, and prefetch.',
+    evidence: CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END,
+    evidence_filter: 'category = ''idle_sync''',
+    only_largest: FALSE,
+    is_context: FALSE
+  } AS words
+FROM analyzed_segments AS segment
+LEFT JOIN runtime AS call
+  ON call.run_id = segment.run_id AND call.rank = segment.rank AND call.event_id = segment.wait_id
+LEFT JOIN events AS op ON op.run_id = call.run_id AND op.rank = call.rank AND op.event_id = call.op_id

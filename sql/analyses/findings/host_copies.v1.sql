@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- name     = "host_copies"
 -- version  = 1
 -- summary  = "Detects CPU-only runs that spend much of their time copying and converting tensors."
@@ -20,62 +20,27 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  occurrence AS (
-    SELECT run_id, rank, slice_id, label, is_copy AS matches, step, start_ns, end_ns, self_ns, steps, analyzed_ns
-    FROM host_occurrences
-  ),
-  part AS (
-    SELECT run_id, rank, label, sum(self_ns)::BIGINT AS part_ns
-    FROM occurrence
-    WHERE matches
-    GROUP BY run_id, rank, label
-  ),
-  largest AS (
-    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-    FROM part
-    GROUP BY run_id, rank
-  ),
-  per_rank AS (
-    SELECT
-      occurrence.run_id,
-      occurrence.rank,
-      any_value(occurrence.steps) AS steps,
-      any_value(occurrence.analyzed_ns) AS analyzed_ns,
-      any_value(largest.culprit) AS culprit,
-      any_value(largest.part_ns) AS part_ns,
-      count(*) FILTER (matches) AS count,
-      coalesce(sum(self_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(occurrence.analyzed_ns) AS share,
-      arg_max(slice_id, (self_ns, -start_ns)) FILTER (matches) AS event_id,
-      arg_max(step, (self_ns, -start_ns)) FILTER (matches) AS step,
-      arg_max(start_ns, (self_ns, -start_ns)) FILTER (matches) AS from_ns,
-      arg_max(end_ns, (self_ns, -start_ns)) FILTER (matches) AS to_ns
-    FROM occurrence
-    LEFT JOIN largest ON largest.run_id = occurrence.run_id AND largest.rank = occurrence.rank
-    GROUP BY occurrence.run_id, occurrence.rank
-  )
 SELECT
   run_id,
   rank,
-  'tensor copies' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
   steps,
   analyzed_ns,
-  saving_ns,
-  'all time in these operators; some copies are necessary' AS saving_limit,
-  'high' AS confidence,
-  'Copies and conversions of tensors take {lost} of the training thread. The largest part is ' || coalesce(culprit, 'unknown') || ' ({detail}).' AS observation,
-  'Keep tensors in one layout and type (channels_last and bfloat16 throughout, no .to() in the loop), write into preallocated tensors instead of cat or stack, and use torch.compile to fuse the copies.' AS advice,
-  'host_account' AS evidence,
-  'category = ''operator'' AND name IN (''aten::copy_'', ''aten::clone'', ''aten::cat'')' AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns,
+  is_copy AS matches,
+  label,
+  self_ns AS lost_ns,
+  slice_id AS event_id,
   step,
-  culprit,
-  part_ns // greatest(steps, 1) AS detail_ns
-FROM per_rank
+  start_ns AS from_ns,
+  end_ns AS to_ns,
+  {
+    subject: 'tensor copies',
+    saving_limit: 'all time in these operators; some copies are necessary',
+    confidence: 'high',
+    observation: 'Copies and conversions of tensors take {lost} of the training thread. The largest part is {culprit} ({detail}).',
+    advice: 'Keep tensors in one layout and type (channels_last and bfloat16 throughout, no .to() in the loop), write into preallocated tensors instead of cat or stack, and use torch.compile to fuse the copies.',
+    evidence: 'host_account',
+    evidence_filter: 'category = ''operator'' AND name IN (''aten::copy_'', ''aten::clone'', ''aten::cat'')',
+    only_largest: FALSE,
+    is_context: FALSE
+  } AS words
+FROM host_occurrences

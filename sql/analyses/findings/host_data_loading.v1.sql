@@ -1,6 +1,6 @@
 -- /// tw
 -- kind     = "analysis"
--- like     = "findings_base@1"
+-- like     = "culprit_base@1"
 -- name     = "host_data_loading"
 -- version  = 1
 -- summary  = "Detects CPU-only runs whose training thread loads data, or waits for it."
@@ -20,62 +20,27 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
-WITH
-  occurrence AS (
-    SELECT run_id, rank, slice_id, label, is_loading AS matches, step, start_ns, end_ns, self_ns, steps, analyzed_ns
-    FROM host_occurrences
-  ),
-  part AS (
-    SELECT run_id, rank, label, sum(self_ns)::BIGINT AS part_ns
-    FROM occurrence
-    WHERE matches
-    GROUP BY run_id, rank, label
-  ),
-  largest AS (
-    SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
-    FROM part
-    GROUP BY run_id, rank
-  ),
-  per_rank AS (
-    SELECT
-      occurrence.run_id,
-      occurrence.rank,
-      any_value(occurrence.steps) AS steps,
-      any_value(occurrence.analyzed_ns) AS analyzed_ns,
-      any_value(largest.culprit) AS culprit,
-      any_value(largest.part_ns) AS part_ns,
-      count(*) FILTER (matches) AS count,
-      coalesce(sum(self_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(occurrence.analyzed_ns) AS share,
-      arg_max(slice_id, (self_ns, -start_ns)) FILTER (matches) AS event_id,
-      arg_max(step, (self_ns, -start_ns)) FILTER (matches) AS step,
-      arg_max(start_ns, (self_ns, -start_ns)) FILTER (matches) AS from_ns,
-      arg_max(end_ns, (self_ns, -start_ns)) FILTER (matches) AS to_ns
-    FROM occurrence
-    LEFT JOIN largest ON largest.run_id = occurrence.run_id AND largest.rank = occurrence.rank
-    GROUP BY occurrence.run_id, occurrence.rank
-  )
 SELECT
   run_id,
   rank,
-  'data loader' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
-  share,
-  count,
   steps,
   analyzed_ns,
-  saving_ns,
-  'all time in these slices, with data that is ready when the step needs it' AS saving_limit,
-  'high' AS confidence,
-  'The training thread loads data, or waits for it, for {lost}. The largest part is ' || coalesce(culprit, 'unknown') || ' ({detail}); the longest takes {worst}{where}.' AS observation,
-  'Load data in worker processes (num_workers above 0, persistent_workers=True), prefetch more batches, or do less work per sample.' AS advice,
-  'host_account' AS evidence,
-  'category = ''data_loading''' AS evidence_filter,
-  event_id,
-  from_ns,
-  to_ns,
+  is_loading AS matches,
+  label,
+  self_ns AS lost_ns,
+  slice_id AS event_id,
   step,
-  culprit,
-  part_ns // greatest(steps, 1) AS detail_ns
-FROM per_rank
+  start_ns AS from_ns,
+  end_ns AS to_ns,
+  {
+    subject: 'data loader',
+    saving_limit: 'all time in these slices, with data that is ready when the step needs it',
+    confidence: 'high',
+    observation: 'The training thread loads data, or waits for it, for {lost}. The largest part is {culprit} ({detail}); the longest takes {worst}{where}.',
+    advice: 'Load data in worker processes (num_workers above 0, persistent_workers=True), prefetch more batches, or do less work per sample.',
+    evidence: 'host_account',
+    evidence_filter: 'category = ''data_loading''',
+    only_largest: FALSE,
+    is_context: FALSE
+  } AS words
+FROM host_occurrences

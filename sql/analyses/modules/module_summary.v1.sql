@@ -3,7 +3,7 @@
 -- name     = "module_summary"
 -- version  = 1
 -- summary  = "GPU and host time of each nn.Module, itself and with its submodules, by pass."
--- requires = ["annotations@1", "graph_nodes@1", "kernel_modules@1", "kernels@1", "modules@1", "op_work@1"]
+-- requires = ["annotations@1", "graph_nodes@1", "kernel_modules@1", "kernels@1", "modules@1", "op_limits@1", "op_work@1"]
 -- grain    = ["run_id", "rank", "module_path"]
 -- order    = ["run_id", "rank", "-kernel_sum_ns", "-host_ns", "module_path"]
 --
@@ -32,6 +32,8 @@
 -- optimizer_ns         = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for the optimizer." }
 -- communication_ns     = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with communication running; only in its own row, as communication belongs to no module." }
 -- model_flop           = { type = "BIGINT", unit = "flop", null = true, doc = "FLOP of the operators whose main kernel belongs to the module or its submodules, as far as known (`op_work`); null if none is." }
+-- bytes                = { type = "BIGINT", unit = "bytes", null = true, doc = "Sum of the bytes that the operators with a rule read and write, if every operand is moved once; null if none is known." }
+-- roofline= { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Of the time of operators whose FLOP or bytes and peak rates are known, the share that they need at the nearer limit (`op_limits`). Null without such an operator." }
 -- share                = { type = "DOUBLE", unit = "ratio", null = true, doc = "kernel_sum_ns as a share of the sum over all GPU activities of the rank." }
 --
 -- [changes]
@@ -88,9 +90,27 @@ WITH RECURSIVE
     WHERE annotated.path <> '' AND NOT starts_with(annotations.name, 'ProfilerStep#')
   ),
   work AS (
-    SELECT run_id, rank, main_kernel_id, sum(model_flop)::BIGINT AS model_flop
+    SELECT
+      run_id,
+      rank,
+      main_kernel_id,
+      sum(model_flop)::BIGINT AS model_flop,
+      sum(read_bytes + write_bytes)::BIGINT AS bytes
     FROM op_work
     GROUP BY run_id, rank, main_kernel_id
+  ),
+  limited AS (
+    -- FLOP without a known peak have no limit, even if their bytes have one.
+    SELECT
+      run_id,
+      rank,
+      kernel_id,
+      CASE
+        WHEN hardware_flop > 0 AND limit_flop_per_ns IS NULL THEN NULL
+        ELSE greatest(hardware_flop / limit_flop_per_ns, bytes / limit_bytes_per_ns)
+      END AS limit_ns,
+      CASE WHEN limit_ns IS NOT NULL THEN gpu_union_ns END AS limited_ns
+    FROM op_limits
   ),
   captured AS (
     -- Of GPU activities that a graph replayed: the modules in which the graph was captured.
@@ -115,6 +135,9 @@ WITH RECURSIVE
       kernels.ts_ns + kernels.dur_ns AS end_ns,
       kernels.dur_ns,
       work.model_flop,
+      work.bytes,
+      limited.limit_ns,
+      limited.limited_ns,
       CASE WHEN kernels.kind = 'communication' THEN kernels.kind ELSE kernels.pass END AS pass,
       coalesce(
         captured.path,
@@ -139,6 +162,10 @@ WITH RECURSIVE
       AND kernels.kind <> 'communication'
     LEFT JOIN work
       ON work.run_id = kernels.run_id AND work.rank = kernels.rank AND work.main_kernel_id = kernels.event_id
+    LEFT JOIN limited
+      ON limited.run_id = kernels.run_id
+      AND limited.rank = kernels.rank
+      AND limited.kernel_id = kernels.event_id
   ),
   known AS (
     SELECT run_id, rank, path, string_split(path, ' > ') AS names, starts_with(path, '(') AS apart
@@ -222,6 +249,9 @@ WITH RECURSIVE
       placed.pass,
       placed.dur_ns,
       placed.model_flop,
+      placed.bytes,
+      placed.limit_ns,
+      placed.limited_ns,
       greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER earlier, placed.ts_ns)), 0) AS fresh_ns,
       greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER of_pass, placed.ts_ns)), 0) AS pass_ns,
       greatest(placed.end_ns - greatest(placed.ts_ns, coalesce(max(placed.end_ns) OVER of_self, placed.ts_ns)), 0) AS self_ns
@@ -259,7 +289,10 @@ WITH RECURSIVE
       coalesce(sum(pass_ns) FILTER (pass = 'recompute'), 0)::BIGINT AS recompute_ns,
       coalesce(sum(pass_ns) FILTER (pass = 'optimizer'), 0)::BIGINT AS optimizer_ns,
       coalesce(sum(pass_ns) FILTER (pass = 'communication'), 0)::BIGINT AS communication_ns,
-      sum(model_flop)::BIGINT AS model_flop
+      sum(model_flop)::BIGINT AS model_flop,
+      sum(bytes)::BIGINT AS bytes,
+      -- Ordered, so that rounding does not depend on threads.
+      sum(limit_ns ORDER BY limit_ns) / sum(limited_ns) AS roofline
     FROM used
     GROUP BY label_id
   ),
@@ -288,6 +321,8 @@ SELECT
   CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.optimizer_ns, 0) END AS optimizer_ns,
   CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.communication_ns, 0) END AS communication_ns,
   device.model_flop,
+  device.bytes,
+  device.roofline,
   coalesce(device.kernel_sum_ns, 0) / nullif(everything.all_ns, 0) AS share
 FROM label
 LEFT JOIN everything ON everything.run_id = label.run_id AND everything.rank = label.rank

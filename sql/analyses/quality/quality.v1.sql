@@ -5,6 +5,7 @@
 -- version  = 1
 -- summary  = "Data-quality rules that fired, with the rows and time affected."
 -- requires = ["data_quality@1", "over_peak@1"]
+-- optional = ["op_work"]
 -- grain    = ["run_id", "rank", "rule"]
 -- order    = ["run_id", "rank", "rule"]
 --

@@ -3,9 +3,10 @@
 -- name     = "window_kernels"
 -- version  = 1
 -- summary  = "Contribution of each kernel to each rank's GPU window, or to each occurrence of an annotation, by operator and module path."
--- requires = ["device_segments@1", "kernels@1", "correlations@1", "annotations@1", "events@1"]
+-- requires = ["device_segments@1", "kernels@1", "correlations@1", "annotations@1", "events@1", "kernel_work@1"]
+-- optional = ["op_work", "kernel_modules"]
 -- needs    = ["gpu"]
--- grain    = ["run_id", "rank", "occurrence", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph"]
+-- grain    = ["run_id", "rank", "occurrence", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph", "module_path", "family", "work_unit"]
 -- order    = ["run_id", "rank", "occurrence", "-exclusive_ns", "name"]
 --
 -- [params]
@@ -22,9 +23,13 @@
 -- op_sig       = { type = "VARCHAR", null = true, doc = "That operator with the shapes and types of its inputs." }
 -- path_sig     = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first." }
 -- is_graph     = { type = "BOOLEAN", doc = "True if it was replayed by a graph launch." }
+-- module_path  = { type = "VARCHAR", doc = "Its module, as in `kernel_work`; (communication), (optimizer), (gradient accumulation) or (outside any module)." }
+-- family       = { type = "VARCHAR", null = true, doc = "Family of the operator in `op_work` that encloses its launch; null without one, and for communication." }
+-- work_unit    = { type = "VARCHAR", null = true, doc = "What the work of that operator is counted in, flop or bytes; null if it is not known." }
 -- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of its GPU activities that start in the window or annotation; 0 if only the remainder of one extends into it." }
 -- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of the full durations of the GPU activities that start in the window or annotation, regardless of overlap." }
 -- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time there attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of window_account." }
+-- work         = { type = "DECIMAL(38,0)", null = true, doc = "FLOP or bytes of the operators whose main kernel starts in the window or annotation; null without work_unit." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -148,14 +153,22 @@ SELECT
   kernels.op_sig,
   kernels.path_sig,
   coalesce(correlations.is_graph, FALSE) AS is_graph,
+  kernel_work.module_path,
+  kernel_work.family,
+  kernel_work.work_unit,
   sum(owned.starts)::BIGINT AS count,
   sum(owned.sum_ns)::BIGINT AS sum_ns,
-  sum(owned.exclusive_ns)::BIGINT AS exclusive_ns
+  sum(owned.exclusive_ns)::BIGINT AS exclusive_ns,
+  sum(owned.starts * kernel_work.work::DECIMAL(38, 0))::DECIMAL(38, 0) AS work
 FROM owned
 JOIN kernels
   ON kernels.run_id = owned.run_id
   AND kernels.rank = owned.rank
   AND kernels.event_id = owned.kernel_id
+JOIN kernel_work
+  ON kernel_work.run_id = kernels.run_id
+  AND kernel_work.rank = kernels.rank
+  AND kernel_work.event_id = kernels.event_id
 LEFT JOIN correlations
   ON correlations.run_id = kernels.run_id
   AND correlations.rank = kernels.rank
@@ -174,4 +187,7 @@ GROUP BY
   op.name,
   kernels.op_sig,
   kernels.path_sig,
-  coalesce(correlations.is_graph, FALSE)
+  coalesce(correlations.is_graph, FALSE),
+  kernel_work.module_path,
+  kernel_work.family,
+  kernel_work.work_unit

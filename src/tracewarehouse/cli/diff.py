@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tracewarehouse.warehouse import Warehouse
 
 
-LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
+LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", "ranks")
 _DEFAULT_LEVELS = ("breakdown", "kernels", "operators")
 _HOST_LEVELS = ("breakdown", "operators")  # without GPU activities
 _TOP = 10

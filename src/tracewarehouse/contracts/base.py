@@ -2,8 +2,8 @@
 
 A contract with `like = "findings_base@1"` inherits the base's `grain`, `order`, parameters and columns; its
 keys replace those of the base, also single ones (`share = { doc = "…" }`). The SELECT of the base reads the
-contract's SELECT as `base_input`. The result is a contract like any other: hashes, style checks and
-documentation cover what is inherited.
+contract's SELECT as `base_input`. A base may be like another one in the same way. The result is a contract
+like any other: hashes, style checks and documentation cover what is inherited.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tracewarehouse.errors import ContractError
 
 FOLDER = "bases"
 INPUT = "base_input"
-KEYS = ("summary", "grain", "order", "params", "columns")
+KEYS = ("like", "summary", "grain", "order", "params", "columns")
+_MOST_BASES = 4
 _REF = re.compile(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
 
 ReadBase = Callable[[PurePath], str]  # the text of a base by its path, `sql/bases/<name>.v<version>.sql`
@@ -30,13 +31,15 @@ def reader(folder: Path) -> ReadBase:
 
 
 def inherit(
-    head: Mapping[str, Any], body: str, place: Place, read: ReadBase | None
-) -> tuple[dict[str, Any], str]:
+    head: Mapping[str, Any], body: str, place: Place, read: ReadBase | None, above: int = 0
+) -> tuple[dict[str, Any], str, int]:
     """The front matter and SELECT of a contract, merged with those of the base that `like` names.
 
-    The contract's SELECT begins on the second line. Raises ContractError.
+    Also the number of lines above the contract's own SELECT. Raises ContractError.
     """
     base, sql = _base(head["like"], place, read)
+    if above == _MOST_BASES:
+        raise place.error("bases are like each other", f"at most {_MOST_BASES} in a row", "like")
     own = {key: value for key, value in head.items() if key != "like"}
     merged: dict[str, Any] = {key: base[key] for key in ("grain", "order") if key in base}
     merged.update(own)
@@ -45,7 +48,10 @@ def inherit(
             merged[key] = _merge(base.get(key, {}), own.get(key, {}))
     if not body:
         raise place.error("the SELECT is missing", f"write the SELECT that the base reads as {INPUT}")
-    return merged, f"WITH {INPUT} AS (\n{body}\n)\n{sql}"
+    body, above = f"WITH {INPUT} AS (\n{body}\n)\n{sql}", above + 1
+    if "like" in base:
+        return inherit({**merged, "like": base["like"]}, body, place, read, above)
+    return merged, body, above
 
 
 def _base(ref: object, place: Place, read: ReadBase | None) -> tuple[dict[str, Any], str]:

@@ -83,6 +83,8 @@ class Contract:
     source: str
     # The SELECT returns rows in `order` by itself: they are checked, and sorted only if they are not.
     in_order: bool = False
+    # Tables of later releases without which the analysis still has rows.
+    optional: tuple[str, ...] = ()
 
     @property
     def is_summary(self) -> bool:

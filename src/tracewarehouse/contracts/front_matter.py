@@ -67,6 +67,7 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     summary: str
     requires: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     grain: tuple[str, ...]
     order: tuple[str, ...] = ()
     in_order: bool = False

@@ -64,7 +64,8 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
     head, place, body, body_line = split(text, path)
     if "like" in head:
-        (head, body), body_line = inherit(head, body, place, read_base), body_line - 1
+        head, body, above = inherit(head, body, place, read_base)
+        body_line -= above
     block = place.convert(head, Head)
     group = _group(block, path, place)
     columns = _columns(block.columns, place)
@@ -90,6 +91,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         body_line=body_line,
         source=path.as_posix(),
         in_order=block.in_order,
+        optional=distinct(block.optional, "optional", place),
     )
     _check_kind(contract, place)
     _check_shape(contract, place)
@@ -201,6 +203,10 @@ def _param(name: str, entry: ParamEntry, place: Place) -> Param:
 def _check_kind(contract: Contract, place: Place) -> None:
     """Checks keys that only some kinds may have."""
     kind, name = contract.kind, contract.name
+    if contract.optional and kind != "analysis":
+        raise place.error(
+            f"a {kind} has no optional tables", "move them to the analyses that read it", "optional"
+        )
     if contract.needs and kind != "analysis":
         raise place.error(f"a {kind} has no needs", "move them to the analyses that read it", "needs")
     if contract.params and kind == "view":

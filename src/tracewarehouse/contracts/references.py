@@ -11,8 +11,8 @@ from tracewarehouse.errors import ContractError, UnknownName
 WAREHOUSE_NAMES = frozenset((
     "acknowledge", "catalog", "check", "clean", "derive", "diff", "export_trace", "history", "info", "ingest",
     "label", "left_out", "moved_parts", "query", "query_all", "record", "recorded_runs", "refresh", "remove",
-    "remove_secrets", "repair", "report", "report_runs", "root", "run", "runs", "secrets", "scan", "select",
-    "selected", "shell_file", "store", "upgrade", "verify", "whatif",
+    "remove_secrets", "repair", "report", "report_runs", "root", "run", "run_or_skip", "runs", "secrets",
+    "scan", "select", "selected", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "close", "export"}
 RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")
@@ -67,6 +67,18 @@ def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> It
             yield reference_error(contract, f"requires {ref}, which does not exist", unknown.hint or "add it")
         elif remedy := _why_not(contract, required):
             yield reference_error(contract, f"may not require the {required.kind} {ref}", remedy)
+    for name in sorted(set(contract.optional) - set(_tables_below(contract, contracts))):
+        yield reference_error(contract, f"optional names {name}, which it does not read", "remove it")
+
+
+def _tables_below(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[str]:
+    """The names of the stored tables that a contract reads, also through views."""
+    for ref in contract.requires:
+        required = contracts.get(ref)
+        if required is not None and required.is_stored:
+            yield required.name
+        elif required is not None and required.kind == "view":
+            yield from _tables_below(required, contracts)
 
 
 def reference_error(contract: Contract, message: str, hint: str) -> ContractError:

@@ -129,6 +129,8 @@ def _facts(contract: Contract) -> str:
         facts.append(f"depends on {', '.join(f'[`{ref}`](#{ref.name})' for ref in contract.requires)}")
     if contract.needs:
         facts.append(f"needs {', '.join(f'`{need}`' for need in contract.needs)}")
+    if contract.optional:
+        facts.append(f"answers without {', '.join(f'`{name}`' for name in contract.optional)}")
     return " · ".join(facts) + "."
 
 

@@ -26,7 +26,10 @@ Replicate = tuple[Any, ...]  # a run, or a step of a run
 Divisors = tuple[Mapping[str, Fraction], Mapping[str, Fraction]]  # of the times of each run, per side
 
 SIDES = ("base", "head")
-LEVELS = ("breakdown", "kernels", "operators", "categories", "ranks")
+        by = divisors.get(key[0], one)
+        amount = None if work is None else int(work)
+        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount)
+        means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
 _LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
 
 _INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
@@ -89,6 +92,7 @@ SELECT
   coalesce(sum(count), 0)::BIGINT,
   coalesce(sum(sum_ns), 0)::BIGINT,
   count(count) > 0,
+  sum(work),
   {replicate}
 FROM diff_amounts
 WHERE side = '{side}'
@@ -99,12 +103,16 @@ ORDER BY level, name, {replicate}
 
 @dataclass(frozen=True)
 class Total:
-    """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels."""
+    """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels.
+
+    `work` are its FLOP or bytes; None if it is not counted in them.
+    """
 
     ns: Fraction = Fraction(0)
     count: int = 0
     sum_ns: Fraction = Fraction(0)
     has_calls: bool = False
+    work: int | None = None
 
     def __add__(self, other: Total) -> Total:
         return Total(
@@ -112,6 +120,7 @@ class Total:
             self.count + other.count,
             self.sum_ns + other.sum_ns,
             self.has_calls or other.has_calls,
+            (self.work or 0) + (other.work or 0) if self.work is not None or other.work is not None else None,
         )
 
 
@@ -258,11 +267,12 @@ def _side(
     times = [Fraction(ns) / divisors.get(key[0], one) for _, ns, *key in lengths]
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
-    for level, part, ns, count, sum_ns, has_calls, *key in con.execute(
+    for level, part, ns, count, sum_ns, has_calls, work, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate)
     ).fetchall():
         by = divisors.get(key[0], one)
-        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls)
+        amount = None if work is None else int(work)
+        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount)
         means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
     return SideAmounts(
         intervals=sum(sizes.values()),

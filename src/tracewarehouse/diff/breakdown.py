@@ -73,7 +73,7 @@ class Breakdown:
         return self.head_mean - self.base_mean
 
     def level(self, name: str) -> Level:
-        """One of breakdown, kernels, operators, categories, ranks; raises KeyError."""
+        """One of breakdown, kernels, operators, categories, modules, work, ranks; raises KeyError."""
         return {level.name: level for level in self.levels}[name]
 
 
@@ -162,15 +162,18 @@ def _level(
 def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
     base, head = (side.totals.get(key, Total()) for side in sides)
     has_calls = base.has_calls or head.has_calls
+    of_work = (base.work or head.work) is not None
+    counts = [(side.work or 0) if of_work else side.count for side in (base, head)]
     intervals = [side.intervals for side in sides]
     return Row(
         part=key[1],
         base=base.ns / intervals[0],
         head=head.ns / intervals[1],
-        base_count=Fraction(base.count, intervals[0]) if has_calls else None,
-        head_count=Fraction(head.count, intervals[1]) if has_calls else None,
+        base_count=Fraction(counts[0], intervals[0]) if has_calls else None,
+        head_count=Fraction(counts[1], intervals[1]) if has_calls else None,
         base_sum=base.sum_ns / intervals[0],
         head_sum=head.sum_ns / intervals[1],
+        of_work=of_work,
         replaced=key[0] == "kernels" and key[1] in sides[0].replaced,
         base_replicates=tuple(sides[0].replicate_means(key)),
         head_replicates=tuple(sides[1].replicate_means(key)),

@@ -59,6 +59,10 @@ class _StepSelection:
         """The rows of an analysis, of all steps."""
         return self.selection.run(name, version, **params)
 
+    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis, without runs that lack a table of it, of all steps."""
+        return self.selection.run_or_skip(name, version, **params)
+
     def query_all(self, sql: str) -> Result:
         """The rows of a SELECT, for which only these steps exist."""
         listed = ", ".join(map(str, self.steps))

@@ -35,6 +35,7 @@ class Row:
     head_count: Fraction | None = None
     base_sum: Fraction = ZERO
     head_sum: Fraction = ZERO
+    of_work: bool = False  # base_count and head_count are FLOP or bytes
     replaced: bool = False
     base_replicates: tuple[float, ...] = ()
     head_replicates: tuple[float, ...] = ()
@@ -74,6 +75,8 @@ class Row:
         if not self.calls and not self.speed:
             return "unchanged"
         if abs(self.calls) >= abs(self.speed):
+            if self.of_work:
+                return "more work" if self.calls > 0 else "less work"
             return "more calls" if self.calls > 0 else "fewer calls"
         return self._speed_change(self.base_count, self.head_count)
 
@@ -219,12 +222,14 @@ SUMMARIES = {
     "kernels": "Change of the mean by kernel; a kernel and its replacement at the same location are one row.",
     "operators": "Change of the mean by the innermost operator enclosing the launch.",
     "categories": "Change of the mean by training phase and kernel kind.",
+    "modules": "Change of the mean by module; backward counts for the module of its forward.",
+    "work": "Change of the mean by family of operators: more or less work, and time per FLOP or byte.",
     "ranks": "Change of the mean by rank: its own time, and the parts of its exposed communication.",
 }
 CHANGES = (
-    "added, removed, replaced (another kernel at the same location), more calls, fewer calls, slower, faster,"
-    " more exposed or less exposed (same duration, but less or more of it overlapped); longer or shorter for"
-    " rows that do not consist of calls; unchanged"
+    "added, removed, replaced (another kernel at the same location), more calls, fewer calls, more work,"
+    " less work, slower, faster, more exposed or less exposed (same duration, but less or more of it"
+    " overlapped); longer or shorter for rows that do not consist of calls; unchanged"
 )
 
 
@@ -243,6 +248,7 @@ def level_contract(level: str, per: str) -> Contract:
 
 def _columns(per: str) -> tuple[Column, ...]:
     calls = "null if the row does not consist of calls"
+    work = "of a row of work with (flop) or (bytes) that amount"
     untested = "null if not tested"
     return (
         Column("level", "VARCHAR", "The level."),
@@ -251,10 +257,15 @@ def _columns(per: str) -> tuple[Column, ...]:
         _ns("head_ns", f"Head: ns of a mean {per}. All rows sum to the mean."),
         _ns("delta_ns", "head_ns minus base_ns.", signed=True),
         _ratio("share", "Share of the total change; null if there is none."),
-        _ns("calls_ns", f"Part of delta_ns due to the call count, at the mean of base; {calls}.", True, True),
-        _ns("speed_ns", f"Part of delta_ns due to the time per call: the remainder; {calls}.", True, True),
-        _count("base_count", f"Base: calls in a mean {per}; {calls}."),
-        _count("head_count", f"Head: calls in a mean {per}; {calls}."),
+        _ns(
+            "calls_ns",
+            f"Part of delta_ns due to the call count, at base's mean, {work}; {calls}.",
+            True,
+            True,
+        ),
+        _ns("speed_ns", f"Part of delta_ns due to the time of each: the remainder; {calls}.", True, True),
+        _count("base_count", f"Base: calls in a mean {per}, {work}; {calls}."),
+        _count("head_count", f"Head: calls in a mean {per}, {work}; {calls}."),
         Column("change", "VARCHAR", f"{CHANGES}; null for combined rows.", null=True),
         _ratio("low", f"Lower end of the interval of the relative change; {untested}."),
         _ratio("high", f"Upper end of that interval; {untested}."),

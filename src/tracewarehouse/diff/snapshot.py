@@ -41,7 +41,7 @@ def snapshot_diff(base: Selection, head: Selection) -> SnapshotDiff | None:
     from tracewarehouse.duck.arrow import table_of
     from tracewarehouse.result import Result
 
-    results = [side.run(ANALYSIS) for side in (base, head)]
+    results = [side.run_or_skip(ANALYSIS) for side in (base, head)]
     before, after = (_by_call(result.rows()) for result in results)
     if not before or not after:
         return None

@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from tracewarehouse.hints import cli_text
 from tracewarehouse.plot.lines import Bin, bin_edges, describe_bin
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import Selection
+from tracewarehouse.runs.table_versions import WITHOUT_TABLES
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
@@ -45,14 +47,14 @@ class ReportData:
     def result(self, name: str) -> Result:
         """The rows of an analysis with default parameters."""
         if name not in self._results:
-            self._results[name] = self.side.run(name)
+            self._results[name] = self.side.run_or_skip(name)
             self._con.register(name, self._results[name].arrow())
         return self._results[name]
 
     def result_as(self, alias: str, name: str, **params: object) -> Result:
         """The rows of an analysis with parameters; SQL sees them under another name."""
         if alias not in self._results:
-            self._results[alias] = self.side.run(name, None, **params)
+            self._results[alias] = self.side.run_or_skip(name, None, **params)
             self._con.register(alias, self._results[alias].arrow())
         return self._results[alias]
 
@@ -91,11 +93,21 @@ class ReportData:
             for at, (low, high) in enumerate(zip(edges, edges[1:], strict=False))
         ]
 
+    def outdated(self) -> dict[str, list[str]]:
+        """Why analyses have no rows of a run of an earlier release → their names, of those that were run."""
+        found: dict[str, list[str]] = {}
+        for name, result in self._results.items():
+            for reason in dict.fromkeys(cli_text(each.reason) for each in result.abstained):
+                if reason.startswith(WITHOUT_TABLES):
+                    found.setdefault(reason, []).append(name)
+        return found
+
     def missing_reason(self, name: str) -> str:
         """Why an analysis has no rows, or which ranks it excludes; empty if it covers all ranks."""
         counts: dict[str, int] = {}
         for each in self.result(name).abstained:
-            counts[each.reason] = counts.get(each.reason, 0) + 1
+            reason = cli_text(each.reason)
+            counts[reason] = counts.get(reason, 0) + 1
         return "; ".join(
             reason if count == self.ranks else f"{count} of {self.ranks} ranks: {reason}"
             for reason, count in counts.items()

@@ -111,6 +111,7 @@ def limits_section(data: ReportData, info: RunInfo) -> Section:
         *_coverage(data),
         *(_sentence(text, data.run) for text in notices([data.selected])),
         *_quality_issues(data),
+        *(sentence(f"{reason}: {and_list(names)}") for reason, names in data.outdated().items()),
     )
     return Section("limits", "Not visible in this trace", summary, statements=statements)
 

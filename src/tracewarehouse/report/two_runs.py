@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _MAX_BARS, _MAX_ROWS = 12, 50
 _SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
+# Levels of the breakdown that need modules, or input shapes.
+_OF_WORK = {"modules": "modules", "work": "work"}
 _NOISE = {"run": "estimated across runs", "step": "estimated across steps of these runs only"}
 
 
@@ -206,21 +208,26 @@ def _breakdown_sections(change: Change) -> Iterator[Section]:
         (_waterfall_card(breakdown), _changes_card(breakdown, "categories", "phases and kinds")),
         (_table(change, breakdown, "breakdown"), _table(change, breakdown, "categories")),
     )
+    levels = {"kernels": "kernels and idle causes", "operators": "operators and idle causes"}
+    levels |= {name: what for name, what in _OF_WORK.items() if _is_known(breakdown, name)}
     yield Section(
         "kernels",
         "Kernels and operators",
         _kernels_summary(breakdown),
-        (
-            _changes_card(breakdown, "kernels", "kernels and idle causes"),
-            _changes_card(breakdown, "operators", "operators and idle causes"),
-        ),
-        (_table(change, breakdown, "kernels"), _table(change, breakdown, "operators")),
+        tuple(_changes_card(breakdown, name, what) for name, what in levels.items()),
+        tuple(_table(change, breakdown, name) for name in levels),
     )
     if len({row.part.rpartition(" ")[0] for row in breakdown.level("ranks").rows}) > 1:
         cards = (_changes_card(breakdown, "ranks", "ranks"),)
         yield Section(
             "ranks", "Ranks", _ranks_summary(breakdown), cards, (_table(change, breakdown, "ranks"),)
         )
+
+
+def _is_known(breakdown: Breakdown, level: str) -> bool:
+    """Whether the traces have modules, or FLOP and bytes of operators."""
+    parts = (row.part for row in breakdown.level(level).rows if not row.part.startswith(("(", "idle_")))
+    return level == "modules" and any(parts) or any(each.endswith(("(flop)", "(bytes)")) for each in parts)
 
 
 def _breakdown_summary(breakdown: Breakdown) -> str:

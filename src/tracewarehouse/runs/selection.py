@@ -183,6 +183,10 @@ class Selection(Protocol):
         """The rows of an analysis."""
         ...
 
+    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis, without runs that lack a table of it."""
+        ...
+
     def query_all(self, sql: str) -> Result:
         """The rows of a SELECT."""
         ...

@@ -5,7 +5,7 @@ Reading never writes: only `tw upgrade` builds a missing table.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tracewarehouse import hints
@@ -16,6 +16,9 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RankSource
 
 _UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("upgrade"))
+
+# A reason to skip a rank begins with it.
+WITHOUT_TABLES = "stored without"
 
 
 @dataclass(frozen=True)
@@ -38,19 +41,51 @@ def stored_versions(source: Rank | RankSource, table: str) -> frozenset[int] | N
 
 
 def readable_runs(
-    catalog: Catalog, contracts: Iterable[Contract], selected: Sequence[SelectedRun]
+    catalog: Catalog,
+    contracts: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    optional: Collection[str] = (),
 ) -> ReadableRuns:
     """The runs that have these tables in this version or a later compatible one.
 
-    A run with a rank that lacks one is excluded entirely, so that all its rows have the same definition.
-    Raises SchemaVersionError if no run remains.
+    A run with a rank that lacks one is excluded entirely, so that all its rows have the same definition;
+    not if it was stored without an `optional` one, of which a notice reports this. Raises SchemaVersionError
+    if no run remains.
     """
-    tables = [each for each in contracts if _is_checked(each)]
+    checked = [each for each in contracts if _is_checked(each)]
+    tables = [each for each in checked if each.name not in optional]
     serving = [
         {each.version for each in catalog.compatible(table) if each.version >= table.version}
         for table in tables
     ]
-    return _split(catalog, tables, serving, selected, _built_earlier(tables, selected))
+    absent = without_tables(catalog, [each for each in checked if each.name in optional], selected)
+    notices = (*_absent_notices(absent), *_built_earlier(tables, selected))
+    return _split(catalog, tables, serving, selected, notices)
+
+
+def without_tables(
+    catalog: Catalog, contracts: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> dict[str, tuple[str, ...]]:
+    """Run → the names of these tables that it was stored without, in any version; only runs without one.
+
+    An earlier release did not have the tables yet; `tw upgrade` builds them.
+    """
+    tables = [each for each in contracts if _is_checked(each)]
+    return {
+        each.run: lacking
+        for each in selected
+        if (lacking := tuple(table.name for table in tables if _is_absent(each, table, catalog)))
+    }
+
+
+def _absent_notices(absent: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for run, tables in absent.items():
+        yield hints.fill("{} was stored without {}: {}", run, ", ".join(tables), _UPGRADE)
+
+
+def absent_reason(tables: Iterable[str]) -> str:
+    """Why a rank of a run without these tables is skipped."""
+    return hints.fill("{} {}, needs {}", WITHOUT_TABLES, ", ".join(tables), hints.call("upgrade"))
 
 
 def queryable_runs(
@@ -58,14 +93,20 @@ def queryable_runs(
     contracts: Iterable[Contract],
     selected: Sequence[SelectedRun],
     names: Collection[str] | None,
+    may_be_absent: bool = False,
 ) -> ReadableRuns:
     """Like `readable_runs`, for a user's SQL: columns that a run was stored without are null.
 
-    A notice reports this if the SQL names such a column (`names`; None: it may name all of them).
+    A notice reports this if the SQL names such a column (`names`; None: it may name all of them). A run
+    without any version of a table is excluded, unless tables `may_be_absent`: it has no rows there.
     """
     tables = [each for each in contracts if _is_checked(each)]
+    absent = without_tables(catalog, tables, selected) if may_be_absent else {}
+    missing = {name for lacking in absent.values() for name in lacking}
+    tables = [each for each in tables if each.name not in missing]
     serving = [{each.version for each in catalog.compatible(table)} for table in tables]
-    notices = [*_built_earlier(tables, selected), *_null_columns(catalog, tables, selected, names)]
+    notices = [*_absent_notices(absent), *_built_earlier(tables, selected)]
+    notices += _null_columns(catalog, tables, selected, names)
     return _split(catalog, tables, serving, selected, notices)
 
 
@@ -81,6 +122,12 @@ def why_outdated(catalog: Catalog, contracts: Iterable[Contract], run: SelectedR
 def _is_checked(contract: Contract) -> bool:
     """Whether the table must be stored; derived tables are checked as needs of analyses instead."""
     return contract.is_stored and not contract.derived
+
+
+def _is_absent(run: SelectedRun, table: Contract, catalog: Catalog) -> bool:
+    """Whether a rank has the table in no version of any release."""
+    versions = {ref.version for ref in catalog.refs("table") if ref.name == table.name}
+    return any(_lacks(rank, table, versions) for rank in run.by_rank)
 
 
 def _split(

@@ -26,8 +26,8 @@ NOT_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
     # Blocks per multiprocessor and occupancy.
     "gpu_utilization": ("sm_efficiency", "occupancy"),
     # Input types and Python modules.
-    "step_kernels": ("op_sig", "path_sig"),
-    "window_kernels": ("op_sig", "path_sig"),
+    "step_kernels": ("op_sig", "path_sig", "module_path", "work_unit", "work"),
+    "window_kernels": ("op_sig", "path_sig", "module_path", "work_unit", "work"),
 }
 # These null where the export lacks the source; the others in NOT_CARRIED are derived.
 NULL: Final = ("process_group", "sequence", "bytes", "sm_efficiency", "occupancy")

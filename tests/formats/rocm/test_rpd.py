@@ -24,8 +24,8 @@ NOT_CARRIED: Final = {
     "exposed_comm": ("observation", "culprit"),
     # Blocks per multiprocessor and occupancy.
     "gpu_utilization": ("sm_efficiency", "occupancy"),
-    "step_kernels": ("op_sig", "path_sig"),
-    "window_kernels": ("op_sig", "path_sig"),
+    "step_kernels": ("op_sig", "path_sig", "module_path", "work_unit", "work"),
+    "window_kernels": ("op_sig", "path_sig", "module_path", "work_unit", "work"),
 }
 # Analyses that abstain, and the reason.
 ABSTAINING: Final = (

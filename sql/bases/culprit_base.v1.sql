@@ -1,0 +1,81 @@
+-- /// tw
+-- like    = "findings_base@1"
+-- summary = "Findings that add up occurrences and name what causes most of their time; a rule gives a row per interval."
+-- ///
+-- A rule returns, for each interval or slice of the analyzed time, run_id, rank, steps, analyzed_ns, matches
+-- (whether it counts), label (what caused it), lost_ns, event_id, step, from_ns, to_ns, and words: a STRUCT
+-- of the rule's texts, the same in each row of a rank: subject, saving_limit, confidence, observation (with
+-- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context.
+SELECT
+  run_id,
+  rank,
+  words.subject AS subject,
+  share >= $warning_share AS is_finding,
+  steps > 0 AS is_representative,
+  share,
+  count,
+  steps,
+  analyzed_ns,
+  saving_ns,
+  words.saving_limit AS saving_limit,
+  words.confidence AS confidence,
+  replace(words.observation, '{culprit}', coalesce(culprit, 'unknown')) AS observation,
+  words.advice AS advice,
+  words.evidence AS evidence,
+  words.evidence_filter AS evidence_filter,
+  event_id,
+  from_ns,
+  to_ns,
+  step,
+  culprit,
+  part_ns // greatest(steps, 1) AS detail_ns,
+  words.is_context AS is_context
+FROM (
+  WITH
+    part AS (
+      SELECT run_id, rank, label, sum(lost_ns)::BIGINT AS part_ns
+      FROM base_input
+      WHERE matches
+      GROUP BY run_id, rank, label
+    ),
+    largest AS (
+      SELECT run_id, rank, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
+      FROM part
+      GROUP BY run_id, rank
+    ),
+    occurrence AS (
+      SELECT
+        found.run_id,
+        found.rank,
+        found.steps,
+        found.analyzed_ns,
+        found.lost_ns,
+        found.event_id,
+        found.step,
+        found.from_ns,
+        found.to_ns,
+        found.words,
+        largest.culprit,
+        largest.part_ns,
+        found.matches AND (NOT found.words.only_largest OR found.label = largest.culprit) AS counts
+      FROM base_input AS found
+      LEFT JOIN largest ON largest.run_id = found.run_id AND largest.rank = found.rank
+    )
+  SELECT
+    run_id,
+    rank,
+    any_value(steps) AS steps,
+    any_value(analyzed_ns) AS analyzed_ns,
+    any_value(words) AS words,
+    any_value(culprit) AS culprit,
+    any_value(part_ns) AS part_ns,
+    count(*) FILTER (counts) AS count,
+    coalesce(sum(lost_ns) FILTER (counts), 0)::BIGINT AS saving_ns,
+    saving_ns / any_value(analyzed_ns) AS share,
+    arg_max(event_id, (lost_ns, -from_ns)) FILTER (counts) AS event_id,
+    arg_max(step, (lost_ns, -from_ns)) FILTER (counts) AS step,
+    arg_max(from_ns, (lost_ns, -from_ns)) FILTER (counts) AS from_ns,
+    arg_max(to_ns, (lost_ns, -from_ns)) FILTER (counts) AS to_ns
+  FROM occurrence
+  GROUP BY run_id, rank
+) AS total

@@ -1,0 +1,134 @@
+-- /// tw
+-- like    = "findings_base@1"
+-- summary = "Findings about operators that are slower than the device could be; a rule gives a row per operator."
+-- ///
+-- A rule requires analyzed_segments and returns, for each operator in `op_limits`, run_id, rank, kernel_id,
+-- label, roofline, matches (whether it counts), is_known (whether a limit of the device is known; without any
+-- the rank has no row), min_share (of the analyzed time, below which a label does not count), and words: a
+-- STRUCT of its texts: subject, saving_limit, confidence, observation (with {culprit} and {reached}), advice,
+-- evidence, evidence_filter.
+SELECT
+  run_id,
+  rank,
+  words.subject AS subject,
+  steps > 0 AS is_representative,
+  saving_ns / analyzed_ns AS share,
+  share >= $warning_share AS is_finding,
+  count,
+  steps,
+  analyzed_ns,
+  saving_ns,
+  words.saving_limit AS saving_limit,
+  words.confidence AS confidence,
+  replace(
+    replace(words.observation, '{culprit}', coalesce(culprit, 'unknown')),
+    '{reached}',
+    coalesce(', which reaches ' || CASE WHEN round(100 * roofline) < 1 THEN 'less than 1' ELSE round(100 * roofline)::INTEGER::VARCHAR END || ' %', '')
+  ) AS observation,
+  words.advice AS advice,
+  words.evidence AS evidence,
+  words.evidence_filter AS evidence_filter,
+  event_id,
+  from_ns,
+  to_ns,
+  step,
+  culprit,
+  part_ns // greatest(steps, 1) AS detail_ns
+FROM (
+  WITH
+    named AS (
+      SELECT run_id, rank, any_value(words) AS words
+      FROM base_input
+      GROUP BY run_id, rank
+      HAVING bool_or(is_known)
+    ),
+    analyzed AS (
+      SELECT run_id, rank, any_value(steps) AS steps, any_value(analyzed_ns) AS analyzed_ns
+      FROM analyzed_segments
+      GROUP BY run_id, rank
+    ),
+    segment AS (
+      SELECT
+        segment.run_id,
+        segment.rank,
+        segment.start_ns,
+        segment.segment_ns,
+        segment.step,
+        segment.kernel_id,
+        slow.label,
+        slow.min_share,
+        floor(segment.segment_ns * (1 - slow.roofline))::BIGINT AS lost_ns
+      FROM analyzed_segments AS segment
+      JOIN base_input AS slow
+        ON slow.run_id = segment.run_id AND slow.rank = segment.rank AND slow.kernel_id = segment.kernel_id
+      WHERE slow.matches
+    ),
+    hot AS (
+      SELECT
+        segment.run_id,
+        segment.rank,
+        segment.start_ns,
+        segment.segment_ns,
+        segment.step,
+        segment.kernel_id,
+        segment.label,
+        segment.lost_ns
+      FROM segment
+      JOIN analyzed ON analyzed.run_id = segment.run_id AND analyzed.rank = segment.rank
+      QUALIFY
+        sum(segment.segment_ns) OVER (PARTITION BY segment.run_id, segment.rank, segment.label)
+        >= segment.min_share * analyzed.analyzed_ns
+    ),
+    per_rank AS (
+      SELECT
+        run_id,
+        rank,
+        count(DISTINCT kernel_id) AS count,
+        sum(lost_ns)::BIGINT AS saving_ns,
+        arg_max(kernel_id, (segment_ns, -start_ns)) AS event_id,
+        arg_max(start_ns, (segment_ns, -start_ns)) AS from_ns,
+        arg_max(step, (segment_ns, -start_ns)) AS step,
+        from_ns + max(segment_ns) AS to_ns
+      FROM hot
+      GROUP BY run_id, rank
+    ),
+    part AS (
+      SELECT
+        run_id,
+        rank,
+        label,
+        sum(lost_ns)::BIGINT AS part_ns,
+        sum(segment_ns)::BIGINT AS part_segment_ns
+      FROM hot
+      GROUP BY run_id, rank, label
+    ),
+    largest AS (
+      SELECT
+        run_id,
+        rank,
+        arg_max(label, (part_ns, label)) AS culprit,
+        max(part_ns) AS part_ns,
+        arg_max(1 - part_ns / part_segment_ns, (part_ns, label)) AS roofline
+      FROM part
+      GROUP BY run_id, rank
+    )
+  SELECT
+    analyzed.run_id,
+    analyzed.rank,
+    analyzed.steps,
+    analyzed.analyzed_ns,
+    named.words,
+    coalesce(per_rank.count, 0) AS count,
+    coalesce(per_rank.saving_ns, 0) AS saving_ns,
+    per_rank.event_id,
+    per_rank.from_ns,
+    per_rank.to_ns,
+    per_rank.step,
+    largest.culprit,
+    largest.part_ns,
+    largest.roofline
+  FROM analyzed
+  JOIN named ON named.run_id = analyzed.run_id AND named.rank = analyzed.rank
+  LEFT JOIN per_rank ON per_rank.run_id = analyzed.run_id AND per_rank.rank = analyzed.rank
+  LEFT JOIN largest ON largest.run_id = analyzed.run_id AND largest.rank = analyzed.rank
+) AS total
