@@ -265,7 +265,7 @@ def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
     """The CI commands in a folder with such runs: exit code 3 if the gate fails, 1 without a base."""
     sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert sample
-    ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
+    base, head, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
     script = tmp_path / "tw"
     code = "from tracewarehouse.cli import main; main()"
     script.write_text(f"#!/bin/sh\nexec '{cli_runner.TW[0]}' -W error -c '{code}' \"$@\"\n")
@@ -278,9 +278,9 @@ def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
         env = cli_runner.environment({"PATH": f"{tmp_path}:/usr/bin:/bin", "BRANCH": "fp8"})
         return subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
 
-    assert step(ingest).returncode == 0
+    assert step(head).returncode == 0
     assert step(diff).returncode == 1  # there is no base yet
-    assert step("tw ingest traces/base --run base").returncode == 0
+    assert step(base).returncode == 0
     failed = step(diff)
     assert failed.returncode == 3, failed.stderr
     assert (tmp_path / "comment.md").read_text().startswith("### median step")

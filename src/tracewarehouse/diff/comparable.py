@@ -21,7 +21,7 @@ FROM ranks
 """
 _STEPS = "SELECT run_id, rank, count(*) AS steps FROM steps WHERE NOT partial GROUP BY run_id, rank"
 # Input shapes of operators: they differ with the batch size or the inputs.
-# Without the operators of the data loader, which run in this process only without workers, and of the profiler.
+# Without the profiler's operators, and the data loader's, which run in this process only without workers.
 _SHAPES = """
 WITH loading AS (
   SELECT run_id, rank, pre, post

@@ -62,6 +62,7 @@ class Table:
     heading: str
     body: tuple[str, ...]
     omitted: tuple[str, ...]
+    width: int | None = None
 
     def lines(self, *, bold: bool = False) -> list[str]:
         """All lines; `bold` prints the heading in bold."""
@@ -72,7 +73,8 @@ class Table:
         if self.omitted:
             names = ", ".join([*self.omitted[:_NAMED], *(["…"] if len(self.omitted) > _NAMED else [])])
             more = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
-            lines.append(f"… {more}: {names} (--wide shows all)")
+            note = f"… {more}: {names} (--wide shows all)"
+            lines += wrap(note, self.width or len(note), subsequent_indent="  ", break_long_words=False)
         return lines
 
 
@@ -108,6 +110,7 @@ def table(
         heading=_row(shown, [column.name for column in shown]),
         body=tuple(_row(shown, [column.cells[at] for column in shown]) for at in range(len(rows))),
         omitted=tuple(column.name for column in omitted if rows),
+        width=width,
     )
 
 
