@@ -166,6 +166,16 @@ def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catal
     notices = wh.select("d").run("launch_time").notices
     assert notices == ("coverage: 99.9 % of GPU time is linked to its launch",)
     assert wh.select("d").run("kernel_time").notices == ()
+    for name in ("e", "f", "g"):
+        store_run(store, catalog, name, gpu_ns=1000, launch_known_ns=500)
+    of_two = wh.select(["d", "e"]).run("launch_time").notices
+    assert of_two == tuple(
+        f"coverage of {run}: {share} % of GPU time is linked to its launch"
+        for run, share in (("d", 99.9), ("e", 50.0))
+    )
+    assert (
+        wh.select(["d", "e", "f", "g"]).run("launch_time").notices[3] == "coverage of 1 more run: below 100 %"
+    )
 
 
 def test_query_is_read_only(wh: Warehouse, tmp_path: Path) -> None:

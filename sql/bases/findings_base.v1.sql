@@ -65,7 +65,7 @@ SELECT
               '{lost}',
               durations[1]
               || CASE WHEN steps > 0 THEN ' per step (' ELSE ' of the profiling window (' END
-              || CASE WHEN saving_share > 0 AND saving_share * 1000 < 1 THEN '< 0.1' ELSE format('{:.3g}', coalesce(saving_share, 0) * 100) END
+              || CASE WHEN saving_share > 0 AND saving_share * 1000 < 1 THEN '< 0.1' ELSE format('{:.1f}', coalesce(saving_share, 0) * 100) END
               || ' %)'
             ),
             '{worst}',

@@ -69,6 +69,10 @@ CASES = (
     ("an output that cannot be written", "runs -o nothing/no/such/folder/x.csv", 1),
     ("an output below a file", "runs -o good.json/x.csv", 1),
     ("a table in the place of an analysis", "show kernels", 1),
+    ("no analysis", "show", 2),
+    ("no name", "sql", 2),
+    ("no run to report", "report", 2),
+    ("no run to compare with", "diff first-steps", 2),
 )
 
 

@@ -88,6 +88,21 @@ def test_runs_reports_pending_ranks(tmp_path: Path) -> None:
     )
 
 
+def test_a_trace_without_steps_names_the_option_that_finds_them(tmp_path: Path) -> None:
+    (tmp_path / "t.json").write_text(
+        '{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1}]}'
+    )
+    cli = tw("ingest", tmp_path / "t.json", "-w", tmp_path / "w")
+    assert "0 (--step-range REGEX names annotations that mark steps)" in cli.out
+
+
+def test_a_truth_file_without_traces_is_not_silent(tmp_path: Path) -> None:
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "truth.json").write_text('{"truth": 1, "job": {}}')
+    cli = tw("ingest", tmp_path / "job", "-w", tmp_path / "w")
+    assert cli.code == 1 and "is the truth.json of a simulated job" in cli.err
+
+
 def test_an_empty_warehouse_is_reported(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.json").write_text('{"schemaVersion": 1}')

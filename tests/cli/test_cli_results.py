@@ -50,6 +50,17 @@ def test_a_terminal_gets_a_table_that_fits(stored: Path) -> None:
     assert all(len(line) <= 90 for line in lines), cli.out
 
 
+def test_runs_shows_ranks_start_and_size_beside_a_long_name(tmp_path: Path) -> None:
+    name = "inference-graphs-mi300.vllm_decode_full__graph_execution"
+    for run in (name, "first"):
+        assert tw("ingest", FIRST_STEPS, "--run", run, "-w", tmp_path / "w").code == 0
+    shown = on_terminal("runs", "-w", tmp_path / "w", columns=120).out.replace("\r", "")
+    constants, _, rows = shown.partition("\n\n")
+    assert all(column in shown for column in ("ranks", "start", "bytes"))
+    assert "4 of 4" in constants and f"\n{name}  " in rows
+    assert max(map(len, shown.splitlines())) <= 120
+
+
 def test_every_format_has_the_same_rows(stored: Path, tmp_path: Path) -> None:
     rows = json.loads(shown(stored, "kernel_summary", "-f", "json"))
     lines = [json.loads(line) for line in shown(stored, "kernel_summary", "-f", "jsonl").splitlines()]

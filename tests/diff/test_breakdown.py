@@ -167,6 +167,17 @@ def test_the_same_run_twice_changes_nothing(wh: tw.Warehouse) -> None:
     assert {row["share"] for row in found.level("kernels").result().rows()} == {None}
 
 
+@pytest.mark.parametrize(("removed", "shares"), [(94, [None, None]), (80, [5.0, -4.0])])
+def test_shares_of_a_total_that_nearly_cancels_are_null(
+    removed: int, shares: list[float | None], wh: tw.Warehouse
+) -> None:
+    provenance = breakdown_of(wh, ["base"], ["base"]).level("kernels").provenance
+    rows = (Row("slower", Fraction(0), Fraction(100)), Row("faster", Fraction(removed), Fraction(0)))
+    level = Level("kernels", rows, "step", provenance)
+    assert [row["share"] for row in level.result().rows()] == shares
+    assert [row["delta_ns"] for row in level.result().rows()] == [100, -removed]
+
+
 def cell(name: str, path: str | None, op: str | None = "op", count: int = 1) -> LocatedKernel:
     return LocatedKernel("computation", name, path, op, count, count)
 

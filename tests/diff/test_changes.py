@@ -15,7 +15,7 @@ import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep
-from tracewarehouse.cli.diff_text import github_comment
+from tracewarehouse.cli.diff_text import github_comment, text
 from tracewarehouse.diff.comparable import NotComparable
 from tracewarehouse.errors import ParamError
 from tracewarehouse.warehouse import Warehouse
@@ -73,13 +73,48 @@ def test_incompatible_configurations_are_an_error_with_the_reason(
     ("head", "message"),
     [
         ("batch", "input shapes differ for "),
-        ("lacks", "head: lacks lacks rank 1 of 2 ranks"),
+        ("lacks", "head: lacks lacks rank 1 of 2"),
         *deep(("batch", "complete steps per rank: base 6, head 1"), ("lacks", "only in base: rank 1")),
     ],
 )
 def test_other_configuration_differences_are_reported(wh: Warehouse, head: str, message: str) -> None:
     change = wh.diff("base", head).changes()
     assert any(each.message.startswith(message) and not each.hard for each in change.differences)
+
+
+def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path: Path) -> None:
+    def lines(run: str, mm: str, loaded: str) -> str:
+        return "\n".join(
+            f"{run} 0 op t1 {name} {start} {length} 'Input Dims={shapes}'"
+            for name, start, length, shapes in (
+                ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 100, "[]"),
+                ("aten::to", 10, 20, loaded),
+                ("aten::mm", 40, 20, loaded),
+                ("aten::to", 200, 20, "[[8]]"),
+                ("aten::mm", 300, 20, mm),
+                ("profiler::_record_function_enter", 400, 20, loaded),
+            )
+        )
+
+    sketch.write(
+        lines("base", "[[64, 8]]", "[[3]]") + "\n" + lines("head", "[[32, 8]]", "[[4]]"), tmp_path / "t"
+    )
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / "t", jobs=1)
+    differences = warehouse.diff("base", "head").changes().differences
+    (note,) = [each.message for each in differences if each.what == "shapes"]
+    assert note.startswith("input shapes differ for 50% of operator calls, most in aten::mm; batch size")
+
+
+def test_lines_of_a_narrow_terminal_wrap_and_the_reasons_of_gates_are_whole(wh: Warehouse) -> None:
+    change = wh.diff("base", "slow").changes(gates=("step_time<=+3%",))
+    for width in (60, 80):
+        lines = text(change, ("breakdown", "kernels"), 5, width).splitlines()
+        assert max(map(len, lines)) <= width, max(lines, key=len)
+        assert not any("…" in line for line in lines if "not tested" in line)
+        assert "use more runs, --spread history, or --within-run" in " ".join(" ".join(lines).split())
+        headings = [line.split() for line in lines if line.startswith("name ")]
+        assert all({"delta_ns", "base_ns", "head_ns"} <= set(heading) for heading in headings)
 
 
 def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change(wh: Warehouse) -> None:
@@ -230,7 +265,7 @@ def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
     """The CI commands in a folder with such runs: exit code 3 if the gate fails, 1 without a base."""
     sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
     assert sample
-    ingest, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
+    base, head, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
     script = tmp_path / "tw"
     code = "from tracewarehouse.cli import main; main()"
     script.write_text(f"#!/bin/sh\nexec '{cli_runner.TW[0]}' -W error -c '{code}' \"$@\"\n")
@@ -243,9 +278,9 @@ def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
         env = cli_runner.environment({"PATH": f"{tmp_path}:/usr/bin:/bin", "BRANCH": "fp8"})
         return subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
 
-    assert step(ingest).returncode == 0
+    assert step(head).returncode == 0
     assert step(diff).returncode == 1  # there is no base yet
-    assert step("tw ingest traces/base --run base").returncode == 0
+    assert step(base).returncode == 0
     failed = step(diff)
     assert failed.returncode == 3, failed.stderr
     assert (tmp_path / "comment.md").read_text().startswith("### median step")

@@ -97,6 +97,30 @@ def test_a_single_key_is_not_shortened() -> None:
     assert laid_out.omitted == ("labels",)
 
 
+def test_the_column_with_the_answer_stays_and_names_are_cut_for_it() -> None:
+    fields = [*FIELDS[:3], Field("count", "BIGINT", "count"), *FIELDS[3:]]
+    rows = [(f"resnet50-v100-8-nodes.num_workers_{at}", at, f"{KERNEL}{at}", 7, 9_000, 0.5) for at in (1, 2)]
+    for width in (80, 56):
+        laid_out = table(fields, rows, width=width, keys=("run_id", "rank", "name"), answer=("sum_ns",))
+        assert "sum_ns" in (laid_out.heading + laid_out.constants)
+        assert max(map(len, [laid_out.heading, *laid_out.body])) <= width
+        assert len(set(laid_out.body)) == len(rows)
+
+
+def test_less_important_answers_are_omitted_first() -> None:
+    rows = [("train", rank, KERNEL, 9_000 + rank, 0.5 + rank) for rank in range(2)]
+    keys = ("run_id", "rank", "name")
+    assert table(FIELDS, rows, width=18, keys=keys, answer=("share", "sum_ns")).omitted == ("sum_ns",)
+    assert table(FIELDS, rows, width=18, keys=keys, answer=("sum_ns", "share")).omitted == ("share",)
+
+
+def test_omitted_columns_of_two_with_the_same_name_are_counted_one_by_one() -> None:
+    fields = [Field("n", "BIGINT"), Field("n", "BIGINT")]
+    laid_out = table(fields, [(10**12, 10**12), (1, 2 * 10**12)], width=16)
+    assert laid_out.omitted == ("n",)
+    assert laid_out.heading.split() == ["n"]
+
+
 def test_one_row_is_printed_vertically() -> None:
     assert table(FIELDS, ROWS[:1], width=40).lines() == [
         "run_id  train",
@@ -109,6 +133,7 @@ def test_one_row_is_printed_vertically() -> None:
 
 def test_an_empty_table_has_a_heading() -> None:
     assert table(FIELDS, [], width=80).lines() == ["run_id  rank  name  sum_ns  share"]
+    assert table(FIELDS, [], width=20).lines() == ["run_id  rank  name"]
 
 
 def test_wide_characters_count_as_two_columns() -> None:

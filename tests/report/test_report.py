@@ -22,7 +22,7 @@ from tracewarehouse.errors import UnknownName
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.report import timeline
 from tracewarehouse.report.data import report_data
-from tracewarehouse.report.text import distinct_labels
+from tracewarehouse.report.text import distinct_labels, finding_percent
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
 
@@ -310,6 +310,32 @@ def test_without_a_gpu_tiles_are_shares_of_the_training_thread(tmp_path: Path) -
     warehouse.ingest(tmp_path / "host", run="host")
     shares = {tile.name: tile.share for tile in warehouse.report("host").tiles if tile.share is not None}
     assert shares == pytest.approx({"aten::mm": 3 / 7, "aten::add": 4 / 7})
+
+
+def test_labels_name_the_window_without_steps_and_the_rank_if_it_is_the_only_one(tmp_path: Path) -> None:
+    lines = [
+        f"{run} 3 {line}"
+        for run, length in (("base", 300), ("head", 400))
+        for line in (
+            "call t1 cudaLaunchKernel 0 10 id=1",
+            f"gpu s7 gemm 20 {length} id=1",
+            "call t1 cudaDeviceSynchronize 30 500",
+        )
+    ]
+    sketch.write("\n".join(lines) + "\n", tmp_path / "t")
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(tmp_path / "t")
+    tiles = {tile.name: tile.note for tile in warehouse.report("base", "head").tiles}
+    assert (tiles["base"], tiles["head"], tiles["verdict"]) == (*["mean window"] * 2, "time of the window")
+    kernels = next(each for each in warehouse.report("base").sections if each.key == "kernels")
+    assert "300 ns total on rank 3; " in "".join(kernels.statements) + str(kernels.summary)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0.0408, "4.1 %"), (0.196, "19.6 %"), (0.0, "0.0 %"), (0.0002, "< 0.1 %")]
+)
+def test_percentages_of_findings_have_the_decimals_of_their_sentences(value: float, shown: str) -> None:
+    assert finding_percent(value, 1.0) == shown
 
 
 def test_a_timestamp_that_is_years_off_does_not_prevent_the_report(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ SELECT
   NULL::BIGINT AS saving_ns,
   'this alone costs no time; a larger batch or fragmentation can run out of memory' AS saving_limit,
   'high' AS confidence,
-  'At the peak ' || format('{:.3g}', share * 100) || ' % of the memory of GPU ' || device || ' was allocated.' AS observation,
+  'At the peak ' || format('{:.1f}', share * 100) || ' % of the memory of GPU ' || device || ' was allocated.' AS observation,
   'Check what was live at the peak. Recompute activations (checkpointing), lower the precision, shard parameters and optimizer state, or use a smaller batch.' AS advice,
   'memory_live' AS evidence,
   NULL::VARCHAR AS evidence_filter,

@@ -239,6 +239,18 @@ _SYSTEM_HINTS = {
 }
 
 
+# What to run first where an argument is missing.
+_USEFUL = {
+    "show": "tw show kernel_summary --run @latest; tw list --kind analysis lists the others",
+    "sql": "tw sql kernel_summary; tw list lists all names",
+    "describe": "tw describe kernel_summary; tw list lists all names",
+    "info": "tw info @latest; tw runs lists all runs",
+    "report": "tw report @latest; tw runs lists all runs",
+    "diff": "tw diff @previous @latest; tw runs lists all runs",
+    "history": "tw history step_time, after tw record --all",
+}
+
+
 class MisplacedOption(click.NoSuchOption):
     """An option of a command, given before the command; the hint says where it belongs."""
 
@@ -298,6 +310,10 @@ def _usage_hint(error: click.UsageError) -> str | None:
     hint = getattr(error, "hint", None)
     if isinstance(hint, str):
         return hint
+    if isinstance(error, click.MissingParameter) and error.ctx is not None:
+        useful = _USEFUL.get(error.ctx.info_name or "")
+        if useful is not None:
+            return f"{useful}; {error.ctx.command_path} --help"
     return f"{error.ctx.command_path} --help" if error.ctx is not None else None
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tracewarehouse.cli.session import Session, examples, output_options, pass_session
+from tracewarehouse.cli.session import Session, examples, no_warehouse_options, pass_session
 from tracewarehouse.errors import ContractError
 from tracewarehouse.render.text import plural
 
@@ -28,7 +28,7 @@ def dev() -> None:
         "tw dev sync",
     )
 )
-@output_options
+@no_warehouse_options
 @pass_session
 def sync(session: Session, /) -> None:
     """Regenerate files derived from the contracts.
@@ -50,7 +50,7 @@ def sync(session: Session, /) -> None:
 )
 @click.argument("name", metavar="NAME")
 @click.option("--group", default="gpu", show_default=True, help="Folder under sql/analyses.")
-@output_options
+@no_warehouse_options
 @pass_session
 def new(session: Session, /, name: str, group: str) -> None:
     """Write skeletons of an analysis and its golden file.
@@ -73,7 +73,7 @@ def new(session: Session, /, name: str, group: str) -> None:
     )
 )
 @click.argument("name", metavar="[NAME[@VERSION]]", required=False)
-@output_options
+@no_warehouse_options
 @pass_session
 def check(session: Session, /, name: str | None) -> int:
     """Check contracts, golden files and generated files.
@@ -102,7 +102,7 @@ def check(session: Session, /, name: str | None) -> int:
 )
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1)
 @click.option("--retire", is_flag=True, help="Retire released versions whose file was deleted.")
-@output_options
+@no_warehouse_options
 @pass_session
 def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     """Freeze contracts in sql/released.lock.

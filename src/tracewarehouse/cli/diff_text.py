@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.table import markdown, table
-from tracewarehouse.render.text import one_line, show
+from tracewarehouse.render.table import Facts, markdown, table
+from tracewarehouse.render.text import one_line, plural, show
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ _COLUMNS = (
     "calls_ns",
     "speed_ns",
 )
+# Stay in a narrow table.
+_ANSWER = ("delta_ns", "base_ns", "head_ns", "significant")
+_GATE_ANSWER = ("outcome", "value", "head", "base")
 _HEADINGS = {"share": "of_change"}
 _SMALLEST_Q = 1e-4
 _SNAPSHOT = "memory at the peak by call"
@@ -44,23 +49,35 @@ _MARKS = {
     "slower": "## ⚠️ tw diff: slower\n\n",
     "faster": "## ✅ tw diff: faster\n\n",
 }
+_GATE_COLUMNS = ("gate", "outcome", "base", "head", "value")
 _OUTCOMES = ("fail", "inconclusive", "pass")
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
 
 
 def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> str:
-    """Configuration differences, the verdict, gates, and the breakdown by level."""
+    """Configuration differences, the verdict, gates, and the breakdown by level; lines of `width` columns."""
 
     def plain(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
-        return "\n".join(table(fields, rows, width=width, keys=("name", "gate")).lines())
+        return "\n".join(table(fields, rows, width=width, keys=("name", "gate"), answer=_ANSWER).lines())
 
-    parts = [_summary(change, ""), *_gates(change, plain)]
+    def titled(title: str, rows: str) -> str:
+        return f"{_wrapped(title, width)}\n{rows}"
+
+    parts = [_wrapped(_summary(change, ""), width), *_gate_table(change, width)]
     if change.breakdown is not None:
-        parts += [f"{_title(change, name)}\n{_level(change, name, top, plain)}" for name in levels]
-    parts += [f"{_BANDWIDTH}\n{table}" for table in _bandwidth(change, top, plain)]
-    parts += [f"{_WAITS}\n{table}" for table in _waits(change, top, plain)]
-    parts += [f"{_SNAPSHOT}\n{table}" for table in _snapshot(change, top, plain)]
+        parts += [titled(_title(change, name), _level(change, name, top, plain)) for name in levels]
+    parts += [titled(_BANDWIDTH, table) for table in _bandwidth(change, top, plain)]
+    parts += [titled(_WAITS, table) for table in _waits(change, top, plain)]
+    parts += [titled(_SNAPSHOT, table) for table in _snapshot(change, top, plain)]
     return "\n\n".join(parts) + "\n"
+
+
+def _wrapped(text: str, width: int | None) -> str:
+    """The lines of `text`, those longer than `width` wrapped; never within a name."""
+    if width is None:
+        return text
+    fits = partial(wrap, width=width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    return "\n".join("\n".join(fits(line)) for line in text.splitlines())
 
 
 def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
@@ -130,14 +147,15 @@ def _remarks(change: Change) -> Iterator[str]:
     yield from change.causes
     if change.verdict.reason and change.verdict.sample != "window":
         yield change.verdict.reason
-    changed = _significant_kernels(change)
-    if changed and change.verdict.word in ("inconclusive", "no change"):
-        kernels = f"{changed} kernel{'' if changed == 1 else 's'}"
-        yield f"the step as a whole: {change.verdict.word}; {kernels} changed significantly"
+    changed = _significant_rows(change)
+    if changed and change.breakdown and change.verdict.word in ("inconclusive", "no change"):
+        of_host = ("operator, call or frame", "operators, calls or frames")
+        rows = plural(changed, *(of_host if change.breakdown.on_host else ("kernel",)))
+        yield f"the step as a whole: {change.verdict.word}; {rows} changed significantly"
     yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes))
 
 
-def _significant_kernels(change: Change) -> int:
+def _significant_rows(change: Change) -> int:
     if change.breakdown is None:
         return 0
     rows = change.breakdown.level("kernels").result().rows()
@@ -200,10 +218,29 @@ def _snapshot(change: Change, top: int, layout: Layout) -> Iterator[str]:
 
 def _gates(change: Change, layout: Layout) -> Iterator[str]:
     if change.gates:
-        names = ("gate", "outcome", "base", "head", "value", "reason", "power")
-        fields = [Field(name, "VARCHAR") for name in names]
-        worst_first = sorted(change.gates, key=lambda each: _OUTCOMES.index(each.outcome))
-        yield layout(fields, [_gate_row(each) for each in worst_first])
+        fields = [Field(name, "VARCHAR") for name in (*_GATE_COLUMNS, "reason", "power")]
+        yield layout(fields, [_gate_row(each) for each in _worst_first(change)])
+
+
+def _gate_table(change: Change, width: int | None) -> Iterator[str]:
+    """The gates as a table, and below it the reasons of outcomes and the power, which are sentences."""
+    if not change.gates:
+        return
+    fields, rows = [Field(name, "VARCHAR") for name in _GATE_COLUMNS], []
+    notes: dict[str, list[str]] = {}
+    for each in _worst_first(change):
+        *cells, reason, power = _gate_row(each)
+        rows.append(cells)
+        for note in (reason, power):
+            if note is not None:
+                notes.setdefault(str(note), []).append(each.gate.text)
+    shown = table(fields, rows, width, ("gate",), Facts(), _GATE_ANSWER).lines()
+    said = [_wrapped(f"{', '.join(gates)}: {note}", width) for note, gates in notes.items()]
+    yield "\n".join([*shown, *said])
+
+
+def _worst_first(change: Change) -> list[GateResult]:
+    return sorted(change.gates, key=lambda each: _OUTCOMES.index(each.outcome))
 
 
 def _gate_row(result: GateResult) -> list[object]:

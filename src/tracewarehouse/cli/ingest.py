@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -227,7 +227,7 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
         "events",
         count(sum(each.events for each in contents)) + (f" and {others} non-events" if others else ""),
     )
-    yield "steps", count(sum(content.steps for content in contents))
+    yield "steps", _steps(contents)
     linked, with_op = report.coverage
     if all(each.addition for each in contents):
         pass  # no trace
@@ -239,6 +239,14 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
     yield "data quality", fired or "no issues found"
     speed = f"{report.megabytes_per_s:.1f} MB/s"
     yield "time", f"{duration(report.seconds * 1e9)}, {speed} ({size(report.bytes)})"
+
+
+def _steps(contents: Sequence[Content]) -> str:
+    """The number of steps; without any, how to name the annotations that mark them."""
+    steps = sum(content.steps for content in contents)
+    if steps or not any(content.events and not content.addition for content in contents):
+        return count(steps)
+    return "0 (--step-range REGEX names annotations that mark steps)"
 
 
 def _reason(file: FileOutcome) -> str:

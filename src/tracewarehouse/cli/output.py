@@ -239,12 +239,19 @@ def table_lines(result: Result, out: Output, bold: bool = False) -> list[str]:
     keys = out.columns or (result.contract.grain if result.contract else ())
     facts = Facts() if out.columns else facts_of(result.table)
     width = None if out.wide else line_width(out)
-    lines = table(shown.columns(), values(shown.table), width, keys, facts).lines(bold=bold)
+    answer = _answer(result.contract, out)
+    lines = table(shown.columns(), values(shown.table), width, keys, facts, answer).lines(bold=bold)
     if not len(result):
         lines.append("(no rows)")
     if len(shown) < len(result):
         lines.append(_more_rows(len(result) - len(shown)))
     return lines
+
+
+def _answer(contract: Contract | None, out: Output) -> list[str]:
+    """The columns that rows are sorted by, largest first: they stay in a narrow table."""
+    order = out.sort or (contract.order if contract else ())
+    return [key[1:] for key in order if key.startswith("-")]
 
 
 def _first(result: Result, out: Output) -> Result:

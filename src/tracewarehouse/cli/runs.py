@@ -19,16 +19,14 @@ from tracewarehouse.cli.session import (
     selection_options,
     verify_option,
 )
+from tracewarehouse.render.text import show
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
     from tracewarehouse.runs.rows import RunInfo
 
-# Other columns are in `tw info` and in data formats.
-_TABLE_COLUMNS = [
-    *("run_id", "version", "state", "ranks_present", "ranks_expected", "start_ns", "labels", "device_names"),
-    "bytes",
-]
+# The most important first; other columns are in `tw info` and in data formats.
+_TABLE_COLUMNS = ["run_id", "ranks", "start", "device_names", "bytes", "state", "labels", "version"]
 
 
 @click.command(
@@ -44,8 +42,28 @@ def runs(session: Session, /) -> None:
     """List runs with ranks, labels, devices, times and size."""
     stored = session.open().runs()
     if not session.json and session.out.resolved_format in ("table", "md"):
-        stored = replace(stored, table=stored.table.select(_TABLE_COLUMNS))
+        stored = _brief(stored)
     session.out.print_result(stored)
+
+
+def _brief(stored: Result) -> Result:
+    """The runs as listed in a table: present and expected ranks in one column, starts without fractions."""
+    rows = stored.rows()
+    texts = {"ranks": [_ranks(row) for row in rows], "start": [_start(row["start_ns"]) for row in rows]}
+    table = stored.table
+    for name, column in texts.items():
+        table = table.append_column(name, [column])
+    return replace(stored, table=table.select(_TABLE_COLUMNS))
+
+
+def _ranks(row: dict[str, Any]) -> str:
+    present, expected = row["ranks_present"], row["ranks_expected"]
+    return str(present) if expected is None else f"{present} of {expected}"
+
+
+def _start(start_ns: int | None) -> str:
+    text = show(start_ns, "ts")
+    return text if text.endswith(" s") else text.partition(".")[0]
 
 
 @click.command(

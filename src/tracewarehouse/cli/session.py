@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -235,14 +235,31 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 
 def output_options(command: Command) -> Command:
     """Adds the options of every command: warehouse, output file, JSON, tracebacks."""
+    return _output_options(command)
+
+
+def no_warehouse_options(command: Command) -> Command:
+    """The same for a command that reads no warehouse: accepts `-w`, but does not list it in the help."""
+    return _output_options(command, hidden=("--warehouse",))
+
+
+def terminal_options(command: Command) -> Command:
+    """The same for an interactive command: accepts `-o` and `--json`, but does not list them in the help."""
+    return _output_options(command, hidden=("--output", "--json"))
+
+
+def _output_options(command: Command, hidden: Collection[str] = ()) -> Command:
     for add in (
         _option("--debug", is_flag=True, help="Show tracebacks of errors."),
-        _option("--json", is_flag=True, help="Print one JSON object, also on failure."),
+        _option(
+            "--json", is_flag=True, hidden="--json" in hidden, help="Print one JSON object, also on failure."
+        ),
         _option(
             "-o",
             "--output",
             type=click.Path(path_type=Path, dir_okay=False, readable=False),
             metavar="FILE",
+            hidden="--output" in hidden,
             help="Write to FILE instead of stdout.",
         ),
         _option(
@@ -252,6 +269,7 @@ def output_options(command: Command) -> Command:
             envvar="TW_WAREHOUSE",
             default=Path("warehouse"),
             metavar="DIR",
+            hidden="--warehouse" in hidden,
             help="Warehouse folder. [env: TW_WAREHOUSE, default: ./warehouse]",
         ),
     ):

@@ -17,10 +17,11 @@ from tracewarehouse.cli.session import (
     Session,
     SizeParam,
     examples,
-    output_options,
+    no_warehouse_options,
     pass_session,
     result_options,
     selection_options,
+    terminal_options,
 )
 from tracewarehouse.errors import TwError
 
@@ -36,7 +37,7 @@ from tracewarehouse.errors import TwError
 )
 @click.argument("args", metavar="[-- DUCKDB_ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @selection_options
-@output_options
+@terminal_options
 @pass_session
 def shell(session: Session, /, args: tuple[str, ...]) -> int:
     """Open a read-only DuckDB shell on the warehouse.
@@ -135,7 +136,7 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     )
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
-@output_options
+@no_warehouse_options
 @pass_session
 def completion(session: Session, /, shell: str) -> None:
     """Print the completion script for a shell.

@@ -256,8 +256,10 @@ def report(
     from tracewarehouse.cli.output import check_writable
     from tracewarehouse.plot import check_installed
 
-    if (run is None) == (not many):
-        raise click.UsageError("Give a RUN, or --runs." if run is None else "Give a RUN or --runs, not both.")
+    if run is None and not many:
+        raise click.MissingParameter("Give a RUN, or --runs.", param_type="argument", param_hint="RUN")
+    if run is not None and many:
+        raise click.UsageError("Give a RUN or --runs, not both.")
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)

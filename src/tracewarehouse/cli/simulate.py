@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tracewarehouse.cli.session import Command, Session, examples, output_options, pass_session
+from tracewarehouse.cli.session import Command, Session, examples, no_warehouse_options, pass_session
 from tracewarehouse.render.text import plural
 from tracewarehouse.simulation import DIALECTS, GPUS, KINDS, MODES, Injection, Job, Noise
 
@@ -118,7 +118,7 @@ def _flag(name: str) -> str:
     multiple=True,
     help="Inject a fault, see below (repeatable).",
 )
-@output_options
+@no_warehouse_options
 @pass_session
 def simulate(
     session: Session, /, folder: Path, noise_run: float, noise_step: float, noise_kernel: float,

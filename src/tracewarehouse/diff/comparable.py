@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,10 +22,26 @@ FROM ranks
 """
 _STEPS = "SELECT run_id, rank, count(*) AS steps FROM steps WHERE NOT partial GROUP BY run_id, rank"
 # Input shapes of operators: they differ with the batch size or the inputs.
+# Without the profiler's operators, and the data loader's, which run in this process only without workers.
 _SHAPES = """
+WITH loading AS (
+  SELECT run_id, rank, pre, post
+  FROM events
+  WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
+)
 SELECT name, CAST(shapes AS VARCHAR) AS shape, count(*) AS calls
 FROM events
-WHERE shapes IS NOT NULL
+WHERE
+  shapes IS NOT NULL
+  AND NOT starts_with(name, 'profiler::')
+  AND NOT EXISTS (
+    SELECT * FROM loading
+    WHERE
+      loading.run_id = events.run_id
+      AND loading.rank = events.rank
+      AND events.pre >= loading.pre
+      AND events.pre <= loading.post
+  )
 GROUP BY ALL
 """
 _FLAGS = {
@@ -123,7 +140,7 @@ def _missing(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
         for each in side.selection.selected():
             expected = set(range(expected_ranks(each.version) or 0))
             if missing := expected - set(each.version.ranks):
-                message = f"{side.name}: {each.run} lacks rank {rank_list(missing)} of {len(expected)} ranks"
+                message = f"{side.name}: {each.run} lacks {_ranks_text(missing)} of {len(expected)}"
                 yield Difference("missing_ranks", message)
 
 
@@ -131,7 +148,11 @@ def _ranks(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     ranks = [set(side.values("rank")) for side in (base, head)]
     for side, only in ((base, ranks[0] - ranks[1]), (head, ranks[1] - ranks[0])):
         if only:
-            yield Difference("ranks", f"only in {side.name}: rank {rank_list(only)}")
+            yield Difference("ranks", f"only in {side.name}: {_ranks_text(only)}")
+
+
+def _ranks_text(ranks: set[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"
 
 
 def _damaged(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
@@ -191,18 +212,29 @@ def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     ]
     if not all(calls):
         return
-    share = max(_unmatched_share(calls[0], calls[1]), _unmatched_share(calls[1], calls[0]))
+    unmatched = max((_unmatched(calls[0], calls[1]), _unmatched(calls[1], calls[0])), key=lambda one: one[0])
+    share, names = unmatched
     if share >= MIN_SHAPE_DIFFERENCE:
-        message = f"input shapes differ for {share:.0%} of operator calls (batch size or inputs may differ)"
-        yield Difference("shapes", message)
+        message = f"input shapes differ for {share:.0%} of operator calls, most in {', '.join(names)}"
+        yield Difference(
+            "shapes", f"{message}; batch size or inputs may differ, and with them the work per step"
+        )
 
 
-def _unmatched_share(own: dict[tuple[str, str], int], other: dict[tuple[str, str], int]) -> float:
-    """The share of one side's calls, of operators that both have, with shapes that the other side lacks."""
+def _unmatched(own: dict[tuple[str, str], int], other: dict[tuple[str, str], int]) -> tuple[float, list[str]]:
+    """The share of one side's calls, of operators that both have, with shapes that the other side lacks.
+
+    Also the three operators with most of these calls.
+    """
     names = {name for name, _ in other}
     shared = {key: calls for key, calls in own.items() if key[0] in names}
     total = sum(shared.values())
-    return sum(calls for key, calls in shared.items() if key not in other) / total if total else 0.0
+    by_name = Counter[str]()
+    for (name, shape), calls in shared.items():
+        if (name, shape) not in other:
+            by_name[name] += calls
+    most = sorted(by_name, key=lambda name: (-by_name[name], name))[:3]
+    return (by_name.total() / total if total else 0.0), most
 
 
 def _base_vs_head(base: object, head: object) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 ZERO = Fraction(0)
+LEAST_NET = Fraction(1, 10)  # of the sum of all rows' changes, below which shares of the total mean nothing
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,7 @@ def _combined(rows: Sequence[Row]) -> Row:
 def _rows_in_ns(level: Level) -> Iterator[dict[str, object]]:
     """Rows in whole ns: base and head by largest remainder, each delta the difference of the two."""
     base, head = rounded([row.base for row in level.rows]), rounded([row.head for row in level.rows])
+    total = _shared_total(level)
     for row, base_ns, head_ns in zip(level.rows, base, head, strict=True):
         calls_ns = None if row.calls is None else round(row.calls)
         delta_ns, test = head_ns - base_ns, row.test
@@ -194,7 +196,7 @@ def _rows_in_ns(level: Level) -> Iterator[dict[str, object]]:
             "base_ns": base_ns,
             "head_ns": head_ns,
             "delta_ns": delta_ns,
-            "share": float(row.delta / level.delta) if level.delta else None,
+            "share": float(row.delta / total) if total else None,
             "calls_ns": calls_ns,
             "speed_ns": None if calls_ns is None else delta_ns - calls_ns,
             "base_count": None if row.base_count is None else float(row.base_count),
@@ -205,6 +207,12 @@ def _rows_in_ns(level: Level) -> Iterator[dict[str, object]]:
             "q": test.q if test else None,
             "significant": test.significant if test and test.tested else None,
         }
+
+
+def _shared_total(level: Level) -> Fraction | None:
+    """The total change; None if the changes of the rows cancel so far that shares of it say nothing."""
+    gross = sum((abs(row.delta) for row in level.rows), ZERO)
+    return level.delta if level.delta and abs(level.delta) >= LEAST_NET * gross else None
 
 
 def rounded(values: Sequence[Fraction]) -> list[int]:
@@ -256,7 +264,9 @@ def _columns(per: str) -> tuple[Column, ...]:
         _ns("base_ns", f"Base: ns of a mean {per}. All rows sum to the mean."),
         _ns("head_ns", f"Head: ns of a mean {per}. All rows sum to the mean."),
         _ns("delta_ns", "head_ns minus base_ns.", signed=True),
-        _ratio("share", "Share of the total change; null if there is none."),
+        _ratio(
+            "share", "Share of the total change; null if that is below 10 % of the sum of all rows' changes."
+        ),
         _ns(
             "calls_ns",
             f"Part of delta_ns due to the call count, at base's mean, {work}; {calls}.",

@@ -11,6 +11,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import Buffer
 
 NO_EVENTS: Final = "no_events"
+EXPECTED_RESULTS: Final = "expected_results"
 
 # Names of the formats in messages.
 DESCRIPTIONS: Final = {
@@ -23,6 +24,7 @@ DESCRIPTIONS: Final = {
     "rocpd_sqlite": "a rocpd database of rocprofv3",
     "sqlite": "an SQLite database without profiler tables",
     "rocprofv3": "a rocprofv3 result",
+    EXPECTED_RESULTS: "the truth.json of a simulated job",
     NO_EVENTS: "JSON without trace events",
 }
 
@@ -44,6 +46,7 @@ _BY_KEYS: Final = (
     (("schema", "nodes"), "execution_trace"),
     (("rocprofiler-sdk-tool",), "rocprofv3"),
     (("segments", "device_traces"), "memory_snapshot"),
+    (("truth", "job"), EXPECTED_RESULTS),
 )
 _PICKLE_NAME: Final = re.compile(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
 # Headers of tables that nsys stats prints.

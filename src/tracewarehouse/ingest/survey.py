@@ -15,7 +15,12 @@ from typing import TypeAlias
 from tracewarehouse import hints
 from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.other_formats import DESCRIPTIONS, REMEDIES, UnsupportedFormatError
+from tracewarehouse.formats.other_formats import (
+    DESCRIPTIONS,
+    EXPECTED_RESULTS,
+    REMEDIES,
+    UnsupportedFormatError,
+)
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
 
@@ -39,6 +44,7 @@ TRACES = (
     " and SQLite exports of Nsight Systems (nsys export --type sqlite)"
 )
 MEMORY_TIMELINE = "memory_timeline"
+_EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
 # Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
 _TEXT_BYTES_PER_GZIP_BYTE = 17
 _GZIP = b"\x1f\x8b"
@@ -277,6 +283,8 @@ def survey(
         each = [found] * len(chunk) if isinstance(found, Failure) else found
         for file, opened in zip(chunk, each, strict=True):  # type: ignore[call-overload]
             _classify(file, opened, options, sources, outcomes)
+    if sources:  # a simulated job's expected results beside its traces are not worth a line
+        outcomes = [each for each in outcomes if (each.state, each.reason) != _EXPECTED_RESULTS]
     return sorted(sources, key=lambda one: (one.path, one.part.name)), outcomes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import commonprefix
 from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _GAP = "  "
 _NAMED = 8  # omitted columns that are listed
 _SHORTEST_NAME = 28  # below that, different kernels look alike
+_LEAST_NAME = 14  # where columns with the answer would not fit otherwise
 _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
     + ("FLOAT", "DOUBLE", "DECIMAL")
@@ -61,6 +62,7 @@ class Table:
     heading: str
     body: tuple[str, ...]
     omitted: tuple[str, ...]
+    width: int | None = None
 
     def lines(self, *, bold: bool = False) -> list[str]:
         """All lines; `bold` prints the heading in bold."""
@@ -71,7 +73,8 @@ class Table:
         if self.omitted:
             names = ", ".join([*self.omitted[:_NAMED], *(["…"] if len(self.omitted) > _NAMED else [])])
             more = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
-            lines.append(f"… {more}: {names} (--wide shows all)")
+            note = f"… {more}: {names} (--wide shows all)"
+            lines += wrap(note, self.width or len(note), subsequent_indent="  ", break_long_words=False)
         return lines
 
 
@@ -81,11 +84,13 @@ def table(
     width: int | None = None,
     keys: Collection[str] = (),
     facts: Facts | None = None,
+    answer: Sequence[str] = (),
 ) -> Table:
     """`rows` in at most `width` terminal columns (None: no limit); several rows have no empty columns.
 
     To fit, columns with one value are printed once above, then names are shortened, then the last columns
-    that are not `keys` are omitted and listed. `facts` are those of all rows, if these are only some.
+    that are not `keys` are omitted and listed; those with the `answer` last. `facts` are those of all rows,
+    if these are only some.
     """
     columns = [_column(each, [row[at] for row in rows], each.name in keys) for at, each in enumerate(fields)]
     if len(rows) == 1 and width is not None and _total(columns) > width:
@@ -93,18 +98,19 @@ def table(
     facts = facts or _facts(fields, rows)
     if len(rows) > 1:
         columns = [each for each in columns if each.name not in facts.empty] or columns
-    constants: list[_Column] = []
+    constants, shown, omitted = list[_Column](), columns, list[_Column]()
     if width is not None and _total(columns) > width:
         constants = [each for each in columns if len(rows) > 1 and each.name in facts.constant]
         columns = [column for column in columns if column not in constants] or columns
         # A single key is typed into the next command, so it is never shortened.
-        _shorten(columns, width, keep=keys if len(keys) == 1 else ())
-    shown, omitted = _fitting(columns, width)
+        keep = keys if len(keys) == 1 else ()
+        shown, omitted = _fitting(_short_names(columns, width, keep), width, keep, answer)
     return Table(
         constants=_constants(constants, width),
         heading=_row(shown, [column.name for column in shown]),
         body=tuple(_row(shown, [column.cells[at] for column in shown]) for at in range(len(rows))),
-        omitted=tuple(column.name for column in omitted),
+        omitted=tuple(column.name for column in omitted if rows),
+        width=width,
     )
 
 
@@ -207,21 +213,27 @@ def _vertical(columns: list[_Column], width: int) -> Table:
     return Table("", "", tuple(body), ())
 
 
-def _shorten(columns: list[_Column], width: int, keep: Collection[str]) -> None:
-    """Shortens names, except those to keep: first kernel names by meaning, then the widest until all fit."""
+def _short_names(columns: list[_Column], width: int, keep: Collection[str]) -> list[_Column]:
+    """The columns with names shortened by meaning, except those to keep."""
+    for column in columns:
+        if not column.is_number and column.name not in keep:
+            short = short_names(column.cells)
+            column.cells = [short[cell] for cell in column.cells]
+            widest = max(map(_width, (column.name, *column.cells)))
+            column.width = min(widest, max(width, _SHORTEST_NAME))
+    return columns
+
+
+def _narrowed(columns: Sequence[_Column], width: int, least: int, keep: Collection[str]) -> list[_Column]:
+    """The columns with the widest names cut, to `least` at most, until all fit."""
+    columns = [replace(column) for column in columns]
     names = [column for column in columns if not column.is_number and column.name not in keep]
-    for column in names:
-        short = short_names(column.cells)
-        column.cells = [short[cell] for cell in column.cells]
-        widest = max(map(_width, (column.name, *column.cells)))
-        column.width = min(widest, max(width, _SHORTEST_NAME))
     while names and _total(columns) > width:
-        widest_column = max(names, key=lambda column: column.width)
-        if widest_column.width <= _SHORTEST_NAME:
+        widest = max(names, key=lambda column: column.width)
+        if widest.width <= least:
             break
-        widest_column.width -= 1
-    for column in names:
-        column.cells = distinguished(column.cells, column.width)
+        widest.width -= 1
+    return columns
 
 
 def distinguished(cells: Sequence[str], width: int) -> list[str]:
@@ -239,16 +251,30 @@ def distinguished(cells: Sequence[str], width: int) -> list[str]:
     return [cut[cell] for cell in cells]
 
 
-def _fitting(columns: list[_Column], width: int | None) -> tuple[list[_Column], list[_Column]]:
-    """The columns that fit, and the others; the last ones are omitted first, keys never."""
-    shown, omitted = list(columns), list[_Column]()
-    while width is not None and _total(shown) > width:
-        measures = [column for column in shown if not column.is_key]
-        if not measures or len(shown) == 1:
+def _fitting(
+    columns: list[_Column], width: int, keep: Collection[str], answer: Sequence[str]
+) -> tuple[list[_Column], list[_Column]]:
+    """The columns that fit, and the others; keys are never omitted, names are cut before an answer is."""
+    shown = columns
+    for column in _omissible(columns, answer):
+        least = _LEAST_NAME if column.name in answer else _SHORTEST_NAME
+        if len(shown) == 1 or _total(_narrowed(shown, width, least, keep)) <= width:
             break
-        shown.remove(measures[-1])
-        omitted.insert(0, measures[-1])
+        shown = [each for each in shown if each is not column]
+    omitted = [each for each in columns if not any(each is other for other in shown)]
+    fits = not answer or _total(_narrowed(shown, width, _SHORTEST_NAME, keep)) <= width
+    shown = _narrowed(shown, width, _SHORTEST_NAME if fits else _LEAST_NAME, keep)
+    for column in shown:
+        if not column.is_number and column.name not in keep:
+            column.cells = distinguished(column.cells, column.width)
     return shown, omitted
+
+
+def _omissible(columns: Sequence[_Column], answer: Sequence[str]) -> list[_Column]:
+    """The columns that are not keys, in the order in which they are omitted: the last first, answers last."""
+    others = [column for column in columns if not column.is_key]
+    last_first = [column for column in reversed(others) if column.name not in answer]
+    return last_first + [column for name in reversed(answer) for column in others if column.name == name]
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str]) -> str:

@@ -30,7 +30,7 @@ def communication_section(data: ReportData) -> Section:
     summary = "Collectives ran on the host only, so their overlap with GPU computation is unknown."
     if on_gpu:
         summary = (
-            f"Communication took {data.per_rank(total['comm'])} per rank: "
+            f"Communication took {data.per_rank(total['comm'])} {data.on_rank}: "
             f"{percent(total['overlapped'], total['comm'])} overlapped with computation, "
             f"{data.per_rank(total['exposed'])} exposed."
         )
@@ -124,7 +124,8 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
             category,
             (row[column] or 0) / data.ranks,
             category,
-            f"{row['name']}, {row['count']:,} times: {data.per_rank(row[column] or 0)} {state} per rank",
+            f"{row['name']}, {row['count']:,} times:"
+            f" {data.per_rank(row[column] or 0)} {state} {data.on_rank}",
         )
         for row in rows
         for category, column, state in (

@@ -44,6 +44,11 @@ class ReportData:
         """A total over all ranks as the mean duration per rank."""
         return format_short(ns / self.ranks, "ns")
 
+    @property
+    def on_rank(self) -> str:
+        """What `per_rank` refers to: `per rank`, or `on rank 3` if that is the only one."""
+        return "per rank" if self.ranks > 1 else f"on rank {self.selected.ranks[0]}"
+
     def result(self, name: str) -> Result:
         """The rows of an analysis with default parameters."""
         if name not in self._results:

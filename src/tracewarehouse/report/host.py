@@ -50,7 +50,7 @@ def _host_cards(data: ReportData) -> list[Card]:
             row["ns"] / total,
             "hidden_comm",
             f"{data.per_rank(row['ns'])}, {percent(row['ns'], total)}",
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} self time per rank,"
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} self time {data.on_rank},"
             f" {percent(row['ns'], total)} of operator time",
         )
         for row in rows[:_MAX_BARS]
@@ -129,7 +129,7 @@ def _next_operator_cards(data: ReportData) -> list[Card]:
             "plain",
             data.per_rank(row["ns"]),
             f"{row['name']}: ended {plural(row['count'], 'idle interval')} ({row['cause']}),"
-            f" {data.per_rank(row['ns'])} per rank",
+            f" {data.per_rank(row['ns'])} {data.on_rank}",
         )
         for row in rows[:_MAX_BARS]
     ]
@@ -158,14 +158,14 @@ def _annotations_card(data: ReportData) -> Card:
             row["ns"] / data.ranks,
             "idle_dataloader" if row["loads"] else "plain",
             data.per_rank(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} per rank",
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
         )
         for row in rows[:_MAX_BARS]
     ]
     loading = [row["ns"] for row in rows if row["loads"]]
-    text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} per rank."
+    text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} {data.on_rank}."
     if loading:
-        text += f" Data loading: {data.per_rank(sum(loading))} per rank."
+        text += f" Data loading: {data.per_rank(sum(loading))} {data.on_rank}."
     return Card("Host annotations", text, (Figure("Time per rank", bar_chart(bars, PAGE)),))
 
 
@@ -180,13 +180,13 @@ def _calls_card(data: ReportData) -> Card:
             row["ns"] / data.ranks,
             "idle_sync" if row["blocks"] else "plain",
             data.per_rank(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} per rank",
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
         )
         for row in rows[:_MAX_BARS]
     ]
     text = "No synchronizing calls were recorded."
     if blocking:
         calls = plural(sum(row["count"] for row in blocking), "synchronizing call")
-        text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} per rank."
+        text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} {data.on_rank}."
     figure = Figure("Time in runtime calls per rank; colored: synchronizing", bar_chart(bars, PAGE))
     return Card("Runtime calls", text, (figure,))

@@ -74,7 +74,7 @@ def _summary(data: ReportData) -> str:
     )
     return (
         f"{plural(row['count'], 'GPU activity')} with {plural(row['names'], 'distinct name')}, "
-        f"{data.per_rank(row['ns'])} total per rank; {label(row['first'])} has the largest share, "
+        f"{data.per_rank(row['ns'])} total {data.on_rank}; {label(row['first'])} has the largest share, "
         f"{percent(row['first_ns'], row['ns'])}."
     )
 
@@ -117,8 +117,8 @@ def _kernel_cards(data: ReportData) -> list[Card]:
             row["ns"] / data.ranks,
             color_key(row["kind"]),
             data.per_rank(row["ns"]),
-            f"{row['name']}: {row['kind']}, {row['count']:,} times, {data.per_rank(row['ns'])} per rank,"
-            f" {percent(row['ns'], total)}",
+            f"{row['name']}: {row['kind']}, {row['count']:,} times,"
+            f" {data.per_rank(row['ns'])} {data.on_rank}, {percent(row['ns'], total)}",
         )
         for name, row in zip(labels, shown, strict=True)
     ]

@@ -101,9 +101,10 @@ def _step_card(data: ReportData) -> Card:
         return Card("Step time", f"The trace has no ProfilerStep annotations ({reason}).")
     text = f"{plural(times['count'], step_kind(times))}, median {duration(times['median_ns'])}"
     if times["count"] > 1:
+        over = (" over all ranks", "mean ") if data.ranks > 1 else ("", "")
         text += (
-            f"; range {duration(times['low_ns'])} to {duration(times['high_ns'])}, "
-            f"slowest: step {times['slowest']} ({duration(times['slowest_ns'])})"
+            f"; range{over[0]} {duration(times['low_ns'])} to {duration(times['high_ns'])}, "
+            f"slowest: step {times['slowest']} ({over[1]}{duration(times['slowest_ns'])})"
         )
     bars = _step_bars(data)
     title = "Step time: median rank, with the range over ranks" if data.ranks > 1 else "Step time"

@@ -56,6 +56,13 @@ def percent(value: float, total: float) -> str:
     return format_short(value / total, "ratio") if total else "0 %"
 
 
+def finding_percent(value: float, total: float) -> str:
+    """The same with one decimal, as in the sentences of findings."""
+    if not total or 0 < value < 0.001 * total:
+        return percent(value, total)
+    return f"{100 * value / total:.1f} %"
+
+
 def duration(ns: float | None) -> str:
     """A duration in three significant digits."""
     return "-" if ns is None else format_short(float(ns), "ns")

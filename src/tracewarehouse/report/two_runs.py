@@ -131,9 +131,10 @@ def _verdict(change: Change) -> Verdict:
 def _tiles(change: Change) -> Iterator[Tile]:
     verdict = change.verdict
     breakdown = change.breakdown
+    measured = "step time" if verdict.sample != "window" else "time of the window"
     if verdict.base_median_ns is not None or breakdown is None:
         times = (verdict.base_median_ns, verdict.head_median_ns)
-        note = "median step"
+        note = "median step" if verdict.sample != "window" else "mean window"
     else:
         times = (float(breakdown.base_mean), float(breakdown.head_mean))
         note = f"mean {breakdown.whole}"
@@ -143,7 +144,7 @@ def _tiles(change: Change) -> Iterator[Tile]:
         has_interval = verdict.low is not None and verdict.high is not None
         interval = f"{_signed_percent(verdict.low)} to {_signed_percent(verdict.high)}"
         yield Tile("change", _signed_percent(verdict.change), interval if has_interval else "no interval")
-    yield Tile("verdict", verdict.word, "step time")
+    yield Tile("verdict", verdict.word, measured)
 
 
 def _signed_percent(value: float | None) -> str:

@@ -16,7 +16,7 @@ from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Command, Verdict
 from tracewarehouse.report.flight import flight_sentence
 from tracewarehouse.report.snapshot import snapshot_sentence
-from tracewarehouse.report.text import and_list, duration, label, percent, shell_quoted
+from tracewarehouse.report.text import and_list, duration, finding_percent, label, percent, shell_quoted
 from tracewarehouse.result import Result
 
 Row = Mapping[str, Any]
@@ -99,7 +99,7 @@ def saving(row: Row) -> str:
     steps = row["steps"]
     lost, total = (ns / max(steps, 1) for ns in (row["saving_ns"], row["analyzed_ns"]))
     whole = f"every {duration(total)} step" if steps else f"the {duration(total)} recorded"
-    share = percent(lost, total)
+    share = finding_percent(lost, total)
     return f"Up to {duration(lost)} of {whole} ({share}) could be saved.{_confidence(row)}"
 
 
@@ -130,7 +130,7 @@ def _short(group: Group) -> str:
     """A finding in a few words."""
     worst = group[0]
     name = worst["rule"].replace("_", " ")
-    lost = percent(worst["saving_ns"], worst["analyzed_ns"]) if worst["saving_ns"] is not None else ""
+    lost = finding_percent(worst["saving_ns"], worst["analyzed_ns"]) if worst["saving_ns"] is not None else ""
     return " ".join(each for each in (name, lost) if each)
 
 

@@ -13,6 +13,7 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import UnreadableRun
 from tracewarehouse.version import __version__
 
+_NAMED_RUNS = 3
 NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
 
 
@@ -66,16 +67,22 @@ def damaged_files(faults: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
-    """The share of GPU time with a known launch; nothing if it is 100 %."""
-    gpu_ns, launch_known_ns = (_total(selected, fact) for fact in ("gpu_ns", "launch_known_ns"))
-    if launch_known_ns >= gpu_ns:
-        return []
-    tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
-    return [f"coverage: {tenths / 10} % of GPU time is linked to its launch"]
+    """The share of GPU time with a known launch, per run; nothing if it is 100 %."""
+    lines = []
+    for each in selected:
+        gpu_ns, launch_known_ns = (_total(each, fact) for fact in ("gpu_ns", "launch_known_ns"))
+        if launch_known_ns < gpu_ns:
+            tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
+            of = f" of {each.run}" if len(selected) > 1 else ""
+            lines.append(f"coverage{of}: {tenths / 10} % of GPU time is linked to its launch")
+    if len(lines) <= _NAMED_RUNS:
+        return lines
+    more = len(lines) - _NAMED_RUNS
+    return [*lines[:_NAMED_RUNS], f"coverage of {more} more run{'' if more == 1 else 's'}: below 100 %"]
 
 
-def _total(selected: Sequence[SelectedRun], fact: str) -> int:
-    values = (rank.facts.get(fact) for each in selected for rank in each.by_rank)
+def _total(selected: SelectedRun, fact: str) -> int:
+    values = (rank.facts.get(fact) for rank in selected.by_rank)
     return sum(value for value in values if isinstance(value, int))
 
 
