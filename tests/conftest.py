@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import os
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -37,6 +38,9 @@ LONG = {
 
 # A cache folder for all workers and their processes, separate from the user's.
 os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpass.getuser()}"))
+# The tests start many interpreters, which would compile every module again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # No labels from the environment in which the tests run.
 os.environ["TW_AUTO_LABELS"] = "0"
 

@@ -149,7 +149,7 @@ def table_file(root: Path, table: str, run: str = "a") -> Path:
     return next((root / "data" / table / run).iterdir())
 
 
-@pytest.mark.parametrize("how", ["delete", "flip", *deep("truncate", "append", "empty")])
+@pytest.mark.parametrize("how", ["delete", *deep("flip", "truncate", "append", "empty")])
 @pytest.mark.parametrize(
     "table", ["kernels", *(pytest.param(each, marks=pytest.mark.deep) for each in ("runtime", "annotations"))]
 )
@@ -328,6 +328,7 @@ def test_a_removal_that_fails_in_the_middle_says_what_was_removed(
 
 
 @pytest.mark.parametrize("limit", [3000, *deep(0, 12_000)])
+@pytest.mark.deep
 def test_a_full_disk_stops_a_repair_that_can_be_repeated(base: Path, root: Path, limit: int) -> None:
     for path in ("data/kernels/a", "_tw/runs/a", "results"):
         flip(sorted((root / path).rglob("*.parquet"))[-1])

@@ -320,6 +320,7 @@ def test_kernel_names_identify_tensor_cores() -> None:
 # The command
 
 
+@pytest.mark.deep
 def test_a_pipe_gets_rows_and_a_terminal_text(wh: Warehouse) -> None:
     piped = command("check", "data", "-w", wh.root)
     rows = list(csv.DictReader(io.StringIO(piped.out)))

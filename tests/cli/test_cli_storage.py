@@ -55,6 +55,7 @@ def test_ingest_prints_a_summary(ingested: tuple[Path, CliResult]) -> None:
     assert lines[10:] == ["  tw show stragglers --run first-steps"]
 
 
+@pytest.mark.deep
 def test_suggested_commands_work(
     ingested: tuple[Path, CliResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +196,7 @@ def test_export_needs_a_rank(warehouse: Path) -> None:
     assert tw("export", "trace", "first-steps", "--json", "-w", warehouse).code == 2
 
 
+@pytest.mark.deep
 def test_an_interrupt_keeps_the_warehouse_consistent(tmp_path: Path) -> None:
     traces, warehouse = tmp_path / "traces", tmp_path / "warehouse"
     for copy in range(16):  # most of them are still to come when the first is stored

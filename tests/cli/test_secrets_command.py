@@ -114,6 +114,7 @@ def test_purge_deletes_every_trace_of_it(warehouse: Path) -> None:
     assert tw("runs", "-w", warehouse, "-f", "json").code == 0
 
 
+@pytest.mark.deep
 def test_a_purge_that_was_killed_is_finished_by_the_next(
     warehouse: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,9 +19,18 @@ SUMMARY = "analyses/gpu/kernel_summary.v1.sql"
 
 
 @pytest.fixture
-def sql(tmp_path: Path) -> Path:
+def every(tmp_path: Path) -> Path:
     """The contracts of the checkout, to be edited."""
     return Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))
+
+
+@pytest.fixture
+def sql(every: Path) -> Path:
+    """The same with only one analysis: each reader of `kernels` is planned several times."""
+    for path in every.glob("analyses/*/*.sql"):
+        if path != every / SUMMARY:
+            path.unlink()
+    return every
 
 
 def messages(folder: Path) -> list[str]:
@@ -29,11 +38,11 @@ def messages(folder: Path) -> list[str]:
         return [finding.message for finding in check_compatible(con, Catalog.read(folder))]
 
 
-def test_an_added_column_moves_no_hash_but_of_those_that_name_it(sql: Path) -> None:
-    before = Catalog.read(sql)
-    add_kernels_3(sql)
-    after = Catalog.read(sql)
-    assert messages(sql) == []
+def test_an_added_column_moves_no_hash_but_of_those_that_name_it(every: Path) -> None:
+    before = Catalog.read(every)
+    add_kernels_3(every)
+    after = Catalog.read(every)
+    assert messages(every) == []
     kernels = after.get("kernels")
     assert kernels.changes[0] == Change(3, "Adds wave.", compatible=True) and kernels.compatible_since == 1
     assert [str(each.ref) for each in after.compatible(after.get("kernels@1"))] == [
@@ -45,11 +54,11 @@ def test_an_added_column_moves_no_hash_but_of_those_that_name_it(sql: Path) -> N
         assert before.effective_hash(contract) == after.effective_hash(after.contracts[contract.ref])
 
 
-def test_in_place_an_unnamed_column_moves_no_consumer_either(sql: Path) -> None:
-    before = Catalog.read(sql)
-    edit(sql / "tables/kernels.v1.sql", "--\n-- [changes]\n", f"{ADDED}--\n-- [changes]\n")
-    edit(sql / SUMMARY, "max(dur_ns) AS max_ns", "max(coalesce(wave, dur_ns)) AS max_ns")
-    after = Catalog.read(sql)
+def test_in_place_an_unnamed_column_moves_no_consumer_either(every: Path) -> None:
+    before = Catalog.read(every)
+    edit(every / "tables/kernels.v1.sql", "--\n-- [changes]\n", f"{ADDED}--\n-- [changes]\n")
+    edit(every / SUMMARY, "max(dur_ns) AS max_ns", "max(coalesce(wave, dur_ns)) AS max_ns")
+    after = Catalog.read(every)
     moved = {
         str(each.ref)
         for each in after.contracts.values()
@@ -58,10 +67,10 @@ def test_in_place_an_unnamed_column_moves_no_consumer_either(sql: Path) -> None:
     assert moved == {"kernels@1", "kernel_summary@1"}
 
 
-def test_a_new_definition_moves_all_consumers(sql: Path) -> None:
-    before = Catalog.read(sql)
-    edit(sql / "tables/kernels.v1.sql", "definition = 2", "definition = 3")
-    after = Catalog.read(sql)
+def test_a_new_definition_moves_all_consumers(every: Path) -> None:
+    before = Catalog.read(every)
+    edit(every / "tables/kernels.v1.sql", "definition = 2", "definition = 3")
+    after = Catalog.read(every)
     for name in ("kernel_summary", "kernel_operators"):
         assert after.effective_hash(after.get(name)) != before.effective_hash(before.get(name))
 

@@ -16,6 +16,7 @@ import pytest
 import cli_runner
 import sketch
 import tracewarehouse as tw
+from conftest import deep
 from ingesting import files_under
 from tracewarehouse.errors import ParamError
 from tracewarehouse.warehouse import Warehouse
@@ -31,13 +32,16 @@ RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
     "tensor": (TENSOR, [SLOW.format(3)]),
     "pipeline": (PIPELINE, [SLOW.format(3)]),
     "both": (BOTH, [SLOW.format(5)]),
-    "loading": (TENSOR, ["slow-rank:rank=6,what=data,factor=30"]),
-    "two": ({**TENSOR, "steps": 8}, [SLOW.format(1), SLOW.format(6)]),
     "nothing": (TENSOR, []),
     "missing-slow": (TENSOR, [SLOW.format(3), "missing-rank:rank=3"]),
 }
+RARE_RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "loading": (TENSOR, ["slow-rank:rank=6,what=data,factor=30"]),
+    "two": ({**TENSOR, "steps": 8}, [SLOW.format(1), SLOW.format(6)]),
+}
 MORE_RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
     **RUNS,
+    **RARE_RUNS,
     "data": ({}, [SLOW.format(6)]),
     "experts": ({"experts": True}, [SLOW.format(0)]),
     "host": ({"hidden": 256, "sequence": 256}, ["slow-rank:rank=2,what=host,factor=2"]),
@@ -68,6 +72,16 @@ def wh(folder: Path) -> Warehouse:
     return simulated(folder, RUNS)
 
 
+@pytest.fixture(scope="module")
+def rare_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("rare")
+
+
+@pytest.fixture(scope="module")
+def rare(rare_folder: Path) -> Warehouse:
+    return simulated(rare_folder, RARE_RUNS)
+
+
 def named(wh: Warehouse, run: str) -> dict[int, str]:
     """Rank → the cause of most of its blame, of each rank that is named, first the one with most blame."""
     found: dict[int, str] = {}
@@ -87,6 +101,13 @@ def injected(folder: Path, run: str) -> dict[int, str]:
 def test_the_injected_ranks_are_named_with_their_causes(folder: Path, wh: Warehouse, run: str) -> None:
     assert named(wh, run) == injected(folder, run)
     assert bool(injected(folder, run)) == (run not in ("nothing", "missing-slow"))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("run", RARE_RUNS)
+def test_the_ranks_of_rare_faults_are_named(rare_folder: Path, rare: Warehouse, run: str) -> None:
+    assert named(rare, run) == injected(rare_folder, run) != {}
+    test_the_parts_of_waits_add_up(rare, run)
 
 
 @pytest.mark.parametrize("run", ["tensor", "pipeline", "both"])
@@ -178,6 +199,7 @@ def permuted(rank: int) -> int:
     return (3 * rank + 1) % 8
 
 
+@pytest.mark.deep
 def test_numbers_of_ranks_make_no_difference(folder: Path, wh: Warehouse, tmp_path: Path) -> None:
     """Up to rounding: clocks are aligned with that of the lowest rank, and the last rank gets remainders."""
     import gzip
@@ -203,6 +225,7 @@ def test_numbers_of_ranks_make_no_difference(folder: Path, wh: Warehouse, tmp_pa
     assert limits[0] == pytest.approx(limits[1], rel=1e-4)
 
 
+@pytest.mark.deep
 def test_the_order_of_files_makes_no_difference(folder: Path, wh: Warehouse, tmp_path: Path) -> None:
     other = tw.open(tmp_path / "warehouse")
     for path in sorted((folder / "traces" / "tensor").glob("rank*.json.gz"), reverse=True):
@@ -283,7 +306,7 @@ TRACES = Path(os.environ.get("TW_TRACES", "/nonexistent"))
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set TW_TRACES")
-@pytest.mark.parametrize("run", ["multirank-gloo-cpu-4r", "multirank-dlrm-v100-8r"])
+@pytest.mark.parametrize("run", ["multirank-gloo-cpu-4r", *deep("multirank-dlrm-v100-8r")])
 def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> None:
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(TRACES / run)

@@ -49,7 +49,9 @@ def test_unedited_lines_of_the_skeletons_are_found(checkout: Path) -> None:
     assert places == [f"{SQL}:5", f"{SQL}:14", f"{GOLDEN}:1"]
 
 
-def test_a_sql_file_and_a_golden_file_are_enough(checkout: Path) -> None:
+@pytest.fixture(scope="module")
+def edited(checkout: Path) -> Path:
+    """The checkout with the skeletons edited."""
     edit(checkout / SQL, "TODO: what a row is, in one sentence.", "Kernels of at least 20 ns per rank.")
     edit(checkout / SQL, "TODO: what is counted.", "Kernels of at least `least_ns`.")
     params = (
@@ -63,23 +65,31 @@ def test_a_sql_file_and_a_golden_file_are_enough(checkout: Path) -> None:
         "# One is long.",
     )
     edit(checkout / GOLDEN, "a,0,2", "a,0,1")
-    assert tw(checkout, "sync").returncode == 0
-    done = tw(checkout, "check", "long_kernels")
-    assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
-    stub = (checkout / "src/tracewarehouse/analyses.pyi").read_text()
+    return checkout
+
+
+def test_sync_writes_the_method_of_a_new_analysis(edited: Path) -> None:
+    assert tw(edited, "sync").returncode == 0
+    stub = (edited / "src/tracewarehouse/analyses.pyi").read_text()
     assert "def long_kernels(self, *, least_ns: int | str = 20) -> T_co:" in stub
 
 
+@pytest.mark.deep  # it runs the laws
+def test_a_sql_file_and_a_golden_file_are_enough(edited: Path) -> None:
+    done = tw(edited, "check", "long_kernels")
+    assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
+
+
 @pytest.mark.deep
-def test_nothing_else_is_needed(checkout: Path) -> None:
-    assert tw(checkout, "check").stdout == "no problems found\n"
+def test_nothing_else_is_needed(edited: Path) -> None:
+    assert tw(edited, "check").stdout == "no problems found\n"
 
 
-def test_a_wrong_row_is_found_by_its_golden_file(checkout: Path) -> None:
-    text = (checkout / GOLDEN).read_text()
-    (checkout / GOLDEN).write_text(text.replace("a,0,", "a,0,9"))
-    done = tw(checkout, "check", "long_kernels")
-    (checkout / GOLDEN).write_text(text)
+def test_a_wrong_row_is_found_by_its_golden_file(edited: Path) -> None:
+    text = (edited / GOLDEN).read_text()
+    (edited / GOLDEN).write_text(text.replace("a,0,", "a,0,9"))
+    done = tw(edited, "check", "long_kernels")
+    (edited / GOLDEN).write_text(text)
     assert done.returncode == 1
     assert done.stdout.startswith("tests/golden/analyses/gpu/long_kernels.v1.golden: fails"), done.stdout
 

@@ -261,6 +261,7 @@ def test_each_analysis_has_its_own_table(house: Path) -> None:
 GUIDE = ROOT / "notebooks" / "guides" / "comparisons.md"
 
 
+@pytest.mark.deep
 def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
     """The CI commands in a folder with such runs: exit code 3 if the gate fails, 1 without a base."""
     sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)

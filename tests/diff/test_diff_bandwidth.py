@@ -73,6 +73,7 @@ def test_no_bandwidth_with_one_rank(wh: tw.Warehouse) -> None:
     assert wh.diff("base", "one").changes(force=True).bandwidth is None
 
 
+@pytest.mark.deep
 def test_it_is_printed_where_it_changed(wh: tw.Warehouse) -> None:
     title = "bus bandwidth by collective, message size and number of ranks"
     texts = {run: call("diff", "base", run, "-w", wh.root) for run in ("deeper", "slow")}

@@ -440,14 +440,14 @@ def test_on_the_command_line(job: tw.Warehouse, tmp_path: Path) -> None:
 DLRM = "multirank-dlrm-v100-8r/worker{}_step_12.{}.pt.trace.json.gz"
 RESNET = "before-after-resnet50-v100/num_workers_0__worker0.1623143089861.pt.trace.json.gz"
 REAL: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "amd": (["amd-misc/mi300_torch_compile_triton.json.gz"], {"start": "1ms"}),
+}
+DEEP_REAL: dict[str, tuple[list[str], dict[str, Any]]] = {
     "two of DLRM": (
         [DLRM.format(0, 1694128201545), DLRM.format(3, 1694128201557)],
         {"start": "2ms", "end": "8ms"},
     ),
     "ascend": (["ascend/trace_view.json"], {"start": "2ms", "end": "6ms"}),
-    "amd": (["amd-misc/mi300_torch_compile_triton.json.gz"], {"start": "1ms"}),
-}
-DEEP_REAL: dict[str, tuple[list[str], dict[str, Any]]] = {
     "DDP": (["amd-misc/mi300_ddp_resnet18_no_pool.json.gz"], {"start": "20ms", "end": "30ms"}),
     "old": ([RESNET], {"step": 6}),
     "gloo": (["multirank-gloo-cpu-4r"], {"start": "20ms", "end": "40ms"}),

@@ -63,6 +63,7 @@ def kills(tmp_path: Path, folder: Path, duration: float, count: int) -> None:
         kill_once(tmp_path / str(number), folder, lane_times.uniform(0, duration))
 
 
+@pytest.mark.deep
 def test_8_kills(tmp_path: Path, folder: Path, duration: float) -> None:
     kills(tmp_path, folder, duration, 8)
 
@@ -90,6 +91,7 @@ def test_8_processes_ingest_8_ranks_of_a_new_run(tmp_path: Path, expect_ranks: i
     ]
 
 
+@pytest.mark.deep
 def test_4_processes_ingest_the_same_folder(tmp_path: Path) -> None:
     write(tmp_path / "job", range(4), kernels=20)
     processes = [start(tmp_path / "wh", [tmp_path / "job"]) for _ in range(4)]

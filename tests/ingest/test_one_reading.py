@@ -195,6 +195,7 @@ def deadly() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("deadly")
+@pytest.mark.deep
 def test_a_file_that_kills_its_worker_does_not_affect_its_group(tmp_path: Path) -> None:
     files = write(tmp_path / "job", range(6))
     files[1].write_text(files[1].read_text().replace("aten::k0", "deadly"))

@@ -206,6 +206,7 @@ def natively(samples: Samples) -> dict[str, Kept]:
 
 
 @NEEDS_SCANNER
+@pytest.mark.deep
 def test_read_row_by_row_every_table_is_the_same(samples: Samples, natively: dict[str, Kept]) -> None:
     with row_by_row():
         rowwise = samples.ingested("row-by-row")

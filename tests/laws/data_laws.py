@@ -165,10 +165,11 @@ def _back(contract: Contract, change: Change, wanted: pl.DataFrame, other: pl.Da
     columns = []
     for column in contract.columns:
         plain = other[column.name]
-        back = change.found(column, plain, other).alias(column.name)
-        if column.name != "event_id" and _values(wanted, column.name) == _values(other, column.name):
+        back = change.found(column, plain, other)
+        inverted = back is not plain and column.name != "event_id"
+        if inverted and _values(wanted, column.name) == _values(other, column.name):
             back = plain
-        columns.append(back)
+        columns.append(back.alias(column.name))
     return pl.DataFrame(columns)
 
 

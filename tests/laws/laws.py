@@ -30,7 +30,9 @@ def pairs(laws: Iterable[str]) -> pytest.MarkDecorator:
     # Tables of a comparison have no rows in a warehouse: tests/diff/test_diff_amounts.py checks them.
     stored = [contract for contract in _all() if contract.body and not contract.name.startswith("diff_")]
     cases = [(law, contract) for law in laws for contract in stored]
-    params = [pytest.param(law, c, id=f"{law}-{c.ref}", marks=_marks(law, c)) for law, c in cases]
+    params = [
+        pytest.param(law, c, id=f"{law}-{c.ref}", marks=[*_marks(law, c), *_rare(law, c)]) for law, c in cases
+    ]
     return pytest.mark.parametrize(("law", "contract"), params)
 
 
@@ -41,6 +43,11 @@ def _all() -> list[Contract]:
 def _marks(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
     reason = EXCEPTIONS.get(law, {}).get(str(contract.ref))
     return [] if reason is None else [pytest.mark.xfail(reason=reason, strict=True)]
+
+
+def _rare(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
+    """Deep for findings: the whole law (`ranks`, `runs`) runs there on all contracts."""
+    return [pytest.mark.deep] if law == "halves" and "/findings/" in contract.source else []
 
 
 def left_out(law: str, contract: Contract) -> frozenset[str]:

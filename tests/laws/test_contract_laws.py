@@ -11,6 +11,7 @@ from conftest import ROOT
 from laws import CATALOG, EXCEPTIONS, contracts, required, variants
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.references import WAREHOUSE_NAMES
+from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.devtools import release
 from tracewarehouse.devtools.contract_checks import check_binding, check_lock
 from tracewarehouse.devtools.sql_style import check_style
@@ -20,11 +21,24 @@ from tracewarehouse.warehouse import Warehouse
 LAWS = {"types", "style", "binding", "values", "empty", *data_laws.LAWS, *data_laws.QUICK_LAWS}
 
 
-@pytest.fixture
-def con() -> Iterator[engine.Connection]:
+@pytest.fixture(scope="module")
+def database() -> Iterator[engine.Connection]:
     with engine.connect(threads=1) as con:
         con.execute("SET enable_external_access = false")
         yield con
+
+
+@pytest.fixture
+def con(database: engine.Connection) -> Iterator[engine.Connection]:
+    """A connection without tables: dropping those of the last test is quicker than a new database."""
+    yield database
+    for (name,) in database.execute("SELECT table_name FROM duckdb_tables()").fetchall():
+        database.execute(f"DROP TABLE {quote_name(name)}")
+
+
+@pytest.fixture(scope="module")
+def keywords(database: engine.Connection) -> dict[str, str]:
+    return engine.keywords(database)
 
 
 @contracts("types", body=False)
@@ -36,8 +50,8 @@ def test_types_are_duckdb_s(con: engine.Connection, contract: Contract) -> None:
 
 
 @contracts("style")
-def test_style(con: engine.Connection, contract: Contract) -> None:
-    assert check_style(contract, required(contract), engine.keywords(con)) == []
+def test_style(keywords: dict[str, str], contract: Contract) -> None:
+    assert check_style(contract, required(contract), keywords) == []
 
 
 @contracts("binding")

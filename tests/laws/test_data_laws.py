@@ -12,7 +12,7 @@ from tracewarehouse.contracts.contract import Contract
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> Worlds:
-    return Worlds(tmp_path_factory.mktemp("laws"), every_value=False)
+    return Worlds(tmp_path_factory.mktemp("laws"), every_value=False, stores_views=True)
 
 
 @pytest.fixture(scope="module")

@@ -58,8 +58,12 @@ class Answer:
 
 @dataclass
 class Kept:
-    """Connections over selected ranks with their tables in memory, created once."""
+    """Connections over selected ranks with their tables in memory, created once.
 
+    `stores_views`: their views, too. A query of small tables takes longer to plan than to run.
+    """
+
+    stores_views: bool = False
     connections: dict[object, engine.Connection] = field(default_factory=dict)
     made: dict[object, Contract] = field(default_factory=dict)
 
@@ -82,6 +86,9 @@ class Kept:
                 newest[name] = max(each, newest.get(name, each), key=lambda one: one.version)
         for contract in newest.values():
             self._make(con, relations, contract, (key, relations.names[contract.ref]))
+        for contract in dependencies.contracts:
+            if self.stores_views and contract.kind == "view":
+                self._make(con, relations, contract, (key, relations.names[contract.ref]))
         return con
 
     def _make(self, con: engine.Connection, relations: Relations, contract: Contract, key: object) -> None:
@@ -112,6 +119,7 @@ class KeptWarehouse(Warehouse):
 
     def replace(self, contract: Contract) -> None:
         """Replaces the body of a contract; hashes are unchanged."""
+        assert not self._kept.stores_views, "stored views may read it"
         own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
         contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
         self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
@@ -127,10 +135,15 @@ class KeptWarehouse(Warehouse):
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
     ) -> pa.Table:
         with self._session([contract]) as con:
-            return engine.execute(con, contract, bound, self.views(contract))
+            return engine.execute(con, contract, bound, self.views(contract), few=True)
 
     def views(self, contract: Contract) -> str:
-        """The `WITH` clause of all views that it reads, and itself: a view with several readers runs once."""
+        """The `WITH` clause of all views that it reads, and itself: a view with several readers runs once.
+
+        Empty if they are stored.
+        """
+        if self._kept.stores_views:
+            return ""
         dependencies = Dependencies.of(self.catalog, [contract])
         views = [each for each in dependencies.contracts if each.kind == "view"]
         return Relations(self.root, self.selected(), dependencies).with_clause(views)
@@ -145,7 +158,7 @@ class KeptWarehouse(Warehouse):
 class World:
     """The traces after a change, in a warehouse that also stores transient tables."""
 
-    def __init__(self, folder: Path, base: Path, change: Change) -> None:
+    def __init__(self, folder: Path, base: Path, change: Change, stores_views: bool = False) -> None:
         self.change = change
         sources = folder / "traces"
         for path in sorted(base.rglob("rank*.json")):
@@ -154,7 +167,7 @@ class World:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(change.file((run, rank), path.read_text(encoding="utf-8")), encoding="utf-8")
         sql = law_sql(ROOT / "sql", folder / "sql", change.scales_params)
-        self.wh = KeptWarehouse(folder / "warehouse", catalog=Catalog.load(sql))
+        self.wh = KeptWarehouse(folder / "warehouse", catalog=Catalog.load(sql), kept=Kept(stores_views))
         if not self.wh.root.exists():
             # Files by name: memory timelines in a folder are skipped.
             report = self.wh.ingest(*sorted(sources.rglob("rank*.json")), jobs=1)
@@ -192,8 +205,9 @@ class World:
             return Answer(result.polars(), frozenset((each.run_id, each.rank) for each in result.abstained))
         with wh._session([contract]) as con:
             sql = f'{wh.views(contract)}SELECT * FROM "{contract.name}"'
-            engine.check_columns(contract, engine.result_columns(con, sql))
-            found = pl.from_arrow(con.sql(sql).to_arrow_table().cast(arrow.schema_of(contract)))
+            bound = engine.relation(con, sql)
+            engine.check_columns(contract, zip(bound.columns, map(str, bound.types), strict=True))
+            found = pl.from_arrow(bound.to_arrow_table().cast(arrow.schema_of(contract)))
         assert isinstance(found, pl.DataFrame)
         return Answer(found)
 
@@ -219,6 +233,7 @@ class Worlds:
 
     folder: Path
     every_value: bool = True  # of each parameter, also in the laws that compare two answers
+    stores_views: bool = False
     made: dict[str, World] = field(default_factory=dict)
 
     @cached_property
@@ -229,7 +244,7 @@ class Worlds:
     def world(self, name: str) -> World:
         """The world with this change; `base` has none."""
         if name not in self.made:
-            self.made[name] = World(self.folder / name, self.traces, self._change(name))
+            self.made[name] = World(self.folder / name, self.traces, self._change(name), self.stores_views)
         return self.made[name]
 
     def values(self, contract: Contract) -> list[dict[str, object]]:

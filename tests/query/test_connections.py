@@ -10,8 +10,9 @@ import pytest
 from small_warehouse import START, kernel, kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.duck.engine import Connection, Error
+from tracewarehouse.duck.engine import Connection, Error, connect
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
+from tracewarehouse.query import connections
 from tracewarehouse.query.connections import ConnectionPool, connection
 from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable
 from tracewarehouse.query.rank_batches import rank_batches
@@ -322,6 +323,22 @@ def test_a_connection_is_reused_with_its_views(store: Store, catalog: Catalog) -
     store_run(store, catalog, "b", (0,), content="new", replace=True)
     with pool.connection(select_runs(store), time) as newer:
         assert all(newer is not old for old in (first, third, other))
+
+
+def test_few_events_are_queried_with_one_thread(
+    store: Store, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_run(store, catalog, "a")
+    selected, time = select_runs(store), [catalog.get("kernel_time")]
+
+    def threads() -> tuple[object, ...]:
+        with ConnectionPool(store, catalog).connection(selected, time) as con:
+            return con.execute("SELECT current_setting('threads')").fetchall()[0]
+
+    assert threads() == (1,)
+    monkeypatch.setattr(connections, "_ONE_THREAD_EVENTS", -1)
+    with connect() as con:
+        assert threads() == con.execute("SELECT current_setting('threads')").fetchall()[0]
 
 
 def test_failed_and_surplus_connections_are_closed(store: Store, catalog: Catalog) -> None:

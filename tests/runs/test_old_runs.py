@@ -153,6 +153,7 @@ def test_upgrade_rebuilds_only_what_is_outdated(later: Warehouse) -> None:
     assert len(tw.open(later.root).select("a@v1").run("kernel_summary")) > 0
 
 
+@pytest.mark.deep
 def test_an_upgrade_resumes_after_a_kill(later: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
@@ -188,6 +189,7 @@ def test_rows_of_an_earlier_definition_have_a_notice(redefined: Warehouse) -> No
     assert [each.reason for each in failed] == [notice.replace("a, b", "a")]
 
 
+@pytest.mark.deep
 def test_upgrade_rebuilds_and_records_redefined_tables_again(redefined: Warehouse) -> None:
     assert redefined.upgrade().lines == (
         "steps@1 was rebuilt for a",

@@ -135,7 +135,7 @@ def agree(tmp_path: Path, seeds: range) -> None:
 
 
 def test_analyses_match_the_expected_results(tmp_path: Path) -> None:
-    agree(tmp_path, range(3))
+    agree(tmp_path, range(1))
 
 
 @pytest.mark.deep

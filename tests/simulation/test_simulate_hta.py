@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from conftest import real_traces
+from conftest import deep, real_traces
 from simulated import SMALL
 
 SCRIPT = """
@@ -49,6 +49,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "amd": {"gpu": "MI300X"},
     "stacks": {"stacks": True},
 }
+QUICK = ("new", "old", "tensor", "stacks")
 # Types that PyTorch writes and HTA does not know; real traces fail in the same way.
 UNKNOWN = {"amd": ["bytes"], "stacks": ["Python parent id"]}
 REAL = {
@@ -69,7 +70,7 @@ def hta(files: list[Path]) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [*QUICK, *deep(*(name for name in JOBS if name not in QUICK))])
 def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) -> None:
     settings = {"ranks": 2, "stacks": False, "syncs": False, "start": EARLY, **SMALL, **JOBS[name]}
     done = tw.simulate(tmp_path / "sim", **settings)
@@ -92,7 +93,7 @@ def test_hta_reads_the_trace_with_the_same_results(tmp_path: Path, name: str) ->
         assert one == pytest.approx(other, rel=0, abs=0 if name == "old" else 2)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", ["stacks", *deep("amd")])
 def test_hta_fails_on_the_same_types_in_real_traces(name: str) -> None:
     folder = real_traces()
     if folder is None:

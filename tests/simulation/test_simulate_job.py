@@ -84,6 +84,7 @@ def test_machines_and_links_differ(tmp_path: Path) -> None:
     assert cli(*calls, launch_ns=9_000) == pytest.approx(2 * cli(*calls), rel=0.01)
 
 
+@pytest.mark.deep
 def test_memory_is_constant_in_ranks(tmp_path: Path) -> None:
     code = (
         "import resource, sys, tracewarehouse\n"

@@ -28,6 +28,7 @@ from stats.study import (
 KNOWN = FILE.read_text(encoding="utf-8").splitlines()
 
 
+@pytest.mark.deep
 def test_five_equal_runs_per_side_cause_few_false_alarms() -> None:
     found, flagged = words(5, HEAVY), row_alarms(5, HEAVY)
     print(f"{wrong(found)} verdicts and {flagged} pairs with a row of {PAIRS}")

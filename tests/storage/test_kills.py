@@ -247,6 +247,7 @@ def kill_many(tmp_path: Path, kills: int, seed: int) -> None:
     check_nothing_is_left(store)
 
 
+@pytest.mark.deep
 def test_twenty_kills_at_random_moments(tmp_path: Path) -> None:
     kill_many(tmp_path, 20, seed=1)
 

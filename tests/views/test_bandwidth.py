@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from conftest import real_traces
+from conftest import deep, real_traces
 from simulated import section
 from tracewarehouse.simulation import Noise
 
@@ -37,7 +37,7 @@ def simulated(folder: Path, name: str, **settings: Any) -> tw.Warehouse:
     return wh.select(name)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["tensor", "experts", *deep("sharded", "nodes")])
 def test_bandwidth_is_that_of_the_schedule(layout: str, tmp_path: Path) -> None:
     """Size and transfer time of every collective; a broadcast has no transfer time."""
     wh = simulated(tmp_path, layout, **LAYOUTS[layout])
@@ -124,6 +124,7 @@ def test_a_real_job_on_8_gpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(real_traces() is None, reason="needs TW_TRACES")
+@pytest.mark.deep
 def test_a_real_job_on_4_cpus_is_as_brute_force_says(tmp_path: Path) -> None:
     """The n-th all_reduce of each size and step is one; its shortest duration is the transfer."""
     import gzip
@@ -158,7 +159,7 @@ def test_a_real_job_on_4_cpus_is_as_brute_force_says(tmp_path: Path) -> None:
         assert found[size] == pytest.approx(sorted(values)[len(values) // 2], rel=1e-6)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", ["tensor", "experts", *deep("sharded", "nodes")])
 def test_exposed_communication_is_split_as_scheduled(layout: str, tmp_path: Path) -> None:
     """Its parts add up to it; no more is waiting than the schedule has, and nothing is unmatched."""
     wh = simulated(tmp_path, layout, **{**LAYOUTS[layout], "noise": Noise()})
@@ -177,6 +178,7 @@ def test_exposed_communication_is_split_as_scheduled(layout: str, tmp_path: Path
     assert sum(each["exposed_wait"] for each in parts.values()) > 0
 
 
+@pytest.mark.deep
 def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
     """Stages of nearly equal length, with fast links: the ideal is the lower bound, and nearly reached."""
     settings = {"ranks": 4, "pipeline": 4, "layers": 32, "hidden": 2048, "microbatches": 4, "steps": 3}

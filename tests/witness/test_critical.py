@@ -11,6 +11,7 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
+from conftest import deep
 from tracewarehouse.warehouse import Warehouse
 from witness import random_critical
 from witness.critical import Graph, Lead, Part, Rank, graph, read_syncs
@@ -78,9 +79,10 @@ SCALES: dict[str, Callable[[Graph, Lead], float]] = {
         0 if lead.type == "host" and lead.event and "ynchronize" in lead.event.name else 1
     ),
 }
+QUICK = ("all=3", "kernels[kind=communication]=0.5", "host[name=cuda*Synchronize]=0")
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", [*QUICK, *deep(*(scale for scale in SCALES if scale not in QUICK))])
 def test_whatif_is_the_longest_path_of_the_scaled_graph(scale: str, drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, graphs = drawn
     ranks = sorted({rank for rank, _ in graphs})[:3]

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from conftest import deep
 from trace_reading import ReadTrace
 from trace_texts import EVENT, event, gz, trace, write
 from tracewarehouse.formats import json_text
@@ -84,7 +85,7 @@ def test_an_event_with_a_long_string_is_kept(tmp_path: Path, place: str, exact: 
 @EXACT
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("lead", [0, 150_000, 700_000])
+@pytest.mark.parametrize("lead", [0, 150_000, *deep(700_000)])
 def test_a_long_string_is_detected_anywhere(tmp_path: Path, lead: int, zipped: bool, exact: bool) -> None:
     """One byte above the limit, after many short strings of the same event or of others."""
     for size, replaced in ((1 << 18, []), ((1 << 18) + 1, [1])):

@@ -59,9 +59,9 @@ BY_GROUP: Final = (
     "wait_matrix",
 )
 SEVERAL_GROUPS: Final = ("tensor", "pipeline", "sharded", "served", "graphs")
-QUICK: Final = [("tensor", "3.1"), ("queued", "2.7")]
+QUICK: Final = [("tensor", "3.1")]
 SLOW: Final = [
-    ("data", "3.25"), ("captured", "3.25"), ("graphs", "3.25"),
+    ("queued", "2.7"), ("data", "3.25"), ("captured", "3.25"), ("graphs", "3.25"),
     ("sharded", "3.1"), ("pipeline", "2.7"), ("experts", "3.25"),
 ]  # fmt: skip
 CASES: Final = [*QUICK, *(pytest.param(*case, marks=pytest.mark.deep) for case in SLOW)]

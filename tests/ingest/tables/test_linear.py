@@ -43,6 +43,7 @@ def measured(columns: Columns) -> tuple[Built, float, int]:
     return built, seconds, peak
 
 
+@pytest.mark.deep
 def test_twenty_thousand_calls_and_gpu_activities_of_one_id() -> None:
     count = 20_000
     start = np.arange(count) * 10
@@ -133,6 +134,7 @@ def test_a_hundred_thousand_levels_and_as_many_slices_after_them(crossing: bool)
     assert seconds < 5
 
 
+@pytest.mark.deep
 def test_memory_grows_with_the_rows() -> None:
     peaks = []
     for count in (2_000, 16_000):
@@ -142,6 +144,7 @@ def test_memory_grows_with_the_rows() -> None:
     assert peaks[1] < 10 * peaks[0]
 
 
+@pytest.mark.deep
 def test_a_thousand_lanes_and_a_thousand_groups_of_flows() -> None:
     count = 20_000
     order = np.arange(count)

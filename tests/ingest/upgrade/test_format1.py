@@ -20,7 +20,7 @@ import pytest
 import tracewarehouse as tw
 import warehouse_answers as answers
 from cli_runner import tw as run_tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from format1_names import today
 from storage_sources import context
 from tracewarehouse.contracts.catalog import Catalog
@@ -59,7 +59,7 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-@pytest.mark.parametrize("run", ["good", "odd", "slow"])
+@pytest.mark.parametrize("run", ["odd", *deep("good", "slow")])
 def test_every_stored_table_is_the_same(converted: tw.Warehouse, run: str) -> None:
     before = today(answers.read(ANSWERS / f"{run}.tables.json.gz"))
     now = plain(answers.tables(converted, run))
