@@ -26,10 +26,7 @@ Replicate = tuple[Any, ...]  # a run, or a step of a run
 Divisors = tuple[Mapping[str, Fraction], Mapping[str, Fraction]]  # of the times of each run, per side
 
 SIDES = ("base", "head")
-        by = divisors.get(key[0], one)
-        amount = None if work is None else int(work)
-        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount)
-        means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
+LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", "ranks")
 _LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
 
 _INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
