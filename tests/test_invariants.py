@@ -148,7 +148,7 @@ RULES = {
         SELECT run_id, rank, work_id AS event_id, sum(dur_ns)::BIGINT AS kernels_ns
         FROM kernel_work JOIN kernels USING (run_id, rank, event_id)
         WHERE kind = 'computation' AND work_id IS NOT NULL GROUP BY ALL) USING (run_id, rank, event_id)
-        WHERE coalesce(kernels_ns, 0) <> computation_sum_ns""",
+        WHERE coalesce(kernels_ns, 0) <> gpu_union_ns + gpu_overlap_ns - other_sum_ns""",
     "work counts once, for the main kernel": """FROM (
         SELECT run_id, rank, sum(work)::HUGEINT AS work FROM kernel_work WHERE work_unit = 'flop'
         GROUP BY ALL)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.table import Facts, markdown, table
+from tracewarehouse.render.table import Facts, markdown, shortened, table
 from tracewarehouse.render.text import one_line, plural, show
 from tracewarehouse.result import Field
 
@@ -73,10 +74,11 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
 
 
 def _wrapped(text: str, width: int | None) -> str:
-    """The lines of `text`, those longer than `width` wrapped; never within a name."""
+    """The lines of `text`, those longer than `width` wrapped; a name that is longer is shortened."""
     if width is None:
         return text
     fits = partial(wrap, width=width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
+    text = re.sub(rf"\S{{{width - 1},}}", lambda name: shortened(name[0], width - 2), text)
     return "\n".join("\n".join(fits(line)) for line in text.splitlines())
 
 
