@@ -120,7 +120,7 @@ def ingest(
             *paths, labels=dict(labels), settle_s=settle, inbox=inbox, progress=progress, **options
         )
     _print_report(session, report)
-    if any(run.written for run in report.runs):
+    if any(run.written for run in report.runs) and not warehouse.store.is_remote:
         _refresh(session, warehouse)
     return report.exit_code
 

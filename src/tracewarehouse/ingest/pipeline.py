@@ -13,7 +13,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
-from tracewarehouse.formats.redact import Redactor, check_text, clean_name, policy_of
+from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.build_rank import BUILDING, Settings, definitions
@@ -65,7 +65,7 @@ def ingest(
     for an invalid redaction policy, WarehouseError if writing fails.
     """
     started = time.monotonic()
-    redactor = Redactor(store.salt, policy_of(store.folder, options.redact))
+    redactor = Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE), options.redact))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)

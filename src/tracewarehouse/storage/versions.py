@@ -15,29 +15,46 @@ from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
-from tracewarehouse.storage.model import Brief, RankSource, RunVersion, UnreadableRun
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.mirror import Mirror
+from tracewarehouse.storage.model import Brief, RankSource, RunVersion, TableFile, UnreadableRun
+from tracewarehouse.storage.objects import FileRef, LocalFiles, Objects, names_in
 from tracewarehouse.storage.results import Recorded
 
 
 class Versions:
     """The stored runs as readers see them. Versions are cached, because they never change."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, warehouse_id: str = "") -> None:
         self.objects = objects
+        self.files: LocalFiles = (
+            objects if isinstance(objects, LocalObjects) else Mirror(objects, warehouse_id)
+        )
         self._read: dict[tuple[str, int], RunVersion] = {}
         self._briefs: dict[tuple[str, int], Brief] = {}
         self._unreadable: tuple[UnreadableRun, ...] | None = None
 
     @property
     def folder(self) -> Path:
-        """The folder of a warehouse on a local disk, for what only such a warehouse has, like an inbox."""
-        assert isinstance(self.objects, LocalObjects)
-        return self.objects.root
+        """The folder of the warehouse on this machine; of a remote one, a folder of this user for it."""
+        return self.files.folder
+
+    def folder_with(self, key: str) -> Path:
+        """`folder`, with the current state of an object that is read there, if it exists."""
+        self.files.path(key)
+        return self.files.folder
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the objects are in an object store, and local files are copies."""
+        return not isinstance(self.objects, LocalObjects)
 
     def path(self, key: str) -> Path:
-        """The local path of an object."""
-        return self.folder / key
+        """The local path of an object, from a remote warehouse that of a copy."""
+        return self.files.path(key)
+
+    def fetch(self, files: Iterable[TableFile]) -> dict[str, str]:
+        """Makes data files readable at their `path` while this process runs; key → problem of the others."""
+        return self.files.fetch(FileRef(file.path, file.bytes, file.sha256) for file in files)
 
     def versions(self, run: str) -> tuple[int, ...]:
         """The numbers of the published versions of a run, ascending, tombstones included."""
@@ -249,11 +266,9 @@ class Versions:
 
     def missing_file(self, sources: Iterable[RankSource]) -> str | None:
         """A file of these sources that is missing or of another size; None if there is none."""
-        for path, size in {file.path: file.bytes for source in sources for file in source.files}.items():
-            found = self.objects.stat(path)
-            if found is None or found.bytes != size:
-                return path
-        return None
+        sizes = {file.path: file.bytes for source in sources for file in source.files}
+        found = self.objects.stat_many(sizes)
+        return next((key for key, entry in found if entry is None or entry.bytes != sizes[key]), None)
 
     def headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
         """The header (JSON) of each source, by the source's name, from the manifests.
