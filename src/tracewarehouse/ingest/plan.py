@@ -182,7 +182,12 @@ class StoredSources:
 
 
 def has_damage(store: Store, source: RankSource) -> bool:
-    """Whether a file of the source is missing, or its size or footer differs from what was written."""
+    """Whether a file of the source is missing, or its size or footer differs from what was written.
+
+    In an object store only sizes are compared: its files would be downloaded for the rest.
+    """
+    if store.is_remote:
+        return store.missing_file([source]) is not None
     return any(fault(store.path(file.path), file, Level.FOOTER) is not None for file in source.files)
 
 

@@ -51,8 +51,8 @@ def read(objects: Objects) -> Identity:
 def open_or_create(objects: Objects) -> Identity:
     """The identity of the warehouse, which is created if there is none."""
     with disk_errors(objects.url):
-        is_there = objects.stat(layout.WAREHOUSE) is not None
-    return read(objects) if is_there else create(objects)
+        ((_, data),) = objects.get_many([layout.WAREHOUSE])
+    return create(objects) if data is None else _decode(objects, data)
 
 
 def encode(identity: Identity) -> bytes:
