@@ -35,7 +35,7 @@ class Proxy:
     ignore_conditions: bool = False
     # Whether the answer of a request that succeeded is lost.
     loses: Callable[[Request], bool] = lambda _: False
-    # The status to answer with, without asking the server; None asks it.
+    # The status to answer with, without a call of the server; None passes it on.
     refuses: Callable[[Request], int | None] = lambda _: None
     # Called before a request is passed on, and after it was answered by the server.
     before: Callable[[Request], None] = lambda _: None
@@ -115,19 +115,19 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
 
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            asked = Request(_kind(self.command, self.path, self.headers.keys()), self.path)
+            received = Request(_kind(self.command, self.path, self.headers.keys()), self.path)
             with proxy.lock:
-                proxy.requests.append(asked)
-            proxy.before(asked)
-            refused = proxy.refuses(asked)
+                proxy.requests.append(received)
+            proxy.before(received)
+            refused = proxy.refuses(received)
             if refused is not None:
                 self._send(refused, [], b"")
                 return
             dropped = _HOP | ({"if-none-match"} if proxy.ignore_conditions else set())
             headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             status, found, data = forward(proxy.upstream, self.command, self.path, headers, body)
-            proxy.after(asked)
-            if status < 300 and proxy.loses(asked):
+            proxy.after(received)
+            if status < 300 and proxy.loses(received):
                 self.close_connection = True
                 return
             self._send(status, found, data)
