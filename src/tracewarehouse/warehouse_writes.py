@@ -368,15 +368,15 @@ class WarehouseWrites(WarehouseBase):
             self.record(runs, analyses=analyses)
         return [f"{len(files)} recorded results redacted"] if files else []
 
-    def verify(self) -> list[Problem]:
-        """Problems of the stored files, of format 1 too; empty for an intact warehouse."""
+    def verify(self, *, deep: bool = False) -> list[Problem]:
+        """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
         from tracewarehouse.query.shell_file import NAME, fault
         from tracewarehouse.storage.format1 import Format1
 
         if Format1.is_at(self.root):
             return Format1(self.root).verify()
         what = fault(self.store.path(NAME))
-        return [*self.store.verify(), *([Problem("", NAME, what)] if what else [])]
+        return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
 
     def repair(
         self,

@@ -193,6 +193,12 @@ def test_a_damaged_object_is_an_error(s3: Proxy, traces: Path) -> None:
     wh.store.objects.put({kernels: bytes(data)})
     with pytest.raises(DamagedRunError, match="checksum differs"):
         tw.open(url).select("job").temporal_breakdown()
+    assert wh.verify() == []
+    assert [each.path for each in wh.verify(deep=True)] == [kernels]
+    wh.store.objects.put({kernels: bytes(data[:-1])})
+    assert [each.what for each in wh.verify()] == [f"{len(data) - 1} bytes, {len(data)} were written"]
+    wh.store.objects.delete([kernels])
+    assert [each.what for each in wh.verify()] == ["file missing"]
 
 
 def test_copies_beyond_the_budget_are_deleted_unless_a_process_uses_them(

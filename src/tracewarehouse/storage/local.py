@@ -131,7 +131,7 @@ class LocalObjects:
         """One by one."""
         return ((key, self.stat(key)) for key in keys)
 
-    def fetch(self, files: Iterable[FileRef]) -> dict[str, str]:
+    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
         """Nothing to do: the files are local."""
         return {}
 

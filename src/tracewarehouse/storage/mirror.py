@@ -61,11 +61,11 @@ class Mirror:
             self._download(FileRef(key, -1, ""))
         return path
 
-    def fetch(self, files: Iterable[FileRef]) -> dict[str, str]:
+    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
         """Downloads the files that are missing, many at once; key → problem of those that are damaged."""
         wanted = {file.key: file for file in files}
         self._lease(wanted)
-        missing = [file for file in wanted.values() if not self._has(file)]
+        missing = [file for file in wanted.values() if again or not self._has(file)]
         if not missing:
             return {}
         self._check_budget(missing)

@@ -96,8 +96,11 @@ class LocalFiles(Protocol):
     def path(self, key: str) -> Path:
         """The local path of an object, which does not exist if there is no such object."""
 
-    def fetch(self, files: Iterable[FileRef]) -> dict[str, str]:
-        """Makes data files available at their paths while this process runs; key → problem of the others."""
+    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+        """Makes data files available at their paths while this process runs; key → problem of the others.
+
+        With `again`, files are downloaded again, to compare the originals with their versions.
+        """
 
     def forget(self, key: str) -> None:
         """Deletes the local copy of a damaged file, if it is only a copy."""

@@ -145,12 +145,15 @@ class Store(Versions):
 
     # Housekeeping
 
-    def verify(self) -> list[Problem]:
-        """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering."""
+    def verify(self, deep: bool = False) -> list[Problem]:
+        """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering.
+
+        Checksums and rows of files in an object store only if `deep`, which downloads them all.
+        """
         from tracewarehouse.storage.verify import verify
 
         with disk_errors(self.folder):
-            return verify(self)
+            return verify(self, deep)
 
     def clean(self, grace_s: float = 86_400.0, quarantine: bool = False) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.

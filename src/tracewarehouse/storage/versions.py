@@ -55,9 +55,9 @@ class Versions:
         """The local path of an object, from a remote warehouse that of a copy."""
         return self.files.path(key)
 
-    def fetch(self, files: Iterable[TableFile]) -> dict[str, str]:
+    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Makes data files readable at their `path` while this process runs; key → problem of the others."""
-        return self.files.fetch(FileRef(file.path, file.bytes, file.sha256) for file in files)
+        return self.files.fetch((FileRef(file.path, file.bytes, file.sha256) for file in files), again)
 
     def versions(self, run: str) -> tuple[int, ...]:
         """The numbers of the published versions of a run, ascending, tombstones included."""
