@@ -159,6 +159,19 @@ def test_a_second_question_reads_no_data(s3: Proxy, stored: str) -> None:
     assert len(s3.requests) <= 8, s3.counts()
 
 
+def test_an_ingest_makes_few_requests(s3: Proxy, traces: Path) -> None:
+    """At most 2 requests per rank and 40 per run, and 10 more if everything is stored already."""
+    url = f"s3://{BUCKET}/requests"
+    tw.open(url).ingest(traces, run="first", jobs=1)
+    s3.requests.clear()
+    tw.open(url).ingest(traces, run="second", jobs=1)
+    assert len(s3.requests) <= 2 * 4 + 40, s3.counts()
+    s3.requests.clear()
+    tw.open(url).ingest(traces, run="second", jobs=1)
+    assert len(s3.requests) <= 2 * 4 + 40 + 10, s3.counts()
+    assert s3.data_reads() == []
+
+
 def test_many_runs_are_listed_with_few_requests(s3: Proxy) -> None:
     store = Store.open_or_create(store_url(f"s3://{BUCKET}/many"))
     for number in range(12):

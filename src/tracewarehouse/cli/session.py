@@ -267,8 +267,8 @@ def output_options(command: Command) -> Command:
             type=LocationParam(),
             envvar="TW_WAREHOUSE",
             default="warehouse",
-            metavar="DIR|URL",
-            help="Warehouse: folder or s3://, gs://, az:// URL. [env: TW_WAREHOUSE, default: ./warehouse]",
+            metavar="DIR",
+            help="Folder or URL. [env: TW_WAREHOUSE, default: ./warehouse]",
         ),
     ):
         command = add(command)

@@ -167,6 +167,7 @@ class _Call:
     ) -> tuple[dict[int, ReadSource], list[FileOutcome]]:
         """Reads every source once, and builds its tables for its provisional run and rank, if it has one."""
         assignments = provisional_assignments(sources, self.options, self._clean_name)
+        self._stored.look_again()
         items = [
             item_of(self._stored, number, source, assignments.get(number))
             for number, source in enumerate(sources)

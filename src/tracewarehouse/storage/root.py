@@ -51,8 +51,13 @@ def read(objects: Objects) -> Identity:
 def open_or_create(objects: Objects) -> Identity:
     """The identity of the warehouse, which is created if there is none."""
     with disk_errors(objects.url):
-        ((_, data),) = objects.get_many([layout.WAREHOUSE])
-    return create(objects) if data is None else _decode(objects, data)
+        try:
+            data = objects.get(layout.WAREHOUSE)
+        except FileNotFoundError:
+            return create(objects)
+        except NotADirectoryError as error:
+            raise objects.absent(error) from None
+    return _decode(objects, data)
 
 
 def encode(identity: Identity) -> bytes:
