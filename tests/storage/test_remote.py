@@ -141,7 +141,7 @@ def test_a_store_in_memory_needs_no_server(
     traces: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TW_MIRROR", str(tmp_path))
-    tw.open("memory://here").ingest(traces)
+    tw.open("memory://here").ingest(traces, jobs=2)
     assert [row["ranks_present"] for row in tw.open("memory://here").runs().rows()] == [4]
 
 
@@ -400,6 +400,13 @@ def _used_in_a_child(url: str, pipe: object) -> None:
         pipe.send("answered")  # type: ignore[attr-defined]
     except WarehouseError as error:
         pipe.send(error.message)  # type: ignore[attr-defined]
+
+
+def test_an_object_store_has_no_inbox(s3: Proxy, stored: str) -> None:
+    with pytest.raises(ParamError, match="has no inbox"):
+        tw.open(stored).ingest(inbox=True)
+    with pytest.raises(ParamError, match="local folder"):
+        tw.trace_handler(stored, run="job")
 
 
 def test_a_forked_process_gets_an_error_in_place_of_a_hang(s3: Proxy, stored: str) -> None:
