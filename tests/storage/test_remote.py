@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -356,6 +357,13 @@ def test_other_urls_and_options_are_refused(tmp_path: Path) -> None:
         tw.open("s3://bucket/p", storage_options={"secret_access_key": "x"})
     with pytest.raises(ParamError, match="apply to URLs"):
         tw.open(tmp_path, storage_options={"region": "x"})
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(WarehouseError, match="s3:// needs obstore") as caught:
+        tw.open("s3://bucket/p").runs()
+    assert caught.value.hint == "pip install 'tracewarehouse[cloud]'"
 
 
 def _message(action: object) -> tuple[str, str]:

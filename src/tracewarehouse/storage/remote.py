@@ -44,6 +44,10 @@ class RemoteObjects:
     """Objects under the prefix of a bucket. Credentials come from the environment, never from the URL."""
 
     def __init__(self, place: StoreUrl) -> None:
+        try:
+            import obstore  # noqa: F401
+        except ImportError:
+            raise missing_package(place) from None
         self.place = place
         self._opened: ObjectStore | None = None
 
@@ -257,10 +261,8 @@ class RemoteObjects:
 
 
 def _open(place: StoreUrl) -> ObjectStore:
-    try:
-        from obstore.store import MemoryStore, from_url
-    except ImportError:
-        raise missing_package(place) from None
+    from obstore.store import MemoryStore, from_url
+
     if place.scheme == "memory":
         found: ObjectStore = _in_memory.setdefault(place.url, MemoryStore())
         return found

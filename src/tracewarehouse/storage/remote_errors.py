@@ -38,10 +38,8 @@ def hint_of(place: StoreUrl) -> str:
 @contextmanager
 def store_errors(place: StoreUrl, key: str = "") -> Iterator[None]:
     """Turns errors of obstore into FileNotFoundError, FileExistsError or StoreUnavailable."""
-    try:
-        from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
-    except ImportError:
-        raise missing_package(place) from None
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+
     where = f"{place}/{key}" if key else str(place)
     try:
         yield
