@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
-    ("version", "durations", "hints", "errors", "slim_imports", "temp_folders", "memory_limits"),
+    ("version", "durations", "hints", "errors", "location", "slim_imports", "temp_folders", "memory_limits"),
     ("contracts",),
     ("engines",),
     ("duck",),
@@ -53,6 +53,7 @@ HOMES = {
     "numpy": {"stats", "ingest", "formats", "derive"},
     "scipy": {"stats"},
     "isal": {"formats"},
+    "obstore": {"storage"},
     "platformdirs": {"query"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},

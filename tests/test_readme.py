@@ -10,13 +10,14 @@ import shlex
 import shutil
 import subprocess
 import sys
-from contextlib import chdir
+from contextlib import chdir, nullcontext
 from pathlib import Path
 
 import pytest
 
 from cli_runner import environment, tw
 from conftest import ROOT
+from object_store import s3_server
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted((ROOT / "notebooks" / "guides").glob("*.md"))
@@ -97,16 +98,22 @@ def test_the_python_blocks_run(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
-def test_the_shell_lines_of_a_guide_run_in_order(guide: Path, folder: Path, tmp_path: Path) -> None:
+def test_the_shell_lines_of_a_guide_run_in_order(
+    guide: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Guides that start like the README continue in its folder: a line that was run there is not repeated."""
     known = [line for line in shell_lines() if not line.startswith(INSTALLS)]
     lines = shell_lines(guide.read_text(encoding="utf-8"))
     continues = lines[:1] == known[:1]
     where = folder if continues else installed(tmp_path)
-    for line in lines:
-        if not (continues and line in known):
-            done = run(line, where)
-            assert done.returncode == 0, (line, done.stderr)
+    with s3_server() if "s3://" in "".join(lines) else nullcontext() as server:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        for name, value in (server.environment if server else {}).items():
+            monkeypatch.setenv(name, value)
+        for line in lines:
+            if not (continues and line in known):
+                done = run(line, where)
+                assert done.returncode == 0, (line, done.stderr)
 
 
 def test_the_readme_is_short() -> None:

@@ -8,6 +8,7 @@ wh.select(runs="fp8-on").temporal_breakdown().polars()
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -33,11 +34,15 @@ _HOMES = {
 }
 
 
-def open(path: str | PathLike[str]) -> Warehouse:
-    """Opens the warehouse in a folder; if it does not exist, the first `ingest` creates it."""
+def open(path: str | PathLike[str], *, storage_options: Mapping[str, object] | None = None) -> Warehouse:
+    """Opens the warehouse in a folder or at a URL (`s3://`, `gs://`, `az://`); the first `ingest` creates it.
+
+    Credentials of a URL come from the environment; `storage_options` are other options of obstore, such as
+    `{"endpoint": "http://127.0.0.1:9000", "region": "us-east-1"}`.
+    """
     from tracewarehouse.warehouse import Warehouse
 
-    return Warehouse(path)
+    return Warehouse(path, storage_options=storage_options)
 
 
 def load_ipython_extension(ipython: Any) -> None:

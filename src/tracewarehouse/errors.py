@@ -27,6 +27,21 @@ class TwError(Exception):
         self.__notes__ = [f"hint: {hint}"]
 
 
+class StoreUnavailable(OSError):
+    """An object store that does not answer or refuses, as a disk may: it says nothing about what is stored.
+
+    Not a TwError, so that no reader takes it for a damaged run.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, is_transient: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.is_transient = is_transient
+        if hint:
+            self.__notes__ = [f"hint: {hint}"]
+
+
 class TraceFormatError(TwError):
     """A file that cannot be read as a trace; names the file and, if known, the byte offset."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.location import Location, StoreUrl, location
 from tracewarehouse.runs.intact_files import file_faults, intact_runs
 from tracewarehouse.runs.notices import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 
 
 class WarehouseBase:
-    """A folder and its selected runs: all of them unless narrowed with `select`.
+    """A folder or URL and its selected runs: all of them unless narrowed with `select`.
 
     Each file is checked when it is first opened: size and footer, with `verify` (or TW_VERIFY=1) every byte.
     """
 
     def __init__(
         self,
-        path: str | PathLike[str],
+        path: str | PathLike[str] | StoreUrl,
         *,
+        storage_options: Mapping[str, object] | None = None,
         catalog: Catalog | None = None,
         selected: Sequence[SelectedRun] | None = None,
         left_out: Sequence[UnreadableRun] = (),
@@ -41,7 +42,7 @@ class WarehouseBase:
         pool: ConnectionPool | None = None,
         verify: bool = False,
     ) -> None:
-        self.root = Path(path).absolute()
+        self.root: Location = location(path, storage_options)
         self.catalog = catalog or Catalog.load()
         self._selected = None if selected is None else tuple(selected)
         self._left_out = tuple(left_out)

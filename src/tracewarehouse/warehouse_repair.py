@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, TwError, UnknownName, WarehouseError
+from tracewarehouse.location import Location
 from tracewarehouse.storage import Problem, disk_errors, layout, quarantine, root, run_key
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
+from tracewarehouse.storage.store import objects_at
 from tracewarehouse.storage.verify import verify
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 class Repairable(Protocol):
     """A warehouse that can be written."""
 
-    root: Path
+    root: Location
     catalog: Catalog
 
     @property
@@ -64,7 +67,7 @@ def repair(
     """See `Warehouse.repair`."""
     from tracewarehouse.history.repair import repair_results
 
-    steps: list[Step] = _identity(warehouse.root, dry_run)
+    steps: list[Step] = _identity(objects_at(warehouse.root), dry_run)
     if steps and dry_run:
         return RepairReport(tuple(steps))
     store = warehouse.store
@@ -99,25 +102,24 @@ def _failures(store: Store, run: str, steps: list[Step]) -> Iterator[None]:
         steps.append(Step(run, "", f"repair failed: {error.message}", is_failure=True))
 
 
-def _identity(folder: Path, dry_run: bool) -> list[Step]:
+def _identity(objects: Objects, dry_run: bool) -> list[Step]:
     """Writes `_tw/warehouse.json` again if it is lost or damaged, though runs are stored."""
-    path = folder / layout.WAREHOUSE
     try:
-        root.read(folder)
+        root.read(objects)
     except SchemaVersionError:
         raise
     except WarehouseError:
-        if not (folder / layout.RUNS).is_dir():
+        if not objects.folders(f"{layout.RUNS}/"):
             raise
     else:
         return []
     if not dry_run:
-        with disk_errors(folder):
-            if path.exists():
-                saved = folder / layout.QUARANTINE / "@warehouse" / layout.WAREHOUSE
-                saved.parent.mkdir(parents=True, exist_ok=True)
-                path.rename(saved)
-            root.restore(folder)
+        with disk_errors(objects.url):
+            for _, data in objects.get_many([layout.WAREHOUSE]):
+                if data is not None:
+                    objects.put({f"{layout.QUARANTINE}/@warehouse/{layout.WAREHOUSE}": data})
+                    objects.delete([layout.WAREHOUSE])
+            root.restore(objects)
     return [Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True)]
 
 

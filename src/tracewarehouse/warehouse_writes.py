@@ -152,9 +152,9 @@ class WarehouseWrites(WarehouseBase):
 
     def _check_text(self, what: str, texts: Mapping[str, str | None]) -> None:
         """Raises ParamError for a text that looks like a secret."""
-        from tracewarehouse.formats.redact import Redactor, check_text, policy_of
+        from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, policy_of
 
-        check_text(Redactor(self.store.salt, policy_of(self.store.folder)), what, texts)
+        check_text(Redactor(self.store.salt, policy_of(self.store.folder_with(POLICY_FILE))), what, texts)
 
     def remove(
         self,
@@ -308,12 +308,12 @@ class WarehouseWrites(WarehouseBase):
         Columns, headers, manifests, versions, recorded results, `warehouse.duckdb`, paths and traces in the
         inbox are searched by the rules of redaction. Nothing is changed.
         """
-        from tracewarehouse.formats.redact import policy_of
+        from tracewarehouse.formats.redact import POLICY_FILE, policy_of
         from tracewarehouse.ingest.secret_scan import scan_warehouse
 
         wanted = [runs] if isinstance(runs, str) else runs
         names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
-        return scan_warehouse(self.store, names, policy_of(self.store.folder))
+        return scan_warehouse(self.store, names, policy_of(self.store.folder_with(POLICY_FILE)))
 
     def remove_secrets(
         self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
@@ -324,14 +324,14 @@ class WarehouseWrites(WarehouseBase):
         are recorded again. Traces in the inbox stay as they are until they are ingested. With `purge`, no
         other process may write to the warehouse.
         """
-        from tracewarehouse.formats.redact import policy_of
+        from tracewarehouse.formats.redact import POLICY_FILE, policy_of
         from tracewarehouse.ingest.inbox import INBOX
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
         from tracewarehouse.query.shell_file import NAME
         from tracewarehouse.render.text import plural
 
         found = self.secrets(runs).found
-        removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder))
+        removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder_with(POLICY_FILE)))
         lines: list[str] = []
         keys = {each.run for each in found if each.run and not each.file.startswith(f"{INBOX}/")}
         names, former = {key: self.store.spelling(key) for key in keys}, []
@@ -368,15 +368,15 @@ class WarehouseWrites(WarehouseBase):
             self.record(runs, analyses=analyses)
         return [f"{len(files)} recorded results redacted"] if files else []
 
-    def verify(self) -> list[Problem]:
-        """Problems of the stored files, of format 1 too; empty for an intact warehouse."""
+    def verify(self, *, deep: bool = False) -> list[Problem]:
+        """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
         from tracewarehouse.query.shell_file import NAME, fault
         from tracewarehouse.storage.format1 import Format1
 
         if Format1.is_at(self.root):
             return Format1(self.root).verify()
         what = fault(self.store.path(NAME))
-        return [*self.store.verify(), *([Problem("", NAME, what)] if what else [])]
+        return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
 
     def repair(
         self,

@@ -17,7 +17,7 @@ from io import TextIOWrapper
 import click
 
 from tracewarehouse.cli.session import Session, examples
-from tracewarehouse.errors import Terminated, TwError, is_interrupt
+from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
 
 SECTIONS: dict[str, dict[str, str]] = {
@@ -281,6 +281,8 @@ def failure_of(error: BaseException) -> Failure:
     if is_interrupt(error) or isinstance(error, click.Abort):
         code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
         return Failure("Interrupted", "interrupted", "runs that were already published are intact", code)
+    if isinstance(error, StoreUnavailable):
+        return Failure("WarehouseError", error.message, error.hint, 1)
     if isinstance(error, OSError):
         hint = _SYSTEM_HINTS.get(error.errno or 0, "rerun with --debug to see where it failed")
         return Failure("SystemError", _system_message(error), hint, 1)

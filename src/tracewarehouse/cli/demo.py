@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse.cli.session import Session, examples, output_options, pass_session
+from tracewarehouse.location import Location
 from tracewarehouse.render.table import table
 from tracewarehouse.result import Field
 
@@ -42,10 +43,10 @@ def demo(session: Session, /) -> None:
     session.out.print_text(text(done, str(session.warehouse), lines), [_row(done, lines)])
 
 
-def _warehouse_option(warehouse: Path) -> str:
+def _warehouse_option(warehouse: Location) -> str:
     """The option that selects the warehouse; empty if it is the default one."""
-    default = Path(os.environ.get("TW_WAREHOUSE", "warehouse"))
-    return "" if warehouse == default else f" -w {shlex.quote(str(warehouse))}"
+    default = os.environ.get("TW_WAREHOUSE", "warehouse")
+    return "" if str(warehouse) == str(Path(default)) else f" -w {shlex.quote(str(warehouse))}"
 
 
 def _row(done: Demo, lines: list[str]) -> dict[str, object]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # one rank per job",
         "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
         "tw ingest --inbox                                         # traces spooled by training jobs",
+        "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
     )
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
@@ -120,7 +121,7 @@ def ingest(
             *paths, labels=dict(labels), settle_s=settle, inbox=inbox, progress=progress, **options
         )
     _print_report(session, report)
-    if any(run.written for run in report.runs):
+    if any(run.written for run in report.runs) and not warehouse.store.is_remote:
         _refresh(session, warehouse)
     return report.exit_code
 

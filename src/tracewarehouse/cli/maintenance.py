@@ -28,16 +28,20 @@ if TYPE_CHECKING:
         "tw verify --json",
     )
 )
+@click.option("--deep", is_flag=True, help="Download all files of an object store and compare checksums.")
 @result_options
 @pass_session
-def verify(session: Session, /) -> None:
-    """Verify sizes, row counts and checksums of all files."""
+def verify(session: Session, /, deep: bool) -> None:
+    """Verify sizes, row counts and checksums of all files.
+
+    Of files in an object store only sizes are compared, unless --deep.
+    """
     from tracewarehouse.render.text import plural
     from tracewarehouse.result import Field, from_rows
     from tracewarehouse.storage.format1 import Format1
 
     warehouse = session.open()
-    problems = warehouse.verify()
+    problems = warehouse.verify(deep=deep)
     if not problems and Format1.is_at(warehouse.root):
         runs = len(Format1(warehouse.root).runs())
         session.out.print_text(f"OK: {plural(runs, 'run')} in format 1; tw upgrade converts it", [])

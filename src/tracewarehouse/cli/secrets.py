@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -62,7 +63,8 @@ def _search_paths(session: Session, paths: tuple[str, ...]) -> SecretReport:
     from tracewarehouse.formats.redact import policy_of
     from tracewarehouse.ingest.secret_scan import scan_traces
 
-    return scan_traces(paths, policy_of(session.warehouse))
+    place = session.warehouse
+    return scan_traces(paths, policy_of(place if isinstance(place, Path) else session.open().store.folder))
 
 
 def _print(session: Session, report: SecretReport) -> None:

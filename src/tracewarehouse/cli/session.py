@@ -8,12 +8,13 @@ from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 from tracewarehouse.durations import age_ns
+from tracewarehouse.location import Location, StoreUrl, is_url, store_url
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
@@ -29,7 +30,7 @@ class Session:
     """Values of the shared options of one call; set while the command line is parsed."""
 
     command: str = ""
-    warehouse: Path = Path("warehouse")
+    warehouse: Location = Path("warehouse")
     runs: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     format: str | None = None
@@ -83,6 +84,21 @@ pass_session = click.make_pass_decorator(Session)
 def examples(*lines: str) -> str:
     """Epilog of a help text: example command lines, not wrapped."""
     return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
+
+
+class LocationParam(click.Path):
+    """A folder, or the URL of an object store."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(  # type: ignore[override]
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Location:
+        """The folder as it was written, or the URL; raises WarehouseError for a URL that is not supported."""
+        if not is_url(value):
+            return cast(Path, super().convert(value, param, ctx))
+        return value if isinstance(value, StoreUrl) else store_url(value)
 
 
 class RankListParam(click.ParamType[tuple[int, ...]]):
@@ -265,12 +281,12 @@ def _output_options(command: Command, hidden: Collection[str] = ()) -> Command:
         _option(
             "-w",
             "--warehouse",
-            type=click.Path(path_type=Path, readable=False),
+            type=LocationParam(),
             envvar="TW_WAREHOUSE",
-            default=Path("warehouse"),
+            default="warehouse",
             metavar="DIR",
             hidden="--warehouse" in hidden,
-            help="Warehouse folder. [env: TW_WAREHOUSE, default: ./warehouse]",
+            help="Folder or URL. [env: TW_WAREHOUSE, default: ./warehouse]",
         ),
     ):
         command = add(command)

@@ -57,7 +57,7 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
             return _run([program, "-readonly", str(path), *args])
         from tracewarehouse.cli.sql_prompt import prompt
 
-        return prompt(session.out, path, warehouse.root)
+        return prompt(session.out, path, warehouse.store.folder)
 
 
 def _shell_program() -> str | None:

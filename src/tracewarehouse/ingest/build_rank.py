@@ -19,7 +19,15 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
-from tracewarehouse.formats.redact import Policy, Redactor, clean_name, fingerprint, policy_of, rules
+from tracewarehouse.formats.redact import (
+    POLICY_FILE,
+    Policy,
+    Redactor,
+    clean_name,
+    fingerprint,
+    policy_of,
+    rules,
+)
 from tracewarehouse.ingest.naming.assignment import Assignment
 from tracewarehouse.ingest.naming.header import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.outcome import Content, content_of, lost_events, window
@@ -117,7 +125,7 @@ class SourceGroup:
     @cached_property
     def policy(self) -> Policy:
         """The redaction policy of the warehouse."""
-        return policy_of(self.store.folder, self.settings.redact)
+        return policy_of(self.store.folder_with(POLICY_FILE), self.settings.redact)
 
     @cached_property
     def redactor(self) -> Redactor:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text, policy_of
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.inbox import inbox_folder, note_path
+from tracewarehouse.location import is_url
 from tracewarehouse.storage.layout import check_labels, run_name
 
 # Environment variables of launchers, most reliable first: torchrun, Slurm, Open MPI, MPICH.
@@ -57,6 +58,11 @@ def trace_handler(
 
     Raises ParamError for a run name or label that is invalid or looks like a secret.
     """
+    if is_url(warehouse):
+        raise ParamError(
+            "traces are spooled to a local folder, not to an object store",
+            "name a folder, and ingest from it: tw ingest FOLDER/inbox/RUN -w URL",
+        )
     redactor = Redactor(b"", policy_of(Path(warehouse)))
     check_text(redactor, "the name of the run", {"run": run})
     for name, value in check_labels(labels or {}).items():

@@ -13,7 +13,8 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
-from tracewarehouse.formats.redact import Redactor, check_text, clean_name, policy_of
+from tracewarehouse.errors import ParamError
+from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.build_rank import BUILDING, Settings, definitions
@@ -65,12 +66,13 @@ def ingest(
     for an invalid redaction policy, WarehouseError if writing fails.
     """
     started = time.monotonic()
-    redactor = Redactor(store.salt, policy_of(store.folder, options.redact))
+    redactor = Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE), options.redact))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
     # Workers are new processes: a format that is registered only in this process is read here.
-    jobs = resources.jobs(options.jobs, [file.path for file in found.files]) if is_picklable() else 1
+    one = not (is_picklable() and store.objects.is_shared)
+    jobs = 1 if one else resources.jobs(options.jobs, [file.path for file in found.files])
     with LocalEngine(jobs) as engine, _staging(store) as staging:
         call = _Call(store, catalog, options, progress or _ignored, engine, staging, redactor)
         report = call.run(found)
@@ -83,6 +85,11 @@ def _ignored(_: Progress) -> None:
 
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
     if options.inbox and not paths:
+        if store.is_remote:
+            raise ParamError(
+                f"{store.objects.url}: a warehouse in an object store has no inbox",
+                "ingest from the folder of a local inbox",
+            )
         return DiscoveredFiles(
             tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.folder)), ()
         )
@@ -167,6 +174,7 @@ class _Call:
     ) -> tuple[dict[int, ReadSource], list[FileOutcome]]:
         """Reads every source once, and builds its tables for its provisional run and rank, if it has one."""
         assignments = provisional_assignments(sources, self.options, self._clean_name)
+        self._stored.look_again()
         items = [
             item_of(self._stored, number, source, assignments.get(number))
             for number, source in enumerate(sources)

@@ -17,7 +17,7 @@ from tracewarehouse.ingest.naming.file_names import split_name, stem
 from tracewarehouse.ingest.naming.run_names import TraceFile
 from tracewarehouse.ingest.outcome import Content, Options
 from tracewarehouse.ingest.survey import FileStamp, SurveyedSource
-from tracewarehouse.storage import RankSource, Store
+from tracewarehouse.storage import RankSource, RunVersion, Store
 from tracewarehouse.storage.file_check import Level, fault
 
 # A task holds the tables of small ranks in memory until it writes them side by side, one file per table.
@@ -105,16 +105,24 @@ class StoredSources:
     replace: bool = False
     redact: bool = True
     _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
+    # What `target` has read: the newest version of each run, or why it cannot be read.
+    _newest_by_run: dict[str, RunVersion | DamagedRunError | None] = field(default_factory=dict)
+
+    # Whether files of sources are damaged, by their keys: ranks share files.
+    _damaged: dict[frozenset[str], bool] = field(default_factory=dict)
+
+    def look_again(self) -> None:
+        """Other calls may have published: the next targets are those of the current versions."""
+        self._newest_by_run.clear()
+        self._damaged.clear()
 
     def target(self, format_: Format, assignment: Assignment) -> Target | None:
         """The target of an assignment; None if its run is damaged or exists in another spelling."""
-        if self.damage(assignment.run) is not None:
-            return None
-        version = self.store.newest(assignment.run)
-        if version and version.run != assignment.run:
+        version = self._newest(assignment.run)
+        if isinstance(version, DamagedRunError) or (version and version.run != assignment.run):
             return None
         source, unpublished = (
-            self.source(assignment.run, assignment.rank, format_),
+            _source_in(version, assignment.rank, format_),
             self.unpublished(assignment.run, assignment.rank, format_),
         )
         return Target(
@@ -137,10 +145,15 @@ class StoredSources:
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """The published source of this format."""
-        version = self.store.newest(run)
-        found = version.rank(rank) if version else None
-        sources = found.sources if found else ()
-        return next((one for one in sources if one.format == format_.name), None)
+        return _source_in(self.store.newest(run), rank, format_)
+
+    def _newest(self, run: str) -> RunVersion | DamagedRunError | None:
+        if run not in self._newest_by_run:
+            try:
+                self._newest_by_run[run] = self.store.newest(run)
+            except DamagedRunError as error:
+                self._newest_by_run[run] = error
+        return self._newest_by_run[run]
 
     def unpublished(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """An unpublished, current commit that `clean` will not delete yet."""
@@ -167,10 +180,14 @@ class StoredSources:
         return self.unpublished(one.target.run, one.target.rank, one.format)
 
     def _published(self, source: RankSource, format_: Format) -> PublishedSource:
-        is_current = (
-            not self.replace and self._is_current(source, format_) and not has_damage(self.store, source)
-        )
+        is_current = not self.replace and self._is_current(source, format_) and not self._has_damage(source)
         return PublishedSource(source.digest, source.status, source.text_bytes, is_current)
+
+    def _has_damage(self, source: RankSource) -> bool:
+        key = frozenset(file.path for file in source.files)
+        if key not in self._damaged:
+            self._damaged[key] = has_damage(self.store, source)
+        return self._damaged[key]
 
     def _is_current(self, source: RankSource, format_: Format) -> bool:
         """Whether a source would be read and built the same now."""
@@ -181,8 +198,20 @@ class StoredSources:
         return is_same and source.is_current(format_.name, format_.version, self.definitions)
 
 
+def _source_in(version: RunVersion | None, rank: int, format_: Format) -> RankSource | None:
+    """The source of this format of a rank."""
+    found = version.rank(rank) if version else None
+    sources = found.sources if found else ()
+    return next((one for one in sources if one.format == format_.name), None)
+
+
 def has_damage(store: Store, source: RankSource) -> bool:
-    """Whether a file of the source is missing, or its size or footer differs from what was written."""
+    """Whether a file of the source is missing, or its size or footer differs from what was written.
+
+    In an object store only sizes are compared: its files would be downloaded for the rest.
+    """
+    if store.is_remote:
+        return store.missing_file([source]) is not None
     return any(fault(store.path(file.path), file, Level.FOOTER) is not None for file in source.files)
 
 

@@ -101,6 +101,7 @@ def decide(
     """Compares the assigned runs and ranks with what is stored and what was built."""
     numbers = {(sources[number].path, sources[number].part.name): number for number in reads}
     found = Decisions()
+    stored.look_again()
     found.outcomes += [_duplicate(one) for one in naming.duplicates]
     found.outcomes += [
         _refused(stored.store, one, reads[numbers[one.path, one.part]]) for one in naming.refusals

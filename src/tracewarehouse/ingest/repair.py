@@ -32,7 +32,7 @@ from tracewarehouse.storage import (
     receipts,
 )
 from tracewarehouse.storage.repair import Step
-from tracewarehouse.storage.verify import file_fault
+from tracewarehouse.storage.verify import stored_faults
 
 # What a rank cannot be rebuilt without.
 _NEEDED = ("events", "memory_timeline", *ADDED_TABLES)
@@ -97,9 +97,7 @@ class TableRepair:
         for source in self._unpublished():
             files |= {file.path: file for file in source.files}
         known = self._known_losses()
-        found = {
-            key: file_fault(self.store.path(key), file) for key, file in files.items() if key not in known
-        }
+        found = stored_faults(self.store, {key: file for key, file in files.items() if key not in known})
         return {key: what for key, what in found.items() if what is not None}
 
     def _unpublished(self) -> Iterator[RankSource]:

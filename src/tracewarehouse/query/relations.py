@@ -171,11 +171,20 @@ def data_files(
     wanted = {column.name for column in contract.columns}
     missing = {each.version: wanted - {column.name for column in each.columns} for each in compatible}
     found: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
-    for each in selected:
-        for scan in each.version.scan_plan(contract.name, tuple(missing), each.ranks):
-            group = scan.ranks, frozenset(missing[scan.version])
-            found.setdefault(group, []).append(str(store.path(scan.path)))
+    plans = (each.version.scan_plan(contract.name, tuple(missing), each.ranks) for each in selected)
+    scans = [scan for plan in plans for scan in plan]
+    if store.is_remote:
+        _fetch(store, selected, {scan.path for scan in scans})
+    for scan in scans:
+        group = scan.ranks, frozenset(missing[scan.version])
+        found.setdefault(group, []).append(str(store.path(scan.path)))
     return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
+
+
+def _fetch(store: Versions, selected: Sequence[SelectedRun], keys: Collection[str]) -> None:
+    """Downloads the files that are not local yet, many at once."""
+    files = (file for each in selected for source in each.sources for file in source.files)
+    store.fetch(file for file in files if file.path in keys)
 
 
 def _rows_sql(columns: str, group: FileGroup) -> str:

@@ -44,7 +44,9 @@ def file_faults(
     tables: Collection[tuple[str, int]] | None = None,
 ) -> dict[str, str]:
     """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
-    found = ((each.run, _fault(store, each.sources, tables, level)) for each in selected)
+    files = {each.run: _files(each.sources, tables) for each in selected}
+    problems = store.fetch(file for each in files.values() for file in each)
+    found = ((run, _fault(store, each, problems, level)) for run, each in files.items())
     return {run: what for run, what in found if what is not None}
 
 
@@ -60,13 +62,25 @@ def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+def _files(
+    sources: Iterable[RankSource], tables: Collection[tuple[str, int]] | None
+) -> tuple[TableFile, ...]:
+    """The files of these tables, each once."""
+    files = {
+        file.path: file
+        for source in sources
+        for file in source.files
+        if tables is None or (file.table, file.version) in tables
+    }
+    return tuple(files.values())
+
+
 def _fault(
-    store: Versions, sources: Iterable[RankSource], tables: Collection[tuple[str, int]] | None, level: Level
+    store: Versions, files: Iterable[TableFile], problems: Mapping[str, str], level: Level
 ) -> str | None:
-    files: dict[str, TableFile] = {}
-    for source in sources:
-        for file in source.files:
-            if tables is None or (file.table, file.version) in tables:
-                files[file.path] = file
-    found = ((key, fault(store.path(key), file, level)) for key, file in files.items())
-    return next((f"{key}: {what}" for key, what in found if what is not None), None)
+    for file in files:
+        what = problems.get(file.path) or fault(store.path(file.path), file, level)
+        if what is not None:
+            store.files.forget(file.path)
+            return f"{file.path}: {what}"
+    return None

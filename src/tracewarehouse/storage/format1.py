@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.location import Location
 from tracewarehouse.storage import layout, renames
 from tracewarehouse.storage.codec import first_line
 from tracewarehouse.storage.layout import run_key
@@ -65,9 +66,9 @@ class Format1:
         self.root = folder
 
     @classmethod
-    def is_at(cls, folder: Path) -> bool:
-        """Whether the folder holds a warehouse of this format."""
-        return stored_format(folder) == NUMBER
+    def is_at(cls, place: Location) -> TypeGuard[Path]:
+        """Whether this is a folder that holds a warehouse of this format."""
+        return isinstance(place, Path) and stored_format(place) == NUMBER
 
     def identity(self) -> Identity:
         """The content of `_tw/warehouse.json`; raises WarehouseError if it is damaged."""

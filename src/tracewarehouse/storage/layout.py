@@ -14,6 +14,7 @@ from tracewarehouse.errors import ParamError
 
 WAREHOUSE = "_tw/warehouse.json"
 STAGING = "_tw/staging"
+PROBE = "_tw/probe"
 SOURCES = "_tw/sources"
 WAITING = "_tw/waiting"
 RUNS = "_tw/runs"

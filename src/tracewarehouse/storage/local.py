@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import copyfile
 
 from tracewarehouse import hints
-from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage.layout import STAGING
+from tracewarehouse.errors import StoreUnavailable, TwError, WarehouseError
+from tracewarehouse.storage.layout import OWN_NAMES, STAGING, WAREHOUSE
 from tracewarehouse.storage.objects import Entry, FileRef
 
 # Concurrent requests to write a file or folder to the disk.
@@ -34,6 +35,16 @@ class LocalObjects:
     def path(self, key: str) -> Path:
         """The file of a key."""
         return self.root / key
+
+    @property
+    def folder(self) -> Path:
+        """The root folder."""
+        return self.root
+
+    @property
+    def is_shared(self) -> bool:
+        """Other processes see the files."""
+        return True
 
     def describe(self, key: str) -> str:
         """The path of the file."""
@@ -71,6 +82,10 @@ class LocalObjects:
     def get(self, key: str) -> bytes:
         """The bytes of the file."""
         return self.path(key).read_bytes()
+
+    def download(self, key: str, path: Path) -> None:
+        """Copies the file."""
+        copyfile(self.path(key), path)
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """The bytes of each file."""
@@ -112,10 +127,16 @@ class LocalObjects:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    @contextmanager
-    def local(self, files: Iterable[FileRef]) -> Iterator[Mapping[str, Path]]:
-        """The paths of the files."""
-        yield {file.key: self.path(file.key) for file in files}
+    def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
+        """One by one."""
+        return ((key, self.stat(key)) for key in keys)
+
+    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+        """Nothing to do: the files are local."""
+        return {}
+
+    def forget(self, key: str) -> None:
+        """Nothing to do: the file is the original."""
 
     def delete(self, keys: Iterable[str]) -> None:
         """Deletes each file, then folders that became empty."""
@@ -126,6 +147,27 @@ class LocalObjects:
             folders.add(path.parent)
         for folder in folders:
             self._prune(folder)
+
+    def prepare(self) -> None:
+        """Creates the root and its staging folder, if the root holds no other files."""
+        with disk_errors(self.root):
+            if self.root.exists() and not self.root.is_dir():
+                raise _is_file(self.root)
+            present = [path.name for path in self.root.iterdir()] if self.root.exists() else []
+            foreign = sorted(name for name in present if name not in OWN_NAMES and not name.startswith("."))
+            if foreign:
+                raise WarehouseError(
+                    f"{self.root}: not a warehouse: the folder holds {foreign[0]}",
+                    "select a new or empty folder with -w DIR or TW_WAREHOUSE",
+                )
+            (self.root / STAGING).mkdir(parents=True, exist_ok=True)
+            _probe_link(self.root)
+
+    def absent(self, error: OSError) -> TwError:
+        """The error of a file, of a folder with other files, or of a missing folder."""
+        if self.root.exists() and not self.root.is_dir():
+            return _is_file(self.root)
+        return disk_error(self.root, error) if isinstance(error, NotADirectoryError) else _missing(self.root)
 
     def _staged(self, data: bytes) -> Path:
         """A synced file with the data in the staging folder."""
@@ -202,13 +244,52 @@ def _sync(path: Path, flags: int) -> None:
         os.close(handle)
 
 
+def _is_file(root: Path) -> WarehouseError:
+    return WarehouseError(
+        f"{root}: a file, not a warehouse",
+        hints.Hint("name a folder", "select a folder with -w DIR or TW_WAREHOUSE"),
+    )
+
+
+def _missing(root: Path) -> WarehouseError:
+    if root.exists():
+        return WarehouseError(
+            f"{root}: not a warehouse: the folder has no {WAREHOUSE}",
+            hints.Hint("open the folder of a warehouse", "select the warehouse with -w DIR or TW_WAREHOUSE"),
+        )
+    return WarehouseError(
+        f"{root}: no warehouse here",
+        hints.Hint(
+            "wh.ingest(PATH) creates one",
+            "tw ingest PATH creates one; select another with -w DIR or TW_WAREHOUSE",
+        ),
+    )
+
+
+def _probe_link(root: Path) -> None:
+    """Raises WarehouseError if the file system lacks hard links, which publishing needs."""
+    first = root / STAGING / f"probe-{secrets.token_hex(8)}"
+    second = first.with_suffix(".link")
+    first.touch()
+    try:
+        os.link(first, second)
+    except OSError as error:
+        raise WarehouseError(
+            f"{root}: this file system refuses hard links ({error.strerror})",
+            "put the warehouse on a local disk, NFS or Lustre",
+        ) from error
+    finally:
+        first.unlink()
+        second.unlink(missing_ok=True)
+
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 @contextmanager
-def disk_errors(root: Path) -> Iterator[None]:
+def disk_errors(root: Path | str) -> Iterator[None]:
     """Turns an OSError of the block into a WarehouseError that names the place and a remedy."""
     try:
         yield
@@ -216,8 +297,10 @@ def disk_errors(root: Path) -> Iterator[None]:
         raise disk_error(root, error) from error
 
 
-def disk_error(root: Path, error: OSError) -> WarehouseError:
-    """The WarehouseError for an error of the operating system."""
+def disk_error(root: Path | str, error: OSError) -> WarehouseError:
+    """The WarehouseError for an error of the operating system or an object store."""
+    if isinstance(error, StoreUnavailable):
+        return WarehouseError(error.message, error.hint)
     place = error.filename if isinstance(error.filename, str) else str(root)
     if error.errno in _FULL:
         return WarehouseError(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
+
+from tracewarehouse.errors import TwError
 
 
 @dataclass(frozen=True)
@@ -21,13 +22,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class FileRef:
-    """A data file as a version names it: what identifies its content without reading it."""
+    """A data file as a version names it: key, size and checksum."""
 
     key: str
     bytes: int
     sha256: str
-    footer_bytes: int
-    footer_sha256: str
 
 
 class Objects(Protocol):
@@ -42,6 +41,9 @@ class Objects(Protocol):
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Each key with the content of its object, None if there is none; in the order of the keys."""
+
+    def download(self, key: str, path: Path) -> None:
+        """Writes the content of an object to a local file; raises FileNotFoundError."""
 
     def put(self, objects: Mapping[str, bytes]) -> None:
         """Write each object, replacing an older one."""
@@ -61,17 +63,47 @@ class Objects(Protocol):
     def stat(self, key: str) -> Entry | None:
         """Size and time of an object, None if there is none."""
 
+    def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
+        """Each key with its `stat`; in the order of the keys."""
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; missing keys are ignored."""
-
-    def local(self, files: Iterable[FileRef]) -> AbstractContextManager[Mapping[str, Path]]:
-        """Local paths of files, by key, which stay readable inside the context."""
 
     def describe(self, key: str) -> str:
         """The full name of an object for messages; makes no request."""
 
     def clock(self) -> datetime:
         """The current time by the clock of the store."""
+
+    def prepare(self) -> None:
+        """Checks that a new warehouse can be created here; raises WarehouseError."""
+
+    def absent(self, error: OSError) -> TwError:
+        """The error of a place without a warehouse, when `error` was raised by reading its identity."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see the objects."""
+
+
+class LocalFiles(Protocol):
+    """Files of a warehouse on this machine: its data files, read by path, and a folder for its own use."""
+
+    @property
+    def folder(self) -> Path:
+        """A folder for staging, the shell file and the redaction policy."""
+
+    def path(self, key: str) -> Path:
+        """The local path of an object, which does not exist if there is no such object."""
+
+    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+        """Makes data files available at their paths while this process runs; key → problem of the others.
+
+        With `again`, files are downloaded again, to compare the originals with their versions.
+        """
+
+    def forget(self, key: str) -> None:
+        """Deletes the local copy of a damaged file, if it is only a copy."""
 
 
 def names_in(objects: Objects, folder: str) -> list[str]:

@@ -5,8 +5,6 @@ No reader looks there, and only `tw clean --quarantine` deletes it.
 
 from __future__ import annotations
 
-from shutil import copyfile
-
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import sealed
@@ -22,15 +20,17 @@ def take_out(store: Store, key: str) -> str | None:
 
     Returns the new key, None if there is no such object.
     """
-    path = store.path(key)
     if store.objects.stat(key) is None:
         return None
     target = _free(store, key)
     with store.staging() as folder:
         copy = folder / "copy"
-        copyfile(path, copy)
-        if sha256(copy) != sha256(path):
-            raise WarehouseError(f"{path}: changed while it was copied to the quarantine", "run it again")
+        store.objects.download(key, copy)
+        if not store.is_remote and sha256(copy) != sha256(store.path(key)):
+            raise WarehouseError(
+                f"{store.objects.describe(key)}: changed while it was copied to the quarantine",
+                "run it again",
+            )
         store.objects.adopt({target: copy})
     store.objects.delete([key])
     return target

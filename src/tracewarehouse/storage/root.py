@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import uuid
 from dataclasses import asdict, dataclass
@@ -13,8 +12,9 @@ from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
-from tracewarehouse.storage.local import LocalObjects, disk_errors
+from tracewarehouse.storage.local import disk_errors
 from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage.objects import Objects
 
 
 @dataclass(frozen=True)
@@ -27,35 +27,37 @@ class Identity:
     created_at: str
 
 
-def create(root: Path) -> Identity:
-    """Creates a warehouse in a new or empty folder, unless another process just created it.
+def create(objects: Objects) -> Identity:
+    """Creates a warehouse in a new or empty place, unless another process just created it.
 
-    Raises WarehouseError if the folder holds other files or the file system lacks hard links.
+    Raises WarehouseError if the place holds other objects, or cannot keep one of two writers from
+    overwriting the other.
     """
-    with disk_errors(root):
-        _check_place(root)
-        (root / layout.STAGING).mkdir(parents=True, exist_ok=True)
-        _probe_link(root)
-        identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
-        LocalObjects(root).put_if_absent(layout.WAREHOUSE, encode(identity))
-    return read(root)
+    objects.prepare()
+    restore(objects)
+    return read(objects)
 
 
-def read(root: Path) -> Identity:
-    """The identity of the warehouse at `root`; raises WarehouseError or SchemaVersionError."""
-    with disk_errors(root):
-        if root.exists() and not root.is_dir():
-            raise _is_file(root)
+def read(objects: Objects) -> Identity:
+    """The identity of a warehouse; raises WarehouseError or SchemaVersionError."""
+    with disk_errors(objects.url):
         try:
-            data = (root / layout.WAREHOUSE).read_bytes()
+            data = objects.get(layout.WAREHOUSE)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise objects.absent(error) from None
+    return _decode(objects, data)
+
+
+def open_or_create(objects: Objects) -> Identity:
+    """The identity of the warehouse, which is created if there is none."""
+    with disk_errors(objects.url):
+        try:
+            data = objects.get(layout.WAREHOUSE)
         except FileNotFoundError:
-            raise _missing(root) from None
-    return _decode(root, data)
-
-
-def exists(root: Path) -> bool:
-    """Whether the folder is a warehouse."""
-    return (root / layout.WAREHOUSE).is_file()
+            return create(objects)
+        except NotADirectoryError as error:
+            raise objects.absent(error) from None
+    return _decode(objects, data)
 
 
 def encode(identity: Identity) -> bytes:
@@ -63,11 +65,11 @@ def encode(identity: Identity) -> bytes:
     return sealed({**asdict(identity), "must_understand": []})
 
 
-def restore(root: Path) -> None:
-    """Writes a new identity for a warehouse that lost its own; hashes of secrets change with the salt."""
-    with disk_errors(root):
+def restore(objects: Objects) -> None:
+    """Writes a new identity unless there is one; hashes of secrets change with the salt."""
+    with disk_errors(objects.url):
         identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
-        LocalObjects(root).put_if_absent(layout.WAREHOUSE, encode(identity))
+        objects.put_if_absent(layout.WAREHOUSE, encode(identity))
 
 
 def stored_format(root: Path) -> int | None:
@@ -79,19 +81,19 @@ def stored_format(root: Path) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def _decode(root: Path, data: bytes) -> Identity:
-    path = root / layout.WAREHOUSE
+def _decode(objects: Objects, data: bytes) -> Identity:
+    path = objects.describe(layout.WAREHOUSE)
     try:
         # The format first: other formats may lack all other fields.
-        _check_format(root, int(json.loads(data)["format"]))
+        _check_format(objects.url, int(json.loads(data)["format"]))
         fields = unsealed(data)
-        check_understood(fields, str(path))
+        check_understood(fields, path)
         return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
     except (ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
 
 
-def _check_format(root: Path, found: int) -> None:
+def _check_format(root: str, found: int) -> None:
     if found == FORMAT:
         return
     if found == 1:
@@ -105,54 +107,3 @@ def _check_format(root: Path, found: int) -> None:
             "install a newer tracewarehouse",
         )
     raise ValueError(f"unknown format {found}")
-
-
-def _is_file(root: Path) -> WarehouseError:
-    return WarehouseError(
-        f"{root}: a file, not a warehouse",
-        hints.Hint("name a folder", "select a folder with -w DIR or TW_WAREHOUSE"),
-    )
-
-
-def _missing(root: Path) -> WarehouseError:
-    if root.exists():
-        return WarehouseError(
-            f"{root}: not a warehouse: the folder has no {layout.WAREHOUSE}",
-            hints.Hint("open the folder of a warehouse", "select the warehouse with -w DIR or TW_WAREHOUSE"),
-        )
-    return WarehouseError(
-        f"{root}: no warehouse here",
-        hints.Hint(
-            "wh.ingest(PATH) creates one",
-            "tw ingest PATH creates one; select another with -w DIR or TW_WAREHOUSE",
-        ),
-    )
-
-
-def _check_place(root: Path) -> None:
-    if root.exists() and not root.is_dir():
-        raise _is_file(root)
-    present = [path.name for path in root.iterdir()] if root.exists() else []
-    foreign = sorted(name for name in present if name not in layout.OWN_NAMES and not name.startswith("."))
-    if foreign:
-        raise WarehouseError(
-            f"{root}: not a warehouse: the folder holds {foreign[0]}",
-            "select a new or empty folder with -w DIR or TW_WAREHOUSE",
-        )
-
-
-def _probe_link(root: Path) -> None:
-    """Raises WarehouseError if the file system lacks hard links, which publishing needs."""
-    first = root / layout.STAGING / f"probe-{secrets.token_hex(8)}"
-    second = first.with_suffix(".link")
-    first.touch()
-    try:
-        os.link(first, second)
-    except OSError as error:
-        raise WarehouseError(
-            f"{root}: this file system refuses hard links ({error.strerror})",
-            "put the warehouse on a local disk, NFS or Lustre",
-        ) from error
-    finally:
-        first.unlink()
-        second.unlink(missing_ok=True)

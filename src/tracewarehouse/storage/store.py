@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tracewarehouse.location import Location
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root
 from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
 from tracewarehouse.storage.commit import commit, earlier, groups
@@ -24,22 +25,23 @@ class Store(Versions):
     """The stored files of a warehouse. Any number of processes may use it, without a lock or server."""
 
     def __init__(self, objects: Objects, identity: root.Identity, tool: str = "") -> None:
-        super().__init__(objects)
+        super().__init__(objects, identity.id)
         self.identity = identity
         self.id = identity.id
         self.salt = bytes.fromhex(identity.salt)
         self.tool = tool
 
     @classmethod
-    def open_or_create(cls, folder: Path, tool: str = "") -> Store:
-        """Opens a warehouse, or creates one in a new or empty folder."""
-        identity = root.read(folder) if root.exists(folder) else root.create(folder)
-        return cls(LocalObjects(folder), identity, tool)
+    def open_or_create(cls, place: Location, tool: str = "") -> Store:
+        """Opens a warehouse, or creates one in a new or empty folder or prefix of a bucket."""
+        objects = objects_at(place)
+        return cls(objects, root.open_or_create(objects), tool)
 
     @classmethod
-    def open(cls, folder: Path, tool: str = "") -> Store:
+    def open(cls, place: Location, tool: str = "") -> Store:
         """Opens a warehouse; raises WarehouseError, or SchemaVersionError for another format."""
-        return cls(LocalObjects(folder), root.read(folder), tool)
+        objects = objects_at(place)
+        return cls(objects, root.read(objects), tool)
 
     def __reduce__(self) -> tuple[object, ...]:
         """A worker gets the store without what this process has read from it."""
@@ -143,12 +145,15 @@ class Store(Versions):
 
     # Housekeeping
 
-    def verify(self) -> list[Problem]:
-        """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering."""
+    def verify(self, deep: bool = False) -> list[Problem]:
+        """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering.
+
+        Checksums and rows of files in an object store only if `deep`, which downloads them all.
+        """
         from tracewarehouse.storage.verify import verify
 
         with disk_errors(self.folder):
-            return verify(self)
+            return verify(self, deep)
 
     def clean(self, grace_s: float = 86_400.0, quarantine: bool = False) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
@@ -159,3 +164,12 @@ class Store(Versions):
 
         with disk_errors(self.folder):
             return clean(self, grace_s, quarantine)
+
+
+def objects_at(place: Location) -> Objects:
+    """The objects of a folder or URL."""
+    if isinstance(place, Path):
+        return LocalObjects(place)
+    from tracewarehouse.storage.remote import RemoteObjects
+
+    return RemoteObjects(place)

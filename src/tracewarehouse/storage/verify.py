@@ -24,7 +24,7 @@ from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.objects import names_in
+from tracewarehouse.storage.objects import Entry, names_in
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.versions import Versions
@@ -32,21 +32,24 @@ from tracewarehouse.storage.versions import Versions
 _OF_RUNS = (layout.RUNS, layout.SOURCES, layout.RECEIPTS, layout.WAITING, layout.UNCONVERTED)
 
 
-def verify(store: Versions) -> list[Problem]:
-    """Every problem of every run: numbering, versions, receipts, manifests, and each Parquet file once."""
+def verify(store: Versions, deep: bool = False) -> list[Problem]:
+    """Every problem of every run: numbering, versions, receipts, manifests, and each Parquet file once.
+
+    Of files in an object store only the sizes, unless `deep`, which downloads them all.
+    """
     store.forget()
     keys = sorted({key for folder in _OF_RUNS for key in store.keys(folder)})
     return [
-        *(problem for key in keys for problem in run_problems(store, key)),
+        *(problem for key in keys for problem in run_problems(store, key, deep)),
         *_kept(store),
-        *_results(store),
+        *_results(store, deep),
         *_acknowledgements(store),
     ]
 
 
-def run_problems(store: Versions, run: str) -> list[Problem]:
+def run_problems(store: Versions, run: str, deep: bool = False) -> list[Problem]:
     """The problems of one run, without its recorded results."""
-    return list(_Run(store, run).problems())
+    return list(_Run(store, run, deep).problems())
 
 
 @dataclass
@@ -55,6 +58,7 @@ class _Run:
 
     store: Versions
     run: str
+    deep: bool = False
     # Key → a stored file that a version or manifest names.
     files: dict[str, TableFile] = field(default_factory=dict)
     # Key → the versions that hold the file.
@@ -72,10 +76,17 @@ class _Run:
         yield from self._receipts()
         yield from self._manifests()
         yield from self._markers()
-        for path, file in sorted(self.files.items()):
-            if not self._is_settled(path):
-                yield from _file(self.store, self.run, path, file)
+        yield from self._files()
         yield from _unconverted(self.store, self.run)
+
+    def _files(self) -> Iterator[Problem]:
+        files = {path: file for path, file in sorted(self.files.items()) if not self._is_settled(path)}
+        faults = stored_faults(self.store, files, self.deep)
+        for path, file in files.items():
+            if (what := faults[path]) is not None:
+                yield self._problem(path, what)
+            elif self.deep or not self.store.is_remote:
+                yield from _metadata(self.store, self.run, path, file)
 
     def _problem(self, key: str, what: str) -> Problem:
         return Problem(self.run, key, what)
@@ -231,8 +242,8 @@ def _acknowledgements(store: Versions) -> Iterator[Problem]:
             yield Problem("", key, f"acknowledgement {what}")
 
 
-def _results(store: Versions) -> Iterator[Problem]:
-    for recorded, key in results.every(store.objects):
+def _results(store: Versions, deep: bool) -> Iterator[Problem]:
+    for recorded, key in results.every(store.objects) if deep or not store.is_remote else ():
         what = results.fault(store.path(key), recorded)
         if what is not None:
             yield Problem(recorded.run, key, what)
@@ -282,13 +293,21 @@ def file_fault(path: Path, file: TableFile) -> str | None:
     return None if _footer_agrees(path, file) else "the footer is not the one that was written"
 
 
-def _file(store: Versions, run: str, path: str, file: TableFile) -> Iterator[Problem]:
-    """Presence, size, checksums, rows, run and ranks of one Parquet file."""
-    what = file_fault(store.path(path), file)
-    if what is not None:
-        yield Problem(run, path, what)
-        return
-    yield from _metadata(store, run, path, file)
+def stored_faults(
+    store: Versions, files: Mapping[str, TableFile], deep: bool = True
+) -> dict[str, str | None]:
+    """Each key with the problem of its file, or None; in an object store only sizes count unless `deep`."""
+    if not store.is_remote:
+        return {key: file_fault(store.path(key), file) for key, file in files.items()}
+    found = {key: _size_fault(entry, files[key]) for key, entry in store.objects.stat_many(files)}
+    intact = [files[key] for key, what in found.items() if what is None] if deep else []
+    return found | store.fetch(intact, again=True)
+
+
+def _size_fault(entry: Entry | None, file: TableFile) -> str | None:
+    if entry is None:
+        return "file missing"
+    return None if entry.bytes == file.bytes else f"{entry.bytes} bytes, {file.bytes} were written"
 
 
 def _footer_agrees(path: Path, file: TableFile) -> bool:

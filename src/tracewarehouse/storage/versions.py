@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,29 +15,49 @@ from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
-from tracewarehouse.storage.model import Brief, RankSource, RunVersion, UnreadableRun
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.mirror import Mirror
+from tracewarehouse.storage.model import Brief, RankSource, RunVersion, TableFile, UnreadableRun
+from tracewarehouse.storage.objects import FileRef, LocalFiles, Objects, names_in
 from tracewarehouse.storage.results import Recorded
 
 
 class Versions:
     """The stored runs as readers see them. Versions are cached, because they never change."""
 
-    def __init__(self, objects: Objects) -> None:
+    def __init__(self, objects: Objects, warehouse_id: str = "") -> None:
         self.objects = objects
+        self.files: LocalFiles = (
+            objects if isinstance(objects, LocalObjects) else Mirror(objects, warehouse_id)
+        )
         self._read: dict[tuple[str, int], RunVersion] = {}
         self._briefs: dict[tuple[str, int], Brief] = {}
         self._unreadable: tuple[UnreadableRun, ...] | None = None
+        # Inside `_read_at_once`.
+        self._listed: Mapping[str, tuple[int, ...]] | None = None
+        self._fetched: dict[str, bytes | None] = {}
 
     @property
     def folder(self) -> Path:
-        """The folder of a warehouse on a local disk, for what only such a warehouse has, like an inbox."""
-        assert isinstance(self.objects, LocalObjects)
-        return self.objects.root
+        """The folder of the warehouse on this machine; of a remote one, a folder of this user for it."""
+        return self.files.folder
+
+    def folder_with(self, key: str) -> Path:
+        """`folder`, with the current state of an object that is read there, if it exists."""
+        self.files.path(key)
+        return self.files.folder
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the objects are in an object store, and local files are copies."""
+        return not isinstance(self.objects, LocalObjects)
 
     def path(self, key: str) -> Path:
-        """The local path of an object."""
-        return self.folder / key
+        """The local path of an object, from a remote warehouse that of a copy."""
+        return self.files.path(key)
+
+    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
+        """Makes data files readable at their `path` while this process runs; key → problem of the others."""
+        return self.files.fetch((FileRef(file.path, file.bytes, file.sha256) for file in files), again)
 
     def versions(self, run: str) -> tuple[int, ...]:
         """The numbers of the published versions of a run, ascending, tombstones included."""
@@ -47,6 +67,8 @@ class Versions:
 
     def numbers(self, run: str) -> tuple[int, ...]:
         """The numbers of the versions of a run, ascending, with those of lost versions."""
+        if self._listed is not None:
+            return self._listed.get(run_key(run), ())
         # Receipts first: a version that is published meanwhile is not taken for lost.
         names = names_in(self.objects, layout.receipts(run))
         receipts = {number for name in names if (number := layout.receipt_number(name)) is not None}
@@ -77,7 +99,8 @@ class Versions:
         """A version's bytes and path."""
         name = layout.version(run, number)
         try:
-            return self.objects.get(name), self.objects.describe(name)
+            data = self._fetched.pop(name, None) or self.objects.get(name)
+            return data, self.objects.describe(name)
         except FileNotFoundError:
             known = [f"{run}@v{other}" for other in self.versions(run)]
             raise UnknownName("version", f"{run}@v{number}", known) from None
@@ -110,10 +133,31 @@ class Versions:
     def briefs(self, prefix: str = "") -> tuple[Brief, ...]:
         """The briefs of the runs of `present`."""
         found = []
-        for key in self.run_keys(prefix):
-            with suppress(TwError):
-                found.append(self.brief(key))
+        with self._read_at_once(prefix):
+            for key in self.run_keys(prefix):
+                with suppress(TwError):
+                    found.append(self.brief(key))
         return tuple(brief for brief in found if brief)
+
+    @contextmanager
+    def _read_at_once(self, prefix: str) -> Iterator[None]:
+        """Inside, the versions of all runs are those of one listing, and the newest are read many at once.
+
+        A local disk answers faster one by one.
+        """
+        if not self.is_remote:
+            yield
+            return
+        self._listed = listed_numbers(self.objects, prefix.lower())
+        newest = ((run, numbers[-1]) for run, numbers in self._listed.items())
+        names = [
+            layout.version(*each) for each in newest if (layout.versions(each[0]), each[1]) not in self._read
+        ]
+        try:
+            self._fetched = dict(self.objects.get_many(names))
+            yield
+        finally:
+            self._listed, self._fetched = None, {}
 
     def history(self, run: str) -> tuple[RunVersion, ...]:
         """Every stored version of a run, oldest first, tombstones included; none of format 1."""
@@ -150,13 +194,14 @@ class Versions:
         Runs that cannot be read are left out; `unreadable` has them.
         """
         found, unreadable = [], []
-        for key in self.run_keys(prefix):
-            try:
-                found.append(self.newest(key))
-            except OldVersion:
-                raise
-            except TwError as error:
-                unreadable.append(self._unreadable_run(key, error))
+        with self._read_at_once(prefix):
+            for key in self.run_keys(prefix):
+                try:
+                    found.append(self.newest(key))
+                except OldVersion:
+                    raise
+                except TwError as error:
+                    unreadable.append(self._unreadable_run(key, error))
         if not prefix:
             self._unreadable = tuple(unreadable)
         return tuple(version for version in found if version)
@@ -183,7 +228,9 @@ class Versions:
 
     def run_keys(self, prefix: str = "") -> tuple[str, ...]:
         """The keys of all runs that were ever published and begin with `prefix` in any case, sorted."""
-        keys = {*self.keys(layout.RUNS), *self.keys(layout.RECEIPTS)}
+        keys = (
+            {*self.keys(layout.RUNS), *self.keys(layout.RECEIPTS)} if self._listed is None else self._listed
+        )
         return tuple(sorted(key for key in keys if key.startswith(prefix.lower())))
 
     def keys(self, folder: str) -> tuple[str, ...]:
@@ -249,11 +296,9 @@ class Versions:
 
     def missing_file(self, sources: Iterable[RankSource]) -> str | None:
         """A file of these sources that is missing or of another size; None if there is none."""
-        for path, size in {file.path: file.bytes for source in sources for file in source.files}.items():
-            found = self.objects.stat(path)
-            if found is None or found.bytes != size:
-                return path
-        return None
+        sizes = {file.path: file.bytes for source in sources for file in source.files}
+        found = self.objects.stat_many(sizes)
+        return next((key for key, entry in found if entry is None or entry.bytes != sizes[key]), None)
 
     def headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
         """The header (JSON) of each source, by the source's name, from the manifests.
@@ -305,3 +350,16 @@ class Versions:
         if layout.kept_version(version.run, version.number) != key:
             raise ValueError(f"it is {version.run}@v{version.number}")
         return version
+
+
+def listed_numbers(objects: Objects, prefix: str) -> dict[str, tuple[int, ...]]:
+    """Run key → the numbers of its versions with those of lost versions, of the run keys with a prefix."""
+    found: dict[str, set[int]] = {}
+    # Receipts first, as in `numbers`.
+    for folder, number_in in ((layout.RECEIPTS, layout.receipt_number), (layout.RUNS, layout.version_number)):
+        for entry in objects.walk(f"{folder}/{prefix}"):
+            run, _, name = entry.key.removeprefix(f"{folder}/").partition("/")
+            number = number_in(name)
+            if number is not None and layout.is_run_key(run):
+                found.setdefault(run, set()).add(number)
+    return {run: tuple(sorted(numbers)) for run, numbers in sorted(found.items())}

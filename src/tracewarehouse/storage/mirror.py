@@ -1,0 +1,212 @@
+"""Local copies of the data files of a remote warehouse: each is downloaded once, and checked.
+
+A file stays as long as a process uses it, which its lease says: a folder with a lock and a list of keys.
+Beyond the budget, the files that were not used for the longest time are deleted.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.objects import FileRef, Objects
+from tracewarehouse.storage.parquet_file import sha256
+from tracewarehouse.temp_folders import is_unused, locked_folder
+
+FOLDER, BUDGET = "TW_MIRROR", "TW_MIRROR_BYTES"
+_MAX_BUDGET, _FREE_SHARE = 50 * 10**9, 0.2
+# After an eviction, this share of the budget is used, so that not every download evicts.
+_EVICT_TO = 0.9
+_COPIED = (f"{layout.DATA}/", f"{layout.RESULTS}/")
+_STORED = (*_COPIED, "_tw/", "inbox/")
+_INCOMING, _IN_USE, _KEYS = "incoming", "in-use", "keys"
+_DOWNLOADS = 16
+# (process, mirror) → the folder of its lease, and the keys in it.
+_leases: dict[tuple[int, Path], tuple[Path, set[str]]] = {}
+
+
+def mirror_folder() -> Path:
+    """The folder of all mirrors: TW_MIRROR, else in the user's cache."""
+    named = os.environ.get(FOLDER)
+    if named:
+        return Path(named).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "tracewarehouse" / "mirror"
+
+
+class Mirror:
+    """The local folder of a remote warehouse: copies of its files, and what is made only on this machine."""
+
+    def __init__(self, objects: Objects, warehouse_id: str) -> None:
+        self.objects = objects
+        self.folder = mirror_folder() / warehouse_id
+
+    def path(self, key: str) -> Path:
+        """The path of the copy of an object, which is downloaded if needed."""
+        path = self.folder / key
+        if key.startswith(_COPIED):
+            self._lease([key])
+            if not path.exists():
+                self._download(FileRef(key, -1, ""))
+        elif key.startswith(_STORED):
+            self._download(FileRef(key, -1, ""))
+        return path
+
+    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+        """Downloads the files that are missing, many at once; key → problem of those that are damaged."""
+        wanted = {file.key: file for file in files}
+        self._lease(wanted)
+        missing = [file for file in wanted.values() if again or not self._has(file)]
+        if not missing:
+            return {}
+        self._check_budget(missing)
+        with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
+            problems = dict(
+                zip((file.key for file in missing), pool.map(self._download, missing), strict=True)
+            )
+        self._evict()
+        return {key: what for key, what in problems.items() if what is not None}
+
+    def forget(self, key: str) -> None:
+        """Deletes the copy of a damaged file: the next reader downloads it again."""
+        if key.startswith(_COPIED):
+            (self.folder / key).unlink(missing_ok=True)
+
+    def _has(self, file: FileRef) -> bool:
+        try:
+            return (self.folder / file.key).stat().st_size == file.bytes
+        except OSError:
+            return False
+
+    def _download(self, file: FileRef) -> str | None:
+        """Downloads a file, a second time if it is not as its version says; its problem if it is not then."""
+        target = self.folder / file.key
+        part = self.folder / _INCOMING / f"{secrets.token_hex(8)}.part"
+        what: str | None = None
+        for folder in (target.parent, part.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            for _ in range(2):
+                self.objects.download(file.key, part)
+                what = _fault(part, file)
+                if what is None:
+                    part.replace(target)
+                    break
+        except FileNotFoundError:
+            target.unlink(missing_ok=True)
+            return "file missing"
+        finally:
+            part.unlink(missing_ok=True)
+        return what
+
+    # Leases and eviction
+
+    def _lease(self, keys: Iterable[str]) -> None:
+        """Keeps the copies of these keys from being deleted while this process runs."""
+        folder, known = self._own_lease()
+        new = [key for key in keys if key not in known]
+        if not new:
+            return
+        with self._lock(fcntl.LOCK_SH), (folder / _KEYS).open("a", encoding="utf-8") as file:
+            file.writelines(f"{key}\n" for key in new)
+        known.update(new)
+        for key in new:
+            with suppress(OSError):
+                os.utime(self.folder / key)  # the time of the last use
+
+    def _own_lease(self) -> tuple[Path, set[str]]:
+        own = os.getpid(), self.folder
+        if own not in _leases:
+            held = ExitStack()
+            folder = held.enter_context(locked_folder(self.folder / _IN_USE / secrets.token_hex(8)))
+            _leases[own] = folder, set()
+            atexit.register(_end_lease, own, held)
+        return _leases[own]
+
+    @contextmanager
+    def _lock(self, how: int) -> Iterator[None]:
+        """Between a look at the leases and a deletion, no process adds to its lease."""
+        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, how)
+            yield
+        finally:
+            os.close(handle)
+
+    def _check_budget(self, files: Iterable[FileRef]) -> None:
+        needed, budget = sum(file.bytes for file in files), self._budget()
+        if needed > budget:
+            raise WarehouseError(
+                f"these runs need {needed / 1e9:.1f} GB of local copies; {budget / 1e9:.1f} GB are allowed",
+                f"select fewer runs or ranks, or set {BUDGET}",
+            )
+
+    def _budget(self) -> int:
+        named = os.environ.get(BUDGET)
+        if not named:
+            free = shutil.disk_usage(self.folder).free
+            return min(_MAX_BUDGET, int(free * _FREE_SHARE))
+        if not named.isdecimal():
+            raise WarehouseError(
+                f"{BUDGET}={named} is not a number of bytes", "set it to 20000000000 for 20 GB"
+            )
+        return int(named)
+
+    def _evict(self) -> None:
+        """Deletes the copies that were not used for the longest time, until the others fit the budget."""
+        found = sorted(self._copies())
+        total, budget = sum(size for _, size, _ in found), self._budget()
+        if total <= budget:
+            return
+        with self._lock(fcntl.LOCK_EX):
+            used = self._used()
+            for _, size, path in found:
+                if total > budget * _EVICT_TO and path.relative_to(self.folder).as_posix() not in used:
+                    path.unlink(missing_ok=True)
+                    total -= size
+
+    def _copies(self) -> Iterator[tuple[float, int, Path]]:
+        for top in _COPIED:
+            for path in (self.folder / top).rglob("*.parquet"):
+                with suppress(FileNotFoundError):
+                    found = path.stat()
+                    yield found.st_mtime, found.st_size, path
+
+    def _used(self) -> set[str]:
+        """The keys in the leases of running processes; deletes those of others."""
+        used: set[str] = set()
+        for lease in (self.folder / _IN_USE).iterdir():
+            if is_unused(lease):
+                shutil.rmtree(lease, ignore_errors=True)
+                continue
+            with suppress(OSError):
+                used.update((lease / _KEYS).read_text(encoding="utf-8").splitlines())
+        return used
+
+
+def _fault(path: Path, file: FileRef) -> str | None:
+    """What differs from the version, None if nothing does or the version is not known."""
+    if not file.sha256:
+        return None
+    size = path.stat().st_size
+    if size != file.bytes:
+        return f"{size} bytes, {file.bytes} were written"
+    return (
+        None if sha256(path) == file.sha256 else "checksum differs: the content changed after it was written"
+    )
+
+
+def _end_lease(own: tuple[int, Path], held: ExitStack) -> None:
+    if own[0] == os.getpid() and own in _leases:
+        del _leases[own]
+        held.close()

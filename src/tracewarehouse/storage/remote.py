@@ -1,0 +1,289 @@
+"""Objects in an object store (S3, Google Cloud Storage, Azure, memory), through obstore."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tracewarehouse import hints
+from tracewarehouse.errors import StoreUnavailable, WarehouseError
+from tracewarehouse.location import StoreUrl
+from tracewarehouse.storage import layout
+from tracewarehouse.storage.objects import Entry
+from tracewarehouse.storage.remote_errors import hint_of, missing_package, store_errors
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+R = TypeVar("R")
+
+# Requests in flight, and uploads or downloads of entire files.
+_IN_FLIGHT, _FILES_IN_FLIGHT = 32, 8
+_ATTEMPTS, _PAUSE_S = 5, 0.05
+_TIMEOUTS = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(minutes=5)}
+_RETRIES = {
+    "max_retries": 4,
+    "retry_timeout": timedelta(seconds=60),
+    "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=3), "base": 2},
+}
+_LOCAL_HTTP = ("http://127.0.0.1", "http://localhost", "http://[::1]")
+# The stores of `memory://`, which exist only in this process.
+_in_memory: dict[str, Any] = {}
+# The process that first used a store: its threads do not exist in a forked child, where requests hang.
+_first_process: list[int] = []
+
+
+class RemoteObjects:
+    """Objects under the prefix of a bucket. Credentials come from the environment, never from the URL."""
+
+    def __init__(self, place: StoreUrl) -> None:
+        try:
+            import obstore  # noqa: F401
+        except ImportError:
+            raise missing_package(place) from None
+        self.place = place
+        self._opened: ObjectStore | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """A worker opens the store itself."""
+        return type(self), (self.place,)
+
+    @property
+    def url(self) -> str:
+        """The URL, which has no credentials."""
+        return self.place.url
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see the objects."""
+        return self.place.scheme != "memory"
+
+    def describe(self, key: str) -> str:
+        """The URL of an object."""
+        return f"{self.url}/{key}"
+
+    @property
+    def _store(self) -> ObjectStore:
+        _first_process[:] = _first_process or [os.getpid()]
+        if _first_process != [os.getpid()]:
+            raise StoreUnavailable(
+                f"{self.url}: an object store cannot be used in a forked process",
+                "start the process with the method spawn, or open the warehouse only there",
+            )
+        if self._opened is None:
+            self._opened = _open(self.place)
+        return self._opened
+
+    # Reading
+
+    def get(self, key: str) -> bytes:
+        """The content of an object; raises FileNotFoundError."""
+        import obstore
+
+        with store_errors(self.place, key):
+            return bytes(obstore.get(self._store, key).bytes())
+
+    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
+        """Many GETs at once, in the order of the keys."""
+        yield from self._each(self._get_or_none, keys)
+
+    def _get_or_none(self, key: str) -> bytes | None:
+        try:
+            return self.get(key)
+        except FileNotFoundError:
+            return None
+
+    def stat(self, key: str) -> Entry | None:
+        """Size and time, by HEAD."""
+        import obstore
+
+        try:
+            with store_errors(self.place, key):
+                return _entry(obstore.head(self._store, key))
+        except FileNotFoundError:
+            return None
+
+    def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
+        """Many HEADs at once, in the order of the keys."""
+        yield from self._each(self.stat, keys)
+
+    def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """By LIST: a request per 1,000 objects of the folder of the prefix."""
+        import obstore
+
+        folder, _, _ = prefix.rpartition("/")
+        with store_errors(self.place):
+            listed = obstore.list(self._store, prefix=folder or None, offset=after or None, chunk_size=1000)
+            for chunk in listed:
+                for found in chunk:
+                    entry = _entry(found)
+                    if entry.key.startswith(prefix) and entry.key > after:
+                        yield entry
+
+    def folders(self, prefix: str) -> list[str]:
+        """By LIST with a delimiter."""
+        import obstore
+
+        with store_errors(self.place):
+            found = obstore.list_with_delimiter(self._store, prefix=prefix.rstrip("/"))
+        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+
+    def download(self, key: str, path: Path) -> None:
+        """Writes an object to a local file in parts; raises FileNotFoundError."""
+        import obstore
+
+        with store_errors(self.place, key):
+            found = obstore.get(self._store, key)
+            with path.open("wb") as file:
+                for part in found.stream(min_chunk_size=8 << 20):
+                    file.write(part)
+
+    # Writing
+
+    def put(self, objects: Mapping[str, bytes]) -> None:
+        """Many PUTs at once."""
+        for _ in self._each(lambda key: self._put(key, objects[key]), objects):
+            pass
+
+    def _put(self, key: str, data: bytes | Path, create: bool = False) -> None:
+        import obstore
+
+        with store_errors(self.place, key):
+            if create:
+                obstore.put(self._store, key, data, mode="create", use_multipart=False)
+            else:
+                obstore.put(self._store, key, data)
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """A conditional PUT. If its answer is lost or is a refusal, the stored object shows who wrote it.
+
+        `data` must therefore be unique to the call.
+        """
+        refused: Exception | None = None
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._put(key, data, create=True)
+                return True
+            except (FileExistsError, StoreUnavailable) as error:
+                refused = error
+            if (found := self._get_or_none(key)) is not None:
+                return found == data
+            if isinstance(refused, StoreUnavailable) and not refused.is_transient:
+                raise refused
+            time.sleep(_PAUSE_S * 2**attempt)  # refused without an object: two requests at once
+        raise StoreUnavailable(f"{self.describe(key)}: cannot be written: {refused}", hint_of(self.place))
+
+    def adopt(self, files: Mapping[str, Path]) -> None:
+        """Uploads finished local files and deletes them."""
+        for _ in self._each(lambda key: self._put(key, files[key]), files, _FILES_IN_FLIGHT):
+            pass
+        for path in files.values():
+            path.unlink()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Deletes objects, 1,000 per request where the store can."""
+        import obstore
+
+        listed = list(keys)
+        if self.place.scheme in ("s3",):
+            for start in range(0, len(listed), 1000):
+                with store_errors(self.place):
+                    obstore.delete(self._store, listed[start : start + 1000])
+            return
+        for _ in self._each(self._delete, listed):
+            pass
+
+    def _delete(self, key: str) -> None:
+        import obstore
+
+        with suppress(FileNotFoundError), store_errors(self.place, key):
+            obstore.delete(self._store, key)
+
+    def clock(self) -> datetime:
+        """The time that the store gives a new object."""
+        key = f"{layout.PROBE}/{secrets.token_hex(16)}"
+        self._put(key, b"")
+        entry = self.stat(key)
+        self.delete([key])
+        if entry is None:
+            raise StoreUnavailable(f"{self.describe(key)}: a new object is missing", hint_of(self.place))
+        return entry.modified
+
+    def prepare(self) -> None:
+        """Checks that a new warehouse can be created here. Raises WarehouseError."""
+        foreign = sorted(set(self.folders("")) - layout.OWN_NAMES)
+        if foreign:
+            raise WarehouseError(
+                f"{self.url}: not a warehouse: it holds {foreign[0]}/",
+                "select a new or empty prefix with -w URL or TW_WAREHOUSE",
+            )
+        self._probe()
+
+    def absent(self, error: OSError) -> WarehouseError:
+        """The error of a prefix without a warehouse."""
+        return WarehouseError(
+            f"{self.url}: no warehouse here",
+            hints.Hint(
+                "wh.ingest(PATH) creates one",
+                "tw ingest PATH creates one; select another with -w URL or TW_WAREHOUSE",
+            ),
+        )
+
+    def _probe(self) -> None:
+        """Raises WarehouseError if a conditional PUT replaces an object, which would lose data."""
+        key, first = f"{layout.PROBE}/{secrets.token_hex(16)}", secrets.token_bytes(16)
+        won = self.put_if_absent(key, first), self.put_if_absent(key, secrets.token_bytes(16))
+        held = self._get_or_none(key)
+        self.delete([key])
+        if won != (True, False) or held != first:
+            raise WarehouseError(
+                f"{self.url}: this store ignores If-None-Match; concurrent writers would lose data",
+                "use a store with conditional writes: S3, Google Cloud Storage, Azure, MinIO",
+            )
+
+    def _each(
+        self, act: Callable[[str], R], keys: Iterable[str], at_once: int = _IN_FLIGHT
+    ) -> Iterator[tuple[str, R]]:
+        """The result for each key, in order; requests run at the same time."""
+        listed: Sequence[str] = list(keys)
+        if len(listed) < 2:
+            yield from ((key, act(key)) for key in listed)
+            return
+        with ThreadPoolExecutor(min(at_once, len(listed))) as pool:
+            yield from zip(listed, pool.map(act, listed), strict=True)
+
+
+def _open(place: StoreUrl) -> ObjectStore:
+    from obstore.store import MemoryStore, from_url
+
+    if place.scheme == "memory":
+        found: ObjectStore = _in_memory.setdefault(place.url, MemoryStore())
+        return found
+    config: dict[str, Any] = dict(place.options)
+    client = {**_TIMEOUTS, "allow_http": _allows_http(place, config.pop("allow_http", ""))}
+    with store_errors(place):
+        opened: ObjectStore = from_url(
+            place.url,
+            config=config or None,  # type: ignore[call-overload]
+            client_options=client,
+            retry_config=_RETRIES,
+        )
+    return opened
+
+
+def _allows_http(place: StoreUrl, option: str) -> bool:
+    """Whether requests may go unencrypted: if that is allowed, or within this machine."""
+    endpoint = dict(place.options).get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
+    given = option or os.environ.get("AWS_ALLOW_HTTP", "") or os.environ.get("AZURE_ALLOW_HTTP", "")
+    return given.lower() in ("1", "true", "yes") or endpoint.startswith(_LOCAL_HTTP)
+
+
+def _entry(found: Mapping[str, Any]) -> Entry:
+    return Entry(found["path"], found["size"], found["last_modified"])

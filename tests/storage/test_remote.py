@@ -1,0 +1,427 @@
+"""A warehouse in an object store: a real S3 server behind a proxy that counts requests and causes faults."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+import cli_runner
+import tracewarehouse as tw
+from object_store import BUCKET, CREDENTIALS, Proxy, Request, s3_server
+from simulated import SMALL
+from storage_sources import commit
+from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
+from tracewarehouse.location import store_url
+from tracewarehouse.storage import Changes, Store
+from tracewarehouse.storage.objects import FileRef
+from tracewarehouse.storage.remote import RemoteObjects
+from tracewarehouse.warehouse import Warehouse
+
+ANALYSES = (
+    "temporal_breakdown",
+    "kernel_summary",
+    "comm_comp_overlap",
+    "stragglers",
+    "step_summary",
+    "collective_waits",
+    "quality",
+)
+URL = f"s3://{BUCKET}/shared"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Proxy]:
+    with s3_server() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
+    """The server without faults, and a cache of the test's own."""
+    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
+        monkeypatch.setenv(name, value)
+    server.reset()
+    yield server
+    server.reset()
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("traces") / "job"
+    tw.simulate(folder, ranks=4, seed=3, **SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def local(traces: Path, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    wh = tw.open(tmp_path_factory.mktemp("local") / "warehouse")
+    wh.ingest(traces, jobs=1)
+    return wh
+
+
+@pytest.fixture(scope="module")
+def stored(server: Proxy, traces: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The URL of a warehouse with the run; two worker processes wrote it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in server.environment.items():
+            patch.setenv(name, value)
+        patch.setenv("TW_MIRROR", str(tmp_path_factory.mktemp("writer")))
+        report = tw.open(URL).ingest(traces, jobs=2)
+    assert [file.state for file in report.files if file.rank is not None] == ["intact"] * 4
+    return URL
+
+
+def objects(prefix: str) -> RemoteObjects:
+    return RemoteObjects(store_url(f"s3://{BUCKET}/{prefix}"))
+
+
+def files_of(wh: Warehouse) -> list[FileRef]:
+    (run,) = wh.selected()
+    files = {file.path: file for source in run.sources for file in source.files}
+    return [FileRef(file.path, file.bytes, file.sha256) for file in files.values()]
+
+
+# Answers
+
+
+def test_answers_are_those_of_a_local_warehouse(s3: Proxy, stored: str, local: Warehouse) -> None:
+    wh = tw.open(stored)
+    for name in ANALYSES:
+        assert wh.run(name).rows() == local.run(name).rows(), name
+    sql = "SELECT rank, count(*) AS n, sum(dur_ns) AS ns FROM kernels GROUP BY ALL ORDER BY ALL"
+    assert wh.query(sql).rows() == local.query(sql).rows()
+    assert wh.select("job").check().rows() == local.check().rows()
+    assert wh.scan("kernels").collect().equals(local.scan("kernels").collect())
+    assert wh.diff("job", "job").kernel_summary().rows() == local.diff("job", "job").kernel_summary().rows()
+
+
+def test_the_command_line_takes_a_url(s3: Proxy, traces: Path, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/cli"
+    env = {**s3.environment, "TW_MIRROR": str(tmp_path / "cache"), "TW_WAREHOUSE": url}
+
+    def call(*args: str | Path) -> str:
+        done = cli_runner.process(*args, cwd=tmp_path, env=env)
+        assert done.code == 0, done.err
+        return done.out
+
+    assert "ingested 4 ranks of 1 run" in call("ingest", traces, "--jobs", "1")
+    assert not (tmp_path / "warehouse.duckdb").exists() and not list(tmp_path.glob("s3*"))
+    assert "job" in call("runs", "-w", url)
+    assert "job" in call("label", "job", "team=a")
+    call("record", "--all", "--analysis", "step_summary")
+    assert "job" in call("history", "step_time", "-f", "md")
+    assert "1 run verified" in call("verify")
+    assert "count" in call("query", "SELECT count(*) AS count FROM kernels")
+    call("remove", "job")
+    time.sleep(1.1)  # the clock of S3 has seconds
+    call("clean", "--grace", "0")
+    assert [entry.key for entry in objects("cli").walk("data/")] == []
+
+
+def test_recorded_results_give_the_same_history(s3: Proxy, traces: Path, tmp_path: Path) -> None:
+    series = []
+    for place in (f"s3://{BUCKET}/history", tmp_path / "warehouse"):
+        wh = tw.open(place)
+        wh.ingest(traces, jobs=1)
+        wh.record(analyses="step_summary")
+        series.append(tw.open(place).history("step_time").polars())
+    assert series[0].drop("ingested_at", strict=False).equals(series[1].drop("ingested_at", strict=False))
+
+
+def test_a_store_in_memory_needs_no_server(
+    traces: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("TW_MIRROR", str(tmp_path))
+    tw.open("memory://here").ingest(traces, jobs=2)
+    assert [row["ranks_present"] for row in tw.open("memory://here").runs().rows()] == [4]
+
+
+# Requests and copies
+
+
+def test_a_second_question_reads_no_data(s3: Proxy, stored: str) -> None:
+    tw.open(stored).temporal_breakdown()
+    first = s3.data_reads()
+    assert first and len(first) == len(set(first))
+    s3.requests.clear()
+    again = tw.open(stored)
+    again.temporal_breakdown()
+    assert s3.data_reads() == []
+    assert len(s3.requests) <= 8, s3.counts()
+
+
+def test_an_ingest_makes_few_requests(s3: Proxy, traces: Path) -> None:
+    """At most 2 requests per rank and 40 per run, and 10 more if everything is stored already."""
+    url = f"s3://{BUCKET}/requests"
+    tw.open(url).ingest(traces, run="first", jobs=1)
+    s3.requests.clear()
+    tw.open(url).ingest(traces, run="second", jobs=1)
+    assert len(s3.requests) <= 2 * 4 + 40, s3.counts()
+    s3.requests.clear()
+    tw.open(url).ingest(traces, run="second", jobs=1)
+    assert len(s3.requests) <= 2 * 4 + 40 + 10, s3.counts()
+    assert s3.data_reads() == []
+
+
+def test_many_runs_are_listed_with_few_requests(s3: Proxy) -> None:
+    store = Store.open_or_create(store_url(f"s3://{BUCKET}/many"))
+    for number in range(12):
+        source = commit(store, 0, run=f"run-{number}")
+        store.publish(source.run, Changes(sources=(source,)))
+    for read in (Store.briefs, Store.present):
+        s3.requests.clear()
+        assert len(read(Store.open(store_url(f"s3://{BUCKET}/many")))) == 12
+        assert s3.counts() == {"LIST": 2, "GET": 13}
+
+
+def test_a_changed_copy_is_reported_and_replaced(s3: Proxy, stored: str, local: Warehouse) -> None:
+    wh = tw.open(stored)
+    wh.temporal_breakdown()
+    copy = max((wh.store.folder / "data" / "kernels").rglob("*.parquet"))
+    data = bytearray(copy.read_bytes())
+    data[len(data) // 3] ^= 1
+    copy.write_bytes(data)
+    with pytest.raises(DamagedRunError, match="checksum differs"):
+        Warehouse(stored, verify=True).select("job").temporal_breakdown()
+    again = Warehouse(stored, verify=True).select("job").temporal_breakdown()
+    assert again.rows() == local.temporal_breakdown().rows()
+
+
+def test_a_damaged_object_is_an_error(s3: Proxy, traces: Path) -> None:
+    url = f"s3://{BUCKET}/damaged"
+    wh = tw.open(url)
+    wh.ingest(traces, jobs=1)
+    (kernels,) = [file.key for file in files_of(wh) if "/kernels/" in file.key]
+    data = bytearray(wh.store.objects.get(kernels))
+    data[len(data) // 3] ^= 1
+    wh.store.objects.put({kernels: bytes(data)})
+    with pytest.raises(DamagedRunError, match="checksum differs"):
+        tw.open(url).select("job").temporal_breakdown()
+    assert wh.verify() == []
+    assert [each.path for each in wh.verify(deep=True)] == [kernels]
+    wh.store.objects.put({kernels: bytes(data[:-1])})
+    assert [each.what for each in wh.verify()] == [f"{len(data) - 1} bytes, {len(data)} were written"]
+    wh.store.objects.delete([kernels])
+    assert [each.what for each in wh.verify()] == ["file missing"]
+
+
+def test_copies_beyond_the_budget_are_deleted_unless_a_process_uses_them(
+    s3: Proxy, stored: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {**s3.environment, "TW_MIRROR": os.environ["TW_MIRROR"]}
+    command = ("show", "temporal_breakdown", "-w", stored)
+    assert cli_runner.process(*command, env=env).code == 0
+    store = tw.open(stored).store
+    kernels = [store.folder / file.key for file in files_of(tw.open(stored)) if "/kernels/" in file.key]
+    assert all(path.exists() for path in kernels)
+    events = [file for file in files_of(tw.open(stored)) if "/events/" in file.key]
+    budget = str(sum(file.bytes for file in events))
+    monkeypatch.setenv("TW_MIRROR_BYTES", budget)
+    assert store.files.fetch(events) == {}
+    assert not any(path.exists() for path in kernels)
+    assert cli_runner.process(*command, env={**env, "TW_MIRROR_BYTES": budget}).code == 0
+    assert all((store.folder / file.key).exists() for file in events)
+    with pytest.raises(WarehouseError, match="of local copies"):
+        store.files.fetch(files_of(tw.open(stored)))
+
+
+# Writers
+
+
+def test_of_eight_writers_of_a_key_one_wins(s3: Proxy) -> None:
+    for number in range(5):
+        together = Barrier(8)
+
+        def write(data: bytes, key: str = f"race/{number}", together: Barrier = together) -> bool:
+            together.wait()
+            return objects("races").put_if_absent(key, data)
+
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(write, [os.urandom(16) for _ in range(8)]))
+        assert sum(won) == 1
+
+
+def test_a_lost_answer_changes_nothing(s3: Proxy, traces: Path) -> None:
+    lost: list[str] = []
+
+    def lose(request: Request) -> bool:
+        if request.kind != "CREATE" or request.path in lost:
+            return False
+        lost.append(request.path)
+        return True
+
+    s3.loses = lose
+    wh = tw.open(f"s3://{BUCKET}/lost")
+    report = wh.ingest(traces, jobs=1)
+    assert [run.version for run in report.runs] == [1]
+    wh.remove("job")
+    assert any("/runs/job/v000001" in path for path in lost)
+    assert any("/runs/job/v000002" in path for path in lost)
+    assert wh.store.runs() == ()
+
+
+def test_a_conflict_without_an_object_is_tried_again(s3: Proxy) -> None:
+    refused: list[str] = []
+
+    def refuse(request: Request) -> int | None:
+        if request.kind == "CREATE" and not refused:
+            refused.append(request.path)
+            return 409
+        return None
+
+    s3.refuses = refuse
+    assert objects("conflict").put_if_absent("key", b"first")
+    assert not objects("conflict").put_if_absent("key", b"second")
+    assert refused
+
+
+def test_a_store_that_ignores_conditions_is_refused(s3: Proxy, traces: Path) -> None:
+    s3.ignore_conditions = True
+    with pytest.raises(WarehouseError, match="ignores If-None-Match"):
+        tw.open(f"s3://{BUCKET}/unconditional").ingest(traces, jobs=1)
+    assert list(objects("unconditional").walk("")) == []
+
+
+def _kill_points(count: int) -> list[object]:
+    return [pytest.param(n, marks=[] if n in (3, 15) else pytest.mark.deep) for n in range(count)]
+
+
+@pytest.mark.parametrize("number", _kill_points(18))
+def test_a_killed_ingest_leaves_nothing_half_visible(
+    s3: Proxy, traces: Path, tmp_path: Path, number: int
+) -> None:
+    """The process is killed when it sends the given PUT: every second one is passed on all the same."""
+    url = f"s3://{BUCKET}/killed-{number}"
+    env = cli_runner.environment({**s3.environment, "TW_MIRROR": str(tmp_path / "cache")})
+    running: list[subprocess.Popen[bytes]] = []
+    puts: list[str] = []
+
+    def kill(request: Request) -> None:
+        if request.kind in ("PUT", "CREATE"):
+            puts.append(request.path)
+            if len(puts) == number + 1:
+                running[0].send_signal(signal.SIGKILL)
+
+    if number % 2:
+        s3.after = kill
+    else:
+        s3.before = kill
+    command = [*cli_runner.TW, "ingest", "-w", url, "--jobs", "1", str(traces)]
+    with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        running.append(process)
+        process.communicate()
+    s3.reset()
+    assert process.returncode == -signal.SIGKILL or len(puts) <= number, puts
+    try:
+        before = tw.open(url).runs().rows()
+    except WarehouseError:
+        before = []
+    assert [row["ranks_present"] for row in before] in ([], [4])
+    tw.open(url).ingest(traces, jobs=1)
+    wh = tw.open(url)
+    assert [row["ranks_present"] for row in wh.runs().rows()] == [4]
+    assert wh.verify() == []
+    wh.clean(grace_s=0)
+    assert {entry.key for entry in wh.store.objects.walk("data/")} == {file.key for file in files_of(wh)}
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://key:secret@bucket/p", "s3://bucket/p?token=secret", "s3://secret@bucket/p", "az://x:secret@c/p"],
+)
+def test_credentials_in_a_url_are_refused(url: str) -> None:
+    with pytest.raises(WarehouseError) as caught:
+        tw.open(url)
+    assert "secret" not in f"{caught.value} {caught.value.hint}"
+
+
+def test_other_urls_and_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WarehouseError, match="ftp:// is not supported"):
+        tw.open("ftp://host/path")
+    with pytest.raises(WarehouseError, match="no bucket"):
+        tw.open("s3:///path")
+    with pytest.raises(ParamError, match="secret_access_key is a credential"):
+        tw.open("s3://bucket/p", storage_options={"secret_access_key": "x"})
+    with pytest.raises(ParamError, match="apply to URLs"):
+        tw.open(tmp_path, storage_options={"region": "x"})
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(WarehouseError, match="s3:// needs obstore") as caught:
+        tw.open("s3://bucket/p").runs()
+    assert caught.value.hint == "pip install 'tracewarehouse[cloud]'"
+
+
+def _message(action: object) -> tuple[str, str]:
+    with pytest.raises((WarehouseError, StoreUnavailable)) as caught:
+        action()  # type: ignore[operator]
+    text = f"{caught.value.message} {caught.value.hint}"
+    assert caught.value.hint and CREDENTIALS["AWS_SECRET_ACCESS_KEY"] not in text
+    return caught.value.message, caught.value.hint
+
+
+def test_messages_name_the_cause(s3: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert _message(lambda: tw.open("s3://missing/p").runs())[0] == "s3://missing/p: no such bucket"
+    url = f"s3://{BUCKET}/nothing"
+    assert _message(lambda: tw.open(url).runs())[0] == f"{url}: no warehouse here"
+    s3.refuses = lambda _: 403
+    message, hint = _message(lambda: tw.open(url).runs())
+    assert "access denied" in message and "AWS_ACCESS_KEY_ID" in hint
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    message, hint = _message(lambda: tw.open(url).runs())
+    assert "the store does not answer" in message and "AWS_ENDPOINT_URL" in hint
+    done = cli_runner.process(
+        "runs", "-w", url, env={**s3.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    )
+    assert done.code == 1 and done.errors[0] == f"tw: {url}: the store does not answer"
+
+
+def test_an_unanswered_request_is_not_taken_for_damage(s3: Proxy, stored: str) -> None:
+    s3.refuses = lambda request: 403 if "/runs/job/v" in request.path else None
+    with pytest.raises(StoreUnavailable, match="access denied"):
+        tw.open(stored).runs()
+
+
+def test_a_place_with_other_objects_is_refused(s3: Proxy, traces: Path) -> None:
+    objects("foreign").put({"notes/a.txt": b"text"})
+    with pytest.raises(WarehouseError, match="it holds notes/"):
+        tw.open(f"s3://{BUCKET}/foreign").ingest(traces, jobs=1)
+
+
+def _used_in_a_child(url: str, pipe: object) -> None:
+    try:
+        tw.open(url).runs()
+        pipe.send("answered")  # type: ignore[attr-defined]
+    except WarehouseError as error:
+        pipe.send(error.message)  # type: ignore[attr-defined]
+
+
+def test_an_object_store_has_no_inbox(s3: Proxy, stored: str) -> None:
+    with pytest.raises(ParamError, match="has no inbox"):
+        tw.open(stored).ingest(inbox=True)
+    with pytest.raises(ParamError, match="local folder"):
+        tw.trace_handler(stored, run="job")
+
+
+def test_a_forked_process_gets_an_error_in_place_of_a_hang(s3: Proxy, stored: str) -> None:
+    tw.open(stored).runs()
+    ours, theirs = multiprocessing.Pipe()
+    child = multiprocessing.get_context("fork").Process(target=_used_in_a_child, args=(stored, theirs))
+    child.start()
+    assert ours.poll(10)
+    assert "forked process" in ours.recv()
+    child.join()
