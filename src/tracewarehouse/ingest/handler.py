@@ -61,7 +61,7 @@ def trace_handler(
     if is_url(warehouse):
         raise ParamError(
             "traces are spooled to a local folder, not to an object store",
-            "name a folder, and ingest from it: tw ingest FOLDER/inbox/RUN -w URL",
+            "name a local folder, and ingest its inbox/RUN into the store: tw.open(URL).ingest(…)",
         )
     redactor = Redactor(b"", policy_of(Path(warehouse)))
     check_text(redactor, "the name of the run", {"run": run})
