@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import json_objects, json_texts
-from tracewarehouse.formats.base import Finding
+from tracewarehouse.formats.base import Finding, Redaction
 
 if TYPE_CHECKING:
+    from tracewarehouse.formats.redact import Redactor
     from tracewarehouse.formats.sqlite_file import Database
 
 _TID_BITS: Final = 0xFFFFFF
@@ -45,6 +46,27 @@ class Notes:
     def findings(self) -> tuple[Finding, ...]:
         """The findings by rule."""
         return tuple(Finding(rule, rows, example) for rule, (rows, example) in sorted(self.found.items()))
+
+
+def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redaction, ...]]:
+    """The table with secrets in its dictionary-encoded texts replaced, and what was replaced by column."""
+    found: list[Redaction] = []
+    for at, name in enumerate(table.column_names):
+        if not pa.types.is_dictionary(table.schema.field(at).type):
+            continue
+        column = table.column(at).unify_dictionaries()
+        words = column.chunk(0).dictionary if column.num_chunks else pa.array([], pa.string())
+        suspects = redactor.suspects(words)
+        if not suspects:
+            continue
+        texts: list[Any] = words.to_pylist()
+        for place in suspects:
+            texts[place], kinds = redactor.clean(texts[place])
+            found += [Redaction(None, name, kind) for kind in kinds]
+        clean = pa.array(texts, pa.string())
+        chunks = [pa.DictionaryArray.from_arrays(chunk.indices, clean) for chunk in column.chunks]
+        table = table.set_column(at, name, pa.chunked_array(chunks))
+    return table, tuple(found)
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
-from tracewarehouse.formats.file_text import TextStream, digest_of
+from tracewarehouse.formats.file_text import TextStream
 from tracewarehouse.formats.nsight_compute.table import TABLE, is_header, metrics, rows_of, table
 from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes
+from tracewarehouse.formats.source_tables import Notes, redacted
 
 NAME: Final = "nsight_compute"
 VERSION: Final = 1
@@ -61,12 +61,13 @@ class NsightComputeSource:
     def __init__(self, path: Path, request: Request) -> None:
         self._path = path
         self._redactor = Redactor(request.salt, request.policy)
-        self._redactions: list[Redaction] = []
+        self._redactions: tuple[Redaction, ...] = ()
         self._notes = Notes()
         self._table: pa.Table | None = None
-        self._stream = digest_of(path)
+        self._stream = TextStream(path)
+        text = self._read()
         if request.known_digest != self._stream.digest:
-            self._table = self._cleaned(self._read())
+            self._table, self._redactions = redacted(self._parsed(text), self._redactor)
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
@@ -81,35 +82,23 @@ class NsightComputeSource:
             text_bytes=self._stream.size,
             stored_bytes=self._stream.stored_bytes,
             events=0 if self._table is None else self._table.num_rows,
-            redactions=tuple(self._redactions),
+            redactions=self._redactions,
             findings=self._notes.findings(),
         )
 
-    def _read(self) -> pa.Table:
-        stream = TextStream(self._path)
+    def _read(self) -> bytes:
         pieces = []
-        for piece in stream:
+        for piece in self._stream:
             pieces.append(piece)
-            if stream.size > _MOST_BYTES:
+            if self._stream.size > _MOST_BYTES:
                 raise TraceFormatError(
                     self._path, f"more than {_MOST_BYTES >> 20} MiB of metrics", hint="profile fewer launches"
                 )
-        lines = b"".join(pieces).decode(errors="replace").splitlines()
+        return b"".join(pieces)
+
+    def _parsed(self, text: bytes) -> pa.Table:
+        lines = text.decode(errors="replace").splitlines()
         found = list(metrics(rows_of(lines), self._path))
         if not found:
             raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
         return table(found, self._notes)
-
-    def _cleaned(self, rows: pa.Table) -> pa.Table:
-        """The rows with secrets in texts replaced."""
-        for at, name in enumerate(rows.column_names):
-            if not pa.types.is_dictionary(rows.schema.field(at).type):
-                continue
-            column = rows.column(at).combine_chunks()
-            words = column.dictionary.to_pylist()
-            for place in self._redactor.suspects(column.dictionary):
-                words[place], kinds = self._redactor.clean(words[place])
-                self._redactions += [Redaction(None, name, kind) for kind in kinds]
-            clean = pa.DictionaryArray.from_arrays(column.indices, pa.array(words, pa.string()))
-            rows = rows.set_column(at, name, clean)
-        return rows

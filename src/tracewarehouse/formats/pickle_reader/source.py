@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Final
+from typing import IO, Final
 
 import pyarrow as pa
 
@@ -16,7 +16,7 @@ from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Reque
 from tracewarehouse.formats.file_text import GZIP_MAGIC, TextStream, digest_of
 from tracewarehouse.formats.pickle_reader.reader import PlainFile, PlainTables, read_plain
 from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes
+from tracewarehouse.formats.source_tables import Notes, redacted
 
 # Compressed content grows to this size at most.
 _MOST_BYTES: Final = 4 << 30
@@ -75,31 +75,12 @@ class PlainSource:
         for column, count in sorted(self._found.unusable.items()):
             self._notes.add("unusable_value", count, column)
         self.check(self._found.tables)
-        self._tables = {name: self._clean(table) for name, table in self._found.tables.items()}
+        for name, table in self._found.tables.items():
+            self._tables[name], redactions = redacted(table, self._redactor)
+            self._redactions += redactions
 
     def _findings(self) -> tuple[Finding, ...]:
         return self._notes.findings()
-
-    def _clean(self, table: pa.Table) -> pa.Table:
-        """The table with secrets in its texts replaced; texts are dictionary-encoded."""
-        for at, name in enumerate(table.column_names):
-            if pa.types.is_dictionary(table.schema.field(at).type):
-                table = table.set_column(at, name, self._cleaned(table.column(at).unify_dictionaries(), name))
-        return table
-
-    def _cleaned(self, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-        array = column.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
-        texts = array.dictionary
-        suspects = self._redactor.suspects(texts)
-        if not suspects:
-            return column
-        words: list[Any] = texts.to_pylist()
-        for at in suspects:
-            words[at], kinds = self._redactor.clean(words[at])
-            self._redactions += [Redaction(None, name, kind) for kind in kinds]
-        return pa.chunked_array([pa.DictionaryArray.from_arrays(array.indices, pa.array(words, pa.string()))])
 
 
 @contextmanager
