@@ -1,0 +1,141 @@
+"""How often blame names the right rank with the right cause, by layout and size of the fault; 20 seeds each.
+
+Each test prints its figures: `pytest -m deep -n0 -s tests/derive/test_causes_study.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tracewarehouse as tw
+
+pytestmark = pytest.mark.deep
+
+SEEDS = range(20)
+SMALL: dict[str, Any] = {
+    "ranks": 8,
+    "steps": 12,
+    "layers": 2,
+    "stacks": False,
+    "memory": False,
+    "syncs": False,
+}
+TENSOR: dict[str, Any] = {"tensor": 2}
+PIPELINE: dict[str, Any] = {"pipeline": 4, "layers": 4, "microbatches": 4}
+BOTH: dict[str, Any] = {"tensor": 2, "pipeline": 2, "microbatches": 4}
+SLOW = "slow-rank:rank={rank},what=compute,factor={factor}"
+OTHER = "slow-rank:rank={other},what=compute,factor={factor}"
+CLOCKS = ["clock:rank=1,offset_us=500,drift_ppm=20", "clock:rank=4,offset_us=-300,drift_ppm=-10"]
+# Layout, faults, and in how many of 20 seeds the first rank must be right.
+LAYOUTS: dict[str, tuple[dict[str, Any], list[str], int]] = {
+    "tensor": (TENSOR, [SLOW], 19),
+    "pipeline": (PIPELINE, [SLOW], 19),
+    "tensor and pipeline": (BOTH, [SLOW], 19),
+    "data": ({}, [SLOW], 17),
+    "experts": ({"experts": True}, [SLOW], 17),
+    "missing rank": (TENSOR, [SLOW, "missing-rank:rank={missing}"], 17),
+    "drifting clocks": (TENSOR, [SLOW, *CLOCKS], 17),
+    "two slow ranks": (TENSOR, [SLOW, OTHER], 17),
+}
+# Causes other than slow computation, at one size: the layout, the fault.
+CAUSES: dict[str, tuple[dict[str, Any], str]] = {
+    "data": (TENSOR, "slow-rank:rank={rank},what=data,factor=30"),
+    "host": ({"hidden": 256, "sequence": 256}, "slow-rank:rank={rank},what=host,factor=2"),
+}
+
+
+@dataclass
+class Score:
+    """What 20 seeds of a layout showed."""
+
+    first: int = 0
+    wrong: int = 0
+    silent: int = 0
+    causes: list[bool] = field(default_factory=list)
+    shares: list[float] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, rows: list[dict[str, Any]], truth: dict[int, str]) -> None:
+        """Counts one run."""
+        named = {row["rank"]: row["cause"] for row in reversed(rows) if row["is_named"]}
+        shares = {rank: sum(row["share"] for row in rows if row["rank"] == rank) for rank in truth}
+        by_blame = list(dict.fromkeys(row["rank"] for row in rows))
+        self.first += bool(named) and set(by_blame[: len(truth)]) == set(truth)
+        self.wrong += bool(set(named) - set(truth))
+        self.silent += not named and bool(rows) and all(row["reason"] for row in rows)
+        self.causes += [named[rank] == cause for rank, cause in truth.items() if rank in named]
+        self.shares.append(sum(shares.values()))
+
+    def __str__(self) -> str:
+        share = statistics.median(self.shares) if self.shares else 0
+        return (
+            f"first {self.first}/20, not named {self.silent}/20, wrong rank {self.wrong}/20, "
+            f"right cause {sum(self.causes)}/{len(self.causes)}, median share {share:.0%}"
+        )
+
+
+def run_of(
+    folder: Path, layout: dict[str, Any], faults: list[str], **numbers: Any
+) -> tuple[Any, dict[int, str]]:
+    """A simulated run with its blame, and rank → cause as the simulator knows them."""
+    faults = [fault.format(**numbers) for fault in faults]
+    tw.simulate(folder / "traces", **{**SMALL, **layout, "seed": numbers["seed"], "injections": faults})
+    wh = tw.open(folder / "warehouse")
+    wh.ingest(folder / "traces", run="r", jobs=1)
+    wh.derive("blame", "r")
+    truth = json.loads((folder / "traces" / "truth.json").read_text(encoding="utf-8"))
+    return wh, dict(truth["sections"]["blame"]["rows"])
+
+
+def score(folder: Path, layout: dict[str, Any], faults: list[str], factor: float) -> Score:
+    """The score of a layout over all seeds; the slow rank differs from seed to seed."""
+    found = Score()
+    for seed in SEEDS:
+        rank = seed % 8
+        numbers = {"rank": rank, "other": (rank + 5) % 8, "missing": (rank + 3) % 8, "factor": factor}
+        wh, truth = run_of(folder / str(seed), layout, faults, seed=seed, **numbers)
+        found.add(wh.straggler_causes().rows(), truth)
+        shutil.rmtree(folder / str(seed))
+    return found
+
+
+@pytest.mark.parametrize("factor", [1.5, 1.15, 1.05])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_the_slow_rank_is_named(tmp_path: Path, name: str, factor: float) -> None:
+    layout, faults, least = LAYOUTS[name]
+    found = score(tmp_path, layout, faults, factor)
+    print(f"\n{name}, factor {factor}: {found}")
+    assert found.wrong <= 1
+    if factor == 1.5:
+        assert found.first + (found.silent if least == 17 else 0) >= least
+        assert least == 17 or statistics.median(found.shares) >= 0.85
+        assert sum(found.causes) >= 0.95 * len(found.causes)
+
+
+@pytest.mark.parametrize("name", CAUSES)
+def test_other_causes_are_named(tmp_path: Path, name: str) -> None:
+    layout, fault = CAUSES[name]
+    found = score(tmp_path, layout, [fault], factor=0)
+    print(f"\ncause {name}: {found}")
+    assert found.wrong <= 1 and found.first >= 17
+    assert sum(found.causes) >= 0.95 * len(found.causes)
+
+
+@pytest.mark.parametrize("ranks", [8, 64, 1024])
+def test_without_a_fault_no_rank_is_named(tmp_path: Path, ranks: int) -> None:
+    """1,024 ranks take minutes per seed."""
+    named = 0
+    for seed in SEEDS:
+        wh, truth = run_of(tmp_path / str(seed), {**TENSOR, "ranks": ranks, "steps": 6}, [], seed=seed)
+        named += any(row["is_named"] for row in wh.straggler_causes().rows())
+        assert truth == {}
+        shutil.rmtree(tmp_path / str(seed))
+        print(f"\n{ranks} ranks, seed {seed}: {named} named so far")
+    assert named <= 1
