@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -52,10 +53,15 @@ class Killers:
         self.wont: list[pl.DataFrame] = []
 
     def prepare(self) -> None:
-        """Prepares the data of the laws and of the truth, before any mutation."""
-        for name in ("base", "units", "shift", "order", "names"):
-            self.worlds.world(name)
-        self.simulated = self.simulated or self._simulated()
+        """Prepares the data of the laws and of the truth, before any mutation.
+
+        Processes share the data: the first one writes it, the others wait.
+        """
+        with (self.folder / "prepare.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            for name in ("base", "units", "shift", "order", "names"):
+                self.worlds.world(name)
+            self.simulated = self.simulated or self._simulated()
 
     def golden_checks(self, contract: Contract) -> Iterator[tuple[str, Check]]:
         """Name and check of each golden file of the contract, then of its readers."""
