@@ -52,7 +52,7 @@ def _settle(store: Versions, run: str, changes: Changes, tool: str) -> Merged:
     while True:
         # Markers before the newest version: a marker that is gone was published earlier.
         waits = store.pending(run) if changes.expected_ranks is not None else ()
-        base = store.head(run)
+        base = store.head_to_write(run)
         if not changes.sources and (base.number == 0 or base.tombstone):
             raise UnknownName("run", run, store.runs())
         merged = merge(base, changes, waits)
@@ -94,6 +94,6 @@ def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersi
 def _head_to_remove(store: Versions, run: str) -> RunVersion:
     """The newest version; of a damaged run only its name and number, which is all a removal needs."""
     try:
-        return store.head(run)
+        return store.head_to_write(run)
     except DamagedRunError:
         return RunVersion(store.name(layout.run_key(run)), max(store.numbers(run)), (), {}, None, "", "")
