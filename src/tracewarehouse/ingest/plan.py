@@ -114,7 +114,8 @@ class StoredSources:
     def look_again(self) -> None:
         """Other calls may have published: the next targets are those of the current versions."""
         self._newest_by_run.clear()
-        self._damaged.clear()
+        if not self.store.is_remote:
+            self._damaged.clear()
 
     def target(self, format_: Format, assignment: Assignment) -> Target | None:
         """The target of an assignment; None if its run is damaged or exists in another spelling."""
@@ -129,7 +130,7 @@ class StoredSources:
             assignment.run,
             assignment.rank,
             assignment.world_size,
-            self._published(source, format_) if source else None,
+            self._published(source, format_, version) if source and version else None,
             UnpublishedSource(unpublished.digest, unpublished.status, unpublished.uid, unpublished.manifest)
             if unpublished
             else None,
@@ -137,15 +138,15 @@ class StoredSources:
 
     def damage(self, run: str) -> DamagedRunError | None:
         """The error of a run whose newest version is damaged."""
-        try:
-            self.store.newest(run)
-        except DamagedRunError as error:
-            return error
-        return None
+        found = self._newest(run)
+        return found if isinstance(found, DamagedRunError) else None
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """The published source of this format."""
-        return _source_in(self.store.newest(run), rank, format_)
+        found = self._newest(run)
+        if isinstance(found, DamagedRunError):
+            raise found
+        return _source_in(found, rank, format_)
 
     def _newest(self, run: str) -> RunVersion | DamagedRunError | None:
         if run not in self._newest_by_run:
@@ -179,13 +180,19 @@ class StoredSources:
             return self.source(one.target.run, one.target.rank, one.format)
         return self.unpublished(one.target.run, one.target.rank, one.format)
 
-    def _published(self, source: RankSource, format_: Format) -> PublishedSource:
-        is_current = not self.replace and self._is_current(source, format_) and not self._has_damage(source)
+    def _published(self, source: RankSource, format_: Format, version: RunVersion) -> PublishedSource:
+        is_current = not self.replace and self._is_current(source, format_)
+        is_current = is_current and not self._has_damage(source, version)
         return PublishedSource(source.digest, source.status, source.text_bytes, is_current)
 
-    def _has_damage(self, source: RankSource) -> bool:
+    def _has_damage(self, source: RankSource, version: RunVersion) -> bool:
         key = frozenset(file.path for file in source.files)
-        if key not in self._damaged:
+        if key not in self._damaged and self.store.is_remote:
+            missing = self.store.missing_files(version.sources)
+            for one in version.sources:
+                paths = frozenset(file.path for file in one.files)
+                self._damaged[paths] = not missing.isdisjoint(paths)
+        elif key not in self._damaged:
             self._damaged[key] = has_damage(self.store, source)
         return self._damaged[key]
 

@@ -302,8 +302,10 @@ def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource
     found: dict[tuple[int, str], RankSource] = {}
     for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
         found |= {(one.rank, one.uid): one for one in commit_staged(store, folder)}
-    for name in sorted({one.built_tables.manifest for one in members if one.built_tables.manifest}):
-        manifest = manifests.read(store.objects, members[0].assignment.run, name)
+    names = sorted({one.built_tables.manifest for one in members if one.built_tables.manifest})
+    for manifest in manifests.read_many(store.objects, members[0].assignment.run, names):
+        if isinstance(manifest, TwError):
+            raise manifest
         found |= {(one.rank, one.uid): one for one in manifest.sources}
     return tuple(found[one.built_tables.rank, one.built_tables.uid] for one in members)
 

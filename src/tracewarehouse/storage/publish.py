@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
 from tracewarehouse.storage import copies, layout, markers, receipts
@@ -12,8 +13,11 @@ from tracewarehouse.storage.changes import Changes, Published
 from tracewarehouse.storage.codec import encode_version
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.merge import Merged, merge
-from tracewarehouse.storage.model import RunVersion
+from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.versions import Versions
+
+# Half the grace period of `clean`: what was committed since then is there.
+_SPARED = timedelta(hours=12)
 
 
 def publish(store: Versions, run: str, changes: Changes, tool: str) -> Published:
@@ -39,12 +43,18 @@ def _check(run: str, changes: Changes) -> None:
 
 
 def _check_files(store: Versions, changes: Changes) -> None:
-    missing = store.missing_file(changes.sources)
+    """Raises WarehouseError for files that `clean` deleted; it spares recent ones, which saves requests."""
+    is_safe = _is_recent if store.is_remote else lambda _: False
+    missing = store.missing_file(one for one in changes.sources if not is_safe(one))
     if missing is not None:
         holds = (one.rank for one in changes.sources for file in one.files if file.path == missing)
         raise WarehouseError(
             f"{store.path(missing)}: deleted before rank {next(holds)} was published", "ingest it again"
         )
+
+
+def _is_recent(source: RankSource) -> bool:
+    return datetime.now(UTC) - datetime.fromisoformat(source.committed_at) < _SPARED
 
 
 def _settle(store: Versions, run: str, changes: Changes, tool: str) -> Merged:
@@ -71,6 +81,7 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
     # The version is published, even if the disk is full now; the next publish writes the receipt.
     with suppress(OSError):
         receipts.write(store.objects, version, data)
+    store.remember(version)
     return version
 
 

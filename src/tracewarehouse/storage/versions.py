@@ -15,6 +15,7 @@ from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
+from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.mirror import Mirror
 from tracewarehouse.storage.model import Brief, RankSource, RunVersion, TableFile, UnreadableRun
 from tracewarehouse.storage.objects import FileRef, LocalFiles, Objects, names_in
@@ -277,26 +278,41 @@ class Versions:
         history = self.readable(run) if names else ()
         known = {source.manifest for version in history for source in version.sources}
         settled = markers.held_or_dropped(history)
-        for name in names:
-            for source in () if name.text in known else self._sources_of(run, name.text, rank is not None):
-                wanted = rank in (None, source.rank) and source.name not in settled
-                if wanted and self.missing_file([source]) is None:
-                    yield source
+        todo = [name.text for name in names if name.text not in known]
+        found = [
+            source
+            for manifest in self._manifests(run, todo, rank is not None)
+            for source in manifest.sources
+            if rank in (None, source.rank) and source.name not in settled
+        ]
+        missing = self.missing_files(found)
+        yield from (one for one in found if missing.isdisjoint(file.path for file in one.files))
 
-    def _sources_of(self, run: str, manifest: str, strict: bool) -> tuple[RankSource, ...]:
-        """The sources of a manifest; none if it is damaged, unless `strict`: `verify` reports that."""
-        try:
-            return manifests.read(self.objects, run, manifest).sources
-        except WarehouseError:
-            if strict:
-                raise
-            return ()
+    def _manifests(self, run: str, names: Iterable[str], strict: bool) -> Iterator[Manifest]:
+        """Manifests without the damaged ones, which `verify` reports; `strict`: raises for these."""
+        for one in manifests.read_many(self.objects, run, names):
+            if not isinstance(one, WarehouseError):
+                yield one
+            elif strict:
+                raise one
+
+    def missing_files(self, sources: Iterable[RankSource]) -> frozenset[str]:
+        """The files of these sources that are missing or of another size; lists folders of several files."""
+        sizes = {file.path: file.bytes for source in sources for file in source.files}
+        folders = Counter(key.rpartition("/")[0] for key in sizes) if self.is_remote else Counter()
+        listed = [folder for folder, files in folders.items() if files > 1]
+        found = {entry.key: entry for folder in listed for entry in self.objects.walk(f"{folder}/")}
+        others = (key for key in sizes if key.rpartition("/")[0] not in listed)
+        found |= {key: entry for key, entry in self.objects.stat_many(others) if entry is not None}
+        return frozenset(key for key in sizes if key not in found or found[key].bytes != sizes[key])
 
     def missing_file(self, sources: Iterable[RankSource]) -> str | None:
         """A file of these sources that is missing or of another size; None if there is none."""
-        sizes = {file.path: file.bytes for source in sources for file in source.files}
-        found = self.objects.stat_many(sizes)
-        return next((key for key, entry in found if entry is None or entry.bytes != sizes[key]), None)
+        return min(self.missing_files(sources), default=None)
+
+    def remember(self, version: RunVersion) -> None:
+        """Keeps a version that this process just published, so that it is not read again."""
+        self._read[layout.versions(version.run), version.number] = version
 
     def headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
         """The header (JSON) of each source, by the source's name, from the manifests.
