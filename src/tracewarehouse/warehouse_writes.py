@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.runs.removal import Removed
+    from tracewarehouse.runs.seal import Sealed
     from tracewarehouse.warehouse_repair import RepairReport
 
 
@@ -48,6 +49,7 @@ class WarehouseWrites(WarehouseBase):
         step_range: str | None = None,
         redact: bool = True,
         auto_labels: bool = False,
+        push: bool = False,
         progress: Watch | None = None,
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
@@ -57,7 +59,9 @@ class WarehouseWrites(WarehouseBase):
         the unit of times in the files if it is not that of their format. `step_range` is a regular expression
         for annotations that mark steps; its first group is the step number. With `redact`, strings that look
         like secrets are replaced. `auto_labels` labels runs by the environment of this call (git commit,
-        batch job, …), as `tw ingest` does. Call `refresh` afterwards to write the file for DuckDB shells.
+        batch job, …), as `tw ingest` does. With `push` the ranks are stored and `seal` publishes them; with
+        `expect_ranks`, too, the call that brings the last rank does. Call `refresh` afterwards to write the
+        file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -77,11 +81,40 @@ class WarehouseWrites(WarehouseBase):
             step_range=step_range,
             redact=redact,
             auto_labels=auto_labels,
+            push=push,
         )
         store = Store.open_or_create(self.root, tool=__version__)
         report = ingest(store, self.catalog, paths, options, progress)
         _update_catalog(store, any(one.written for one in report.runs))
         return report
+
+    def seal(
+        self,
+        run: str,
+        *,
+        expect_ranks: int | None = None,
+        allow_missing: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> Sealed:
+        """Publishes the ranks of a run that jobs pushed, as one version; with nothing new, writes nothing.
+
+        The run must have `expect_ranks` ranks, by default those that the pushes state, else the world size of
+        the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run, ParamError for
+        a label that looks like a secret.
+        """
+        from tracewarehouse.runs.seal import seal
+
+        for name, value in check_labels(labels or {}).items():
+            self._check_text("a label", {name: value})
+        done = seal(
+            self.store,
+            self._unversioned(run, "a seal"),
+            expect_ranks=expect_ranks,
+            allow_missing=allow_missing,
+            labels=labels,
+        )
+        _update_catalog(self.store, done.written)
+        return done
 
     def record(
         self,

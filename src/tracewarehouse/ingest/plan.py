@@ -95,7 +95,8 @@ class StoredSources:
     `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
     unit are outdated; without it, the unit of the earlier call stays. The same applies to `step_range`.
     Sources that were redacted are outdated without `redact`, and the others with it. With `replace` every
-    source is outdated, and always one with a missing or damaged file.
+    source is outdated, and always one with a missing or damaged file. Without `reuse`, commits that
+    interrupted calls left are not used.
     """
 
     store: Store
@@ -104,6 +105,7 @@ class StoredSources:
     step_range: str | None = None
     replace: bool = False
     redact: bool = True
+    reuse: bool = True
     _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
     # What `target` has read: the newest version of each run, or why it cannot be read.
     _newest_by_run: dict[str, RunVersion | DamagedRunError | None] = field(default_factory=dict)
@@ -158,6 +160,8 @@ class StoredSources:
 
     def unpublished(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """An unpublished, current commit that `clean` will not delete yet."""
+        if not self.reuse:
+            return None
         if run not in self._unpublished_by_run:
             self._unpublished_by_run[run] = self._find_unpublished(run)
         found = [one for one in self._unpublished_by_run[run].get(rank, []) if one.format == format_.name]

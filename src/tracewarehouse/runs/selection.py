@@ -131,10 +131,19 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
                     len(waiting), waiting[0].expected_ranks, hints.ingest(),
                 )
             )  # fmt: skip
+        elif unknown.kind == "run" and _is_pushed(store, unknown.name):
+            unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
         raise
     named = any(map(is_plain, selectors))
     versions = [index.version(each) for each in matches]
     return in_order(SelectedRun(version, version.ranks, named) for version in versions if version)
+
+
+def _is_pushed(store: Store, run: str) -> bool:
+    try:
+        return bool(store.pushed_bounds(run))
+    except ParamError:  # not a run name
+        return False
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:

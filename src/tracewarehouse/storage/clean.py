@@ -16,10 +16,12 @@ from tracewarehouse.storage import (
     layout,
     manifests,
     markers,
+    pushed,
     receipts,
     results,
     run_catalog,
 )
+from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
@@ -202,7 +204,7 @@ def _run(
     readable: Sequence[RunVersion],
     before: datetime,
 ) -> _Run:
-    waits = [one.source for one in store.pending(run)]
+    waits = [one.source for one in (*store.pending(run), *_pushed(store, run, readable))]
     alive = {source.name: source for version in readable for source in version.sources}
     alive |= {source.name: source for source in waits}
     needed = {source.manifest for source in alive.values()}
@@ -223,6 +225,16 @@ def _run(
     files |= {key for one in lost for key in one.files}
     names = [*markers, *settled, *(layout.manifest(run, name) for name in dead)]
     return _Run(receipts, keys, names, files, {one.source for one in lost})
+
+
+def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterator[PendingSource]:
+    """The pushed sources that a seal may still publish, without those whose content the run holds."""
+    newest = readable[-1] if readable else RunVersion(run, 0, (), {}, None, "", "")
+    held = {(source.rank, *source.identity) for source in newest.sources}
+    names = pushed.names(store.objects, run)
+    for one in pushed.PushedCommits(store.objects, run).unsealed(names, newest):
+        if (one.source.rank, *one.source.identity) not in held:
+            yield one
 
 
 def _goes(

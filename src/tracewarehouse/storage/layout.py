@@ -162,6 +162,11 @@ class ManifestName:
         return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], found["intent"])
 
 
+def is_pushed(manifest: str) -> bool:
+    """Whether a manifest, by its file name, is of a commit that a later seal publishes."""
+    return manifest.endswith(".push.json")
+
+
 def manifest_prefix(first: int, last: int, uid: str) -> str:
     """The prefix of the manifest names of all commits of exactly these sources."""
     return f"{first:06d}-{last:06d}-{uid}-"

@@ -32,7 +32,7 @@ _FIELDS = frozenset(
 class Manifest:
     """A commit: its sources in order, and the header of each by the source's name.
 
-    `push` is reserved for calls that leave publishing to others: labels, `replace`, expected ranks.
+    `push` holds what a call left to a later seal: labels, `replace`, expected ranks (see `pushed.Push`).
     """
 
     run: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import copies, layout, manifests, markers, results
+from tracewarehouse.storage import copies, layout, manifests, markers, pushed, results
 from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
@@ -333,6 +333,19 @@ class Versions:
         """Run → its pending sources, for every run that has any, published or not."""
         found = {key: self.pending(key) for key in self.keys(layout.WAITING)}
         return {waits[0].source.run: waits for waits in found.values() if waits}
+
+    # Pushed commits
+
+    def pushed(self, run: str) -> tuple[PendingSource, ...]:
+        """The sources of pushed commits that no seal has published; raises DamagedRunError."""
+        names = pushed.names(self.objects, run)
+        return pushed.PushedCommits(self.objects, run).unsealed(names, self.head(run)) if names else ()
+
+    def pushed_bounds(self, run: str) -> tuple[tuple[int, int], ...]:
+        """First and last rank of each pushed commit that no seal has published, by the names alone."""
+        names = pushed.names(self.objects, run)
+        unsealed = frozenset(pushed.unsealed(names, self.head(run)) if names else ())
+        return tuple(sorted({(name.first, name.last) for name in names if name.text in unsealed}))
 
     # Recorded results
 
