@@ -122,6 +122,14 @@ class DamagedRunError(WarehouseError):
     """A run whose newest version or files are damaged or lost; other runs are not affected."""
 
 
+class MissingRanks(TwError):
+    """A run that is not published because ranks are missing; `present` is the number of its ranks."""
+
+    def __init__(self, message: str, hint: str | None, present: int) -> None:
+        super().__init__(message, hint)
+        self.present = present
+
+
 class PartlyDone(TwError):
     """A call over several runs that failed after it had changed some of them."""
 

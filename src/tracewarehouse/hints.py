@@ -6,6 +6,7 @@ The library never prints: notebooks show the string itself, the command line sho
 from __future__ import annotations
 
 import json
+from shlex import quote
 
 
 class Hint(str):
@@ -75,6 +76,11 @@ def call(method: str) -> Hint:
 def repair(run: str) -> Hint:
     """Repairs a damaged run."""
     return Hint(f"wh.repair({json.dumps(run)})", f"tw repair {run}")
+
+
+def seal(run: str) -> Hint:
+    """Publishes the pushed ranks of a run."""
+    return Hint(f"wh.seal({json.dumps(run)})", f"tw seal {quote(run)}")
 
 
 def option(name: str, value: object = True) -> Hint:

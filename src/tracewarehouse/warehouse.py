@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.errors import TwError
 from tracewarehouse.result import Result
+from tracewarehouse.storage.file_check import Level
 from tracewarehouse.warehouse_files import WarehouseFiles
 from tracewarehouse.warehouse_queries import WarehouseQueries
 
@@ -120,30 +121,38 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         """
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.runs.notices import damaged_files, damaged_runs, nothing_stored, provenance_of
-        from tracewarehouse.runs.rows import damaged_row, pending_row, run_row
+        from tracewarehouse.runs.rows import damaged_row, pending_row
 
-        selected = self.selected()
         contract = self.catalog.get("runs", kind="table")
-        faults = self._verified_files(selected)
-        rows = [
-            run_row(each.version) | ({"state": "damaged"} if each.run in faults else {}) for each in selected
-        ]
+        rows, faults = self._run_rows()
+        selectors = tuple(f"{row['run_id']}@v{row['version']}" for row in rows)
+        lines = nothing_stored(rows)
         pending: list[dict[str, Any]] = []
         if self._selected is None:
-            published = {each.run for each in selected}
+            published = {row["run_id"] for row in rows}
             waiting = self.store.pending_runs()
             pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
             rows += pending
         rows += [damaged_row(each) for each in self.left_out]
         text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
-        lines = (
+        found = (
             *damaged_runs(self.left_out),
             *damaged_files(faults),
             *(text.format_map(row) for row in pending),
         )
-        lines = lines or nothing_stored(selected)
-        provenance = provenance_of(self.catalog, selected, contract)
-        return Result(table_of(contract, rows), provenance, contract, notices=lines)
+        provenance = replace(provenance_of(self.catalog, self._selected or (), contract), runs=selectors)
+        return Result(table_of(contract, rows), provenance, contract, notices=found or lines)
+
+    def _run_rows(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
+        """The rows of the selected runs, and run → problem of the damaged ones if files are verified."""
+        from tracewarehouse.runs.rows import listed_rows, run_row
+
+        if self._selected is None and self._level is not Level.FULL:
+            return listed_rows(self.store), {}
+        selected = self.selected()
+        faults = self._verified_files(selected)
+        damaged = {run: {"state": "damaged"} for run in faults}
+        return [run_row(each.version) | damaged.get(each.run, {}) for each in selected], faults
 
     def info(self, run: str) -> RunInfo:
         """A run with its ranks, tables and versions; raises UnknownName.

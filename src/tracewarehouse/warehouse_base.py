@@ -13,6 +13,7 @@ from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.location import Location, StoreUrl, location
 from tracewarehouse.runs.intact_files import file_faults, intact_runs
 from tracewarehouse.runs.notices import damaged_runs
+from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import ReadableRuns, queryable_runs, readable_runs
 from tracewarehouse.storage import Store, UnreadableRun, parse_reference
@@ -88,7 +89,7 @@ class WarehouseBase:
     def _unreadable(self) -> tuple[UnreadableRun, ...]:
         if self._selected is not None:
             return self._left_out
-        self.store.present()
+        self.store.entries(catalog_row)
         return self.store.unreadable()
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:

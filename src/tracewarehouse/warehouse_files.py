@@ -12,13 +12,13 @@ from tracewarehouse.errors import ParamError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage.file_check import Level
 from tracewarehouse.warehouse_base import WarehouseBase
-from tracewarehouse.warehouse_writes import WarehouseWrites
+from tracewarehouse.warehouse_secrets import WarehouseSecrets
 
 if TYPE_CHECKING:
     from tracewarehouse.export import Exported, ExportRequest
 
 
-class WarehouseFiles(WarehouseWrites):
+class WarehouseFiles(WarehouseSecrets):
     """The methods that return files for other tools."""
 
     def export_trace(

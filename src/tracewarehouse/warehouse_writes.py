@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from os import PathLike
@@ -11,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tracewarehouse import hints
-from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
+from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
+from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
 from tracewarehouse.storage.file_check import Level
@@ -22,9 +24,8 @@ if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
     from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
-    from tracewarehouse.ingest.secret_removal import RemovalReport
-    from tracewarehouse.ingest.secret_scan import SecretFound, SecretReport
     from tracewarehouse.runs.removal import Removed
+    from tracewarehouse.runs.seal import Sealed
     from tracewarehouse.warehouse_repair import RepairReport
 
 
@@ -48,6 +49,7 @@ class WarehouseWrites(WarehouseBase):
         step_range: str | None = None,
         redact: bool = True,
         auto_labels: bool = False,
+        push: bool = False,
         progress: Watch | None = None,
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
@@ -57,7 +59,9 @@ class WarehouseWrites(WarehouseBase):
         the unit of times in the files if it is not that of their format. `step_range` is a regular expression
         for annotations that mark steps; its first group is the step number. With `redact`, strings that look
         like secrets are replaced. `auto_labels` labels runs by the environment of this call (git commit,
-        batch job, …), as `tw ingest` does. Call `refresh` afterwards to write the file for DuckDB shells.
+        batch job, …), as `tw ingest` does. With `push` the ranks are stored and `seal` publishes them; with
+        `expect_ranks`, too, the call that brings the last rank does. Call `refresh` afterwards to write the
+        file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -77,9 +81,40 @@ class WarehouseWrites(WarehouseBase):
             step_range=step_range,
             redact=redact,
             auto_labels=auto_labels,
+            push=push,
         )
         store = Store.open_or_create(self.root, tool=__version__)
-        return ingest(store, self.catalog, paths, options, progress)
+        report = ingest(store, self.catalog, paths, options, progress)
+        _update_catalog(store, any(one.written for one in report.runs))
+        return report
+
+    def seal(
+        self,
+        run: str,
+        *,
+        expect_ranks: int | None = None,
+        allow_missing: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> Sealed:
+        """Publishes the ranks of a run that jobs pushed, as one version; with nothing new, writes nothing.
+
+        The run must have `expect_ranks` ranks, by default those that the pushes state, else the world size of
+        the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run, ParamError for
+        a label that looks like a secret.
+        """
+        from tracewarehouse.runs.seal import seal
+
+        for name, value in check_labels(labels or {}).items():
+            self._check_text("a label", {name: value})
+        done = seal(
+            self.store,
+            self._unversioned(run, "a seal"),
+            expect_ranks=expect_ranks,
+            allow_missing=allow_missing,
+            labels=labels,
+        )
+        _update_catalog(self.store, done.written)
+        return done
 
     def record(
         self,
@@ -148,7 +183,9 @@ class WarehouseWrites(WarehouseBase):
         for name, value in check_labels(labels).items():
             self._check_text("a label", {name: value})
         one = self._one(self._unversioned(run, "a label")).selected()[0]
-        return self.store.relabel(one.run, labels)
+        done = self.store.relabel(one.run, labels)
+        _update_catalog(self.store, done.version is not None)
+        return done
 
     def _check_text(self, what: str, texts: Mapping[str, str | None]) -> None:
         """Raises ParamError for a text that looks like a secret."""
@@ -202,6 +239,7 @@ class WarehouseWrites(WarehouseBase):
         report = removal.report(self.store)
         if not dry_run:
             removal.apply(self.store)
+            _update_catalog(self.store, bool(report))
         return report
 
     def refresh(self) -> Path:
@@ -234,6 +272,7 @@ class WarehouseWrites(WarehouseBase):
             self.refresh()
         rebuilt, errors = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
         recorded = record_again(self.store, self.catalog, self.selected(), self._verified)
+        _update_catalog(self.store, bool(rebuilt))
         failed = {run: error.message for run, error in errors.items()}
         failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
         return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
@@ -302,72 +341,6 @@ class WarehouseWrites(WarehouseBase):
         derived = derive_graphs(self.store, self.catalog, readable.selected[0], runs)
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
-    def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
-        """What looks like a secret in everything stored, or in what is stored of some runs (names).
-
-        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb`, paths and traces in the
-        inbox are searched by the rules of redaction. Nothing is changed.
-        """
-        from tracewarehouse.formats.redact import POLICY_FILE, policy_of
-        from tracewarehouse.ingest.secret_scan import scan_warehouse
-
-        wanted = [runs] if isinstance(runs, str) else runs
-        names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
-        return scan_warehouse(self.store, names, policy_of(self.store.folder_with(POLICY_FILE)))
-
-    def remove_secrets(
-        self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
-    ) -> RemovalReport:
-        """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
-
-        Tables are built again from the stored events with secrets replaced; recorded results that held some
-        are recorded again. Traces in the inbox stay as they are until they are ingested. With `purge`, no
-        other process may write to the warehouse.
-        """
-        from tracewarehouse.formats.redact import POLICY_FILE, policy_of
-        from tracewarehouse.ingest.inbox import INBOX
-        from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
-        from tracewarehouse.query.shell_file import NAME
-        from tracewarehouse.render.text import plural
-
-        found = self.secrets(runs).found
-        removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder_with(POLICY_FILE)))
-        lines: list[str] = []
-        keys = {each.run for each in found if each.run and not each.file.startswith(f"{INBOX}/")}
-        names, former = {key: self.store.spelling(key) for key in keys}, []
-        for key, run in sorted(names.items()):
-            files = {each.file for each in found if each.run == key}
-            if redact and (files & removal.held_by_newest(run) or self._holds_secret_name(found, key)):
-                names[key] = removal.redact(run)
-                former += [run] if names[key] != run else []
-                lines.append(f"{names[key]}: published without secrets")
-        if redact:
-            lines += self._record_without_secrets(found)
-            reasons = removal.redact_reasons()
-            lines += [f"{plural(reasons, 'acknowledgement reason')} redacted"] if reasons else []
-        if purge and keys:
-            removal.purge(sorted(set(names.values())), former)
-            lines.append("old versions deleted")
-        if lines and self.store.path(NAME).exists():
-            self.refresh()
-        left = self.secrets(runs).found
-        return RemovalReport(tuple(lines), tuple(sorted({f"{each.file}: {each.where}" for each in left})))
-
-    def _holds_secret_name(self, found: Iterable[SecretFound], key: str) -> bool:
-        """Whether the name of a run that readers see is a secret itself."""
-        is_named = any(each.run == key and each.where == "path" for each in found)
-        return is_named and self.store.newest(key) is not None
-
-    def _record_without_secrets(self, found: Iterable[SecretFound]) -> list[str]:
-        """Deletes recorded results that hold secrets, and records them again."""
-        files = sorted({each.file for each in found if each.file.startswith("results/")})
-        self.store.objects.delete(files)
-        analyses = sorted({file.split("/")[1] for file in files})
-        runs = sorted({self.store.spelling(file.split("/")[2]) for file in files} & set(self.store.runs()))
-        if analyses and runs:
-            self.record(runs, analyses=analyses)
-        return [f"{len(files)} recorded results redacted"] if files else []
-
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
         from tracewarehouse.query.shell_file import NAME, fault
@@ -404,3 +377,13 @@ class WarehouseWrites(WarehouseBase):
         Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
         """
         return self.store.clean(grace_s, quarantine)
+
+
+def _update_catalog(store: Store, has_published: bool) -> None:
+    """Writes a new run catalog if this call published and many versions are newer than the last one.
+
+    The catalog only saves requests: if this fails, nothing is missing.
+    """
+    with suppress(TwError, OSError):
+        if has_published:
+            store.overview.update_catalog(catalog_row)

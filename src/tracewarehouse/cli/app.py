@@ -21,7 +21,7 @@ from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_inte
 from tracewarehouse.hints import cli_text
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Ingest": {"ingest": "ingest:ingest"},
+    "Ingest": {"ingest": "ingest:ingest", "seal": "seal:seal"},
     "Analyze": {
         "report": "show:report",
         "show": "show:show",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # one rank per job",
         "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
         "tw ingest --inbox                                         # traces spooled by training jobs",
+        "tw ingest rank3.json.gz --run fp8-on --push               # tw seal fp8-on publishes all ranks",
         "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
     )
 )
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Publish the run only after N ranks are ingested.",
 )
+@click.option("--push", is_flag=True, help="Store the ranks only; tw seal RUN publishes them.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of processes. [default: one per core]"
 )
@@ -214,6 +216,9 @@ def _headline(report: IngestReport) -> str:
 def _state(run: RunOutcome) -> str:
     if run.waiting is not None:
         return "pending {}/{}".format(*run.waiting)
+    if run.pushed and not run.written:
+        noun = "rank" if len(run.pushed) == 1 else "ranks"
+        return f"pushed {noun} {rank_list(list(run.pushed))}"
     of = f" of {run.expected_ranks}" if run.expected_ranks is not None else ""
     noun = "rank" if len(run.ranks) == 1 else "ranks"
     return f"v{run.version}, {noun} {rank_list(list(run.ranks))}{of}"

@@ -80,6 +80,7 @@ class Settings:
     time_unit: Literal["us", "ns"] | None = None
     step_range: str | None = None
     redact: bool = True
+    reuse: bool = True
     started_at: str | None = None
 
 
@@ -120,6 +121,7 @@ class SourceGroup:
             settings.step_range,
             settings.replace,
             settings.redact,
+            reuse=settings.reuse,
         )
 
     @cached_property

@@ -15,7 +15,7 @@ from tracewarehouse.ingest.build_rank import STAGED, Settings, SourceGroup
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.plan import Item, Report
 from tracewarehouse.ingest.resources import is_large, no_huge_pages
-from tracewarehouse.storage import RankSource, Store, disk_error
+from tracewarehouse.storage import RankSource, Staged, Store, disk_error
 
 # Tables of less text than this are written faster than a thread starts.
 _MIN_THREAD_BYTES: Final = 4 << 20
@@ -63,6 +63,12 @@ class BuildRanks:
         ]
 
 
+def staged_in(folder: Path) -> list[Staged]:
+    """What a task only staged."""
+    found: list[Staged] = pickle.loads((folder / STAGED).read_bytes())
+    return found
+
+
 def commit_staged(store: Store, folder: Path) -> tuple[RankSource, ...]:
     """Commits what a task only staged."""
-    return store.commit(pickle.loads((folder / STAGED).read_bytes()))
+    return store.commit(staged_in(folder))

@@ -37,7 +37,7 @@ class Options:
     for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
     if it differs from the one that the format defines. `step_range`: a regular expression for annotations
     that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`: label runs by
-    the environment of the call (git commit, batch job, …).
+    the environment of the call (git commit, batch job, …). `push`: leave publishing to a later seal.
     """
 
     run: str | None = None
@@ -54,6 +54,7 @@ class Options:
     step_range: str | None = None
     redact: bool = True
     auto_labels: bool = False
+    push: bool = False
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
@@ -124,6 +125,7 @@ class RunOutcome:
 
     `written` is False if the call did not change the run. `waiting` = (ranks present, ranks expected).
     `rules`: data-quality rules that compare ranks, as (rule, example). `start_ns`: start of its traces.
+    `pushed`: the ranks that this call stored for a later seal.
     """
 
     run: str
@@ -134,6 +136,7 @@ class RunOutcome:
     waiting: tuple[int, int] | None = None
     rules: tuple[tuple[str, str], ...] = ()
     start_ns: int | None = None
+    pushed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,8 @@ class IngestReport:
     @property
     def next_commands(self) -> tuple[str, ...]:
         """Commands to run next on the first run that was stored, each with something to show for it."""
+        if pushed := [run.run for run in self.runs if run.pushed and not run.waiting]:
+            return (Hint(f'wh.seal("{pushed[0]}")', f"tw seal {quote(pushed[0])}"),)
         published = [run for run in self.runs if run.version is not None]
         if not published:
             return ()

@@ -33,6 +33,7 @@ from tracewarehouse.ingest.plan import (
 )
 from tracewarehouse.ingest.publication import (
     Decisions,
+    PushedRanks,
     ReadySource,
     assign_all,
     conflict,
@@ -42,6 +43,7 @@ from tracewarehouse.ingest.publication import (
     run_outcomes,
     unread_outcome,
 )
+from tracewarehouse.ingest.push import push
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.storage import Store
@@ -116,6 +118,8 @@ class _Call:
     staging: Path
     redactor: Redactor
     started_at: str = field(default_factory=now)
+    # With `push`: run → the ranks that were stored for a later seal.
+    pushed: dict[str, PushedRanks] = field(default_factory=dict)
 
     def run(self, found: DiscoveredFiles) -> IngestReport:
         if self.options.step_range is not None:
@@ -134,7 +138,8 @@ class _Call:
         if self.options.inbox:
             self._empty_inbox(files)
         ordered = tuple(sorted(files, key=lambda file: file.path))
-        return IngestReport(ordered, run_outcomes(self.store, ordered, written), naming.notes)
+        runs = run_outcomes(self.store, ordered, written, self.pushed)
+        return IngestReport(ordered, runs, naming.notes)
 
     def _clean_name(self, name: str) -> str:
         return clean_name(self.redactor, name)
@@ -149,6 +154,7 @@ class _Call:
             options.step_range,
             options.replace,
             options.redact,
+            reuse=not options.push,
         )
 
     def _settings(self, sources: Sequence[SurveyedSource]) -> Settings:
@@ -160,7 +166,8 @@ class _Call:
             temp_dir=options.temp_dir,
             replace=options.replace,
             settle_s=options.settle_s,
-            stage_only=options.strict,
+            stage_only=options.strict or options.push,
+            reuse=not options.push,
             single_source=is_single,
             force_rank=is_single and options.rank is not None,
             time_unit=options.time_unit,
@@ -246,6 +253,9 @@ class _Call:
         same = {file.run for file in before if file.state == "same" and file.run}
         if self._is_incomplete(ready, before):
             return [_not_stored(one) for one in ready], set()
+        if self.options.push:
+            done, written, self.pushed = push(self.store, self.options, ready, self.redactor)
+            return done, written
         done, written = publish(self.store, self.options, ready, self.redactor)
         return done, written | relabel(self.store, self.options, same - written)
 

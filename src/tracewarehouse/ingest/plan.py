@@ -95,7 +95,8 @@ class StoredSources:
     `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
     unit are outdated; without it, the unit of the earlier call stays. The same applies to `step_range`.
     Sources that were redacted are outdated without `redact`, and the others with it. With `replace` every
-    source is outdated, and always one with a missing or damaged file.
+    source is outdated, and always one with a missing or damaged file. Without `reuse`, commits that
+    interrupted calls left are not used.
     """
 
     store: Store
@@ -104,6 +105,7 @@ class StoredSources:
     step_range: str | None = None
     replace: bool = False
     redact: bool = True
+    reuse: bool = True
     _unpublished_by_run: dict[str, dict[int, list[RankSource]]] = field(default_factory=dict)
     # What `target` has read: the newest version of each run, or why it cannot be read.
     _newest_by_run: dict[str, RunVersion | DamagedRunError | None] = field(default_factory=dict)
@@ -114,7 +116,8 @@ class StoredSources:
     def look_again(self) -> None:
         """Other calls may have published: the next targets are those of the current versions."""
         self._newest_by_run.clear()
-        self._damaged.clear()
+        if not self.store.is_remote:
+            self._damaged.clear()
 
     def target(self, format_: Format, assignment: Assignment) -> Target | None:
         """The target of an assignment; None if its run is damaged or exists in another spelling."""
@@ -129,7 +132,7 @@ class StoredSources:
             assignment.run,
             assignment.rank,
             assignment.world_size,
-            self._published(source, format_) if source else None,
+            self._published(source, format_, version) if source and version else None,
             UnpublishedSource(unpublished.digest, unpublished.status, unpublished.uid, unpublished.manifest)
             if unpublished
             else None,
@@ -137,15 +140,15 @@ class StoredSources:
 
     def damage(self, run: str) -> DamagedRunError | None:
         """The error of a run whose newest version is damaged."""
-        try:
-            self.store.newest(run)
-        except DamagedRunError as error:
-            return error
-        return None
+        found = self._newest(run)
+        return found if isinstance(found, DamagedRunError) else None
 
     def source(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """The published source of this format."""
-        return _source_in(self.store.newest(run), rank, format_)
+        found = self._newest(run)
+        if isinstance(found, DamagedRunError):
+            raise found
+        return _source_in(found, rank, format_)
 
     def _newest(self, run: str) -> RunVersion | DamagedRunError | None:
         if run not in self._newest_by_run:
@@ -157,6 +160,8 @@ class StoredSources:
 
     def unpublished(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """An unpublished, current commit that `clean` will not delete yet."""
+        if not self.reuse:
+            return None
         if run not in self._unpublished_by_run:
             self._unpublished_by_run[run] = self._find_unpublished(run)
         found = [one for one in self._unpublished_by_run[run].get(rank, []) if one.format == format_.name]
@@ -179,13 +184,19 @@ class StoredSources:
             return self.source(one.target.run, one.target.rank, one.format)
         return self.unpublished(one.target.run, one.target.rank, one.format)
 
-    def _published(self, source: RankSource, format_: Format) -> PublishedSource:
-        is_current = not self.replace and self._is_current(source, format_) and not self._has_damage(source)
+    def _published(self, source: RankSource, format_: Format, version: RunVersion) -> PublishedSource:
+        is_current = not self.replace and self._is_current(source, format_)
+        is_current = is_current and not self._has_damage(source, version)
         return PublishedSource(source.digest, source.status, source.text_bytes, is_current)
 
-    def _has_damage(self, source: RankSource) -> bool:
+    def _has_damage(self, source: RankSource, version: RunVersion) -> bool:
         key = frozenset(file.path for file in source.files)
-        if key not in self._damaged:
+        if key not in self._damaged and self.store.is_remote:
+            missing = self.store.missing_files(version.sources)
+            for one in version.sources:
+                paths = frozenset(file.path for file in one.files)
+                self._damaged[paths] = not missing.isdisjoint(paths)
+        elif key not in self._damaged:
             self._damaged[key] = has_damage(self.store, source)
         return self._damaged[key]
 

@@ -33,7 +33,7 @@ from tracewarehouse.ingest.plan import (
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
 from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
+from tracewarehouse.storage import Changes, Published, RankSource, Staged, Store, manifests
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,14 @@ class ReadySource:
     assignment: Assignment
     read: ReadSource
     built_tables: BuiltTables
+
+
+@dataclass(frozen=True)
+class PushedRanks:
+    """Ranks of a run that a call left to a seal; `waiting` = (ranks present, ranks expected)."""
+
+    ranks: tuple[int, ...]
+    waiting: tuple[int, int] | None = None
 
 
 @dataclass
@@ -64,7 +72,7 @@ def assign_all(
 ) -> Naming:
     """The final runs and ranks of all sources that were read."""
     windows = {sources[number].path: read.window for number, read in reads.items()}
-    files = [_trace_file(sources[number], read) for number, read in reads.items()]
+    files = [_tracefile_outcome(sources[number], read) for number, read in reads.items()]
     run = None if options.inbox else options.run
     return assign(
         files,
@@ -75,7 +83,7 @@ def assign_all(
     )
 
 
-def _trace_file(source: SurveyedSource, read: ReadSource) -> TraceFile:
+def _tracefile_outcome(source: SurveyedSource, read: ReadSource) -> TraceFile:
     note = source.note
     world_size = read.world_size if read.world_size is not None or note is None else note.world_size
     return TraceFile(
@@ -251,10 +259,10 @@ def publish(
     for run, members in sorted(by_run.items()):
         try:
             check_text(redactor, "a label", labels_of(options, members))
-            automatic = _automatic(store, run, options, members, redactor)
+            automatic = automatic_labels(store, run, options, members, redactor)
             published, names = _publish_run(store, options, run, members, automatic)
         except TwError as error:
-            outcomes += [_file(one, "refused", error.message, error.hint) for one in members]
+            outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
             continue
         outcomes += [_outcome(one, name, published) for one, name in zip(members, names, strict=True)]
         if published.version:
@@ -277,7 +285,7 @@ def _publish_run(
     changes = Changes(
         sources=sources,
         labels={
-            **(_host(sources) if options.auto_labels else {}),
+            **(host_label(sources) if options.auto_labels else {}),
             **automatic,
             **labels_of(options, members),
         },
@@ -302,8 +310,10 @@ def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource
     found: dict[tuple[int, str], RankSource] = {}
     for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
         found |= {(one.rank, one.uid): one for one in commit_staged(store, folder)}
-    for name in sorted({one.built_tables.manifest for one in members if one.built_tables.manifest}):
-        manifest = manifests.read(store.objects, members[0].assignment.run, name)
+    names = sorted({one.built_tables.manifest for one in members if one.built_tables.manifest})
+    for manifest in manifests.read_many(store.objects, members[0].assignment.run, names):
+        if isinstance(manifest, TwError):
+            raise manifest
         found |= {(one.rank, one.uid): one for one in manifest.sources}
     return tuple(found[one.built_tables.rank, one.built_tables.uid] for one in members)
 
@@ -319,7 +329,7 @@ def labels_of(options: Options, members: Iterable[ReadySource]) -> dict[str, str
     return labels | dict(options.labels)
 
 
-def _automatic(
+def automatic_labels(
     store: Store, run: str, options: Options, members: Sequence[ReadySource], redactor: Redactor
 ) -> dict[str, str]:
     """Labels from the environment of the call, without those that the run has; none for spooled traces."""
@@ -331,7 +341,7 @@ def _automatic(
     return {key: value for key, value in found.items() if key not in stored}
 
 
-def _host(sources: Sequence[RankSource]) -> dict[str, str]:
+def host_label(sources: Sequence[RankSource | Staged]) -> dict[str, str]:
     """The host that the traces name, if these are all ranks of the run and there is only one host."""
     ranks = len({one.rank for one in sources})
     sizes = {one.facts.get("world_size") for one in sources}
@@ -352,14 +362,17 @@ def _outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
     if result == "conflict":
         return conflict(one.assignment, None)
     if result == "same":
-        return _file(one, "same", "already stored")
+        return file_outcome(one, "same", "already stored")
     if result == "pending" or published.pending:
         there, expected = published.pending or (0, 0)
-        return _file(one, "pending", f"waiting for ranks: {there} of {expected} present")
-    return _file(one, one.read.status, "replaced what was stored" if result == "replaced" else None)
+        return file_outcome(one, "pending", f"waiting for ranks: {there} of {expected} present")
+    return file_outcome(one, one.read.status, "replaced what was stored" if result == "replaced" else None)
 
 
-def _file(one: ReadySource, state: State, reason: str | None = None, hint: str | None = None) -> FileOutcome:
+def file_outcome(
+    one: ReadySource, state: State, reason: str | None = None, hint: str | None = None
+) -> FileOutcome:
+    """The outcome of a file whose tables were built."""
     assignment = one.assignment
     return FileOutcome(
         assignment.path,
@@ -373,14 +386,23 @@ def _file(one: ReadySource, state: State, reason: str | None = None, hint: str |
     )
 
 
-def run_outcomes(store: Store, files: Sequence[FileOutcome], written: set[str]) -> tuple[RunOutcome, ...]:
-    """The current state of every run that the files belong to."""
+def run_outcomes(
+    store: Store,
+    files: Sequence[FileOutcome],
+    written: set[str],
+    pushed: Mapping[str, PushedRanks] = {},
+) -> tuple[RunOutcome, ...]:
+    """The current state of every run that the files belong to; `pushed`: what was left to a seal."""
     runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written)
-    return tuple(_run_outcome(store, run, run in written) for run in runs)
+    return tuple(_run_outcome(store, run, run in written, pushed.get(run)) for run in runs)
 
 
-def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
+def _run_outcome(store: Store, run: str, written: bool, pushed: PushedRanks | None) -> RunOutcome:
     version = store.newest(run)
+    if pushed is not None and not written:
+        ranks = version.ranks if version else ()
+        number = version.number if version else None
+        return RunOutcome(run, number, False, ranks, waiting=pushed.waiting, pushed=pushed.ranks)
     waits = store.pending(run)
     there = {one.source.rank for one in waits} | set(version.ranks if version else ())
     waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None

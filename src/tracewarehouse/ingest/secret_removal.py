@@ -27,6 +27,7 @@ from tracewarehouse.storage import (
     Staged,
     Store,
     layout,
+    run_catalog,
     run_key,
     run_name,
 )
@@ -188,6 +189,7 @@ class SecretRemoval:
         """
         for run in runs:
             self._purge_run(run)
+        run_catalog.delete_all(self.store.objects)
         self.store.clean(0.0)
         for name in former:
             self.store.objects.delete(list(self._left_of(run_key(name))))

@@ -5,6 +5,7 @@ A finding says where a secret is and which rule found it, never what it is.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from collections import Counter
@@ -153,6 +154,8 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
 
     if path.suffix == ".parquet":
         yield from _parquet_texts(path)
+    elif path.parts[-3:-1] == ("_tw", "catalog"):
+        yield "content", pa.array([gzip.decompress(path.read_bytes()).decode(errors="replace")])
     elif path.suffix in (".json", ".tw"):
         yield "content", pa.array([path.read_text(encoding="utf-8", errors="replace")])
     else:

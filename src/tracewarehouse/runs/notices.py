@@ -46,7 +46,7 @@ def partly_selected(selected: Sequence[SelectedRun], contract: Contract) -> tupl
     )
 
 
-def nothing_stored(selected: Sequence[SelectedRun]) -> tuple[str, ...]:
+def nothing_stored(selected: Sequence[object]) -> tuple[str, ...]:
     """The notice of an empty warehouse, so that an empty result is not misread."""
     return () if selected else (NOTHING_STORED,)
 

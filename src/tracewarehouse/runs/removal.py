@@ -11,7 +11,7 @@ from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import DamagedRunError, ParamError, PartlyDone, TwError
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.runs.selectors import parse_labels
-from tracewarehouse.storage import Store
+from tracewarehouse.storage import PendingSource, Store
 
 _Act = Callable[[], object]
 
@@ -68,11 +68,18 @@ def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
     """The runs with these names that are not published yet, with their numbers of ingested ranks."""
     wanted = set(names)
     waiting = store.pending_runs() if wanted else {}
-    return {
-        run: len({one.source.rank for one in waits})
-        for run, waits in waiting.items()
-        if run in wanted and not _is_published(store, run)
+    waits = {run: waits for run, waits in waiting.items() if run in wanted}
+    found = {
+        run: len({one.source.rank for one in (*waits.get(run, ()), *_pushed(store, run))}) for run in wanted
     }
+    return {run: ranks for run, ranks in found.items() if ranks and not _is_published(store, run)}
+
+
+def _pushed(store: Store, run: str) -> tuple[PendingSource, ...]:
+    try:
+        return store.pushed(run)
+    except TwError:  # a damaged run, or a selector
+        return ()
 
 
 def damaged_runs(store: Store, names: Iterable[str]) -> tuple[str, ...]:

@@ -14,8 +14,9 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.runs.derivations import OF_RUN, is_current
 from tracewarehouse.runs.quality import expected_ranks, world_size
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.selection import SelectedRun, brief_attributes
 from tracewarehouse.storage import (
+    Json,
     PendingSource,
     Rank,
     RankSource,
@@ -87,6 +88,25 @@ def run_row(version: RunVersion) -> dict[str, Any]:
         "state": state(version),
         "bytes": version.bytes,
     }
+
+
+def catalog_row(version: RunVersion) -> Json:
+    """The row of `runs` as the run catalog stores it; a change of what it holds raises `run_catalog.ROWS`."""
+    row = run_row(version)
+    return row | {"ingested_at": row["ingested_at"].isoformat()}
+
+
+def stored_row(row: Json) -> dict[str, Any]:
+    """The row of `runs` in a run catalog, as `run_row` returns it."""
+    assert isinstance(row, dict)
+    return row | {"ingested_at": datetime.fromisoformat(str(row["ingested_at"]))}
+
+
+def listed_rows(store: Versions) -> list[dict[str, Any]]:
+    """The row of `runs` of every run in time order, from the run catalog where it has them."""
+    present = [entry for entry in store.entries(catalog_row) if not entry.brief.tombstone]
+    present.sort(key=lambda entry: brief_attributes(entry.brief).order)
+    return [stored_row(entry.row) for entry in present]
 
 
 def state(version: RunVersion) -> str:

@@ -59,6 +59,7 @@ class StoredRuns:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._listed: dict[str, Brief] = {}
+        self._found: dict[str, RunVersion] = {}
 
     def find(self, run: str, number: int | None) -> str | None:
         """The stored spelling of a run with exactly this name; None without one."""
@@ -66,7 +67,15 @@ class StoredRuns:
             found = self.store.newest(run) if number is None else self.store.get(run, number)
         except (ParamError, UnknownName):
             return None
+        if found and number is None:
+            self._found[found.run] = found
         return found.run if found else None
+
+    def version(self, match: Match) -> RunVersion | None:
+        """The version of a match; None if its run was removed in the meantime."""
+        if match.number is not None:
+            return self.store.get(match.run, match.number)
+        return self._found.get(match.run) or self.store.newest(match.run)
 
     def names(self, prefix: str = "") -> Sequence[str]:
         """The names of all published runs, or of those with a prefix."""
@@ -91,15 +100,16 @@ class StoredRuns:
         brief = self._listed.get(run) or self.store.brief(run)
         if brief is None:
             raise UnknownName("run", run, self.store.runs())
-        return _attributes(brief)
+        return brief_attributes(brief)
 
 
 def run_attributes(version: RunVersion) -> RunAttributes:
     """The attributes of a run in this version: start from its traces, time of its first commit."""
-    return _attributes(version.brief)
+    return brief_attributes(version.brief)
 
 
-def _attributes(brief: Brief) -> RunAttributes:
+def brief_attributes(brief: Brief) -> RunAttributes:
+    """The attributes of a run of which only the brief is known."""
     return RunAttributes(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
 
 
@@ -110,9 +120,9 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
     """
     if selectors is None:
         return in_order(SelectedRun(version, version.ranks) for version in store.present())
-    selectors = tuple(selectors)
+    selectors, index = tuple(selectors), StoredRuns(store)
     try:
-        matches = match_runs(selectors, StoredRuns(store))
+        matches = match_runs(selectors, index)
     except UnknownName as unknown:
         if unknown.kind == "run" and (waiting := store.pending_runs().get(unknown.name)):
             unknown.with_hint(
@@ -121,10 +131,19 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
                     len(waiting), waiting[0].expected_ranks, hints.ingest(),
                 )
             )  # fmt: skip
+        elif unknown.kind == "run" and _is_pushed(store, unknown.name):
+            unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
         raise
     named = any(map(is_plain, selectors))
-    versions = [_version(store, each) for each in matches]
+    versions = [index.version(each) for each in matches]
     return in_order(SelectedRun(version, version.ranks, named) for version in versions if version)
+
+
+def _is_pushed(store: Store, run: str) -> bool:
+    try:
+        return bool(store.pushed_bounds(run))
+    except ParamError:  # not a run name
+        return False
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:
@@ -169,11 +188,6 @@ class _SelectedRuns:
 
     def attributes(self, run: str) -> RunAttributes:
         return run_attributes(self.versions[run])
-
-
-def _version(store: Store, match: Match) -> RunVersion | None:
-    """The version of a match; None if its run was removed in the meantime."""
-    return store.newest(match.run) if match.number is None else store.get(match.run, match.number)
 
 
 class Selection(Protocol):

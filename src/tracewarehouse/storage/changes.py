@@ -61,6 +61,19 @@ class Staged:
     committed_at: str | None = None
 
 
+@dataclass(frozen=True)
+class PendingSource:
+    """A committed source that waits for the other ranks of its run, with the labels of its call.
+
+    `expected_ranks` is 0 if its call did not state it.
+    """
+
+    source: RankSource
+    expected_ranks: int
+    replace: bool
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+
+
 # (stored, new) → whether the new source starts with all bytes of the stored, damaged one.
 BeginsWith = Callable[[RankSource, RankSource], bool]
 
@@ -71,7 +84,8 @@ class Changes:
 
     `labels`: a value of None removes the label. `replace`: replace other content that fills the same tables.
     `rebuilt`: the sources are rebuilt from stored ones, and replace only those.
-    `expected_ranks`: nothing is published until the run has that many.
+    `expected_ranks`: nothing is published until the run has that many, unless `allow_missing`. `pushed`:
+    sources of earlier calls that left publishing to this one, each with the options of its call.
     `begins_with(stored, new)`: whether the new source starts with all bytes of the stored, damaged one;
     called only if the new one is longer. `drop_sources` and `damaged` are names of stored sources: to drop,
     and not to be taken for what the call brings, because their files are damaged.
@@ -83,6 +97,8 @@ class Changes:
     replace: bool = False
     rebuilt: bool = False
     expected_ranks: int | None = None
+    allow_missing: bool = False
+    pushed: tuple[PendingSource, ...] = ()
     begins_with: BeginsWith | None = None
     drop_sources: frozenset[str] = frozenset()
     damaged: frozenset[str] = frozenset()
@@ -92,20 +108,11 @@ class Changes:
 class Published:
     """The result of a publish: the version written (None: nothing), and the outcome of each source.
 
-    `outcome` maps the names of the call's sources to outcomes. `pending` = (ranks present, ranks expected)
-    if the run still waits for more.
+    `outcome` maps the names of the call's sources to outcomes, also of those that were pushed before.
+    `pending` = (ranks present, ranks expected) if the run still waits for more. `pushed`: what a seal read.
     """
 
     version: RunVersion | None
     outcome: Mapping[str, Outcome]
     pending: tuple[int, int] | None = None
-
-
-@dataclass(frozen=True)
-class PendingSource:
-    """A committed source that waits for the other ranks of its run, with the labels of its call."""
-
-    source: RankSource
-    expected_ranks: int
-    replace: bool
-    labels: Mapping[str, str | None] = field(default_factory=dict)
+    pushed: tuple[PendingSource, ...] = ()

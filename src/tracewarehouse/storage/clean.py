@@ -10,7 +10,18 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from tracewarehouse.errors import TwError, WarehouseError
-from tracewarehouse.storage import conversion_losses, copies, layout, manifests, markers, receipts, results
+from tracewarehouse.storage import (
+    conversion_losses,
+    copies,
+    layout,
+    manifests,
+    markers,
+    pushed,
+    receipts,
+    results,
+    run_catalog,
+)
+from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
@@ -32,13 +43,15 @@ class _Plan:
     data: tuple[str, ...]
     results: tuple[str, ...]
     lists: tuple[str, ...]
+    catalogs: tuple[str, ...]
     # Keys of runs of which nothing is deleted.
     skipped: frozenset[str]
 
     @property
     def in_order(self) -> tuple[tuple[str, ...], ...]:
         """The keys in the order in which they are deleted."""
-        return self.receipts, self.versions, self.manifests, self.data, self.results, self.lists
+        others = self.results, self.lists, self.catalogs
+        return self.receipts, self.versions, self.manifests, self.data, *others
 
 
 @dataclass(frozen=True)
@@ -56,8 +69,8 @@ class _Run:
 def clean(store: Versions, grace_s: float, quarantine: bool = False) -> CleanReport:
     """Deletes, if older than `grace_s` seconds: versions before a removal of their run and their receipts,
     manifests of which no kept version or marker holds a source, Parquet files that no kept version, marker or
-    manifest names, staging folders of killed calls, and files of format 1 that an upgrade left, except those
-    of ranks that could not be converted.
+    manifest names, catalogs but the newest, staging folders of killed calls, and files of format 1 that an
+    upgrade left, except those of ranks that could not be converted.
 
     All other versions stay readable as RUN@vN; the last tombstone stays for its number. Recorded results of
     kept versions stay, also those of removed runs that are to be kept. Nothing is deleted of a run with a
@@ -129,6 +142,7 @@ def _plan(store: Versions, before: datetime) -> _Plan:
         tuple(filter(is_dead, old_data)),
         dead_results,
         tuple(_dead_lists(store, before, frozenset(dead_results))),
+        tuple(key for key in run_catalog.old(store.objects) if _older(store, key, before)),
         frozenset(skipped),
     )
 
@@ -190,7 +204,7 @@ def _run(
     readable: Sequence[RunVersion],
     before: datetime,
 ) -> _Run:
-    waits = [one.source for one in store.pending(run)]
+    waits = [one.source for one in (*store.pending(run), *_pushed(store, run, readable))]
     alive = {source.name: source for version in readable for source in version.sources}
     alive |= {source.name: source for source in waits}
     needed = {source.manifest for source in alive.values()}
@@ -211,6 +225,16 @@ def _run(
     files |= {key for one in lost for key in one.files}
     names = [*markers, *settled, *(layout.manifest(run, name) for name in dead)]
     return _Run(receipts, keys, names, files, {one.source for one in lost})
+
+
+def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterator[PendingSource]:
+    """The pushed sources that a seal may still publish, without those whose content the run holds."""
+    newest = readable[-1] if readable else RunVersion(run, 0, (), {}, None, "", "")
+    held = {(source.rank, *source.identity) for source in newest.sources}
+    names = pushed.names(store.objects, run)
+    for one in pushed.PushedCommits(store.objects, run).unsealed(names, newest):
+        if (one.source.rank, *one.source.identity) not in held:
+            yield one
 
 
 def _goes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
@@ -14,8 +14,8 @@ from tracewarehouse.storage import layout, manifests, pack
 from tracewarehouse.storage.changes import Intent, Staged
 from tracewarehouse.storage.layout import ManifestName, group_uid
 from tracewarehouse.storage.manifests import Manifest, now
-from tracewarehouse.storage.model import RankSource, TableFile
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.model import Json, RankSource, TableFile
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import file_facts
 
 # `clean` may delete an unpublished commit after its grace period; a younger one is safe.
@@ -67,7 +67,9 @@ def _share_a_file(neighbors: Sequence[Staged]) -> bool:
     return len(paths) == 2 and not paths[0].isdisjoint(paths[1])
 
 
-def commit(objects: Objects, staged: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
+def commit(
+    objects: Objects, staged: Sequence[Staged], intent: Intent, push: Json = None
+) -> tuple[RankSource, ...]:
     """Commits staged sources and returns them in the given order: first all files, then the manifests.
 
     Readers see nothing before a publish.
@@ -75,7 +77,7 @@ def commit(objects: Objects, staged: Sequence[Staged], intent: Intent) -> tuple[
     if len({(one.run, one.rank, one.digest, one.part) for one in staged}) != len(staged):
         raise ValueError("a call must commit each source of a rank once")
     moves: dict[str, Path] = {}
-    committed = [_manifest(group, intent, moves) for group in groups(staged)]
+    committed = [replace(_manifest(group, intent, moves), push=push) for group in groups(staged)]
     _put(objects, moves, committed)
     found = {(one.run, one.rank, *one.identity): one for manifest in committed for one in manifest.sources}
     return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
@@ -162,11 +164,11 @@ def earlier(objects: Objects, group: Group, intent: Intent) -> Iterator[Manifest
     """
     found = group.name(intent, "")
     prefix = layout.manifest_prefix(found.first, found.last, found.uid)
-    for name in names_in(objects, layout.manifests(group.run)):
-        parsed = ManifestName.parse(name) if name.startswith(prefix) else None
+    for entry in objects.walk(layout.manifest(group.run, prefix)):
+        parsed = ManifestName.parse(entry.key.rpartition("/")[2])
         if parsed is None or parsed.intent != intent:
             continue
-        manifest = manifests.read(objects, group.run, name)
+        manifest = manifests.read(objects, group.run, parsed.text)
         young = datetime.now(UTC) - datetime.fromisoformat(manifest.committed_at) < FRESH
         if young and all(map(_same, group.members, manifest.sources)):
             yield manifest

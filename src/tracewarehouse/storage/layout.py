@@ -23,6 +23,7 @@ KEPT = "_tw/kept"
 UNCONVERTED = "_tw/unconverted"
 ACKNOWLEDGED = "_tw/acknowledged"
 QUARANTINE = "_tw/quarantine"
+CATALOG = "_tw/catalog"
 DATA = "data"
 RESULTS = "results"
 RECORDED = "_tw/recorded"
@@ -31,6 +32,7 @@ OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+
 
 _VERSION = re.compile(r"v([0-9]{6,})\.parquet")
 _RECEIPT = re.compile(r"v([0-9]{6,})\.json")
+_CATALOG = re.compile(r"([0-9]{6,})\.json\.gz")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 _MANIFEST = re.compile(
     r"(?P<first>[0-9]{6,})-(?P<last>[0-9]{6,})-(?P<uid>[0-9a-f]+)-(?P<attempt>[0-9a-z]+)\.(?P<intent>now|push)\.json"
@@ -79,6 +81,17 @@ def receipt(run: str, number: int) -> str:
 def receipt_number(name: str) -> int | None:
     """The number in a receipt's file name, None for any other file."""
     match = _RECEIPT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def catalog(number: int) -> str:
+    """A catalog of all runs."""
+    return f"{CATALOG}/{number:06d}.json.gz"
+
+
+def catalog_number(name: str) -> int | None:
+    """The number in a catalog's file name, None for any other file."""
+    match = _CATALOG.fullmatch(name)
     return int(match[1]) if match else None
 
 
@@ -147,6 +160,11 @@ class ManifestName:
         if found is None:
             return None
         return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], found["intent"])
+
+
+def is_pushed(manifest: str) -> bool:
+    """Whether a manifest, by its file name, is of a commit that a later seal publishes."""
+    return manifest.endswith(".push.json")
 
 
 def manifest_prefix(first: int, last: int, uid: str) -> str:

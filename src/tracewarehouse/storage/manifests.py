@@ -32,7 +32,7 @@ _FIELDS = frozenset(
 class Manifest:
     """A commit: its sources in order, and the header of each by the source's name.
 
-    `push` is reserved for calls that leave publishing to others: labels, `replace`, expected ranks.
+    `push` holds what a call left to a later seal: labels, `replace`, expected ranks (see `pushed.Push`).
     """
 
     run: str
@@ -97,13 +97,23 @@ def decode(data: bytes, name: str, path: str) -> Manifest:
 
 def read(objects: Objects, run: str, name: str) -> Manifest:
     """A manifest by its file name; raises WarehouseError if it is missing or damaged."""
-    key = layout.manifest(run, name)
-    try:
-        return decode(objects.get(key), name, objects.describe(key))
-    except FileNotFoundError as error:
-        raise WarehouseError(
-            f"{objects.describe(key)}: manifest missing", "ingest its ranks again"
-        ) from error
+    (found,) = read_many(objects, run, [name])
+    if isinstance(found, WarehouseError):
+        raise found
+    return found
+
+
+def read_many(objects: Objects, run: str, names: Iterable[str]) -> Iterator[Manifest | WarehouseError]:
+    """Each manifest, or the error of one that is missing or damaged; an object store reads many at once."""
+    for key, data in objects.get_many(layout.manifest(run, name) for name in names):
+        path = objects.describe(key)
+        if data is None:
+            yield WarehouseError(f"{path}: manifest missing", "ingest its ranks again")
+            continue
+        try:
+            yield decode(data, key.rpartition("/")[2], path)
+        except WarehouseError as error:
+            yield error
 
 
 def names(objects: Objects, run: str) -> Iterator[ManifestName]:
@@ -118,11 +128,15 @@ def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
 
     Raises WarehouseError if a manifest is missing or damaged.
     """
-    wanted: dict[tuple[str, str], list[str]] = {}
+    wanted: dict[str, dict[str, None]] = {}
+    members = set()
     for source in sources:
-        wanted.setdefault((source.run, source.manifest), []).append(source.name)
+        wanted.setdefault(source.run, {})[source.manifest] = None
+        members.add(source.name)
     found: dict[str, str] = {}
-    for (run, manifest), members in wanted.items():
-        known = read(objects, run, manifest).headers
-        found |= {name: known[name] for name in members if name in known}
+    for run, listed in wanted.items():
+        for manifest in read_many(objects, run, listed):
+            if isinstance(manifest, WarehouseError):
+                raise manifest
+            found |= {name: text for name, text in manifest.headers.items() if name in members}
     return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tracewarehouse import hints
 from tracewarehouse.errors import RunExists
 from tracewarehouse.storage.changes import Changes, Outcome, PendingSource
+from tracewarehouse.storage.layout import is_pushed
 from tracewarehouse.storage.model import RankSource, RunVersion
 
 # The sources that the next version will hold, by name.
@@ -43,6 +44,7 @@ def merge(base: RunVersion, changes: Changes, waiting: tuple[PendingSource, ...]
     start = _start(base, changes)
     own = {source.name for source in changes.sources}
     others = tuple(one for one in waiting if one.source.name not in own and one.source.run == start.run)
+    others += changes.pushed
     held = {source.name: source for source in start.sources}
     outcome = _apply(held, changes, others)
     pending = _pending(held, changes)
@@ -61,9 +63,11 @@ def _is_dropped(source: RankSource, changes: Changes) -> bool:
 
 def _start(base: RunVersion, changes: Changes) -> RunVersion:
     """The version that the changes apply to; the sources decide the spelling of the run."""
-    run = changes.sources[0].run if changes.sources else base.run
+    new = [*changes.sources, *(one.source for one in changes.pushed)]
+    run = new[0].run if new else base.run
     if base.number == 0 or base.tombstone:
-        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool)
+        retired = base.retired
+        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool, retired=retired)
     if run != base.run:
         raise RunExists(
             f"run {run}: run names are case-insensitive, and run {base.run} already exists",
@@ -75,6 +79,7 @@ def _start(base: RunVersion, changes: Changes) -> RunVersion:
 def _apply(held: _Held, changes: Changes, others: tuple[PendingSource, ...]) -> dict[str, Outcome]:
     """Adds sources to `held` in the order of their commits; returns the outcomes of the call's sources."""
     own = {source.name for source in changes.sources}
+    own |= {one.source.name for one in changes.pushed}
     queue = [(source, _Rules(changes.replace, changes.rebuilt, changes)) for source in changes.sources]
     queue += [(one.source, _Rules(one.replace)) for one in others]
     by_rank: dict[int, _Held] = {}
@@ -133,7 +138,8 @@ def _is_replaced(stored: RankSource, new: RankSource, changes: Changes | None) -
 def _pending(held: _Held, changes: Changes) -> tuple[int, int] | None:
     expected = changes.expected_ranks
     ranks = len({source.rank for source in held.values()})
-    return (ranks, expected) if expected is not None and ranks < expected else None
+    is_short = expected is not None and ranks < expected and not changes.allow_missing
+    return (ranks, expected) if is_short and expected is not None else None
 
 
 def _as_pending(outcome: Mapping[str, Outcome]) -> dict[str, Outcome]:
@@ -164,7 +170,17 @@ def _next(
 ) -> RunVersion | None:
     """The version after `base`, None if nothing changes."""
     sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
-    expected = changes.expected_ranks if changes.expected_ranks is not None else start.expected_ranks
+    stated = max((one.expected_ranks for one in changes.pushed if one.source.name in held), default=0)
+    expected = changes.expected_ranks or stated or start.expected_ranks
     new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
+    new = replace(new, retired=_retired(start, new, changes))
     same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
     return None if same else new
+
+
+def _retired(start: RunVersion, new: RunVersion, changes: Changes) -> tuple[str, ...]:
+    """The manifests of pushed commits that are settled, and that the new version does not hold."""
+    seen = {source.manifest for source in start.sources}
+    seen |= {one.source.manifest for one in changes.pushed}
+    held = {source.manifest for source in new.sources}
+    return tuple(sorted({*start.retired, *filter(is_pushed, seen)} - held))

@@ -80,6 +80,8 @@ def write_lost(objects: Objects, run: str, number: int) -> None:
 
 def _digest(objects: Objects, run: str, number: int) -> str | None:
     """The sha256 of an earlier receipt, written now if missing; None if its version is missing, too."""
+    if not number:
+        return None
     key = layout.receipt(run, number)
     try:
         return hashlib.sha256(objects.get(key)).hexdigest()

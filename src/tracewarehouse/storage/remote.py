@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,14 +120,18 @@ class RemoteObjects:
         """By LIST: a request per 1,000 objects of the folder of the prefix."""
         import obstore
 
-        folder, _, _ = prefix.rpartition("/")
+        folder, _, start = prefix.rpartition("/")
+        # Keys before the prefix are not listed: a name is longer than its start.
+        offset = max(after, prefix[:-1] if start else "")
         with store_errors(self.place):
-            listed = obstore.list(self._store, prefix=folder or None, offset=after or None, chunk_size=1000)
+            listed = obstore.list(self._store, prefix=folder or None, offset=offset or None, chunk_size=1000)
             for chunk in listed:
                 for found in chunk:
                     entry = _entry(found)
-                    if entry.key.startswith(prefix) and entry.key > after:
-                        yield entry
+                    if entry.key.startswith(prefix):
+                        yield from (entry,) if entry.key > after else ()
+                    elif entry.key > prefix:
+                        return
 
     def folders(self, prefix: str) -> list[str]:
         """By LIST with a delimiter."""
@@ -251,13 +257,18 @@ class RemoteObjects:
     def _each(
         self, act: Callable[[str], R], keys: Iterable[str], at_once: int = _IN_FLIGHT
     ) -> Iterator[tuple[str, R]]:
-        """The result for each key, in order; requests run at the same time."""
+        """The result for each key, in order; requests run at the same time, few ahead of the reader."""
         listed: Sequence[str] = list(keys)
         if len(listed) < 2:
             yield from ((key, act(key)) for key in listed)
             return
         with ThreadPoolExecutor(min(at_once, len(listed))) as pool:
-            yield from zip(listed, pool.map(act, listed), strict=True)
+            running = deque((key, pool.submit(act, key)) for key in listed[: 2 * at_once])
+            for following in (*listed[2 * at_once :], *repeat(None, len(running))):
+                key, done = running.popleft()
+                yield key, done.result()
+                if following is not None:
+                    running.append((following, pool.submit(act, following)))
 
 
 def _open(place: StoreUrl) -> ObjectStore:

@@ -29,6 +29,7 @@ from tracewarehouse.storage.codec import OldVersion, encode_version, head_of, se
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
+from tracewarehouse.storage.overview import catalog_problems
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.store import Store
@@ -302,6 +303,15 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
                 quarantine.take_out(store, key)
             yield Step("", key, "list of recorded results replaced by a new one")
     yield from _list_results(store, dry_run)
+    yield from _drop_catalogs(store, dry_run)
+
+
+def _drop_catalogs(store: Store, dry_run: bool) -> Iterator[Step]:
+    """Damaged catalogs are deleted: they only repeat what the versions hold."""
+    for problem in catalog_problems(store):
+        if not dry_run:
+            store.objects.delete([problem.path])
+        yield Step("", problem.path, "run catalog deleted; a later command writes a new one")
 
 
 def _repair_copies(

@@ -16,6 +16,8 @@ from tracewarehouse.storage.markers import held_or_dropped
 from tracewarehouse.storage.model import CleanReport, Problem, RankSource, RunVersion
 from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.parquet_file import sha256
+from tracewarehouse.storage.publish import Check
+from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import locked_folder
@@ -61,28 +63,38 @@ class Store(Versions):
         """The path of a temporary folder that does not exist yet, on the disk of the warehouse."""
         return self.folder / layout.STAGING / secrets.token_hex(8)
 
-    def commit(self, staged: Sequence[Staged], intent: Intent = "now") -> tuple[RankSource, ...]:
+    def commit(
+        self, staged: Sequence[Staged], intent: Intent = "now", push: Push | None = None
+    ) -> tuple[RankSource, ...]:
         """Commits staged sources and returns them in the given order; the staged files are moved or packed.
 
         Up to 64 neighboring ranks of a run share one manifest. If the same sources were committed before
-        (a task that runs twice) and are neither published nor pending, returns that commit. Any process may
-        commit. Raises WarehouseError if the disk is full or refuses, or a file is not as announced.
+        (a task that runs twice) and are neither published nor pending, returns that commit. With the intent
+        `push`, a later `seal` publishes them with the options in `push`. Any process may commit. Raises
+        WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
         with disk_errors(self.folder):
             found: dict[int, RankSource] = {}
             todo: list[Staged] = []
             for group in groups(staged):
-                done = self._committed_before(group.members, intent)
+                done = self._committed_before(group.members, intent, push)
                 found |= {id(one): source for one, source in zip(group.members, done, strict=False)}
                 todo += () if done else group.members
-            committed = commit(self.objects, todo, intent)
+            committed = commit(self.objects, todo, intent, push.as_json if push else None)
             found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
             return tuple(found[id(one)] for one in staged)
 
-    def _committed_before(self, members: Sequence[Staged], intent: Intent) -> tuple[RankSource, ...]:
+    def _committed_before(
+        self, members: Sequence[Staged], intent: Intent, push: Push | None
+    ) -> tuple[RankSource, ...]:
         (group,) = groups(members)
         for manifest in earlier(self.objects, group, intent):
-            known = held_or_dropped(self.readable(group.run))
+            if manifest.push != (push.as_json if push else None):
+                continue
+            history = self.readable(group.run)
+            if any(manifest.name in version.retired for version in history):
+                continue
+            known = held_or_dropped(history)
             known |= {one.source.name for one in self.pending(group.run)}
             left = all(source.name not in known for source in manifest.sources)
             if left and self.missing_file(manifest.sources) is None:
@@ -101,6 +113,16 @@ class Store(Versions):
         """
         with disk_errors(self.folder):
             return publish.publish(self, run, changes, self.tool)
+
+    def seal(
+        self, run: str, labels: Mapping[str, str | None], expected_ranks: int | None, check: Check
+    ) -> tuple[Published, RunVersion]:
+        """Publishes the pushed commits of a run, unless `check` raises for the version to be written.
+
+        Also returns the newest version. Raises UnknownName if there is neither a version nor a pushed commit.
+        """
+        with disk_errors(self.folder):
+            return publish.seal(self, run, labels, expected_ranks, check, self.tool)
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels and removes those that are None; raises UnknownName."""

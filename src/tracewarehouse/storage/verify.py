@@ -25,6 +25,7 @@ from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import Entry, names_in
+from tracewarehouse.storage.overview import catalog_problems
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.versions import Versions
@@ -44,6 +45,7 @@ def verify(store: Versions, deep: bool = False) -> list[Problem]:
         *_kept(store),
         *_results(store, deep),
         *_acknowledgements(store),
+        *catalog_problems(store),
     ]
 
 

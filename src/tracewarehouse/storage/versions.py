@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import copies, layout, manifests, markers, results
+from tracewarehouse.storage import copies, layout, manifests, markers, pushed, results
 from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
+from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.mirror import Mirror
 from tracewarehouse.storage.model import Brief, RankSource, RunVersion, TableFile, UnreadableRun
 from tracewarehouse.storage.objects import FileRef, LocalFiles, Objects, names_in
+from tracewarehouse.storage.overview import Describe, Overview
 from tracewarehouse.storage.results import Recorded
+from tracewarehouse.storage.run_catalog import Entry
 
 
 class Versions:
@@ -32,9 +35,7 @@ class Versions:
         self._read: dict[tuple[str, int], RunVersion] = {}
         self._briefs: dict[tuple[str, int], Brief] = {}
         self._unreadable: tuple[UnreadableRun, ...] | None = None
-        # Inside `_read_at_once`.
-        self._listed: Mapping[str, tuple[int, ...]] | None = None
-        self._fetched: dict[str, bytes | None] = {}
+        self.overview = Overview(self)
 
     @property
     def folder(self) -> Path:
@@ -67,25 +68,38 @@ class Versions:
 
     def numbers(self, run: str) -> tuple[int, ...]:
         """The numbers of the versions of a run, ascending, with those of lost versions."""
-        if self._listed is not None:
-            return self._listed.get(run_key(run), ())
         # Receipts first: a version that is published meanwhile is not taken for lost.
         names = names_in(self.objects, layout.receipts(run))
         receipts = {number for name in names if (number := layout.receipt_number(name)) is not None}
         return tuple(sorted(receipts.union(self.versions(run))))
 
-    def get(self, run: str, number: int) -> RunVersion:
-        """A version by its number; raises UnknownName if it does not exist, WarehouseError if damaged."""
+    def newest_number(self, run: str) -> int:
+        """The number of the newest version, 0 without one.
+
+        In a folder that of a lost version, too, whose receipt is left; in an object store, a second request
+        for each question is not worth it: publishing and `verify` look for lost versions.
+        """
+        return max(self.versions(run) if self.is_remote else self.numbers(run), default=0)
+
+    def is_cached(self, run: str, number: int) -> bool:
+        """Whether the version was read before."""
+        return (layout.versions(run), number) in self._read
+
+    def get(self, run: str, number: int, data: bytes | None = None) -> RunVersion:
+        """A version by its number; raises UnknownName if it does not exist, WarehouseError if damaged.
+
+        `data` are its bytes, if they were read already.
+        """
         key = (layout.versions(run), number)
         if key not in self._read:
-            version = self.decoded(run, number)
+            version = self.decoded(run, number, data)
             self._check_place(version.run, version.number, run, number)
             self._read[key] = version
         return self._read[key]
 
-    def decoded(self, run: str, number: int) -> RunVersion:
+    def decoded(self, run: str, number: int, data: bytes | None = None) -> RunVersion:
         """The version in the file of a number, whatever run and number it contains."""
-        return decode_version(*self._bytes(run, number))
+        return decode_version(*self._bytes(run, number, data))
 
     def _check_place(self, stored_run: str, stored_number: int, run: str, number: int) -> None:
         if (layout.versions(stored_run), stored_number) != (layout.versions(run), number):
@@ -95,28 +109,32 @@ class Versions:
                 hints.fill("run {}", hints.call("verify")),
             )
 
-    def _bytes(self, run: str, number: int) -> tuple[bytes, str]:
+    def _bytes(self, run: str, number: int, data: bytes | None = None) -> tuple[bytes, str]:
         """A version's bytes and path."""
         name = layout.version(run, number)
         try:
-            data = self._fetched.pop(name, None) or self.objects.get(name)
-            return data, self.objects.describe(name)
+            return data or self.objects.get(name), self.objects.describe(name)
         except FileNotFoundError:
             known = [f"{run}@v{other}" for other in self.versions(run)]
             raise UnknownName("version", f"{run}@v{number}", known) from None
 
     def brief(self, run: str) -> Brief | None:
         """The newest version in brief, None if the run does not exist or was removed; far cheaper to read."""
-        number = max(self.numbers(run), default=0)
+        number = self.newest_number(run)
+        brief = self.brief_of(run, number) if number else None
+        return None if brief is None or brief.tombstone else brief
+
+    def brief_of(self, run: str, number: int, data: bytes | None = None) -> Brief:
+        """The newest version, which has this number, in brief; raises DamagedRunError."""
         key = (layout.versions(run), number)
         if key in self._read:
             self._briefs[key] = self._read[key].brief
-        elif key not in self._briefs and number:
+        elif key not in self._briefs:
             with self._newest(run, number):
-                brief = decode_brief(*self._bytes(run, number))
+                brief = decode_brief(*self._bytes(run, number, data))
                 self._check_place(brief.run, brief.number, run, number)
             self._briefs[key] = brief
-        return None if not number or self._briefs[key].tombstone else self._briefs[key]
+        return self._briefs[key]
 
     @contextmanager
     def _newest(self, run: str, number: int) -> Iterator[None]:
@@ -131,33 +149,8 @@ class Versions:
             raise DamagedRunError(f"run {run} is damaged: {error.message}", hint) from error
 
     def briefs(self, prefix: str = "") -> tuple[Brief, ...]:
-        """The briefs of the runs of `present`."""
-        found = []
-        with self._read_at_once(prefix):
-            for key in self.run_keys(prefix):
-                with suppress(TwError):
-                    found.append(self.brief(key))
-        return tuple(brief for brief in found if brief)
-
-    @contextmanager
-    def _read_at_once(self, prefix: str) -> Iterator[None]:
-        """Inside, the versions of all runs are those of one listing, and the newest are read many at once.
-
-        A local disk answers faster one by one.
-        """
-        if not self.is_remote:
-            yield
-            return
-        self._listed = listed_numbers(self.objects, prefix.lower())
-        newest = ((run, numbers[-1]) for run, numbers in self._listed.items())
-        names = [
-            layout.version(*each) for each in newest if (layout.versions(each[0]), each[1]) not in self._read
-        ]
-        try:
-            self._fetched = dict(self.objects.get_many(names))
-            yield
-        finally:
-            self._listed, self._fetched = None, {}
+        """The briefs of the runs whose names begin with `prefix` in any case, without unreadable ones."""
+        return self.overview.briefs(prefix)
 
     def history(self, run: str) -> tuple[RunVersion, ...]:
         """Every stored version of a run, oldest first, tombstones included; none of format 1."""
@@ -193,27 +186,27 @@ class Versions:
 
         Runs that cannot be read are left out; `unreadable` has them.
         """
-        found, unreadable = [], []
-        with self._read_at_once(prefix):
-            for key in self.run_keys(prefix):
-                try:
-                    found.append(self.newest(key))
-                except OldVersion:
-                    raise
-                except TwError as error:
-                    unreadable.append(self._unreadable_run(key, error))
+        found, unreadable = self.overview.versions(prefix)
         if not prefix:
-            self._unreadable = tuple(unreadable)
-        return tuple(version for version in found if version)
+            self._unreadable = unreadable
+        return found
+
+    def entries(self, describe: Describe) -> tuple[Entry, ...]:
+        """Every run, removed ones included, with its row by `describe`; reads only what no catalog has.
+
+        Runs that cannot be read are left out; `unreadable` has them.
+        """
+        found, self._unreadable = self.overview.entries(describe)
+        return tuple(found.values())
 
     def unreadable(self) -> tuple[UnreadableRun, ...]:
-        """The runs that the last call of `present` left out because they cannot be read."""
+        """The runs that the last call of `present` or `entries` left out because they cannot be read."""
         if self._unreadable is None:
             self.present()
         return self._unreadable or ()
 
-    def _unreadable_run(self, key: str, error: TwError) -> UnreadableRun:
-        number = max(self.numbers(key), default=0)
+    def unreadable_run(self, key: str, number: int, error: TwError) -> UnreadableRun:
+        """A run whose newest version, which has this number, cannot be read."""
         why = error.message.removeprefix(f"run {key} is damaged: ").removeprefix(f"{self.objects.url}/")
         return UnreadableRun(self.name(key), layout.version(key, number), why, error.hint)
 
@@ -228,9 +221,8 @@ class Versions:
 
     def run_keys(self, prefix: str = "") -> tuple[str, ...]:
         """The keys of all runs that were ever published and begin with `prefix` in any case, sorted."""
-        keys = (
-            {*self.keys(layout.RUNS), *self.keys(layout.RECEIPTS)} if self._listed is None else self._listed
-        )
+        folders = (layout.RUNS,) if self.is_remote else (layout.RUNS, layout.RECEIPTS)
+        keys = {key for folder in folders for key in self.keys(folder)}
         return tuple(sorted(key for key in keys if key.startswith(prefix.lower())))
 
     def keys(self, folder: str) -> tuple[str, ...]:
@@ -247,11 +239,18 @@ class Versions:
 
         Raises DamagedRunError if that version is damaged or lost.
         """
-        number = max(self.numbers(run), default=0)
+        return self.newest_of(run, self.newest_number(run))
+
+    def head_to_write(self, run: str) -> RunVersion:
+        """As `head`; a version that was lost from an object store is noticed, too."""
+        return self.newest_of(run, max(self.numbers(run), default=0))
+
+    def newest_of(self, run: str, number: int, data: bytes | None = None) -> RunVersion:
+        """The newest version, which has this number; raises DamagedRunError."""
         if not number:
             return RunVersion(run, 0, (), {}, None, "", "")
         with self._newest(run, number):
-            return self.get(run, number)
+            return self.get(run, number, data)
 
     def forget(self) -> None:
         """Clears the cache: after a clean, versions may be gone."""
@@ -279,26 +278,41 @@ class Versions:
         history = self.readable(run) if names else ()
         known = {source.manifest for version in history for source in version.sources}
         settled = markers.held_or_dropped(history)
-        for name in names:
-            for source in () if name.text in known else self._sources_of(run, name.text, rank is not None):
-                wanted = rank in (None, source.rank) and source.name not in settled
-                if wanted and self.missing_file([source]) is None:
-                    yield source
+        todo = [name.text for name in names if name.text not in known]
+        found = [
+            source
+            for manifest in self._manifests(run, todo, rank is not None)
+            for source in manifest.sources
+            if rank in (None, source.rank) and source.name not in settled
+        ]
+        missing = self.missing_files(found)
+        yield from (one for one in found if missing.isdisjoint(file.path for file in one.files))
 
-    def _sources_of(self, run: str, manifest: str, strict: bool) -> tuple[RankSource, ...]:
-        """The sources of a manifest; none if it is damaged, unless `strict`: `verify` reports that."""
-        try:
-            return manifests.read(self.objects, run, manifest).sources
-        except WarehouseError:
-            if strict:
-                raise
-            return ()
+    def _manifests(self, run: str, names: Iterable[str], strict: bool) -> Iterator[Manifest]:
+        """Manifests without the damaged ones, which `verify` reports; `strict`: raises for these."""
+        for one in manifests.read_many(self.objects, run, names):
+            if not isinstance(one, WarehouseError):
+                yield one
+            elif strict:
+                raise one
+
+    def missing_files(self, sources: Iterable[RankSource]) -> frozenset[str]:
+        """The files of these sources that are missing or of another size; lists folders of several files."""
+        sizes = {file.path: file.bytes for source in sources for file in source.files}
+        folders = Counter(key.rpartition("/")[0] for key in sizes) if self.is_remote else Counter()
+        listed = [folder for folder, files in folders.items() if files > 1]
+        found = {entry.key: entry for folder in listed for entry in self.objects.walk(f"{folder}/")}
+        others = (key for key in sizes if key.rpartition("/")[0] not in listed)
+        found |= {key: entry for key, entry in self.objects.stat_many(others) if entry is not None}
+        return frozenset(key for key in sizes if key not in found or found[key].bytes != sizes[key])
 
     def missing_file(self, sources: Iterable[RankSource]) -> str | None:
         """A file of these sources that is missing or of another size; None if there is none."""
-        sizes = {file.path: file.bytes for source in sources for file in source.files}
-        found = self.objects.stat_many(sizes)
-        return next((key for key, entry in found if entry is None or entry.bytes != sizes[key]), None)
+        return min(self.missing_files(sources), default=None)
+
+    def remember(self, version: RunVersion) -> None:
+        """Keeps a version that this process just published, so that it is not read again."""
+        self._read[layout.versions(version.run), version.number] = version
 
     def headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
         """The header (JSON) of each source, by the source's name, from the manifests.
@@ -319,6 +333,19 @@ class Versions:
         """Run → its pending sources, for every run that has any, published or not."""
         found = {key: self.pending(key) for key in self.keys(layout.WAITING)}
         return {waits[0].source.run: waits for waits in found.values() if waits}
+
+    # Pushed commits
+
+    def pushed(self, run: str) -> tuple[PendingSource, ...]:
+        """The sources of pushed commits that no seal has published; raises DamagedRunError."""
+        names = pushed.names(self.objects, run)
+        return pushed.PushedCommits(self.objects, run).unsealed(names, self.head(run)) if names else ()
+
+    def pushed_bounds(self, run: str) -> tuple[tuple[int, int], ...]:
+        """First and last rank of each pushed commit that no seal has published, by the names alone."""
+        names = pushed.names(self.objects, run)
+        unsealed = frozenset(pushed.unsealed(names, self.head(run)) if names else ())
+        return tuple(sorted({(name.first, name.last) for name in names if name.text in unsealed}))
 
     # Recorded results
 
@@ -350,16 +377,3 @@ class Versions:
         if layout.kept_version(version.run, version.number) != key:
             raise ValueError(f"it is {version.run}@v{version.number}")
         return version
-
-
-def listed_numbers(objects: Objects, prefix: str) -> dict[str, tuple[int, ...]]:
-    """Run key → the numbers of its versions with those of lost versions, of the run keys with a prefix."""
-    found: dict[str, set[int]] = {}
-    # Receipts first, as in `numbers`.
-    for folder, number_in in ((layout.RECEIPTS, layout.receipt_number), (layout.RUNS, layout.version_number)):
-        for entry in objects.walk(f"{folder}/{prefix}"):
-            run, _, name = entry.key.removeprefix(f"{folder}/").partition("/")
-            number = number_in(name)
-            if number is not None and layout.is_run_key(run):
-                found.setdefault(run, set()).add(number)
-    return {run: tuple(sorted(numbers)) for run, numbers in sorted(found.items())}

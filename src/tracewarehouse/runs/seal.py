@@ -1,0 +1,77 @@
+"""Sealing: the ranks that jobs pushed are published as one version, if the run is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tracewarehouse import hints
+from tracewarehouse.errors import MissingRanks
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.storage import RunVersion, Store
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """The newest version of a run after a seal; `written` if this call published it.
+
+    `conflicts`: pushed ranks that were not published, because the run has them with different content.
+    """
+
+    run: str
+    version: int
+    written: bool
+    ranks: tuple[int, ...]
+    expected_ranks: int | None
+    conflicts: tuple[int, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 success, 4 if some pushed ranks were not published."""
+        return 4 if self.conflicts else 0
+
+
+def seal(
+    store: Store,
+    run: str,
+    *,
+    expect_ranks: int | None = None,
+    allow_missing: bool = False,
+    labels: Mapping[str, str | None] | None = None,
+) -> Sealed:
+    """Publishes all pushed ranks of a run in one version; with nothing new, writes nothing.
+
+    The run must have `expect_ranks` ranks, by default those that the pushes state, else the world size of
+    the traces. Raises MissingRanks unless `allow_missing`, UnknownName if there is no such run.
+    """
+
+    def check(version: RunVersion) -> None:
+        if not allow_missing:
+            _check_complete(version, expect_ranks)
+
+    done, newest = store.seal(run, labels or {}, expect_ranks, check)
+    refused = {name for name, outcome in done.outcome.items() if outcome == "conflict"}
+    conflicts = {one.source.rank for one in done.pushed if one.source.name in refused}
+    return Sealed(
+        newest.run,
+        newest.number,
+        done.version is not None,
+        newest.ranks,
+        expected_ranks(newest),
+        tuple(sorted(conflicts)),
+    )
+
+
+def _check_complete(version: RunVersion, expect_ranks: int | None) -> None:
+    expected = expect_ranks or expected_ranks(version) or 0
+    present = set(version.ranks)
+    if len(present) >= expected:
+        return
+    missing = sorted(set(range(expected)) - present)[: expected - len(present)]
+    noun = "rank" if len(missing) == 1 else "ranks"
+    raise MissingRanks(
+        f"run {version.run}: {noun} {rank_list(missing)} of {expected} missing; nothing was published",
+        hints.fill("push them, or publish without them: {}", hints.option("allow_missing")),
+        len(present),
+    )

@@ -1,0 +1,183 @@
+"""Push and seal: ranks are stored one by one, and published together."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import cli_runner
+import tracewarehouse as tw
+from simulated import SMALL
+from tracewarehouse.errors import MissingRanks, UnknownName
+from tracewarehouse.storage import layout
+from tracewarehouse.warehouse import Warehouse
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
+    """One file per rank of a job with four ranks."""
+    folder = tmp_path_factory.mktemp("traces") / "job"
+    tw.simulate(folder, ranks=4, seed=3, **SMALL)
+    return tuple(sorted(path for path in folder.iterdir() if "rank" in path.name))
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Another trace of rank 1."""
+    folder = tmp_path_factory.mktemp("other") / "job"
+    tw.simulate(folder, ranks=4, seed=4, **SMALL)
+    return sorted(path for path in folder.iterdir() if "rank" in path.name)[1]
+
+
+@pytest.fixture
+def wh(tmp_path: Path) -> Warehouse:
+    return tw.open(tmp_path / "warehouse")
+
+
+def push(wh: Warehouse, *paths: Path, **options: object) -> int:
+    report = wh.ingest(*paths, run="job", jobs=1, push=True, **options)  # type: ignore[arg-type]
+    return report.exit_code
+
+
+def test_pushed_ranks_appear_together(wh: Warehouse, traces: tuple[Path, ...], tmp_path: Path) -> None:
+    for rank, path in enumerate(traces):
+        assert push(wh, path, labels={f"rank{rank}": "yes"}) == 0
+        assert wh.runs().rows() == []
+    done = wh.seal("job", labels={"team": "a"})
+    assert (done.version, done.written, done.ranks, done.exit_code) == (1, True, (0, 1, 2, 3), 0)
+    labels = {**{f"rank{rank}": "yes" for rank in range(4)}, "team": "a"}
+    (row,) = wh.runs().rows()
+    assert (row["labels"], row["state"], row["ranks_expected"]) == (labels, "complete", 4)
+    whole = tw.open(tmp_path / "whole")
+    whole.ingest(*traces, run="job", jobs=1)
+    for analysis in ("stragglers", "kernel_summary", "quality"):
+        assert wh.run(analysis).rows() == whole.run(analysis).rows()
+    again = wh.seal("job")
+    assert (again.version, again.written) == (1, False)
+    assert wh.verify() == []
+
+
+def test_missing_ranks_are_named(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    push(wh, traces[0], traces[2])
+    with pytest.raises(MissingRanks, match="run job: ranks 1, 3 of 4 missing; nothing was published"):
+        wh.seal("job")
+    assert wh.runs().rows() == []
+    with pytest.raises(MissingRanks, match="rank 1 of 3 missing"):
+        wh.seal("job", expect_ranks=3)
+    assert wh.seal("job", expect_ranks=2).written
+    push(wh, traces[1])
+    done = wh.seal("job", allow_missing=True)
+    assert (done.version, done.ranks, done.expected_ranks) == (2, (0, 1, 2), 2)
+
+
+def test_the_last_rank_publishes_the_run(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    assert [push(wh, path, expect_ranks=4) for path in traces[:3]] == [4, 4, 4]
+    assert wh.runs().rows() == []
+    assert push(wh, traces[3], expect_ranks=4) == 0
+    assert [row["ranks_present"] for row in wh.runs().rows()] == [4]
+
+
+@pytest.mark.deep
+def test_groups_of_ranks_count_once_they_are_complete(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    assert push(wh, traces[0], traces[3], expect_ranks=4) == 4
+    assert push(wh, traces[1], traces[2], expect_ranks=4) == 0
+    assert wh.seal("job").ranks == (0, 1, 2, 3)
+
+
+@pytest.mark.deep
+def test_a_repeated_push_is_stored_once(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    for _ in range(2):
+        push(wh, traces[0])
+    assert len(list((wh.store.folder / layout.manifests("job")).iterdir())) == 1
+    wh.seal("job", allow_missing=True)
+    report = wh.ingest(traces[0], run="job", push=True)
+    assert [file.state for file in report.files] == ["same"]
+
+
+def test_other_content_needs_replace(wh: Warehouse, traces: tuple[Path, ...], other: Path) -> None:
+    push(wh, *traces)
+    push(wh, other, rank=1)
+    assert wh.seal("job").conflicts == (1,)
+    assert push(wh, other, rank=1) == 1  # now it is known
+    before = wh.select("job", 1).kernel_summary().rows()
+    assert push(wh, other, rank=1, replace=True) == 0
+    done = wh.seal("job")
+    assert (done.version, done.conflicts) == (2, ())
+    assert wh.select("job", 1).kernel_summary().rows() != before
+    # Neither the first trace nor the refused push comes back.
+    assert not wh.seal("job").written
+    assert wh.ingest(traces[1], run="job", replace=True).exit_code == 0
+    assert not wh.seal("job").written
+    assert wh.select("job", 1).kernel_summary().rows() == before
+
+
+def test_a_removed_run_stays_removed(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    push(wh, *traces)
+    wh.seal("job")
+    push(wh, traces[0], replace=True)
+    wh.remove("job")
+    with pytest.raises(UnknownName):
+        wh.seal("job")
+    push(wh, traces[0])
+    assert wh.seal("job", allow_missing=True).ranks == (0,)
+
+
+@pytest.mark.deep
+def test_pushed_ranks_can_be_removed(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    push(wh, traces[0])
+    with pytest.raises(UnknownName) as caught:
+        wh.select("job")
+    assert caught.value.hint == 'its ranks are pushed; wh.seal("job") publishes them'
+    assert [(each.run, each.ranks) for each in wh.remove("job")] == [("job", 1)]
+    with pytest.raises(UnknownName):
+        wh.seal("job")
+    wh.clean(grace_s=0)
+    assert not list((wh.store.folder / "data").rglob("*.parquet"))
+
+
+def test_clean_keeps_what_a_seal_may_publish(wh: Warehouse, traces: tuple[Path, ...]) -> None:
+    push(wh, *traces[:3])
+    wh.clean(grace_s=0)
+    wh.seal("job", allow_missing=True)
+    push(wh, traces[3])
+    wh.clean(grace_s=0)
+    assert wh.seal("job").ranks == (0, 1, 2, 3)
+    assert wh.verify() == []
+    kernels = wh.kernel_summary().rows()
+    wh.clean(grace_s=0)
+    assert wh.kernel_summary().rows() == kernels
+
+
+def test_the_commands(traces: tuple[Path, ...], tmp_path: Path) -> None:
+    def call(*args: str | Path) -> cli_runner.CliResult:
+        return cli_runner.process(*args, cwd=tmp_path)
+
+    done = call("ingest", traces[0], traces[1], "--run", "job", "--push")
+    assert done.code == 0 and "run job  pushed ranks 0-1" in done.out and "tw seal job" in done.out
+    done = call("seal", "job", "--expect-ranks", "3")
+    assert done.code == 1
+    assert done.errors[0] == "tw: run job: rank 2 of 3 missing; nothing was published"
+    assert "--allow-missing" in done.err
+    done = call("seal", "job", "--allow-missing", "--label", "team=a")
+    assert (done.code, done.out) == (0, "job@v1: ranks 0-1 of 4\n")
+    done = call("seal", "job", "--allow-missing")
+    assert (done.code, done.out) == (0, "job@v1: nothing to publish\n")
+    done = call("ingest", traces[2], "--run", "job", "--push", "--expect-ranks", "4")
+    assert done.code == 4 and "run job  pending 3/4" in done.out
+    done = call("ingest", traces[3], "--run", "job", "--push", "--expect-ranks", "4")
+    assert done.code == 0 and "run job  v2, ranks 0-3 of 4" in done.out
+    done = call("seal", "unknown")
+    assert done.code == 1 and "unknown run: unknown" in done.err
+
+
+@pytest.mark.deep
+def test_a_killed_push_is_found_again(wh: Warehouse, traces: tuple[Path, ...], tmp_path: Path) -> None:
+    """A commit without its manifest is an orphan; the next push stores the rank."""
+    push(wh, traces[0])
+    shutil.rmtree(wh.store.folder / layout.manifests("job"))
+    push(wh, traces[0])
+    assert wh.seal("job", allow_missing=True).ranks == (0,)
+    wh.clean(grace_s=0)
+    assert wh.verify() == []
