@@ -17,12 +17,14 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hidden", "A
 _HOP = {"connection", "transfer-encoding", "keep-alive", "content-length", "expect"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
     """A request as the proxy sees it: `kind` is the method, LIST, or CREATE for a conditional PUT."""
 
     kind: str
     path: str
+    # The size of the content in the answer.
+    answered_bytes: int = 0
 
 
 @dataclass
@@ -126,6 +128,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             dropped = _HOP | ({"if-none-match"} if proxy.ignore_conditions else set())
             headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             status, found, data = forward(proxy.upstream, self.command, self.path, headers, body)
+            received.answered_bytes = len(data) if status < 300 else 0
             proxy.after(received)
             if status < 300 and proxy.loses(received):
                 self.close_connection = True

@@ -52,12 +52,14 @@ class WarehouseWrites(WarehouseBase):
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
 
-        An unreadable file does not stop the others. Ingesting the same content again writes nothing. Data
-        that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
-        the unit of times in the files if it is not that of their format. `step_range` is a regular expression
-        for annotations that mark steps; its first group is the step number. With `redact`, strings that look
-        like secrets are replaced. `auto_labels` labels runs by the environment of this call (git commit,
-        batch job, …), as `tw ingest` does. Call `refresh` afterwards to write the file for DuckDB shells.
+        A path may be a URL (`s3://`, `gs://`, `az://`) of an object or a folder, or a pattern with `*`; each
+        object is downloaded once. An unreadable file does not stop the others. Ingesting the same content
+        again writes nothing. Data that does not fit in memory spills to `temp_dir`, by default on the disk of
+        the warehouse. `time_unit` is the unit of times in the files if it is not that of their format.
+        `step_range` is a regular expression for annotations that mark steps; its first group is the step
+        number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
+        environment of this call (git commit, batch job, …), as `tw ingest` does. Call `refresh` afterwards to
+        write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest

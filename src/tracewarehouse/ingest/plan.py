@@ -12,11 +12,14 @@ from typing import Literal, TypeAlias
 from tracewarehouse.engines import Failure
 from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Part, Status
+from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.naming.assignment import Assignment, NameCleaner, TimeWindow, assign
 from tracewarehouse.ingest.naming.file_names import split_name, stem
 from tracewarehouse.ingest.naming.run_names import TraceFile
+from tracewarehouse.ingest.open_files import FileStamp
 from tracewarehouse.ingest.outcome import Content, Options
-from tracewarehouse.ingest.survey import FileStamp, SurveyedSource
+from tracewarehouse.ingest.remote_file import RemoteFile
+from tracewarehouse.ingest.survey import SurveyedSource
 from tracewarehouse.storage import RankSource, RunVersion, Store
 from tracewarehouse.storage.file_check import Level, fault
 
@@ -86,6 +89,13 @@ class Item:
     text_bytes: int
     target: Target | None
     digest: str | None = None
+    remote: RemoteFile | None = None
+
+    def may_be_read_again(self, read: ReadSource) -> bool:
+        """Whether the call may need the file after this: to build it at another place, or to compare it."""
+        published = self.target.published if self.target else None
+        is_compared = published is not None and published.status == "damaged"
+        return not read.known and (read.content is None or is_compared)
 
 
 @dataclass(frozen=True)
@@ -157,10 +167,24 @@ class StoredSources:
 
     def unpublished(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """An unpublished, current commit that `clean` will not delete yet."""
+        found = [one for one in self.unpublished_of(run) if (one.rank, one.format) == (rank, format_.name)]
+        return next((one for one in found if self._is_current(one, format_)), None)
+
+    def unpublished_of(self, run: str) -> list[RankSource]:
+        """The unpublished commits of a run that `clean` will not delete yet."""
         if run not in self._unpublished_by_run:
             self._unpublished_by_run[run] = self._find_unpublished(run)
-        found = [one for one in self._unpublished_by_run[run].get(rank, []) if one.format == format_.name]
-        return next((one for one in found if self._is_current(one, format_)), None)
+        return [source for found in self._unpublished_by_run[run].values() for source in found]
+
+    def holds(self, source: RankSource) -> bool:
+        """Whether the newest version of its run holds this source."""
+        version = self._newest(source.run)
+        return isinstance(version, RunVersion) and any(one.name == source.name for one in version.sources)
+
+    def is_reusable(self, source: RankSource) -> bool:
+        """Whether a source would be read and built the same now, and its files are there."""
+        format_ = format_named(source.format)
+        return format_ is not None and self._published(source, format_).is_current
 
     def _find_unpublished(self, run: str) -> dict[int, list[RankSource]]:
         waiting = {one.source.name for one in self.store.pending(run)}
@@ -286,6 +310,7 @@ def item_of(
         source.stamp,
         source.text_bytes,
         stored.target(source.format, assignment) if assignment else None,
+        remote=source.remote,
     )
 
 

@@ -13,11 +13,15 @@ from tracewarehouse.errors import TwError
 
 @dataclass(frozen=True)
 class Entry:
-    """A stored object: its key, its size, and when it was written by the clock of the store."""
+    """A stored object: its key, its size, and when it was written by the clock of the store.
+
+    `etag` changes with the content; "" on a local disk.
+    """
 
     key: str
     bytes: int
     modified: datetime
+    etag: str = ""
 
 
 @dataclass(frozen=True)

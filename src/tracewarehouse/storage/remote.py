@@ -145,6 +145,27 @@ class RemoteObjects:
                 for part in found.stream(min_chunk_size=8 << 20):
                     file.write(part)
 
+    def resume(self, entry: Entry, path: Path, up_to: int) -> bool:
+        """Appends to a private file what it lacks of the first `up_to` bytes of an object.
+
+        False if the object is not the listed one any more. Raises FileNotFoundError.
+        """
+        import obstore
+
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "ab") as file, store_errors(self.place, entry.key):
+            start, end = file.tell(), min(up_to, entry.bytes)
+            if start >= end:
+                return True
+            is_part = (start, end) != (0, entry.bytes)
+            found = obstore.get(self._store, entry.key, options={"range": (start, end)} if is_part else {})
+            is_tagged = entry.etag and found.meta["e_tag"]
+            if found.meta["size"] != entry.bytes or (is_tagged and _etag(found.meta["e_tag"]) != entry.etag):
+                return False
+            for part in found.stream(min_chunk_size=8 << 20):
+                file.write(part)
+        return path.stat().st_size == end
+
     # Writing
 
     def put(self, objects: Mapping[str, bytes]) -> None:
@@ -286,4 +307,9 @@ def _allows_http(place: StoreUrl, option: str) -> bool:
 
 
 def _entry(found: Mapping[str, Any]) -> Entry:
-    return Entry(found["path"], found["size"], found["last_modified"])
+    return Entry(found["path"], found["size"], found["last_modified"], _etag(found.get("e_tag")))
+
+
+def _etag(text: str | None) -> str:
+    """The tag without quotes: Azure lists it without, and answers with them."""
+    return (text or "").removeprefix("W/").strip('"')
