@@ -6,15 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
+from tracewarehouse.location import StoreUrl
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
 from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.store import objects_at
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse_base import WarehouseBase
 
@@ -27,10 +30,27 @@ if TYPE_CHECKING:
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.warehouse_repair import RepairReport
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _writing(method: Callable[P, R]) -> Callable[P, R]:
+    """Refuses a method that changes the warehouse if that is on a web server, before any work."""
+
+    @wraps(method)
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        root = args[0].root  # type: ignore[attr-defined]
+        if isinstance(root, StoreUrl) and root.is_web:
+            objects_at(root).check_writable()
+        return method(*args, **named)
+
+    return checked
+
 
 class WarehouseWrites(WarehouseBase):
     """The methods that write: ingest, record, label, remove, upgrade, derive, repair, clean, refresh."""
 
+    @_writing
     def ingest(
         self,
         *paths: str | PathLike[str],
@@ -83,6 +103,7 @@ class WarehouseWrites(WarehouseBase):
         store = Store.open_or_create(self.root, tool=__version__)
         return ingest(store, self.catalog, paths, options, progress)
 
+    @_writing
     def record(
         self,
         runs: str | Iterable[str] | None = None,
@@ -108,6 +129,7 @@ class WarehouseWrites(WarehouseBase):
         selected = self.select(runs).selected()
         return record(self.store, self.catalog, selected, contracts, self._verified, progress)
 
+    @_writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
 
@@ -142,6 +164,7 @@ class WarehouseWrites(WarehouseBase):
         named = [runs] if isinstance(runs, str) else runs
         return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
+    @_writing
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run in a new version, removes those that are None.
 
@@ -158,6 +181,7 @@ class WarehouseWrites(WarehouseBase):
 
         check_text(Redactor(self.store.salt, policy_of(self.store.folder_with(POLICY_FILE))), what, texts)
 
+    @_writing
     def remove(
         self,
         runs: str | Iterable[str] | None = None,
@@ -209,12 +233,16 @@ class WarehouseWrites(WarehouseBase):
     def refresh(self) -> Path:
         """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
 
-        `tw shell` and `tw ingest` do so too. Every other write leaves the file out of date.
+        `tw shell` and `tw ingest` do so too. Every other write leaves the file out of date. Also writes the
+        list of runs that readers over `https://` need.
         """
         from tracewarehouse.query.shell_file import refresh
 
+        if not (isinstance(self.root, StoreUrl) and self.root.is_web):
+            self.store.list_runs()
         return refresh(self.store, self.catalog)
 
+    @_writing
     def upgrade(self) -> UpgradeReport:
         """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
 
@@ -240,6 +268,7 @@ class WarehouseWrites(WarehouseBase):
         failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
         return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
 
+    @_writing
     def derive(
         self,
         name: str,
@@ -317,6 +346,7 @@ class WarehouseWrites(WarehouseBase):
         names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
         return scan_warehouse(self.store, names, policy_of(self.store.folder_with(POLICY_FILE)))
 
+    @_writing
     def remove_secrets(
         self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
     ) -> RemovalReport:
@@ -380,6 +410,7 @@ class WarehouseWrites(WarehouseBase):
         what = fault(self.store.path(NAME))
         return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
 
+    @_writing
     def repair(
         self,
         runs: str | Iterable[str] | None = None,
@@ -400,6 +431,7 @@ class WarehouseWrites(WarehouseBase):
         paths = [source] if isinstance(source, str | PathLike) else list(source)
         return repair(self, named, paths, dry_run)
 
+    @_writing
     def clean(self, grace_s: float = 86_400.0, *, quarantine: bool = False) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 

@@ -49,7 +49,7 @@ from tracewarehouse.ingest.stored_objects import StoredObjects, read_before
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.ingest.url_discovery import discover_urls
 from tracewarehouse.location import is_url
-from tracewarehouse.storage import Store
+from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
@@ -284,13 +284,13 @@ class _Call:
 
     def _publish(
         self, ready: Sequence[ReadySource], before: Sequence[FileOutcome]
-    ) -> tuple[list[FileOutcome], set[str]]:
+    ) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
         """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
         same = {file.run for file in before if file.state == "same" and file.run}
         if self._is_incomplete(ready, before):
-            return [_not_stored(one) for one in ready], set()
+            return [_not_stored(one) for one in ready], {}
         done, written = publish(self.store, self.options, ready, self.redactor)
-        return done, written | relabel(self.store, self.options, same - written)
+        return done, written | relabel(self.store, self.options, same - written.keys())
 
     def _is_incomplete(self, ready: Iterable[ReadySource], files: Iterable[FileOutcome]) -> bool:
         """Whether --strict is set and a file is refused or damaged."""

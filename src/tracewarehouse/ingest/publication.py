@@ -33,7 +33,7 @@ from tracewarehouse.ingest.plan import (
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
 from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Published, RankSource, Store, manifests
+from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Store, manifests
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ def unread_outcome(
 
 def publish(
     store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
-) -> tuple[list[FileOutcome], set[str]]:
-    """Publishes each run once. Returns each file's outcome and the runs with a new version.
+) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
+    """Publishes each run once. Returns each file's outcome and the new versions of runs.
 
     The files of a run that cannot be published, or has a label of a training job that looks like a secret,
     are refused; other runs are not affected.
@@ -247,7 +247,7 @@ def publish(
     for one in ready:
         by_run[one.assignment.run].append(one)
     outcomes: list[FileOutcome] = []
-    written: set[str] = set()
+    written: dict[str, RunVersion] = {}
     for run, members in sorted(by_run.items()):
         try:
             check_text(redactor, "a label", labels_of(options, members))
@@ -258,7 +258,7 @@ def publish(
             continue
         outcomes += [_outcome(one, name, published) for one, name in zip(members, names, strict=True)]
         if published.version:
-            written.add(run)
+            written[run] = published.version
     return outcomes, written
 
 
@@ -340,11 +340,11 @@ def _host(sources: Sequence[RankSource]) -> dict[str, str]:
     return {"host": host} if isinstance(host, str) else {}
 
 
-def relabel(store: Store, options: Options, runs: Iterable[str]) -> set[str]:
-    """Sets the labels of the options on otherwise unchanged runs; returns the runs with a new version."""
-    if not options.labels:
-        return set()
-    return {run for run in runs if store.newest(run) and store.relabel(run, dict(options.labels)).version}
+def relabel(store: Store, options: Options, runs: Iterable[str]) -> dict[str, RunVersion]:
+    """Sets the labels of the options on otherwise unchanged runs; returns the new versions."""
+    stored = [run for run in runs if store.newest(run)] if options.labels else []
+    found = {run: store.relabel(run, dict(options.labels)).version for run in stored}
+    return {run: version for run, version in found.items() if version}
 
 
 def _outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
@@ -373,14 +373,16 @@ def _file(one: ReadySource, state: State, reason: str | None = None, hint: str |
     )
 
 
-def run_outcomes(store: Store, files: Sequence[FileOutcome], written: set[str]) -> tuple[RunOutcome, ...]:
-    """The current state of every run that the files belong to."""
-    runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written)
-    return tuple(_run_outcome(store, run, run in written) for run in runs)
+def run_outcomes(
+    store: Store, files: Sequence[FileOutcome], written: Mapping[str, RunVersion]
+) -> tuple[RunOutcome, ...]:
+    """The state of every run that the files belong to: as written by this call, else the current one."""
+    runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written.keys())
+    return tuple(_run_outcome(store, run, written.get(run)) for run in runs)
 
 
-def _run_outcome(store: Store, run: str, written: bool) -> RunOutcome:
-    version = store.newest(run)
+def _run_outcome(store: Store, run: str, new: RunVersion | None) -> RunOutcome:
+    version, written = new or store.newest(run), new is not None
     waits = store.pending(run)
     there = {one.source.rank for one in waits} | set(version.ranks if version else ())
     waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None

@@ -85,6 +85,9 @@ class Objects(Protocol):
     def absent(self, error: OSError) -> TwError:
         """The error of a place without a warehouse, when `error` was raised by reading its identity."""
 
+    def check_writable(self) -> None:
+        """Raises WarehouseError if the objects cannot be changed from here."""
+
     @property
     def is_shared(self) -> bool:
         """Whether other processes see the objects."""

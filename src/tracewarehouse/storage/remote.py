@@ -65,6 +65,9 @@ class RemoteObjects:
         """Whether other processes see the objects."""
         return self.place.scheme != "memory"
 
+    def check_writable(self) -> None:
+        """Anything may be written, as far as the credentials allow."""
+
     def describe(self, key: str) -> str:
         """The URL of an object."""
         return f"{self.url}/{key}"
@@ -301,6 +304,8 @@ def _open(place: StoreUrl) -> ObjectStore:
 
 def _allows_http(place: StoreUrl, option: str) -> bool:
     """Whether requests may go unencrypted: if that is allowed, or within this machine."""
+    if place.scheme == "http":
+        return True
     endpoint = dict(place.options).get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
     given = option or os.environ.get("AWS_ALLOW_HTTP", "") or os.environ.get("AZURE_ALLOW_HTTP", "")
     return given.lower() in ("1", "true", "yes") or endpoint.startswith(_LOCAL_HTTP)

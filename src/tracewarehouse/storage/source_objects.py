@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from tracewarehouse.errors import StoreUnavailable
+from tracewarehouse.errors import StoreUnavailable, WarehouseError
 from tracewarehouse.location import StoreUrl
 from tracewarehouse.storage.objects import Entry, Objects
 from tracewarehouse.storage.remote import RemoteObjects
@@ -97,6 +97,10 @@ class SourcePlace:
 
 def source_place(url: StoreUrl, warehouse: Objects) -> SourcePlace:
     """The bucket and key of a URL; options are those of a warehouse in a store of the same kind."""
+    if url.is_web:
+        raise WarehouseError(
+            f"{url}: a web server does not list traces", "download them, or name an s3://, gs:// or az:// URL"
+        )
     scheme, _, rest = url.url.partition("://")
     name, _, key = rest.partition("/")
     is_same = isinstance(warehouse, RemoteObjects) and warehouse.place.scheme == scheme
