@@ -17,12 +17,14 @@ CREDENTIALS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "hidden", "A
 _HOP = {"connection", "transfer-encoding", "keep-alive", "content-length", "expect"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Request:
     """A request as the proxy sees it: `kind` is the method, LIST, or CREATE for a conditional PUT."""
 
     kind: str
     path: str
+    # The size of the content in the answer.
+    answered_bytes: int = 0
 
 
 @dataclass
@@ -70,8 +72,18 @@ def s3_server() -> Iterator[Proxy]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
-    proxy = Proxy(server.get_host_and_port())
-    forward(proxy.upstream, "PUT", f"/{BUCKET}", {}, b"")
+    try:
+        with proxy_of(server.get_host_and_port()) as proxy:
+            forward(proxy.upstream, "PUT", f"/{BUCKET}", {}, b"")
+            yield proxy
+    finally:
+        server.stop()
+
+
+@contextmanager
+def proxy_of(upstream: tuple[str, int]) -> Iterator[Proxy]:
+    """A proxy in front of a server."""
+    proxy = Proxy(upstream)
     listening = ThreadingHTTPServer(("127.0.0.1", 0), _handler(proxy))
     listening.daemon_threads = True
     proxy.port = listening.server_address[1]
@@ -83,7 +95,6 @@ def s3_server() -> Iterator[Proxy]:
         listening.shutdown()
         listening.server_close()
         thread.join()
-        server.stop()
 
 
 def forward(
@@ -126,6 +137,7 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             dropped = _HOP | ({"if-none-match"} if proxy.ignore_conditions else set())
             headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             status, found, data = forward(proxy.upstream, self.command, self.path, headers, body)
+            received.answered_bytes = len(data) if status < 300 else 0
             proxy.after(received)
             if status < 300 and proxy.loses(received):
                 self.close_connection = True
@@ -133,7 +145,8 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             self._send(status, found, data)
 
         def _send(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
-            size = dict(headers).get("Content-Length", str(len(data)))
+            sizes = [value for name, value in headers if name.lower() == "content-length"]
+            size = sizes[0] if sizes else str(len(data))
             self.send_response_only(status)
             for name, value in headers:
                 if name.lower() not in _HOP:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, WarehouseError
 
-SCHEMES = ("s3", "gs", "az", "abfss", "memory")
+SCHEMES = ("s3", "gs", "az", "abfss", "memory", "https", "http")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Options that would put a secret into tasks and tracebacks; the environment has them instead.
 _SECRET = re.compile(r"key|secret|token|password|credential|sas|signature|authority", re.IGNORECASE)
@@ -35,6 +35,11 @@ class StoreUrl:
     def scheme(self) -> str:
         """The part before `://`."""
         return self.url.partition("://")[0]
+
+    @property
+    def is_web(self) -> bool:
+        """Whether a web server has the files: they can be read, neither listed nor changed."""
+        return self.scheme in ("https", "http")
 
 
 Location: TypeAlias = Path | StoreUrl

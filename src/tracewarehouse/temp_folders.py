@@ -92,11 +92,14 @@ def is_unused(folder: Path) -> bool:
         os.close(handle)
 
 
-def delete_unused() -> int:
-    """Deletes temporary folders of this user whose process has ended; returns their number."""
+def delete_unused(parent: Path | None = None) -> int:
+    """Deletes temporary folders of this user whose process has ended; returns their number.
+
+    They are in `parent`, by default the system's folder for temporary files.
+    """
     deleted = 0
     with suppress(OSError):
-        for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        for path in (parent or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
             with suppress(OSError):
                 if path.is_dir() and path.stat().st_uid == os.getuid() and (is_unused(path) or _is_old(path)):
                     shutil.rmtree(path, ignore_errors=True)

@@ -16,6 +16,8 @@ from tracewarehouse.warehouse_secrets import WarehouseSecrets
 
 if TYPE_CHECKING:
     from tracewarehouse.export import Exported, ExportRequest
+    from tracewarehouse.result import Result
+    from tracewarehouse.runs.committed_files import Fetched
 
 
 class WarehouseFiles(WarehouseSecrets):
@@ -75,6 +77,27 @@ class WarehouseFiles(WarehouseSecrets):
                 raise UnknownName("finding", request.around, known)
             return [row for row in all_ranks.check().rows() if row["rank"] in ranks]
         return part.check().rows() if request.draws_findings(len(ranks)) else []
+
+    def files(self, run: str, table: str) -> Result:
+        """The committed Parquet files of a table of a run: key, bytes, rows, ranks and SHA-256 of each.
+
+        Keys are relative to the warehouse. `rows` and `ranks` are those that the version names in the file.
+        Raises UnknownName.
+        """
+        from tracewarehouse.runs.committed_files import committed_files
+
+        return committed_files(self._one(run).selected()[0], table)
+
+    def fetch(self, runs: str | Iterable[str] | None = None, *, tables: Iterable[str] = ()) -> Fetched:
+        """Downloads the files of runs (selectors; None: all selected) in an object store, and checks them.
+
+        Questions about them then download nothing. Raises WarehouseError if they need more than
+        TW_MIRROR_BYTES, DamagedRunError for a file that differs from its checksum, UnknownName.
+        """
+        from tracewarehouse.runs.committed_files import fetch_files
+
+        part = self if runs is None else self.select(runs)
+        return fetch_files(self.store, part.selected(), tuple(tables))
 
     @contextmanager
     def shell_file(self) -> Iterator[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tracewarehouse.warehouse_writes import WarehouseWrites
+from tracewarehouse.warehouse_writes import WarehouseWrites, writing
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.secret_removal import RemovalReport
@@ -28,6 +28,7 @@ class WarehouseSecrets(WarehouseWrites):
         names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
         return scan_warehouse(self.store, names, policy_of(self.store.folder_with(POLICY_FILE)))
 
+    @writing
     def remove_secrets(
         self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
     ) -> RemovalReport:

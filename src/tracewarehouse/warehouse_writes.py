@@ -7,16 +7,19 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
+from tracewarehouse.location import StoreUrl
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
 from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.store import objects_at
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse_base import WarehouseBase
 
@@ -28,10 +31,27 @@ if TYPE_CHECKING:
     from tracewarehouse.runs.seal import Sealed
     from tracewarehouse.warehouse_repair import RepairReport
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def writing(method: Callable[P, R]) -> Callable[P, R]:
+    """Refuses a method that changes the warehouse if that is on a web server, before any work."""
+
+    @wraps(method)
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        root = args[0].root  # type: ignore[attr-defined]
+        if isinstance(root, StoreUrl) and root.is_web:
+            objects_at(root).check_writable()
+        return method(*args, **named)
+
+    return checked
+
 
 class WarehouseWrites(WarehouseBase):
     """The methods that write: ingest, record, label, remove, upgrade, derive, repair, clean, refresh."""
 
+    @writing
     def ingest(
         self,
         *paths: str | PathLike[str],
@@ -54,14 +74,15 @@ class WarehouseWrites(WarehouseBase):
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
 
-        An unreadable file does not stop the others. Ingesting the same content again writes nothing. Data
-        that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
-        the unit of times in the files if it is not that of their format. `step_range` is a regular expression
-        for annotations that mark steps; its first group is the step number. With `redact`, strings that look
-        like secrets are replaced. `auto_labels` labels runs by the environment of this call (git commit,
-        batch job, …), as `tw ingest` does. With `push` the ranks are stored and `seal` publishes them; with
-        `expect_ranks`, too, the call that brings the last rank does. Call `refresh` afterwards to write the
-        file for DuckDB shells.
+        A path may be a URL (`s3://`, `gs://`, `az://`) of an object or a folder, or a pattern with `*`; each
+        object is downloaded once. An unreadable file does not stop the others. Ingesting the same content
+        again writes nothing. Data that does not fit in memory spills to `temp_dir`, by default on the disk of
+        the warehouse. `time_unit` is the unit of times in the files if it is not that of their format.
+        `step_range` is a regular expression for annotations that mark steps; its first group is the step
+        number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
+        environment of this call (git commit, batch job, …), as `tw ingest` does. With `push` the ranks are
+        stored and `seal` publishes them; with `expect_ranks`, too, the call that brings the last rank does.
+        Call `refresh` afterwards to write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -88,6 +109,7 @@ class WarehouseWrites(WarehouseBase):
         _update_catalog(store, any(one.written for one in report.runs))
         return report
 
+    @writing
     def seal(
         self,
         run: str,
@@ -116,6 +138,7 @@ class WarehouseWrites(WarehouseBase):
         _update_catalog(self.store, done.written)
         return done
 
+    @writing
     def record(
         self,
         runs: str | Iterable[str] | None = None,
@@ -141,6 +164,7 @@ class WarehouseWrites(WarehouseBase):
         selected = self.select(runs).selected()
         return record(self.store, self.catalog, selected, contracts, self._verified, progress)
 
+    @writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
 
@@ -175,6 +199,7 @@ class WarehouseWrites(WarehouseBase):
         named = [runs] if isinstance(runs, str) else runs
         return matching_runs(selected, named, [where] if isinstance(where, str) else where)
 
+    @writing
     def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels of a run in a new version, removes those that are None.
 
@@ -193,6 +218,7 @@ class WarehouseWrites(WarehouseBase):
 
         check_text(Redactor(self.store.salt, policy_of(self.store.folder_with(POLICY_FILE))), what, texts)
 
+    @writing
     def remove(
         self,
         runs: str | Iterable[str] | None = None,
@@ -245,12 +271,16 @@ class WarehouseWrites(WarehouseBase):
     def refresh(self) -> Path:
         """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
 
-        `tw shell` and `tw ingest` do so too. Every other write leaves the file out of date.
+        `tw shell` and `tw ingest` do so too. Every other write leaves the file out of date. Also writes the
+        list of runs that readers over `https://` need.
         """
         from tracewarehouse.query.shell_file import refresh
 
+        if not (isinstance(self.root, StoreUrl) and self.root.is_web):
+            self.store.list_runs()
         return refresh(self.store, self.catalog)
 
+    @writing
     def upgrade(self) -> UpgradeReport:
         """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
 
@@ -277,6 +307,7 @@ class WarehouseWrites(WarehouseBase):
         failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
         return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
 
+    @writing
     def derive(
         self,
         name: str,
@@ -351,6 +382,7 @@ class WarehouseWrites(WarehouseBase):
         what = fault(self.store.path(NAME))
         return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
 
+    @writing
     def repair(
         self,
         runs: str | Iterable[str] | None = None,
@@ -371,6 +403,7 @@ class WarehouseWrites(WarehouseBase):
         paths = [source] if isinstance(source, str | PathLike) else list(source)
         return repair(self, named, paths, dry_run)
 
+    @writing
     def clean(self, grace_s: float = 86_400.0, *, quarantine: bool = False) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 

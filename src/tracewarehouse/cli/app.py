@@ -44,6 +44,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Manage": {
         "record": "history:record",
         "label": "runs:label",
+        "files": "files:files",
+        "fetch": "files:fetch",
         "remove": "maintenance:remove",
         "verify": "maintenance:verify",
         "secrets": "secrets:secrets",

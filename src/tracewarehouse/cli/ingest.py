@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
         "tw ingest --inbox                                         # traces spooled by training jobs",
         "tw ingest rank3.json.gz --run fp8-on --push               # tw seal fp8-on publishes all ranks",
+        "tw ingest s3://bucket/traces/fp8                          # traces in an object store",
         "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
     )
 )
@@ -106,9 +107,10 @@ def ingest(
     """Ingest trace files, or folders with one file per rank.
 
     Damaged files are repaired as far as possible and never block the others. Ingesting the same content
-    again changes nothing. New runs get labels, where known: git.commit and git.branch of the working
-    directory, slurm.job, wandb.run, ci.sha and image of this process, host of the trace. TW_AUTO_LABELS=0
-    switches them off.
+    again changes nothing. A PATH may be the URL of an object, of a folder of them, or a quoted pattern
+    with *: each object is downloaded once, and not again while it is unchanged. New runs get labels,
+    where known: git.commit and git.branch of the working directory, slurm.job, wandb.run, ci.sha and
+    image of this process, host of the trace. TW_AUTO_LABELS=0 switches them off.
     """
     from tracewarehouse.formats.kineto import native
     from tracewarehouse.render.progress import bars

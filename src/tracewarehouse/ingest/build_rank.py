@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
-from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
+from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
 from tracewarehouse.formats.redact import (
     POLICY_FILE,
@@ -30,7 +30,8 @@ from tracewarehouse.formats.redact import (
 )
 from tracewarehouse.ingest.naming.assignment import Assignment
 from tracewarehouse.ingest.naming.header import header_facts, header_of, rank_in_file
-from tracewarehouse.ingest.outcome import Content, content_of, lost_events, window
+from tracewarehouse.ingest.open_files import file_stamp
+from tracewarehouse.ingest.outcome import Content, content_of, is_cut_short, lost_events, window
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.plan import (
     BuiltTables,
@@ -41,8 +42,9 @@ from tracewarehouse.ingest.plan import (
     Target,
     UnreadSource,
 )
+from tracewarehouse.ingest.remote_file import ObjectChanged, without_copy
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
-from tracewarehouse.ingest.survey import file_stamp
+from tracewarehouse.ingest.stored_objects import object_fact
 from tracewarehouse.storage import Json, Staged, Store, uid
 
 if TYPE_CHECKING:
@@ -136,17 +138,21 @@ class SourceGroup:
 
     def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source and builds its tables."""
-        found = attempt(_Source(self, item, progress), _ignored)
+        path = item.remote.local(self.folder) if item.remote else item.path
+        source = _Source(self, item, progress, path)
+        found = attempt(source, _ignored)
         if isinstance(found, Failure):
             if item.target:
                 self.files.drop(item.target.rank)
             # A half-written file can fail in many ways.
-            changed = file_stamp(item.path) != item.stamp
+            failure = without_copy(found, item.path, path) if item.remote else found
             found = (
                 UnreadSource(item.number, "changed")
-                if changed
-                else UnreadSource(item.number, "failed", found)
+                if source.is_changed()
+                else UnreadSource(item.number, "failed", failure)
             )
+        if item.remote and not (isinstance(found, ReadSource) and item.may_be_read_again(found)):
+            item.remote.forget(path)
         self.reports.append(found)  # type: ignore[arg-type]
 
     def finish(self) -> tuple[Report, ...]:
@@ -182,6 +188,8 @@ class _Source:
     group: SourceGroup
     item: Item
     progress: Callable[[int], None]
+    # The file itself, or the copy of an object.
+    path: Path
     # Bytes of text that the format has read so far.
     read_bytes: list[int] = field(default_factory=lambda: [0])
 
@@ -194,20 +202,28 @@ class _Source:
     def _run(self) -> Report:
         item, settings = self.item, self.group.settings
         self.progress(0)
-        if file_stamp(item.path) != item.stamp:
+        if self.is_changed():
             return UnreadSource(item.number, "changed")
         try:
-            source = item.format.open(item.path).read(item.part, self._request())
+            if item.remote:
+                item.remote.fetch(self.path)
+            source = item.format.open(self.path).read(item.part, self._request())
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
             outcome = source.outcome()
             del source  # frees the memory of the reader
+        except ObjectChanged:
+            return UnreadSource(item.number, "changed")
         except UnsupportedFormatError as error:
             return UnreadSource(item.number, "other", kind=error.format, details=error.details)
-        if file_stamp(item.path) != item.stamp or item.digest not in (None, outcome.digest):
+        if self.is_changed() or item.digest not in (None, outcome.digest):
             return UnreadSource(item.number, "changed")
-        if _is_cut_short(outcome) and time.time() - item.stamp[1] / 1e9 < settings.settle_s:
+        if is_cut_short(outcome) and time.time() - item.stamp[1] / 1e9 < settings.settle_s:
             return UnreadSource(item.number, "unfinished")
         return self._known(outcome) if not tables else self._report(tables, outcome)
+
+    def is_changed(self) -> bool:
+        """Whether the file was written to; an object is compared while it is downloaded."""
+        return self.item.remote is None and file_stamp(self.path) != self.item.stamp
 
     @property
     def _spill(self) -> Path:
@@ -369,6 +385,7 @@ class _Source:
             "world_size": known if known is not None else target.world_size,
             # A file name may hold any bytes; a table holds text.
             "source_name": clean_name(self.group.redactor, name),
+            **object_fact(self.item, self.group.store.salt, outcome),
             "source_bytes": outcome.stored_bytes,
             "status": outcome.status,
             "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
@@ -382,8 +399,3 @@ class _Source:
 def redacted_by(policy: Policy) -> Json:
     """The version of the redaction rules (0: not redacted), and the hash of the policy (empty for none)."""
     return {"rules": rules(policy).version, "policy": fingerprint(policy)}
-
-
-def _is_cut_short(outcome: Outcome) -> bool:
-    ends = (loss for loss in outcome.losses if loss.byte_to >= outcome.text_bytes)
-    return any(loss.reason != AFTER_THE_END for loss in ends)

@@ -9,7 +9,7 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Literal
 
-from tracewarehouse.formats.base import Outcome
+from tracewarehouse.formats.base import AFTER_THE_END, Outcome
 from tracewarehouse.hints import Hint
 from tracewarehouse.ingest.naming.assignment import TimeWindow
 from tracewarehouse.storage import Json, RankSource
@@ -297,6 +297,12 @@ def lost_events(outcome: Outcome) -> int | None:
     """Number of events in the bytes that could not be read; None if unknown."""
     counts = [loss.events_lost for loss in outcome.losses]
     return None if None in counts else sum(count or 0 for count in counts)
+
+
+def is_cut_short(outcome: Outcome) -> bool:
+    """Whether a writer may continue the file: its end is missing."""
+    ends = (loss for loss in outcome.losses if loss.byte_to >= outcome.text_bytes)
+    return any(loss.reason != AFTER_THE_END for loss in ends)
 
 
 def window(activities: Columns | pa.Table | None) -> TimeWindow:

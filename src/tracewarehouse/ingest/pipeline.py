@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -45,10 +47,13 @@ from tracewarehouse.ingest.publication import (
 )
 from tracewarehouse.ingest.push import push
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.stored_objects import StoredObjects, read_before
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
-from tracewarehouse.storage import Store
+from tracewarehouse.ingest.url_discovery import discover_urls
+from tracewarehouse.location import is_url
+from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.manifests import now
-from tracewarehouse.temp_folders import locked_folder
+from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
 # Published traces are removed from the inbox; of a damaged one a longer file may still arrive.
 _STORED = ("intact", "repaired", "same")
@@ -72,17 +77,28 @@ def ingest(
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
-    # Workers are new processes: a format that is registered only in this process is read here.
-    one = not (is_picklable() and store.objects.is_shared)
-    jobs = 1 if one else resources.jobs(options.jobs, [file.path for file in found.files])
-    with LocalEngine(jobs) as engine, _staging(store) as staging:
-        call = _Call(store, catalog, options, progress or _ignored, engine, staging, redactor)
+    jobs = 1 if _needs_this_process(store, found) else _jobs(options, found)
+    with LocalEngine(jobs) as engine, _staging(store) as staging, _copies(options, staging) as copies:
+        call = _Call(store, catalog, options, progress or _ignored, engine, staging, copies, redactor)
         report = call.run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)
 
 
 def _ignored(_: Progress) -> None:
     """Ignores progress."""
+
+
+def _needs_this_process(store: Store, found: DiscoveredFiles) -> bool:
+    """Whether workers, which are new processes, would not know a format or see an object."""
+    objects = (file.remote for file in found.files if file.remote)
+    return not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
+
+
+def _jobs(options: Options, found: DiscoveredFiles) -> int:
+    local = [file.path for file in found.files if file.remote is None]
+    return resources.jobs(
+        options.jobs, local, [file.remote.entry.bytes for file in found.files if file.remote]
+    )
 
 
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
@@ -95,7 +111,20 @@ def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options
         return DiscoveredFiles(
             tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.folder)), ()
         )
-    return discover(paths)
+    urls = [str(path) for path in paths if is_url(os.fspath(path))]
+    local = [path for path in paths if not is_url(os.fspath(path))]
+    return discover(local).with_more(discover_urls(urls, store.objects))
+
+
+@contextmanager
+def _copies(options: Options, staging: Path) -> Iterator[Path]:
+    """A folder for local copies of objects."""
+    if options.temp_dir is None:
+        yield staging / "copies"
+        return
+    delete_unused(options.temp_dir)  # of a killed call
+    with locked_folder(options.temp_dir / f"{PREFIX}{secrets.token_hex(8)}") as folder:
+        yield folder
 
 
 @contextmanager
@@ -116,6 +145,7 @@ class _Call:
     watch: Watch
     engine: Engine
     staging: Path
+    copies: Path
     redactor: Redactor
     started_at: str = field(default_factory=now)
     # With `push`: run → the ranks that were stored for a later seal.
@@ -126,7 +156,7 @@ class _Call:
             rules_of(self.catalog.folder).check_pattern(self.options.step_range)
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
         files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.skipped]
-        sources, others = survey(self.engine, found.files, self.options, self.watch)
+        sources, others = self._survey(found.files)
         named = {one.path for one in found.files if one.named}
         reads, failed = self._read(sources, named)
         naming = assign_all(sources, reads, self.options, self._clean_name)
@@ -140,6 +170,15 @@ class _Call:
         ordered = tuple(sorted(files, key=lambda file: file.path))
         runs = run_outcomes(self.store, ordered, written, self.pushed)
         return IngestReport(ordered, runs, naming.notes)
+
+    def _survey(self, files: Sequence[Candidate]) -> tuple[list[SurveyedSource], list[FileOutcome]]:
+        """The sources in order of path; objects that an earlier call stored are not looked at."""
+        objects = StoredObjects(self._stored, self.copies, self._clean_name)
+        stored = objects.sources(files, self.options.run)
+        known = {source.path for source in stored}
+        others = [file for file in files if file.path not in known]
+        found, outcomes = survey(self.engine, others, self.options, self.watch, self.copies)
+        return sorted([*stored, *found], key=lambda one: (one.path, one.part.name)), outcomes
 
     def _clean_name(self, name: str) -> str:
         return clean_name(self.redactor, name)
@@ -186,9 +225,13 @@ class _Call:
             item_of(self._stored, number, source, assignments.get(number))
             for number, source in enumerate(sources)
         ]
-        reads: dict[int, ReadSource] = {}
+        reads = {
+            number: read_before(number, source, self._stored.holds(source.stored))
+            for number, source in enumerate(sources)
+            if source.stored
+        }
         failed: list[FileOutcome] = []
-        for report in self._build(sources, items, "first"):
+        for report in self._build(sources, [one for one in items if one.number not in reads], "first"):
             source = sources[report.number]
             if isinstance(report, ReadSource):
                 reads[report.number] = self._completed(source, items[report.number], report)
@@ -248,16 +291,16 @@ class _Call:
 
     def _publish(
         self, ready: Sequence[ReadySource], before: Sequence[FileOutcome]
-    ) -> tuple[list[FileOutcome], set[str]]:
+    ) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
         """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
         same = {file.run for file in before if file.state == "same" and file.run}
         if self._is_incomplete(ready, before):
-            return [_not_stored(one) for one in ready], set()
+            return [_not_stored(one) for one in ready], {}
         if self.options.push:
             done, written, self.pushed = push(self.store, self.options, ready, self.redactor)
             return done, written
         done, written = publish(self.store, self.options, ready, self.redactor)
-        return done, written | relabel(self.store, self.options, same - written)
+        return done, written | relabel(self.store, self.options, same - written.keys())
 
     def _is_incomplete(self, ready: Iterable[ReadySource], files: Iterable[FileOutcome]) -> bool:
         """Whether --strict is set and a file is refused or damaged."""

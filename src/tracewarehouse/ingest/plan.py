@@ -12,11 +12,14 @@ from typing import Literal, TypeAlias
 from tracewarehouse.engines import Failure
 from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Part, Status
+from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.naming.assignment import Assignment, NameCleaner, TimeWindow, assign
 from tracewarehouse.ingest.naming.file_names import split_name, stem
 from tracewarehouse.ingest.naming.run_names import TraceFile
+from tracewarehouse.ingest.open_files import FileStamp
 from tracewarehouse.ingest.outcome import Content, Options
-from tracewarehouse.ingest.survey import FileStamp, SurveyedSource
+from tracewarehouse.ingest.remote_file import RemoteFile
+from tracewarehouse.ingest.survey import SurveyedSource
 from tracewarehouse.storage import RankSource, RunVersion, Store
 from tracewarehouse.storage.file_check import Level, fault
 
@@ -86,6 +89,13 @@ class Item:
     text_bytes: int
     target: Target | None
     digest: str | None = None
+    remote: RemoteFile | None = None
+
+    def may_be_read_again(self, read: ReadSource) -> bool:
+        """Whether the call may need the file after this: to build it at another place, or to compare it."""
+        published = self.target.published if self.target else None
+        is_compared = published is not None and published.status == "damaged"
+        return not read.known and (read.content is None or is_compared)
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ class StoredSources:
             assignment.run,
             assignment.rank,
             assignment.world_size,
-            self._published(source, format_, version) if source and version else None,
+            self._published(source, format_, version.sources) if source and version else None,
             UnpublishedSource(unpublished.digest, unpublished.status, unpublished.uid, unpublished.manifest)
             if unpublished
             else None,
@@ -160,12 +170,28 @@ class StoredSources:
 
     def unpublished(self, run: str, rank: int, format_: Format) -> RankSource | None:
         """An unpublished, current commit that `clean` will not delete yet."""
+        found = [one for one in self.unpublished_of(run) if (one.rank, one.format) == (rank, format_.name)]
+        return next((one for one in found if self._is_current(one, format_)), None)
+
+    def unpublished_of(self, run: str) -> list[RankSource]:
+        """The unpublished commits of a run that `clean` will not delete yet; none with `reuse` off."""
         if not self.reuse:
-            return None
+            return []
         if run not in self._unpublished_by_run:
             self._unpublished_by_run[run] = self._find_unpublished(run)
-        found = [one for one in self._unpublished_by_run[run].get(rank, []) if one.format == format_.name]
-        return next((one for one in found if self._is_current(one, format_)), None)
+        return [source for found in self._unpublished_by_run[run].values() for source in found]
+
+    def holds(self, source: RankSource) -> bool:
+        """Whether the newest version of its run holds this source."""
+        version = self._newest(source.run)
+        return isinstance(version, RunVersion) and any(one.name == source.name for one in version.sources)
+
+    def is_reusable(self, source: RankSource) -> bool:
+        """Whether a source would be read and built the same now, and its files are there."""
+        format_ = format_named(source.format)
+        version = self._newest(source.run)
+        beside = version.sources if isinstance(version, RunVersion) and self.holds(source) else (source,)
+        return format_ is not None and self._published(source, format_, beside).is_current
 
     def _find_unpublished(self, run: str) -> dict[int, list[RankSource]]:
         waiting = {one.source.name for one in self.store.pending(run)}
@@ -184,16 +210,19 @@ class StoredSources:
             return self.source(one.target.run, one.target.rank, one.format)
         return self.unpublished(one.target.run, one.target.rank, one.format)
 
-    def _published(self, source: RankSource, format_: Format, version: RunVersion) -> PublishedSource:
+    def _published(
+        self, source: RankSource, format_: Format, beside: Sequence[RankSource]
+    ) -> PublishedSource:
         is_current = not self.replace and self._is_current(source, format_)
-        is_current = is_current and not self._has_damage(source, version)
+        is_current = is_current and not self._has_damage(source, beside)
         return PublishedSource(source.digest, source.status, source.text_bytes, is_current)
 
-    def _has_damage(self, source: RankSource, version: RunVersion) -> bool:
+    def _has_damage(self, source: RankSource, beside: Sequence[RankSource]) -> bool:
+        """Whether a file of a source is missing or damaged; in a store, those `beside` it are listed too."""
         key = frozenset(file.path for file in source.files)
         if key not in self._damaged and self.store.is_remote:
-            missing = self.store.missing_files(version.sources)
-            for one in version.sources:
+            missing = self.store.missing_files(beside)
+            for one in beside:
                 paths = frozenset(file.path for file in one.files)
                 self._damaged[paths] = not missing.isdisjoint(paths)
         elif key not in self._damaged:
@@ -297,6 +326,7 @@ def item_of(
         source.stamp,
         source.text_bytes,
         stored.target(source.format, assignment) if assignment else None,
+        remote=source.remote,
     )
 
 

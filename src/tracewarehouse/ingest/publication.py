@@ -33,7 +33,7 @@ from tracewarehouse.ingest.plan import (
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
 from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Published, RankSource, Staged, Store, manifests
+from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, manifests
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,8 @@ def unread_outcome(
 
 def publish(
     store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
-) -> tuple[list[FileOutcome], set[str]]:
-    """Publishes each run once. Returns each file's outcome and the runs with a new version.
+) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
+    """Publishes each run once. Returns each file's outcome and the new versions of runs.
 
     The files of a run that cannot be published, or has a label of a training job that looks like a secret,
     are refused; other runs are not affected.
@@ -255,7 +255,7 @@ def publish(
     for one in ready:
         by_run[one.assignment.run].append(one)
     outcomes: list[FileOutcome] = []
-    written: set[str] = set()
+    written: dict[str, RunVersion] = {}
     for run, members in sorted(by_run.items()):
         try:
             check_text(redactor, "a label", labels_of(options, members))
@@ -266,7 +266,7 @@ def publish(
             continue
         outcomes += [_outcome(one, name, published) for one, name in zip(members, names, strict=True)]
         if published.version:
-            written.add(run)
+            written[run] = published.version
     return outcomes, written
 
 
@@ -350,11 +350,11 @@ def host_label(sources: Sequence[RankSource | Staged]) -> dict[str, str]:
     return {"host": host} if isinstance(host, str) else {}
 
 
-def relabel(store: Store, options: Options, runs: Iterable[str]) -> set[str]:
-    """Sets the labels of the options on otherwise unchanged runs; returns the runs with a new version."""
-    if not options.labels:
-        return set()
-    return {run for run in runs if store.newest(run) and store.relabel(run, dict(options.labels)).version}
+def relabel(store: Store, options: Options, runs: Iterable[str]) -> dict[str, RunVersion]:
+    """Sets the labels of the options on otherwise unchanged runs; returns the new versions."""
+    stored = [run for run in runs if store.newest(run)] if options.labels else []
+    found = {run: store.relabel(run, dict(options.labels)).version for run in stored}
+    return {run: version for run, version in found.items() if version}
 
 
 def _outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
@@ -389,16 +389,21 @@ def file_outcome(
 def run_outcomes(
     store: Store,
     files: Sequence[FileOutcome],
-    written: set[str],
+    written: Mapping[str, RunVersion],
     pushed: Mapping[str, PushedRanks] = {},
 ) -> tuple[RunOutcome, ...]:
-    """The current state of every run that the files belong to; `pushed`: what was left to a seal."""
-    runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written)
-    return tuple(_run_outcome(store, run, run in written, pushed.get(run)) for run in runs)
+    """The state of every run that the files belong to: as written by this call, else the current one.
+
+    `pushed`: what was left to a seal.
+    """
+    runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written.keys())
+    return tuple(_run_outcome(store, run, written.get(run), pushed.get(run)) for run in runs)
 
 
-def _run_outcome(store: Store, run: str, written: bool, pushed: PushedRanks | None) -> RunOutcome:
-    version = store.newest(run)
+def _run_outcome(
+    store: Store, run: str, new: RunVersion | None, pushed: PushedRanks | None = None
+) -> RunOutcome:
+    version, written = new or store.newest(run), new is not None
     if pushed is not None and not written:
         ranks = version.ranks if version else ()
         number = version.number if version else None

@@ -19,14 +19,14 @@ from tracewarehouse.ingest.publication import (
     labels_of,
 )
 from tracewarehouse.runs.seal import Sealed, seal
-from tracewarehouse.storage import Store
+from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.pushed import Push
 
 
 def push(
     store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
-) -> tuple[list[FileOutcome], set[str], dict[str, PushedRanks]]:
-    """Commits each run. Returns each file's outcome, the runs that became complete and were published, and
+) -> tuple[list[FileOutcome], dict[str, RunVersion], dict[str, PushedRanks]]:
+    """Commits each run. Returns each file's outcome, the versions of runs that became complete, and
     the ranks of the others.
 
     With `expect_ranks`, the call that brings the last rank publishes the run.
@@ -35,7 +35,7 @@ def push(
     for one in ready:
         by_run[one.assignment.run].append(one)
     outcomes: list[FileOutcome] = []
-    written: set[str] = set()
+    written: dict[str, RunVersion] = {}
     pushed: dict[str, PushedRanks] = {}
     for run, members in sorted(by_run.items()):
         try:
@@ -45,8 +45,8 @@ def push(
             outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
             continue
         outcomes += [_outcome(one, sealed, waiting) for one in members]
-        if sealed is not None:
-            written.add(run)
+        if sealed is not None and (version := store.newest(run)):
+            written[run] = version
         pushed[run] = PushedRanks(tuple(sorted({one.assignment.rank for one in members})), waiting)
     return outcomes, written, pushed
 

@@ -44,9 +44,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def jobs(requested: int | None, paths: Iterable[Path]) -> int:
-    """Number of processes for these files: as requested, else one per core if there is enough work."""
-    sizes = [path.stat().st_size for path in paths if path.exists()]
+def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[int] = ()) -> int:
+    """Number of processes for these files: as requested, else one per core if there is enough work.
+
+    `object_bytes` are the sizes of further files, in an object store.
+    """
+    sizes = [*(path.stat().st_size for path in paths if path.exists()), *object_bytes]
     if requested is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
     wanted = requested or min(cores(), _processes_by_memory())

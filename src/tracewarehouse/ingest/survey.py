@@ -10,19 +10,21 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from tracewarehouse import hints
-from tracewarehouse.engines import Engine, Failure, TaskProgress, attempt
+from tracewarehouse.engines import Engine, Failure
 from tracewarehouse.formats.base import Format, Part
 from tracewarehouse.formats.other_formats import (
     DESCRIPTIONS,
     EXPECTED_RESULTS,
     REMEDIES,
-    UnsupportedFormatError,
 )
 from tracewarehouse.ingest import inbox
+from tracewarehouse.ingest.open_files import MEMORY_TIMELINE, FileStamp, OpenedFile, OpenFiles, file_stamp
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
+from tracewarehouse.ingest.remote_file import CHANGED, RemoteFile
+from tracewarehouse.storage import RankSource
+from tracewarehouse.storage.source_objects import SourceObject
 
 TRACE_NAMES = re.compile(
     r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
@@ -37,17 +39,11 @@ OTHER_FILES = {
     ".pftrace": "is a Perfetto trace",
 }
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
-# Size and modification time: a difference means that the file was written to.
-FileStamp: TypeAlias = tuple[int, int]
 TRACES = (
     "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace)"
     " and SQLite exports of Nsight Systems (nsys export --type sqlite)"
 )
-MEMORY_TIMELINE = "memory_timeline"
 _EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
-# Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
-_TEXT_BYTES_PER_GZIP_BYTE = 17
-_GZIP = b"\x1f\x8b"
 # Up to this number of files form a single task.
 _FEW_FILES = 64
 _FILES_PER_TASK = 32
@@ -55,10 +51,19 @@ _FILES_PER_TASK = 32
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file to survey; `named` if the caller named the file itself, not a folder."""
+    """A file to survey; `named` if the caller named the file itself, not a folder.
+
+    `remote` is the object of a store that has the file.
+    """
 
     path: Path
     named: bool
+    remote: SourceObject | None = None
+
+    @property
+    def stamp(self) -> FileStamp:
+        """Size and time of change now; of an object, when it was listed."""
+        return self.remote.stamp if self.remote else file_stamp(self.path)
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,12 @@ class DiscoveredFiles:
     files: tuple[Candidate, ...]
     refused: tuple[RefusedPath, ...]
     skipped: tuple[SkippedFile, ...] = ()
+
+    def with_more(self, other: DiscoveredFiles) -> DiscoveredFiles:
+        """These, then the others."""
+        return DiscoveredFiles(
+            (*self.files, *other.files), (*self.refused, *other.refused), (*self.skipped, *other.skipped)
+        )
 
 
 def discover(paths: Iterable[str | os.PathLike[str]]) -> DiscoveredFiles:
@@ -194,7 +205,10 @@ def _reason(error: OSError) -> str:
 
 @dataclass(frozen=True)
 class SurveyedSource:
-    """A source that may become a rank; `stamp` is from before it was opened, `text_bytes` is an estimate."""
+    """A source that may become a rank; `stamp` is from before it was opened, `text_bytes` is an estimate.
+
+    `remote`: where to download the file from. `stored`: what an earlier call made of the same object.
+    """
 
     path: Path
     stamp: FileStamp
@@ -202,87 +216,36 @@ class SurveyedSource:
     part: Part
     text_bytes: int
     note: inbox.SpoolNote | None = None
-
-
-@dataclass(frozen=True)
-class OpenedFile:
-    """What the beginning of a file shows. `format` is None for a `kind` of file that cannot be read."""
-
-    stamp: FileStamp
-    kind: str
-    format: Format | None = None
-    parts: tuple[Part, ...] = ()
-    text_bytes: int = 0
-
-
-@dataclass(frozen=True)
-class OpenFiles:
-    """Opens files one after the other; returns an OpenedFile or a Failure for each."""
-
-    paths: tuple[Path, ...]
-
-    def run(self, progress: TaskProgress) -> tuple[OpenedFile | Failure, ...]:
-        found = []
-        for number, path in enumerate(self.paths):
-            opened = attempt(_OpenFile(path), progress)
-            assert isinstance(opened, OpenedFile | Failure)
-            found.append(opened)
-            progress(number, 0)
-        return tuple(found)
-
-
-@dataclass(frozen=True)
-class _OpenFile:
-    path: Path
-
-    def run(self, progress: TaskProgress) -> OpenedFile:
-        from tracewarehouse.formats.registry import detect
-
-        before = file_stamp(self.path)
-        try:
-            found = detect(self.path)
-        except UnsupportedFormatError as error:
-            return OpenedFile(before, error.format)
-        parts = found.open(self.path).parts()
-        return OpenedFile(before, found.name, found, parts, text_bytes(self.path, before[0]))
-
-
-def file_stamp(path: Path) -> FileStamp:
-    """Size and modification time of a file; (-1, -1) if it does not exist."""
-    try:
-        found = path.stat()
-    except OSError:
-        return -1, -1
-    return found.st_size, found.st_mtime_ns
-
-
-def text_bytes(path: Path, stored_bytes: int) -> int:
-    """The estimated size of a file's text."""
-    with path.open("rb") as file:
-        is_compressed = file.read(2) == _GZIP
-    return stored_bytes * _TEXT_BYTES_PER_GZIP_BYTE if is_compressed else stored_bytes
+    remote: RemoteFile | None = None
+    stored: RankSource | None = None
 
 
 def survey(
-    engine: Engine, files: Sequence[Candidate], options: Options, watch: Watch
+    engine: Engine, files: Sequence[Candidate], options: Options, watch: Watch, copies: Path | None = None
 ) -> tuple[list[SurveyedSource], list[FileOutcome]]:
-    """The sources among the files, in order of path, and the outcomes of the other files."""
+    """The sources among the files, in order of path, and the outcomes of the other files.
+
+    `copies` is a folder for local copies of objects.
+    """
     size = len(files) if len(files) <= _FEW_FILES else _FILES_PER_TASK
     chunks = [files[first : first + size] for first in range(0, len(files), size or 1)]
     sources: list[SurveyedSource] = []
     outcomes: list[FileOutcome] = []
 
     def on_progress(task: int, number: int, _: int) -> None:
-        path = chunks[task][number].path
-        stored_bytes = max(0, file_stamp(path)[0])
-        watch(Progress(path, "survey", stored_bytes, stored_bytes))
+        file = chunks[task][number]
+        stored_bytes = max(0, file.stamp[0])
+        watch(Progress(file.path, "survey", stored_bytes, stored_bytes))
 
-    tasks = [OpenFiles(tuple(one.path for one in chunk)) for chunk in chunks]
+    remotes = {
+        file.path: RemoteFile.of(file.remote, copies) for file in files if file.remote and copies is not None
+    }
+    tasks = [OpenFiles(tuple((one.path, remotes.get(one.path)) for one in chunk)) for chunk in chunks]
     for task, found in engine.run(tasks, on_progress):
         chunk = chunks[task]
         each = [found] * len(chunk) if isinstance(found, Failure) else found
         for file, opened in zip(chunk, each, strict=True):  # type: ignore[call-overload]
-            _classify(file, opened, options, sources, outcomes)
+            _classify(file, opened, options, sources, outcomes, remotes.get(file.path))
     if sources:  # a simulated job's expected results beside its traces are not worth a line
         outcomes = [each for each in outcomes if (each.state, each.reason) != _EXPECTED_RESULTS]
     return sorted(sources, key=lambda one: (one.path, one.part.name)), outcomes
@@ -294,12 +257,15 @@ def _classify(
     options: Options,
     sources: list[SurveyedSource],
     outcomes: list[FileOutcome],
+    remote: RemoteFile | None,
 ) -> None:
     path = file.path
-    if options.inbox and not path.exists():
+    if options.inbox and remote is None and not path.exists():
         outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS))
     elif isinstance(opened, Failure):
         outcomes.append(_failed(path, opened))
+    elif opened.kind == CHANGED:
+        outcomes.append(FileOutcome(path, "pending", reason=CHANGED, hint="ingest it again later"))
     elif opened.format is None:
         outcomes.append(other_format(file, opened.kind))
     elif opened.format.name == MEMORY_TIMELINE and not file.named:
@@ -308,8 +274,9 @@ def _classify(
         outcomes.append(FileOutcome(path, "skipped", reason=reason))
     else:
         note = inbox.spool_note(path) if options.inbox else None
+        remote = remote.of_parts(len(opened.parts)) if remote else None
         sources += (
-            SurveyedSource(path, opened.stamp, opened.format, part, opened.text_bytes, note)
+            SurveyedSource(path, opened.stamp, opened.format, part, opened.text_bytes, note, remote)
             for part in opened.parts
         )
 

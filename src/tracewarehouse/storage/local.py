@@ -46,6 +46,9 @@ class LocalObjects:
         """Other processes see the files."""
         return True
 
+    def check_writable(self) -> None:
+        """Anything may be written, as far as the disk allows."""
+
     def describe(self, key: str) -> str:
         """The path of the file."""
         return str(self.path(key))

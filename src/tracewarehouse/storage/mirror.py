@@ -68,7 +68,7 @@ class Mirror:
         missing = [file for file in wanted.values() if again or not self._has(file)]
         if not missing:
             return {}
-        self._check_budget(missing)
+        self._check_budget(wanted.values())
         with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
             problems = dict(
                 zip((file.key for file in missing), pool.map(self._download, missing), strict=True)

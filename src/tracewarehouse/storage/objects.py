@@ -13,11 +13,15 @@ from tracewarehouse.errors import TwError
 
 @dataclass(frozen=True)
 class Entry:
-    """A stored object: its key, its size, and when it was written by the clock of the store."""
+    """A stored object: its key, its size, and when it was written by the clock of the store.
+
+    `etag` changes with the content; "" on a local disk.
+    """
 
     key: str
     bytes: int
     modified: datetime
+    etag: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,9 @@ class Objects(Protocol):
 
     def absent(self, error: OSError) -> TwError:
         """The error of a place without a warehouse, when `error` was raised by reading its identity."""
+
+    def check_writable(self) -> None:
+        """Raises WarehouseError if the objects cannot be changed from here."""
 
     @property
     def is_shared(self) -> bool:

@@ -57,7 +57,8 @@ def _check_files(store: Versions, changes: Changes) -> None:
     if missing is not None:
         holds = (one.rank for one in sources for file in one.files if file.path == missing)
         raise WarehouseError(
-            f"{store.path(missing)}: deleted before rank {next(holds)} was published", "ingest it again"
+            f"{store.objects.describe(missing)}: deleted before rank {next(holds)} was published",
+            "ingest it again",
         )
 
 

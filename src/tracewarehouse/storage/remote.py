@@ -67,6 +67,9 @@ class RemoteObjects:
         """Whether other processes see the objects."""
         return self.place.scheme != "memory"
 
+    def check_writable(self) -> None:
+        """Anything may be written, as far as the credentials allow."""
+
     def describe(self, key: str) -> str:
         """The URL of an object."""
         return f"{self.url}/{key}"
@@ -150,6 +153,27 @@ class RemoteObjects:
             with path.open("wb") as file:
                 for part in found.stream(min_chunk_size=8 << 20):
                     file.write(part)
+
+    def resume(self, entry: Entry, path: Path, up_to: int) -> bool:
+        """Appends to a private file what it lacks of the first `up_to` bytes of an object.
+
+        False if the object is not the listed one any more. Raises FileNotFoundError.
+        """
+        import obstore
+
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(handle, "ab") as file, store_errors(self.place, entry.key):
+            start, end = file.tell(), min(up_to, entry.bytes)
+            if start >= end:
+                return True
+            is_part = (start, end) != (0, entry.bytes)
+            found = obstore.get(self._store, entry.key, options={"range": (start, end)} if is_part else {})
+            is_tagged = entry.etag and found.meta["e_tag"]
+            if found.meta["size"] != entry.bytes or (is_tagged and _etag(found.meta["e_tag"]) != entry.etag):
+                return False
+            for part in found.stream(min_chunk_size=8 << 20):
+                file.write(part)
+        return path.stat().st_size == end
 
     # Writing
 
@@ -291,10 +315,17 @@ def _open(place: StoreUrl) -> ObjectStore:
 
 def _allows_http(place: StoreUrl, option: str) -> bool:
     """Whether requests may go unencrypted: if that is allowed, or within this machine."""
+    if place.scheme == "http":
+        return True
     endpoint = dict(place.options).get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", "")
     given = option or os.environ.get("AWS_ALLOW_HTTP", "") or os.environ.get("AZURE_ALLOW_HTTP", "")
     return given.lower() in ("1", "true", "yes") or endpoint.startswith(_LOCAL_HTTP)
 
 
 def _entry(found: Mapping[str, Any]) -> Entry:
-    return Entry(found["path"], found["size"], found["last_modified"])
+    return Entry(found["path"], found["size"], found["last_modified"], _etag(found.get("e_tag")))
+
+
+def _etag(text: str | None) -> str:
+    """The tag without quotes: Azure lists it without, and answers with them."""
+    return (text or "").removeprefix("W/").strip('"')

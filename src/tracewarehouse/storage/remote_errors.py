@@ -15,6 +15,7 @@ _CREDENTIALS = {
     "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or use a service account of the machine",
 }
 _AZURE = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or use a managed identity"
+_WEB = "the server must answer without credentials"
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist", re.IGNORECASE)
 _DENIED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
 _NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google|credential|Account must be", re.IGNORECASE)
@@ -31,6 +32,8 @@ def missing_package(place: StoreUrl) -> WarehouseError:
 
 def hint_of(place: StoreUrl) -> str:
     """What to do if the store does not answer."""
+    if place.is_web:
+        return "check the URL and the network, and run it again"
     endpoint = "AWS_ENDPOINT_URL" if place.scheme == "s3" else "the network"
     return f"check {endpoint} and run it again; published runs are not affected"
 
@@ -55,7 +58,7 @@ def store_errors(place: StoreUrl, key: str = "") -> Iterator[None]:
 
 
 def _unavailable(place: StoreUrl, where: str, text: str) -> StoreUnavailable:
-    credentials = _CREDENTIALS.get(place.scheme, _AZURE)
+    credentials = _WEB if place.is_web else _CREDENTIALS.get(place.scheme, _AZURE)
     if _NO_BUCKET.search(text):
         return StoreUnavailable(f"{place}: no such bucket", "create it, or check the URL")
     if _PLAIN_HTTP.search(text):

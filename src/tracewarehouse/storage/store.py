@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from tracewarehouse.location import Location
-from tracewarehouse.storage import acknowledgements, layout, publish, results, root
+from tracewarehouse.storage import acknowledgements, layout, publish, results, root, run_list
 from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
 from tracewarehouse.storage.commit import commit, earlier, groups
 from tracewarehouse.storage.local import LocalObjects, disk_errors
@@ -112,7 +112,10 @@ class Store(Versions):
         change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
         with disk_errors(self.folder):
-            return publish.publish(self, run, changes, self.tool)
+            published = publish.publish(self, run, changes, self.tool)
+            if published.version and self.is_remote:
+                run_list.update(self.objects)
+            return published
 
     def seal(
         self, run: str, labels: Mapping[str, str | None], expected_ranks: int | None, check: Check
@@ -135,7 +138,10 @@ class Store(Versions):
         recorded results of the newest version.
         """
         with disk_errors(self.folder):
-            return publish.remove(self, run, self.tool, keep_results)
+            removed = publish.remove(self, run, self.tool, keep_results)
+            if self.is_remote:
+                run_list.update(self.objects)
+            return removed
 
     # Recorded results and acknowledgements
 
@@ -185,13 +191,25 @@ class Store(Versions):
         from tracewarehouse.storage.clean import clean
 
         with disk_errors(self.folder):
-            return clean(self, grace_s, quarantine)
+            report = clean(self, grace_s, quarantine)
+            if self.is_remote or self.objects.stat(layout.LATEST):
+                run_list.update(self.objects)
+            return report
+
+    def list_runs(self) -> None:
+        """Writes the list of versions that readers over HTTP need; see `run_list`."""
+        with disk_errors(self.folder):
+            run_list.write(self.objects)
 
 
 def objects_at(place: Location) -> Objects:
     """The objects of a folder or URL."""
     if isinstance(place, Path):
         return LocalObjects(place)
+    if place.is_web:
+        from tracewarehouse.storage.web import WebObjects
+
+        return WebObjects(place)
     from tracewarehouse.storage.remote import RemoteObjects
 
     return RemoteObjects(place)

@@ -56,6 +56,13 @@ class Versions:
         """The local path of an object, from a remote warehouse that of a copy."""
         return self.files.path(key)
 
+    def has_copy(self, file: TableFile) -> bool:
+        """Whether a data file is on this machine, by its size; makes no request."""
+        try:
+            return (self.folder / file.path).stat().st_size == file.bytes
+        except OSError:
+            return False
+
     def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Makes data files readable at their `path` while this process runs; key → problem of the others."""
         return self.files.fetch((FileRef(file.path, file.bytes, file.sha256) for file in files), again)
