@@ -31,6 +31,7 @@ OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+
 
 _VERSION = re.compile(r"v([0-9]{6,})\.parquet")
 _RECEIPT = re.compile(r"v([0-9]{6,})\.json")
+_CLEANED = re.compile(r"cleaned-([0-9]{6,})\.json")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 _MANIFEST = re.compile(
     r"(?P<first>[0-9]{6,})-(?P<last>[0-9]{6,})-(?P<uid>[0-9a-f]+)-(?P<attempt>[0-9a-z]+)\.(?P<intent>now|push)\.json"
@@ -79,6 +80,17 @@ def receipt(run: str, number: int) -> str:
 def receipt_number(name: str) -> int | None:
     """The number in a receipt's file name, None for any other file."""
     match = _RECEIPT.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def cleaned(run: str, number: int) -> str:
+    """A record of versions that `clean` deletes, written before it does."""
+    return f"{receipts(run)}/cleaned-{number:06d}.json"
+
+
+def cleaned_number(name: str) -> int | None:
+    """The number in the file name of a record of deleted versions, None for any other file."""
+    match = _CLEANED.fullmatch(name)
     return int(match[1]) if match else None
 
 

@@ -99,6 +99,9 @@ def _decide(
     """The outcome of `new` given the stored sources of its rank, and the sources that it replaces."""
     if any(one.name == new.name for one in stored):
         return "added", ()
+    if rules.changes and new.name in rules.changes.replaces:
+        held = tuple(one for one in stored if one.name == rules.changes.replaces[new.name])
+        return ("replaced", held) if held else ("conflict", ())
     same = [one for one in stored if one.identity == new.identity]
     if rules.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
@@ -166,5 +169,6 @@ def _next(
     sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
     expected = changes.expected_ranks if changes.expected_ranks is not None else start.expected_ranks
     new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
+    new = replace(new, compacted=changes.compacted or start.compacted)
     same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
     return None if same else new

@@ -206,8 +206,8 @@ class UnreadableRun:
 class RunVersion:
     """A published version of a run: what readers see. Sources are in order of rank, then of name.
 
-    `dropped` names sources that were pending when the run was removed: they must not come back. `retired`,
-    `compacted` and `expired` are reserved for compaction and retention. `must_understand` lists fields
+    `dropped` names sources that were pending when the run was removed: they must not come back. `compacted`
+    describes the last compaction. `retired` and `expired` are reserved. `must_understand` lists fields
     without which the version would be misread. `nonce` makes the bytes of the object unique.
     """
 
