@@ -17,7 +17,16 @@ from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownN
 from tracewarehouse.location import StoreUrl
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
+from tracewarehouse.storage import (
+    KEEP_VERSIONS_S,
+    TARGET_BYTES,
+    CleanReport,
+    Compacted,
+    Problem,
+    Published,
+    Store,
+    check_labels,
+)
 from tracewarehouse.storage.file_check import Level
 from tracewarehouse.storage.store import objects_at
 from tracewarehouse.version import __version__
@@ -404,12 +413,40 @@ class WarehouseWrites(WarehouseBase):
         return repair(self, named, paths, dry_run)
 
     @writing
-    def clean(self, grace_s: float = 86_400.0, *, quarantine: bool = False) -> CleanReport:
+    def compact(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        target_bytes: int = TARGET_BYTES,
+        dry_run: bool = False,
+    ) -> tuple[Compacted, ...]:
+        """Writes small files of runs (None: all) as few files of about `target_bytes` with the same rows.
+
+        Files of at least half that size stay, unless ranks in them were replaced. Recorded results stay
+        valid. `clean` deletes the replaced files. Raises UnknownName, WarehouseError for a damaged file.
+        """
+        if target_bytes < 1:
+            raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
+        wanted = [runs] if isinstance(runs, str) else list(runs or ())
+        wanted = [self._unversioned(each, "a compaction") for each in wanted]
+        selected = self._matching(wanted) if wanted else self.selected()
+        names = dict.fromkeys(each.run for each in selected)
+        return tuple(self.store.compact(run, target_bytes, dry_run) for run in names)
+
+    @writing
+    def clean(
+        self,
+        grace_s: float = 86_400.0,
+        *,
+        quarantine: bool = False,
+        keep_versions_s: float = KEEP_VERSIONS_S,
+    ) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 
-        Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
+        Versions that were replaced within `keep_versions_s` seconds are kept, unless a later one has the same
+        rows. Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
         """
-        return self.store.clean(grace_s, quarantine)
+        return self.store.clean(grace_s, quarantine, keep_versions_s)
 
 
 def _update_catalog(store: Store, has_published: bool) -> None:

@@ -80,6 +80,17 @@ def record_and_take_out(store: Store, run: str) -> None:
     assert len(store.recorded("step_summary", 1)) == 2 and len(store.kept()) == 1
 
 
+def start_two_commits(store: Store, run: str) -> None:
+    for rank in (0, 1):
+        store.publish(run, Changes(sources=(commit(store, rank, run=run),)))
+
+
+def compact_and_clean(store: Store, run: str) -> None:
+    """Packs the files of two commits, and deletes those and their versions."""
+    store.compact(run)
+    store.clean(-1, keep_versions_s=-1)
+
+
 def start_small(store: Store, run: str) -> None:
     store.publish(run, Changes(sources=(commit(store, 0, run=run),)))
 
@@ -102,7 +113,9 @@ CASES = {
     "complete the run": (start_waiting, complete_the_run, {}, BOTH_A),
     "remove and clean": (start_small, take_out, A_ONLY, {}),
     "record, and remove but for that": (start_small, record_and_take_out, A_ONLY, {}),
+    "compact and clean": (start_two_commits, compact_and_clean, BOTH_A, BOTH_A),
 }
+SLOW = {"compact and clean"}
 Act = Callable[[Store, str], None]
 
 
@@ -112,7 +125,9 @@ def act_and_die(root: str, run: str, act: Act, step: int) -> None:
     act(store, run)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.deep] if case in SLOW else []) for case in CASES]
+)
 def test_killed_before_every_single_step(tmp_path: Path, case: str) -> None:
     start, act, before, after = CASES[case]
     for step in range(200):

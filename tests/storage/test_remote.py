@@ -123,6 +123,7 @@ def test_the_command_line_takes_a_url(s3: Proxy, traces: Path, tmp_path: Path) -
     assert "job" in call("history", "step_time", "-f", "md")
     assert "1 run verified" in call("verify")
     assert "count" in call("query", "SELECT count(*) AS count FROM kernels")
+    assert call("compact").startswith(("compacted job", "nothing to compact"))
     call("remove", "job")
     time.sleep(1.1)  # the clock of S3 has seconds
     call("clean", "--grace", "0")

@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "verify": "maintenance:verify",
         "secrets": "secrets:secrets",
         "repair": "maintenance:repair",
+        "compact": "space:compact",
         "clean": "maintenance:clean",
         "refresh": "maintenance:refresh",
         "upgrade": "maintenance:upgrade",

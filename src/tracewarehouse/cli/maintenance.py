@@ -114,18 +114,27 @@ def _place(step: Step) -> str:
 @click.option(
     "--grace", type=DurationParam(), default="1d", show_default=True, help="Keep files newer than this."
 )
+@click.option(
+    "--keep-versions",
+    type=DurationParam(),
+    default="30d",
+    show_default=True,
+    help="Keep versions replaced within this time.",
+)
 @click.option("--quarantine", is_flag=True, help="Also delete what tw repair moved to the quarantine.")
 @output_options
 @pass_session
-def clean(session: Session, /, grace: float, quarantine: bool) -> None:
+def clean(session: Session, /, grace: float, keep_versions: float, quarantine: bool) -> None:
     """Delete files that no version of a run uses.
 
-    These are files of removed runs, older versions and interrupted calls. Runs with lost or damaged objects
-    are skipped.
+    These are files of removed runs, of replaced versions and of interrupted calls. A version is kept if it is
+    the newest of its run, if it was replaced within --keep-versions, or if an acknowledgement of tw history
+    refers to its content. Of versions with the same rows (after tw compact, tw label), the newest is kept.
+    Runs with lost or damaged objects are skipped.
     """
     from tracewarehouse.render.text import plural, size
 
-    done = session.open().clean(grace, quarantine=quarantine)
+    done = session.open().clean(grace, quarantine=quarantine, keep_versions_s=keep_versions)
     for run in done.skipped:
         session.out.notice(
             f"skipped run {run}: lost or damaged objects may have held its files; tw repair {run}"

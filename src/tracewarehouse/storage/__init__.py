@@ -1,7 +1,10 @@
 """The stored form of a warehouse: Parquet files, manifests and versions of runs."""
 
 from tracewarehouse.storage.changes import (
+    KEEP_VERSIONS_S,
+    TARGET_BYTES,
     Changes,
+    Compacted,
     Intent,
     Outcome,
     PendingSource,
@@ -35,10 +38,13 @@ from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions
 
 __all__ = [
+    "KEEP_VERSIONS_S",
     "RECORDED",
+    "TARGET_BYTES",
     "Brief",
     "Changes",
     "CleanReport",
+    "Compacted",
     "Intent",
     "Json",
     "Outcome",

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from tracewarehouse.storage.model import Json, RankSource, RunVersion, Status, TableFile
+from tracewarehouse.storage.model import Json, RankSource, RunVersion, Status, TableFile, Unknown
 
 Outcome = Literal["added", "replaced", "same", "conflict", "pending"]
 # `now`: the call that commits also publishes. `push`: a later seal publishes.
 Intent = Literal["now", "push"]
+# The size of the files that a compaction writes.
+TARGET_BYTES = 128_000_000
+# How long `clean` keeps replaced versions.
+KEEP_VERSIONS_S = 30 * 86_400.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Staged:
     file of one rank); the two identify the source. `definitions` maps each table to the definition it was
     built with. `uid` hashes what the commit is made of (see `layout.uid`). `kept` are unchanged files of the
     source that it replaces. `header` is the metadata in the trace file, a JSON object as text.
-    `committed_at` is set when a stored source is rebuilt: it keeps its time of ingestion.
+    `committed_at` is set when a stored source is rebuilt: it keeps its time of ingestion, and its `unknown`.
     """
 
     run: str
@@ -59,6 +63,7 @@ class Staged:
     header: str = "{}"
     kept: tuple[TableFile, ...] = ()
     committed_at: str | None = None
+    unknown: Unknown = ()
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,9 @@ class Changes:
     sources of earlier calls that left publishing to this one, each with the options of its call.
     `begins_with(stored, new)`: whether the new source starts with all bytes of the stored, damaged one;
     called only if the new one is longer. `drop_sources` and `damaged` are names of stored sources: to drop,
-    and not to be taken for what the call brings, because their files are damaged.
+    and not to be taken for what the call brings, because their files are damaged. `replaces`: name of a
+    source of the call → name of the stored one whose place it takes; if the run no longer holds that one,
+    nothing changes for its rank. `compacted` describes a compaction.
     """
 
     sources: tuple[RankSource, ...] = ()
@@ -102,6 +109,8 @@ class Changes:
     begins_with: BeginsWith | None = None
     drop_sources: frozenset[str] = frozenset()
     damaged: frozenset[str] = frozenset()
+    replaces: Mapping[str, str] = field(default_factory=dict)
+    compacted: Json = None
 
 
 @dataclass(frozen=True)
@@ -116,3 +125,20 @@ class Published:
     outcome: Mapping[str, Outcome]
     pending: tuple[int, int] | None = None
     pushed: tuple[PendingSource, ...] = ()
+
+
+@dataclass(frozen=True)
+class Compacted:
+    """The result for a run: number of its version, files and bytes before and after.
+
+    `bytes_after` is None for a dry run. `skipped_ranks` changed while the files were written and keep
+    theirs.
+    """
+
+    run: str
+    version: int
+    files_before: int
+    files_after: int
+    bytes_before: int
+    bytes_after: int | None
+    skipped_ranks: tuple[int, ...] = ()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.storage import (
+    acknowledgements,
+    cleaned,
     conversion_losses,
     copies,
     layout,
@@ -21,8 +23,9 @@ from tracewarehouse.storage import (
     results,
     run_catalog,
 )
-from tracewarehouse.storage.changes import PendingSource
+from tracewarehouse.storage.changes import KEEP_VERSIONS_S, PendingSource
 from tracewarehouse.storage.codec import OldVersion
+from tracewarehouse.storage.kept_versions import KeepRules, kept_versions, last_removal
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import CleanReport, RankSource, RunVersion
 from tracewarehouse.storage.objects import Entry
@@ -46,6 +49,8 @@ class _Plan:
     catalogs: tuple[str, ...]
     # Keys of runs of which nothing is deleted.
     skipped: frozenset[str]
+    # Run key → numbers of the versions to delete, and names of the sources that only they hold.
+    gone: dict[str, tuple[list[int], frozenset[str]]] = field(default_factory=dict)
 
     @property
     def in_order(self) -> tuple[tuple[str, ...], ...]:
@@ -64,35 +69,62 @@ class _Run:
     kept: set[str]
     # Recorded results of these sources are kept.
     sources: set[str]
+    # Numbers of the versions to delete, and names of the sources that only they hold.
+    gone: tuple[list[int], frozenset[str]]
 
 
-def clean(store: Versions, grace_s: float, quarantine: bool = False) -> CleanReport:
-    """Deletes, if older than `grace_s` seconds: versions before a removal of their run and their receipts,
-    manifests of which no kept version or marker holds a source, Parquet files that no kept version, marker or
-    manifest names, catalogs but the newest, staging folders of killed calls, and files of format 1 that an
-    upgrade left, except those of ranks that could not be converted.
+def clean(
+    store: Versions,
+    grace_s: float,
+    quarantine: bool = False,
+    keep_versions_s: float = KEEP_VERSIONS_S,
+) -> CleanReport:
+    """Deletes, if older than `grace_s` seconds: versions before a removal of their run, versions with the
+    same rows as a later one, versions replaced more than `keep_versions_s` ago, and their receipts, manifests
+    of which no kept version or marker holds a source, Parquet files that no kept version, marker or manifest
+    names, catalogs but the newest, staging folders of killed calls, and files of format 1 that an upgrade
+    left, except those of ranks that could not be converted.
 
-    All other versions stay readable as RUN@vN; the last tombstone stays for its number. Recorded results of
-    kept versions stay, also those of removed runs that are to be kept. Nothing is deleted of a run with a
-    lost or damaged version or manifest, which may have held any of its files, or with quarantined objects;
-    `quarantine` deletes these first, whatever their age.
+    Kept versions are readable as RUN@vN; the last tombstone stays for its number, and the last version of
+    each content that an acknowledgement refers to. A record of deleted versions is written before they are
+    deleted; the next call completes a killed one. Recorded results of kept versions stay, also those of
+    removed runs that are to be kept. Nothing is deleted of a run with a lost or damaged version or manifest,
+    which may have held any of its files, or with quarantined objects; `quarantine` deletes these first,
+    whatever their age.
     """
-    before = store.objects.clock() - timedelta(seconds=grace_s)
+    now = store.objects.clock()
+    before = now - timedelta(seconds=grace_s)
+    versions_before = min(before, now - timedelta(seconds=keep_versions_s))
     files = bytes_ = 0
     if quarantine:
         files, bytes_ = _delete_keys(
             store, [entry.key for entry in store.objects.walk(f"{layout.QUARANTINE}/")]
         )
-    plan = _plan(store, before)
+    plan = _plan(store, before, versions_before)
+    records = _record(store, plan)
     for keys in plan.in_order:
         deleted, freed = _delete_keys(store, keys)
         files, bytes_ = files + deleted, bytes_ + freed
+    for run, record in records.items():
+        cleaned.delete_before(store.objects, run, record)
     for path in _stale_staging(store.folder / layout.STAGING, before):
         with suppress(FileNotFoundError):  # another clean deletes it, too
             files, bytes_ = files + 1, bytes_ + _delete(path)
     delete_unused()
     store.forget()
     return CleanReport(files, bytes_, len(plan.versions), tuple(sorted(map(store.name, plan.skipped))))
+
+
+def _record(store: Versions, plan: _Plan) -> dict[str, str]:
+    """Writes a record for each run that loses versions; run key → key of its record."""
+    by_run: dict[str, list[str]] = {run: [] for run in plan.gone}
+    for key in (key for keys in plan.in_order for key in keys):
+        if (run := layout.run_of(key)) in by_run:
+            by_run[run].append(key)
+    return {
+        run: cleaned.write(store.objects, run, numbers, names, by_run[run])
+        for run, (numbers, names) in plan.gone.items()
+    }
 
 
 def _delete_keys(store: Versions, keys: Sequence[str]) -> tuple[int, int]:
@@ -102,26 +134,30 @@ def _delete_keys(store: Versions, keys: Sequence[str]) -> tuple[int, int]:
     return len(found), sum(entry.bytes for entry in found)
 
 
-def _plan(store: Versions, before: datetime) -> _Plan:
+def _plan(store: Versions, before: datetime, versions_before: datetime) -> _Plan:
     # Files are listed before the versions are read, so that files published in between are kept.
     old_data = [entry.key for entry in _data(store) if entry.modified < before]
     old_results = list(_recorded(store, before))
     sources = {(run_key(version.run), version.source) for version in store.kept()}
+    acknowledged = _acknowledged(store)
     damaged_kept = {layout.run_of(one.key) for one in store.kept_versions() if one.problems}
-    runs = []
+    found: dict[str, _Run] = {}
     folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
     skipped = set()
     for run in sorted({key for folder in folders for key in store.keys(folder)}):
         old = _old_manifests(store, run, before)
         history = store.readable(run)
-        first = _first_kept(history, before)
+        first = last_removal(history, before)
         if run in damaged_kept or _is_uncertain(store, run, history, first):
             skipped.add(run)
             continue
-        readable = [one for one in history if one.number >= first]
+        rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
+        numbers = kept_versions(history, rules)
+        readable = [one for one in history if one.number in numbers]
         sources |= {(run, one.source) for one in readable if one.sources}
-        runs.append(_run(store, run, old, history, readable, before))
-        sources |= {(run, source) for source in runs[-1].sources}
+        found[run] = _run(store, run, old, history, readable, before)
+        sources |= {(run, source) for source in found[run].sources}
+    runs = tuple(found.values())
     kept = set[str]().union(*(one.kept for one in runs))
 
     def is_dead(key: str) -> bool:
@@ -144,6 +180,7 @@ def _plan(store: Versions, before: datetime) -> _Plan:
         tuple(_dead_lists(store, before, frozenset(dead_results))),
         tuple(key for key in run_catalog.old(store.objects) if _older(store, key, before)),
         frozenset(skipped),
+        {run: one.gone for run, one in found.items() if one.gone[0]},
     )
 
 
@@ -153,7 +190,10 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
     Versions before the last removal out of grace do not matter: an intact tombstone dropped what they held.
     """
     numbers = store.numbers(run)
-    readable = {version.number for version in history}
+    known = cleaned.read(store.objects, run)
+    readable = {version.number for version in history} | known.versions
+    if known.faults:
+        return True
     wanted = range(max(first, min(numbers)), numbers[-1] + 1) if numbers else ()
     if any(number not in readable and not _is_accounted_for(store, run, number) for number in wanted):
         return True
@@ -214,9 +254,22 @@ def _run(
     # A kept manifest also names files of members that no version holds: they stay, too.
     files |= set(_files_of_partly_held(store, run, needed, alive.values()))
     kept = {version.number for version in readable}
-    oldest_kept = min(kept, default=0)
-    gone = [number for number in store.versions(run) if _goes(store, run, number, kept, oldest_kept, before)]
-    receipts = [layout.receipt(run, number) for number in gone]
+    known = {version.number for version in history}
+    gone = [
+        number
+        for number in store.versions(run)
+        if number in known - kept
+        or (
+            number not in known
+            and number < max(kept, default=0)
+            and _older_version(store, run, number, before)
+        )
+    ]
+    names_kept = {source.name for version in readable for source in version.sources}
+    lost_names = {source.name for version in history for source in version.sources} - names_kept
+    # A killed call may have left receipts of versions that it deleted.
+    left_over = [number for number in cleaned.read(store.objects, run).versions if number not in kept]
+    receipts = [layout.receipt(run, number) for number in sorted({*gone, *left_over})]
     keys = [layout.version(run, number) for number in gone]
     markers = _markers(store, run, history, waits, frozenset(dead))
     left = list(conversion_losses.every(store.objects, run))
@@ -224,7 +277,8 @@ def _run(
     lost = [one for one in left if one.key not in settled]
     files |= {key for one in lost for key in one.files}
     names = [*markers, *settled, *(layout.manifest(run, name) for name in dead)]
-    return _Run(receipts, keys, names, files, {one.source for one in lost})
+    unconverted = {one.source for one in lost}
+    return _Run(receipts, keys, names, files, unconverted, (gone, frozenset(lost_names)))
 
 
 def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterator[PendingSource]:
@@ -237,21 +291,17 @@ def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterat
             yield one
 
 
-def _goes(
-    store: Versions, run: str, number: int, kept: Collection[int], oldest_kept: int, before: datetime
-) -> bool:
-    """Whether a version is deleted: it precedes the last removal, or an upgrade left it."""
-    if number in kept:
-        return False
-    return number < oldest_kept and _older(store, layout.version(run, number), before)
+def _older_version(store: Versions, run: str, number: int, before: datetime) -> bool:
+    return _older(store, layout.version(run, number), before)
 
 
-def _first_kept(history: Sequence[RunVersion], before: datetime) -> int:
-    """The number of the last removal out of grace; earlier versions are not kept."""
-    removals = (
-        one.number for one in history if one.tombstone and datetime.fromisoformat(one.created_at) < before
-    )
-    return max(removals, default=0)
+def _acknowledged(store: Versions) -> dict[str, set[str]]:
+    """Run key → the sources of the run that an acknowledgement refers to."""
+    found: dict[str, set[str]] = {}
+    for one in acknowledgements.every(store.objects):
+        if one.value is not None:
+            found.setdefault(one.value["run"].lower(), set()).add(one.value["source"])
+    return found
 
 
 def _old_manifests(store: Versions, run: str, before: datetime) -> list[str]:

@@ -54,17 +54,13 @@ def groups(staged: Sequence[Staged]) -> Iterator[Group]:
 
 def _cuts(members: Sequence[Staged]) -> Iterator[tuple[int, int]]:
     """The bounds of each group; ranks that share a packed file stay together."""
-    start = 0
+    last = {table.path: at for at, one in enumerate(members) for table in one.tables}
+    start = reach = 0
     for at in range(1, len(members) + 1):
-        full = at - start >= pack.PACK_RANKS and not _share_a_file(members[at - 1 : at + 1])
-        if at == len(members) or full:
+        reach = max(reach, *(last[table.path] for table in members[at - 1].tables), 0)
+        if at == len(members) or (at - start >= pack.PACK_RANKS and reach < at):
             yield start, at
             start = at
-
-
-def _share_a_file(neighbors: Sequence[Staged]) -> bool:
-    paths = [{table.path for table in one.tables} for one in neighbors]
-    return len(paths) == 2 and not paths[0].isdisjoint(paths[1])
 
 
 def commit(
@@ -154,6 +150,7 @@ def _source(staged: Staged, name: ManifestName, at: str, files: Sequence[TableFi
         committed_at=staged.committed_at or at,
         files=tuple(files),
         facts=dict(staged.facts),
+        unknown=staged.unknown,
     )
 
 

@@ -34,6 +34,7 @@ OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+
 _VERSION = re.compile(r"v([0-9]{6,})\.parquet")
 _RECEIPT = re.compile(r"v([0-9]{6,})\.json")
 _CATALOG = re.compile(r"([0-9]{6,})\.json\.gz")
+_CLEANED = re.compile(r"cleaned-([0-9]{6,})\.json")
 _TABLE = re.compile(r"[a-z][a-z0-9_]*")
 _MANIFEST = re.compile(
     r"(?P<first>[0-9]{6,})-(?P<last>[0-9]{6,})-(?P<uid>[0-9a-f]+)-(?P<attempt>[0-9a-z]+)\.(?P<intent>now|push)\.json"
@@ -93,6 +94,17 @@ def catalog(number: int) -> str:
 def catalog_number(name: str) -> int | None:
     """The number in a catalog's file name, None for any other file."""
     match = _CATALOG.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def cleaned(run: str, number: int) -> str:
+    """A record of versions that `clean` deletes, written before it does."""
+    return f"{receipts(run)}/cleaned-{number:06d}.json"
+
+
+def cleaned_number(name: str) -> int | None:
+    """The number in the file name of a record of deleted versions, None for any other file."""
+    match = _CLEANED.fullmatch(name)
     return int(match[1]) if match else None
 
 

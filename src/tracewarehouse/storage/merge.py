@@ -104,6 +104,9 @@ def _decide(
     """The outcome of `new` given the stored sources of its rank, and the sources that it replaces."""
     if any(one.name == new.name for one in stored):
         return "added", ()
+    if rules.changes and new.name in rules.changes.replaces:
+        held = tuple(one for one in stored if one.name == rules.changes.replaces[new.name])
+        return ("replaced", held) if held else ("conflict", ())
     same = [one for one in stored if one.identity == new.identity]
     if rules.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
@@ -174,6 +177,7 @@ def _next(
     expected = changes.expected_ranks or stated or start.expected_ranks
     new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
     new = replace(new, retired=_retired(start, new, changes))
+    new = replace(new, compacted=changes.compacted or start.compacted)
     same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
     return None if same else new
 

@@ -208,7 +208,7 @@ class RunVersion:
 
     `dropped` names sources that were pending when the run was removed: they must not come back. `retired`
     names manifests of pushed commits that an earlier version held, or that were not published: no seal takes
-    them again. `compacted` and `expired` are reserved for compaction and retention. `must_understand` lists
+    them again. `compacted` describes the last compaction. `expired` is reserved. `must_understand` lists
     fields without which the version would be misread. `nonce` makes the bytes of the object unique.
     """
 

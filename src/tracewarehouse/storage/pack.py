@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage.changes import Staged, StagedTable
 from tracewarehouse.storage.encoding import encodings_of, writer_options
 
@@ -72,7 +73,7 @@ def one_file(group: Sequence[Part]) -> Path:
     if first.ranks:
         return _packed(group)
     # One file is open at a time: the limit on open files may be lower than the number of ranks.
-    footers = [_footer(part.table.path, part.table.rows) for part in group]
+    footers = [footer_of(part.table.path, part.table.rows) for part in group]
     if len(group) == 1:
         return first.path
     path = first.path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
@@ -89,19 +90,19 @@ def _packed(group: Sequence[Part]) -> Path:
     rows = sum(part.table.rows for part in group)
     if ranks != first.ranks or rows != first.file_rows:
         raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, expected {first.file_rows}")
-    _footer(first.path, rows)
+    footer_of(first.path, rows)
     return first.path
 
 
 @dataclass(frozen=True)
-class _Footer:
+class Footer:
     """What the footer of a Parquet file contains."""
 
     metadata: Any
     schema: Any
 
 
-def _footer(path: Path, announced: int) -> _Footer:
+def footer_of(path: Path, announced: int) -> Footer:
     """The footer of a Parquet file; raises WarehouseError if it has another number of rows than announced."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -109,7 +110,7 @@ def _footer(path: Path, announced: int) -> _Footer:
     try:
         # A path, never a Python file object, which can abort pyarrow at exit.
         with pq.ParquetFile(path) as file:
-            footer = _Footer(file.metadata, file.schema_arrow)
+            footer = Footer(file.metadata, file.schema_arrow)
     except pa.ArrowInvalid as error:
         raise WarehouseError(f"{path}: not a Parquet file: {error}") from error
     rows = footer.metadata.num_rows
@@ -118,12 +119,12 @@ def _footer(path: Path, announced: int) -> _Footer:
     return footer
 
 
-def _write(group: Sequence[Part], footers: Sequence[_Footer], path: Path) -> None:
+def _write(group: Sequence[Part], footers: Sequence[Footer], path: Path) -> None:
     """Writes the files into one, a row group each."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema = _common(group, footers)
+    schema = common_schema(group[0].table.table, [part.staged.rank for part in group], footers)
     # The writer of the largest file has seen the most values.
     options = writer_options(encodings_of(max((footer.metadata for footer in footers), key=_rows)))
     # If a writer fails, it does not close a file that it opened itself.
@@ -135,25 +136,24 @@ def _write(group: Sequence[Part], footers: Sequence[_Footer], path: Path) -> Non
             with pq.ParquetFile(part.table.path) as file:
                 rows = file.read(use_threads=False).cast(schema)
             writer.write_table(rows, row_group_size=len(rows))
-        writer.add_key_value_metadata(_metadata(footers))
+        writer.add_key_value_metadata(common_metadata(footers))
 
 
 def _rows(footer: Any) -> int:
     return int(footer.num_rows)
 
 
-def _metadata(footers: Sequence[_Footer]) -> dict[bytes, bytes]:
+def common_metadata(footers: Sequence[Footer]) -> dict[bytes, bytes]:
     """The metadata that all files share, such as the contract of the table."""
     common = set.intersection(*(set((footer.metadata.metadata or {}).items()) for footer in footers))
     return {key: value for key, value in common if key != b"ARROW:schema"}
 
 
-def _common(group: Sequence[Part], footers: Sequence[_Footer]) -> Any:
+def common_schema(table: str, ranks: Iterable[int], footers: Sequence[Footer]) -> Any:
     """The common schema: a column may be nullable in the file of one rank and not in another."""
     import pyarrow as pa
 
     try:
         return pa.unify_schemas([footer.schema.remove_metadata() for footer in footers])
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        ranks = ", ".join(str(part.staged.rank) for part in group)
-        raise WarehouseError(f"{group[0].table.table}: ranks {ranks} differ in columns: {error}") from error
+        raise WarehouseError(f"{table}: ranks {rank_list(ranks)} differ in columns: {error}") from error

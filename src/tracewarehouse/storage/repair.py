@@ -15,6 +15,7 @@ from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage import (
     acknowledgements,
+    cleaned,
     conversion_losses,
     copies,
     layout,
@@ -72,8 +73,9 @@ class RunRepair:
         self._read()
         for number in self._read_receipts():
             self._take_out(layout.receipt(self.run, number))
+        gone = self._cleaned()
         for number in self._numbers():
-            if number not in self.versions and not self._is_settled(number):
+            if number not in self.versions and number not in gone and not self._is_settled(number):
                 self._restore(number)
         self._write_receipts()
         self._manifests()
@@ -112,6 +114,19 @@ class RunRepair:
         except TwError:
             return False
         return False
+
+    def _cleaned(self) -> frozenset[int]:
+        """The versions that `clean` deleted; of a damaged record, those without a version and receipt."""
+        known = cleaned.read(self.store.objects, self.run)
+        if not known.faults:
+            return known.versions
+        gone = frozenset(self._numbers()) - self.versions.keys() - self._receipts.keys() | known.versions
+        for key, _ in known.faults:
+            self._take_out(key)
+            self._step(key, "record of deleted versions written again")
+        if not self.dry_run:
+            cleaned.write(self.store.objects, self.run, gone)
+        return gone
 
     # Receipts
 

@@ -9,7 +9,15 @@ from pathlib import Path
 
 from tracewarehouse.location import Location
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root, run_list
-from tracewarehouse.storage.changes import Changes, Intent, Published, Staged
+from tracewarehouse.storage.changes import (
+    KEEP_VERSIONS_S,
+    TARGET_BYTES,
+    Changes,
+    Compacted,
+    Intent,
+    Published,
+    Staged,
+)
 from tracewarehouse.storage.commit import commit, earlier, groups
 from tracewarehouse.storage.local import LocalObjects, disk_errors
 from tracewarehouse.storage.markers import held_or_dropped
@@ -183,15 +191,31 @@ class Store(Versions):
         with disk_errors(self.folder):
             return verify(self, deep)
 
-    def clean(self, grace_s: float = 86_400.0, quarantine: bool = False) -> CleanReport:
+    def compact(self, run: str, target_bytes: int = TARGET_BYTES, dry_run: bool = False) -> Compacted:
+        """Writes the small files of a run as few large ones, in a new version with the same rows.
+
+        Raises UnknownName, WarehouseError for a damaged file.
+        """
+        from tracewarehouse.storage.compact import compact
+
+        with disk_errors(self.folder):
+            return compact(self, run, target_bytes, dry_run)
+
+    def clean(
+        self,
+        grace_s: float = 86_400.0,
+        quarantine: bool = False,
+        keep_versions_s: float = KEEP_VERSIONS_S,
+    ) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 
+        Versions that were replaced within `keep_versions_s` are kept, unless a later one has the same rows.
         With `quarantine` also what repairs took out, whatever its age.
         """
         from tracewarehouse.storage.clean import clean
 
         with disk_errors(self.folder):
-            report = clean(self, grace_s, quarantine)
+            report = clean(self, grace_s, quarantine, keep_versions_s)
             if self.is_remote or self.objects.stat(layout.LATEST):
                 run_list.update(self.objects)
             return report

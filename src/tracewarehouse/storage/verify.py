@@ -13,6 +13,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage import (
     acknowledgements,
+    cleaned,
     conversion_losses,
     layout,
     manifests,
@@ -67,10 +68,15 @@ class _Run:
     holders: dict[str, list[int]] = field(default_factory=dict)
     published: dict[str, RankSource] = field(default_factory=dict)
     receipts: dict[int, Receipt] = field(default_factory=dict)
+    # Versions that `clean` deleted.
+    cleaned: frozenset[int] = frozenset()
 
     def problems(self) -> Iterator[Problem]:
         """The problems of the run."""
         damaged_receipts = list(self._read_receipts())
+        known = cleaned.read(self.store.objects, self.run)
+        self.cleaned = known.versions
+        yield from (self._problem(key, what) for key, what in known.faults)
         yield from self._numbering()
         for number in self.store.versions(self.run):
             yield from self._version(number)
@@ -110,11 +116,11 @@ class _Run:
         return number in self.receipts and self.receipts[number].is_lost
 
     def _numbering(self) -> Iterator[Problem]:
-        """`clean` deletes the oldest versions; a gap between the others is damage."""
+        """`clean` deletes versions, and leaves a record; any other gap is damage."""
         numbers = self.store.versions(self.run)
         known = (*numbers, *self.receipts)
         for number in range(min(known), max(known) + 1) if known else ():
-            if number not in numbers and not self._is_lost(number):
+            if number not in numbers and number not in self.cleaned and not self._is_lost(number):
                 is_gap = numbers and numbers[0] < number < numbers[-1]
                 what = "version missing" if is_gap else "version missing: its receipt is there"
                 yield self._problem(layout.version(self.run, number), what)
@@ -141,7 +147,7 @@ class _Run:
         key = layout.receipt(self.run, number)
         objects = self.store.objects
         removals = (version.number for version in self.store.readable(self.run) if version.tombstone)
-        if objects.stat(key) is not None or number < max(removals, default=0):
+        if objects.stat(key) is not None or number < max(removals, default=0) or number in self.cleaned:
             return
         entry = objects.stat(layout.version(self.run, number))
         is_young = entry is not None and objects.clock() - entry.modified < FRESH

@@ -1,0 +1,200 @@
+"""Compaction: the small files of a run become few large ones, in a new version with the same rows."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tracewarehouse import hints
+from tracewarehouse.errors import UnknownName, WarehouseError
+from tracewarehouse.storage.changes import TARGET_BYTES, Changes, Compacted, Staged, StagedTable
+from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage.model import Json, RankSource, RunVersion, TableFile
+from tracewarehouse.storage.rewrite import Share, rewrite
+from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.verify import file_fault
+
+# Ranks that share files and a manifest, which holds the headers of all of them.
+BLOCK_RANKS = 256
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to write: the shares of its sources, ranks ascending."""
+
+    table: str
+    version: int
+    shares: tuple[tuple[RankSource, TableFile], ...]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction does to a version of a run."""
+
+    version: RunVersion
+    files: tuple[NewFile, ...]
+
+    @cached_property
+    def replaced(self) -> dict[str, TableFile]:
+        """Key → each file that is replaced."""
+        return {file.path: file for new in self.files for _, file in new.shares}
+
+    @property
+    def files_before(self) -> int:
+        """The number of Parquet files that the version reads."""
+        return len({file.path for source in self.version.sources for file in source.files})
+
+    @property
+    def files_after(self) -> int:
+        """The number of files afterwards."""
+        return self.files_before - len(self.replaced) + len(self.files)
+
+
+def plan(version: RunVersion, target_bytes: int = TARGET_BYTES) -> Compaction:
+    """Files of at least half the target without unused rows stay; the others are grouped by rank."""
+    shelves: dict[tuple[str, int, int], list[tuple[RankSource, TableFile]]] = defaultdict(list)
+    turns: Counter[tuple[int, str, int]] = Counter()
+    for source in version.sources:
+        for file in source.files:
+            place = (source.rank, file.table, file.version)
+            shelves[file.table, file.version, turns[place]].append((source, file))
+            turns[place] += 1
+    used = _used_rows(version)
+    blocks = {rank: at // BLOCK_RANKS for at, rank in enumerate(version.ranks)}
+
+    def is_kept(file: TableFile) -> bool:
+        return used[file.path] == file.file_rows and 2 * file.bytes >= target_bytes
+
+    found = []
+    for (table, number, _), shelf in shelves.items():
+        small = [one for one in shelf if not is_kept(one[1])]
+        for shares in _groups(small, blocks, target_bytes):
+            file = shares[0][1]
+            is_alone = all(each.path == file.path for _, each in shares) and len(shares) == file.file_ranks
+            if not (is_alone and used[file.path] == file.file_rows):
+                found.append(NewFile(table, number, tuple(shares)))
+    return Compaction(version, tuple(found))
+
+
+def _used_rows(version: RunVersion) -> Counter[str]:
+    """Key → the rows of the file that the version reads; replaced ranks leave unused ones."""
+    used: Counter[str] = Counter()
+    for source in version.sources:
+        for file in source.files:
+            used[file.path] += file.rows
+    return used
+
+
+def _groups(
+    shelf: Sequence[tuple[RankSource, TableFile]], blocks: Mapping[int, int], target_bytes: int
+) -> Iterator[list[tuple[RankSource, TableFile]]]:
+    """Groups of consecutive ranks of one block, of about the target in bytes."""
+    group: list[tuple[RankSource, TableFile]] = []
+    size = 0
+    for source, file in shelf:
+        share = file.bytes * file.rows // max(file.file_rows, 1)
+        if group and (size + share > target_bytes or blocks[source.rank] != blocks[group[-1][0].rank]):
+            yield group
+            group, size = [], 0
+        group.append((source, file))
+        size += share
+    if group:
+        yield group
+
+
+def compact(store: Store, run: str, target_bytes: int = TARGET_BYTES, dry_run: bool = False) -> Compacted:
+    """Compacts the newest version of a run; the replaced files stay until `clean`.
+
+    Sources keep their identity, so recorded results stay valid. A rank that another call changes meanwhile
+    keeps what that call published. Raises UnknownName, WarehouseError for a damaged file.
+    """
+    head = store.head(run)
+    if head.number == 0 or head.tombstone:
+        raise UnknownName("run", run, store.runs())
+    todo = plan(head, target_bytes)
+    bytes_before, count = head.bytes, todo.files_before
+    if dry_run or not todo.files:
+        after = None if todo.files else bytes_before
+        return Compacted(head.run, head.number, count, todo.files_after, bytes_before, after)
+    replaces, made = _commit(store, todo)
+    described: dict[str, Json] = {"at": now(), "target_bytes": target_bytes}
+    done = store.publish(head.run, Changes(sources=made, replaces=replaces, compacted=described))
+    skipped = {source.rank for source in made if done.outcome[source.name] != "replaced"}
+    new = done.version or store.head(run)
+    files = len({file.path for source in new.sources for file in source.files})
+    return Compacted(new.run, new.number, count, files, bytes_before, new.bytes, tuple(sorted(skipped)))
+
+
+def _commit(store: Store, todo: Compaction) -> tuple[dict[str, str], tuple[RankSource, ...]]:
+    """Commits the new files block by block; name of each new source → name of the replaced one."""
+    headers = store.headers(todo.version.sources)
+    blocks = {rank: at // BLOCK_RANKS for at, rank in enumerate(todo.version.ranks)}
+    by_block: dict[int, list[NewFile]] = defaultdict(list)
+    for new in todo.files:
+        by_block[blocks[new.shares[0][0].rank]].append(new)
+    replaces: dict[str, str] = {}
+    made: list[RankSource] = []
+    for files in by_block.values():
+        with store.staging() as folder:
+            old = {source.name: source for new in files for source, _ in new.shares}
+            tables = _write(store, files, folder)
+            staged = [
+                staged_again(one, headers[one.name], tables[one.name], todo.replaced) for one in old.values()
+            ]
+            committed = store.commit(staged)
+        replaces |= {new.name: one for new, one in zip(committed, old, strict=True)}
+        made += committed
+    return replaces, tuple(made)
+
+
+def _write(store: Store, files: Sequence[NewFile], folder: Path) -> dict[str, list[StagedTable]]:
+    """Name of a source → its shares of the new files."""
+    tables: dict[str, list[StagedTable]] = defaultdict(list)
+    for new in files:
+        path = folder / f"{new.table}-{secrets.token_hex(4)}.parquet"
+        rewrite([Share(source.rank, file) for source, file in new.shares], _intact(store, new), path)
+        rows, ranks = sum(file.rows for _, file in new.shares), tuple(one.rank for one, _ in new.shares)
+        for source, file in new.shares:
+            tables[source.name].append(StagedTable(new.table, new.version, path, file.rows, rows, ranks))
+    return tables
+
+
+def _intact(store: Store, new: NewFile) -> dict[str, Path]:
+    """Key → local path of the inputs; a damaged file must not get a new checksum."""
+    files = {file.path: file for _, file in new.shares}
+    faults: dict[str, str | None] = dict(store.fetch(files.values()))
+    if not store.is_remote:
+        faults |= {key: file_fault(store.path(key), file) for key, file in files.items()}
+    for key, what in faults.items():
+        if what is not None:
+            run = new.shares[0][0].run
+            raise WarehouseError(f"run {run} is damaged: {key}: {what}", hints.repair(run))
+    return {key: store.path(key) for key in files}
+
+
+def staged_again(
+    source: RankSource, header: str, tables: Sequence[StagedTable], without: Container[str]
+) -> Staged:
+    """A stored source with new tables, without the files `without`; all else stays, also its commit time."""
+    return Staged(
+        run=source.run,
+        rank=source.rank,
+        uid=source.uid,
+        digest=source.digest,
+        text_bytes=source.text_bytes,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=source.definitions,
+        status=source.status,
+        tables=tuple(tables),
+        part=source.part,
+        facts=source.facts,
+        header=header,
+        kept=tuple(file for file in source.files if file.path not in without),
+        committed_at=source.committed_at,
+        unknown=source.unknown,
+    )
