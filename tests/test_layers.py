@@ -58,6 +58,7 @@ HOMES = {
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
+    "ray": {"engines"},
     "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive"},
 }
 STANDARD = sys.stdlib_module_names

@@ -122,6 +122,18 @@ class DamagedRunError(WarehouseError):
     """A run whose newest version or files are damaged or lost; other runs are not affected."""
 
 
+class EngineError(TwError):
+    """An engine that cannot be started or reached."""
+
+
+class MissingExtra(EngineError):
+    """An engine or format whose optional packages are not installed."""
+
+
+class WorkerMismatch(EngineError):
+    """A worker whose release, contracts or DuckDB differ from those of the process that sent the task."""
+
+
 class PartlyDone(TwError):
     """A call over several runs that failed after it had changed some of them."""
 
