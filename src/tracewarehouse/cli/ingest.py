@@ -12,6 +12,7 @@ from tracewarehouse.cli.session import (
     DurationParam,
     LabelParam,
     Session,
+    engine_options,
     examples,
     output_options,
     pass_session,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
         "tw ingest --inbox                                         # traces spooled by training jobs",
         "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
+        "tw ingest traces/ -w s3://bucket/warehouse --engine ray   # on a Ray cluster",
     )
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
@@ -90,6 +92,7 @@ if TYPE_CHECKING:
     default=True,
     help="Label runs with git commit, job, CI sha, … [default: on]",
 )
+@engine_options
 @output_options
 @pass_session
 def ingest(
@@ -116,9 +119,15 @@ def ingest(
     if (notice := native.notice()) is not None:
         session.out.notice(f"note: {notice}")
     warehouse = session.open()
-    with bars() as progress:
+    with session.engine(options["jobs"]) as engine, bars() as progress:
         report = warehouse.ingest(
-            *paths, labels=dict(labels), settle_s=settle, inbox=inbox, progress=progress, **options
+            *paths,
+            labels=dict(labels),
+            settle_s=settle,
+            inbox=inbox,
+            progress=progress,
+            engine=engine,
+            **options,
         )
     _print_report(session, report)
     if any(run.written for run in report.runs) and not warehouse.store.is_remote:

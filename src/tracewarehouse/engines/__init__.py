@@ -10,12 +10,13 @@ from tracewarehouse.engines.base import (
     attempt,
     results_in_order,
 )
-from tracewarehouse.engines.choice import NAMES, advice, engine, is_remote, opened
+from tracewarehouse.engines.choice import NAMES, EngineOrName, advice, engine, is_remote, opened
 from tracewarehouse.engines.local import LocalEngine
 
 __all__ = [
     "NAMES",
     "Engine",
+    "EngineOrName",
     "Failure",
     "LocalEngine",
     "OnProgress",

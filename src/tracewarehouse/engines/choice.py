@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from tracewarehouse import hints
+from tracewarehouse.engines.base import Engine
 from tracewarehouse.engines.local import LocalEngine
 from tracewarehouse.errors import UnknownName
 
-if TYPE_CHECKING:
-    from tracewarehouse.engines.base import Engine
-
-    EngineOrName: TypeAlias = Engine | str
-
+# An engine, which stays open, or the name of one that is made for the call.
+EngineOrName: TypeAlias = Engine | str
 NAMES: Final = ("local", "ray")
 # Below this number of events, sending tasks to other machines takes longer than the work: 10 million events
 # are about 3 GB of JSON, some minutes of one core.
@@ -41,8 +40,6 @@ def engine(name: str = "local", *, address: str | None = None, jobs: int | None 
 
 def cores() -> int:
     """The number of cores that this process may use."""
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
