@@ -10,7 +10,7 @@ from tracewarehouse.engines.base import (
     attempt,
     results_in_order,
 )
-from tracewarehouse.engines.choice import NAMES, EngineOrName, advice, engine, is_remote, opened
+from tracewarehouse.engines.choice import NAMES, EngineOrName, advice, cores, engine, is_remote, opened
 from tracewarehouse.engines.local import LocalEngine
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "WorkerDied",
     "advice",
     "attempt",
+    "cores",
     "engine",
     "is_remote",
     "opened",
