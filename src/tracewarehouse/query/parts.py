@@ -21,6 +21,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.arrow import from_bytes, read_parquet, to_bytes, write_parquet
 from tracewarehouse.engines import TaskProgress
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query.connections import ConnectionPool
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.user_cache import folder as cache_folder
@@ -59,8 +60,14 @@ class PartRows:
         return cls(path=path)
 
     def read(self) -> pa.Table:
-        """The rows. Raises FileNotFoundError if this machine does not reach the folder of parts."""
-        return from_bytes(self.data) if self.path is None else read_parquet(self.path)
+        """The rows. Raises WarehouseError if this process does not reach the folder of parts."""
+        if self.path is None:
+            return from_bytes(self.data)
+        try:
+            return read_parquet(self.path)
+        except FileNotFoundError:
+            hint = f"{FOLDER} must name a folder that the workers and this process share"
+            raise WarehouseError(f"{self.path}: a worker wrote it, but it is not here", hint) from None
 
 
 @dataclass(frozen=True)
@@ -103,23 +110,36 @@ def ranks_of(selected: Sequence[SelectedRun]) -> tuple[Ranks, ...]:
 
 @contextmanager
 def parts_folder(on_this_machine: bool) -> Iterator[Path | None]:
-    """A new folder for the parts of one answer, deleted afterwards; None if no folder is known as shared."""
-    named = os.environ.get(FOLDER)
-    if not named and not on_this_machine:
-        yield None
-        return
-    root = Path(named).absolute() if named else cache_folder() / "parts"
-    _delete_old(root)
-    folder = root / secrets.token_hex(8)
-    folder.mkdir(mode=0o700, parents=True)
+    """A new folder for the parts of one answer, deleted afterwards; None if there is none that all reach.
+
+    Raises WarehouseError if the folder that TW_PARTS names cannot be written.
+    """
+    folder = _new_folder(on_this_machine)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _delete_old(root: Path) -> None:
+def _new_folder(on_this_machine: bool) -> Path | None:
+    named = os.environ.get(FOLDER)
+    try:
+        if not named and not on_this_machine:
+            return None
+        shared = Path(named).absolute() if named else cache_folder() / "parts"
+        _delete_old(shared)
+        folder = shared / secrets.token_hex(8)
+        folder.mkdir(mode=0o700, parents=True)
+        return folder
+    except (OSError, RuntimeError) as error:
+        if named:
+            raise WarehouseError(f"{FOLDER}: {error}", "name a folder that all workers reach") from error
+        return None
+
+
+def _delete_old(shared: Path) -> None:
     with suppress(OSError):
-        for path in root.iterdir():
+        for path in shared.iterdir():
             if time.time() - path.stat().st_mtime > _OLD_S:
                 shutil.rmtree(path, ignore_errors=True)
