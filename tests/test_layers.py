@@ -29,6 +29,7 @@ LAYERS = (
     ("devtools",),
     (
         "warehouse_base",
+        "warehouse_tasks",
         "warehouse_queries",
         "warehouse_repair",
         "warehouse_writes",
@@ -65,6 +66,7 @@ HOMES = {
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
+    "ray": {"engines"},
     "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive"},
 }
 STANDARD = sys.stdlib_module_names

@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
+    from tracewarehouse.engines import engine as engine
     from tracewarehouse.errors import TwError as TwError
     from tracewarehouse.ingest.handler import trace_handler as trace_handler
     from tracewarehouse.result import Result as Result
     from tracewarehouse.simulation import simulate as simulate
     from tracewarehouse.warehouse import Warehouse as Warehouse
 
-__all__ = ["Result", "TwError", "Warehouse", "__version__", "open", "simulate", "trace_handler"]
+__all__ = ["Result", "TwError", "Warehouse", "__version__", "engine", "open", "simulate", "trace_handler"]
 
 # Imported on first use, so that a training script that uses trace_handler imports nothing else.
 _HOMES = {
     "Result": "tracewarehouse.result",
     "TwError": "tracewarehouse.errors",
     "Warehouse": "tracewarehouse.warehouse",
+    "engine": "tracewarehouse.engines",
     "simulate": "tracewarehouse.simulation",
     "trace_handler": "tracewarehouse.ingest.handler",
 }

@@ -130,6 +130,18 @@ class MissingRanks(TwError):
         self.present = present
 
 
+class EngineError(TwError):
+    """An engine that cannot be started or reached."""
+
+
+class MissingExtra(EngineError):
+    """An engine or format whose optional packages are not installed."""
+
+
+class WorkerMismatch(EngineError):
+    """A worker whose release, contracts or DuckDB differ from those of the process that sent the task."""
+
+
 class PartlyDone(TwError):
     """A call over several runs that failed after it had changed some of them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Self
@@ -21,6 +22,7 @@ from tracewarehouse.storage.file_check import Level, default_level
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
+    from tracewarehouse.engines import EngineOrName
     from tracewarehouse.query.connections import ConnectionPool
     from tracewarehouse.result import Result
 
@@ -42,6 +44,7 @@ class WarehouseBase:
         store: Store | None = None,
         pool: ConnectionPool | None = None,
         verify: bool = False,
+        engine: EngineOrName | None = None,
     ) -> None:
         self.root: Location = location(path, storage_options)
         self.catalog = catalog or Catalog.load()
@@ -49,6 +52,7 @@ class WarehouseBase:
         self._left_out = tuple(left_out)
         self._store, self._opened_pool = store, pool
         self._level = Level.FULL if verify else default_level()
+        self._engine = engine
 
     def __repr__(self) -> str:
         if self._selected is None:
@@ -126,7 +130,19 @@ class WarehouseBase:
             store=self.store,
             pool=self._pool,
             verify=self._level is Level.FULL,
+            engine=self._engine,
         )
+
+    def on(self, engine: EngineOrName) -> Self:
+        """The same warehouse with analyses computed by the workers of an engine, with the same rows.
+
+        `engine` is `"local"`, `"ray"`, or one that `tw.engine` made, which several analyses can use. Groups
+        of ranks are read by workers: `wh.select("fp8-on").on("ray").kernel_summary()`. Raises EngineError
+        later, when an analysis runs.
+        """
+        narrowed = copy(self)
+        narrowed._engine = engine
+        return narrowed
 
     def _verified(self, selected: Sequence[SelectedRun]) -> Self:
         """The warehouse over other runs, for reads whose result is stored: hashes files entirely, and damage

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.duck.engine import Connection
     from tracewarehouse.duck.limited import Limits
+    from tracewarehouse.engines import EngineOrName
     from tracewarehouse.query.dependencies import Dependencies, Mentioned
     from tracewarehouse.runs.table_versions import ReadableRuns
 
@@ -54,6 +55,8 @@ class WarehouseQueries(WarehouseBase):
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(readable, selected=capable.selected)
+            if self._engine is not None:
+                return self._spread(self._engine, contract, bound, dependencies, runs, level)
             intact = self._intact(dependencies.contracts, runs, level)
             return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
 
@@ -68,6 +71,32 @@ class WarehouseQueries(WarehouseBase):
             *notices(intact.selected, contract),
         )
         return Result(table, provenance, contract, capable.abstained, lines)
+
+    def _spread(
+        self,
+        chosen: EngineOrName,
+        contract: Contract,
+        bound: Mapping[str, object],
+        dependencies: Dependencies,
+        runs: ReadableRuns,
+        level: Level,
+    ) -> tuple[ReadableRuns, pa.Table]:
+        """The rows of an analysis from the workers of an engine, and notices about it."""
+        from tracewarehouse.engines import advice, opened
+        from tracewarehouse.query.rank_batches import event_count
+        from tracewarehouse.query.spread import Spread
+
+        # From a store, the workers download the files and check them.
+        if not self.store.is_remote:
+            runs = self._intact(dependencies.contracts, runs, level)
+        note = advice(chosen, event_count(runs.selected))
+        with opened(chosen) as running:
+            table = Spread(self.store, self.catalog, running, level).run(contract, bound, runs.selected)
+        if table is None:
+            runs = self._intact(dependencies.contracts, runs, level)
+            table = self._with(runs.selected)._execute(contract, bound, dependencies)
+            note = f"{contract.name} cannot be computed by groups of ranks: it ran in this process"
+        return replace(runs, notices=(*runs.notices, note) if note else runs.notices), table
 
     def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `run`, for checks and reports: runs stored before a table existed are skipped.

@@ -34,6 +34,7 @@ from tracewarehouse.warehouse_base import WarehouseBase
 
 if TYPE_CHECKING:
     from tracewarehouse.derive import Derived
+    from tracewarehouse.engines import EngineOrName
     from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.runs.removal import Removed
@@ -80,6 +81,7 @@ class WarehouseWrites(WarehouseBase):
         auto_labels: bool = False,
         push: bool = False,
         progress: Watch | None = None,
+        engine: EngineOrName = "local",
     ) -> IngestReport:
         """Ingests trace files and folders; the report has the outcome of each file.
 
@@ -91,7 +93,8 @@ class WarehouseWrites(WarehouseBase):
         number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
         environment of this call (git commit, batch job, …), as `tw ingest` does. With `push` the ranks are
         stored and `seal` publishes them; with `expect_ranks`, too, the call that brings the last rank does.
-        Call `refresh` afterwards to write the file for DuckDB shells.
+        With `engine` (`"ray"`, or one of `tw.engine`) other machines read the files and commit what they
+        build. Call `refresh` afterwards to write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -114,7 +117,7 @@ class WarehouseWrites(WarehouseBase):
             push=push,
         )
         store = Store.open_or_create(self.root, tool=__version__)
-        report = ingest(store, self.catalog, paths, options, progress)
+        report = ingest(store, self.catalog, paths, options, progress, engine)
         _update_catalog(store, any(one.written for one in report.runs))
         return report
 
@@ -154,13 +157,15 @@ class WarehouseWrites(WarehouseBase):
         *,
         analyses: str | Iterable[str] | None = None,
         progress: Callable[[RecordProgress], None] | None = None,
+        engine: EngineOrName = "local",
     ) -> RecordReport:
         """Stores results of analyses (`name` or `name@2`; None: all summaries) for `history`.
 
         Summaries are the analyses without a row per event, point in time or interval, in the newest version.
 
         Results of the runs (selectors; None: all) that are not recorded yet are computed, over all ranks,
-        with default parameters, per step if an analysis supports it. Raises UnknownName.
+        with default parameters, per step if an analysis supports it: in this process, or by the workers of
+        `engine`. Raises UnknownName, EngineError.
         """
         from tracewarehouse.history import record
 
@@ -171,7 +176,16 @@ class WarehouseWrites(WarehouseBase):
             else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
         )
         selected = self.select(runs).selected()
-        return record(self.store, self.catalog, selected, contracts, self._verified, progress)
+        if engine == "local":
+            return record(self.store, self.catalog, selected, contracts, self._verified, progress)
+        from tracewarehouse.engines import opened
+        from tracewarehouse.history import missing_results, run_batches
+        from tracewarehouse.warehouse_tasks import record_on
+
+        missing = missing_results(self.store, self.catalog, selected, contracts)
+        with opened(engine) as running:
+            batches = list(run_batches(selected))
+            return record_on(running, type(self), self.root, self.catalog, batches, contracts, missing)
 
     @writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
@@ -327,6 +341,7 @@ class WarehouseWrites(WarehouseBase):
         annotations: str | Iterable[str] = (),
         entire_trace: bool = False,
         capture: str | None = None,
+        engine: EngineOrName = "local",
     ) -> Derived:
         """Computes tables that SQL cannot express, as a new version of the run.
 
@@ -336,16 +351,20 @@ class WarehouseWrites(WarehouseBase):
         size. `critical_path` is computed for each complete
         step by default, or for the entire trace if there are no steps; else for steps by number, annotations
         as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. What is already derived is not
-        computed again. Raises UnknownName, ParamError.
+        computed again. The ranks of a critical path are derived by the workers of `engine`. Raises
+        UnknownName, ParamError, EngineError.
         """
         from tracewarehouse.contracts.contract import DERIVATIONS
         from tracewarehouse.derive import ScopeRequest, derive
         from tracewarehouse.derive.build import sources
+        from tracewarehouse.engines import is_remote
 
         if name not in DERIVATIONS:
             raise UnknownName("derivation", name, DERIVATIONS)
         if name != "graphs" and capture is not None:
             raise ParamError(f"{name} reads no captures", "leave out capture")
+        if name != "critical_path" and is_remote(engine):
+            raise ParamError(f"{name} reads all ranks at once, in this process", "leave out engine")
         if name in ("blame", "graphs"):
             if ranks is not None or steps or annotations or entire_trace:
                 raise ParamError(
@@ -356,7 +375,7 @@ class WarehouseWrites(WarehouseBase):
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
         readable = self._readable(sources(self.catalog), part.selected(), Level.FULL)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        derived = derive(self.store, self.catalog, readable.selected[0], wanted)
+        derived = derive(self.store, self.catalog, readable.selected[0], wanted, engine)
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
     def _derive_blame(self, run: str) -> Derived:

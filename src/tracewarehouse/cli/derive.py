@@ -12,6 +12,7 @@ from tracewarehouse.cli.session import (
     RenamedOption,
     Session,
     complete_runs,
+    engine_options,
     examples,
     output_options,
     pass_session,
@@ -63,6 +64,7 @@ def derive() -> None:
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @scope_options
+@engine_options
 @output_options
 @pass_session
 def critical_path(
@@ -80,9 +82,16 @@ def critical_path(
     are stored with the run; scopes that are already derived are not computed again.
     """
     warehouse = session.open()
-    done = warehouse.derive(
-        "critical_path", run, ranks=ranks, steps=steps, annotations=annotations, entire_trace=entire_trace
-    )
+    with session.engine() as engine:
+        done = warehouse.derive(
+            "critical_path",
+            run,
+            ranks=ranks,
+            steps=steps,
+            annotations=annotations,
+            entire_trace=entire_trace,
+            engine=engine,
+        )
     scopes = {scope for each in done.scopes.values() for scope in each}
     stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
     text = f"{stored}: {plural(len(done.scopes), 'rank')}, {plural(len(scopes), 'scope')}"

@@ -15,6 +15,7 @@ from tracewarehouse.cli.session import (
     Session,
     complete_analyses,
     complete_runs,
+    engine_options,
     examples,
     output_options,
     pass_session,
@@ -49,6 +50,7 @@ _MOST_FAILURES_LISTED = 10
     shell_complete=complete_analyses,
     help="Record only this analysis (repeatable). [default: all summaries]",
 )
+@engine_options
 @output_options
 @pass_session
 def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses: tuple[str, ...]) -> None:
@@ -65,11 +67,12 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
             "specify runs, or --all" if not all_runs else "specify runs or --all, not both"
         )
     warehouse = session.open()
-    with bar() as move:
+    with session.engine() as engine, bar() as move:
         done = warehouse.record(
             runs or None,
             analyses=analyses or None,
             progress=None if move is None else lambda step: move(step.done, step.total, step.analysis),
+            engine=engine,
         )
     for each in done.failed[:_MOST_FAILURES_LISTED]:
         session.out.notice(hints.fill("not recorded: {} of {}: {}", each.analysis, each.run, each.reason))

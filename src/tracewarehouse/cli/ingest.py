@@ -12,6 +12,7 @@ from tracewarehouse.cli.session import (
     DurationParam,
     LabelParam,
     Session,
+    engine_options,
     examples,
     output_options,
     pass_session,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
         "tw ingest rank3.json.gz --run fp8-on --push               # tw seal fp8-on publishes all ranks",
         "tw ingest s3://bucket/traces/fp8                          # traces in an object store",
         "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
+        "tw ingest traces/ -w s3://bucket/warehouse --engine ray   # on a Ray cluster",
     )
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
     default=True,
     help="Label runs with git commit, job, CI sha, … [default: on]",
 )
+@engine_options
 @output_options
 @pass_session
 def ingest(
@@ -120,9 +123,15 @@ def ingest(
     if (notice := native.notice()) is not None:
         session.out.notice(f"note: {notice}")
     warehouse = session.open()
-    with bars() as progress:
+    with session.engine(options["jobs"]) as engine, bars() as progress:
         report = warehouse.ingest(
-            *paths, labels=dict(labels), settle_s=settle, inbox=inbox, progress=progress, **options
+            *paths,
+            labels=dict(labels),
+            settle_s=settle,
+            inbox=inbox,
+            progress=progress,
+            engine=engine,
+            **options,
         )
     _print_report(session, report)
     if any(run.written for run in report.runs) and not warehouse.store.is_remote:

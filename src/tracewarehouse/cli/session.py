@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +21,7 @@ from tracewarehouse.location import Location, StoreUrl, is_url, store_url
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
     from tracewarehouse.contracts.contract import Contract
+    from tracewarehouse.engines import EngineOrName
     from tracewarehouse.warehouse import Warehouse
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -45,6 +48,8 @@ class Session:
     columns: tuple[str, ...] = ()
     debug: bool = False
     verify: bool = False
+    engine_name: str = ""
+    engine_address: str | None = None
 
     @cached_property
     def out(self) -> Output:
@@ -76,6 +81,20 @@ class Session:
         if not self.runs and self.ranks is None:
             return warehouse
         return warehouse.select(runs=self.runs or None, ranks=self.ranks)
+
+    @contextmanager
+    def engine(self, jobs: int | None = None) -> Iterator[EngineOrName]:
+        """The engine of --engine, `local` without it. Raises EngineError, UsageError."""
+        from tracewarehouse.engines import engine
+
+        if self.engine_address is not None and self.engine_name != "ray":
+            raise click.UsageError("--engine-address needs --engine ray")
+        if self.engine_name != "ray":
+            yield self.engine_name or "local"
+            return
+        # Ray prints its messages to stdout, where the results of the command go.
+        with redirect_stdout(sys.stderr), engine("ray", address=self.engine_address, jobs=jobs) as running:
+            yield running
 
 
 pass_session = click.make_pass_decorator(Session)
@@ -314,6 +333,25 @@ def result_options(command: Command) -> Command:
             help="Escape formulas and control characters in CSV.",
         ),
         _option("-f", "--format", type=click.Choice(FORMATS), help=format_help),
+    ):
+        command = add(command)
+    return command
+
+
+def engine_options(command: Command) -> Command:
+    """Adds `--engine` and `--engine-address` to commands whose work can be spread."""
+    for add in (
+        _option(
+            "--engine-address",
+            metavar="HOST:PORT",
+            help="Ray cluster. [default: RAY_ADDRESS, else a new one here]",
+        ),
+        _option(
+            "--engine",
+            "engine_name",
+            type=click.Choice(["local", "ray"]),
+            help="Where tasks run. [default: this machine]",
+        ),
     ):
         command = add(command)
     return command

@@ -14,6 +14,7 @@ from tracewarehouse.cli.session import (
     Session,
     complete_analyses,
     complete_runs,
+    engine_options,
     examples,
     force_option,
     output_options,
@@ -129,12 +130,14 @@ class AnalysisCommand(click.Command):
         "tw show temporal_breakdown --help",
         "tw show kernel_summary --run fp8-on --rank 0-3 --top 10",
         "tw show launch_stats --run @latest --format csv > launches.csv",
+        "tw show stragglers --run @latest --engine ray",
     ),
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
 @selection_options
 @top_option
 @rows_options
+@engine_options
 @result_options
 @pass_session
 def show(session: Session, /, name: str, **values: str | None) -> None:
@@ -145,7 +148,9 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     given: dict[str, Any] = {key: value for key, value in values.items() if value is not None}
     warehouse = session.open()
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
-    result = warehouse.run(name, **given)
+    with session.engine() as engine:
+        # Without --engine, this process reads the ranks.
+        result = (warehouse.on(engine) if session.engine_name else warehouse).run(name, **given)
     ranks = sum(len(each.ranks) for each in warehouse.selected())
     session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):

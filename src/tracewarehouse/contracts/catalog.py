@@ -70,6 +70,11 @@ class Catalog:
         catalog = cls(MappingProxyType(found), folder)
         return catalog, errors or list(catalog.reference_errors())
 
+    @property
+    def custom_folder(self) -> Path | None:
+        """The folder, None for that of the installation, which may be elsewhere on another machine."""
+        return None if self.folder == sql_folder() else self.folder
+
     def get(self, name: str, version: int | None = None, kind: Kind | None = None) -> Contract:
         """The contract with that name, the newest unless a version is given (also as `name@2`)."""
         name, _, text = name.partition("@")

@@ -10,9 +10,9 @@ from tracewarehouse.errors import ContractError, UnknownName
 # The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
 WAREHOUSE_NAMES = frozenset((
     "acknowledge", "catalog", "check", "clean", "derive", "diff", "export_trace", "history", "info", "ingest",
-    "label", "left_out", "moved_parts", "query", "query_all", "record", "recorded_runs", "refresh", "remove",
-    "remove_secrets", "repair", "report", "report_runs", "root", "run", "run_or_skip", "runs", "secrets",
-    "scan", "select", "selected", "shell_file", "store", "upgrade", "verify", "whatif",
+    "label", "left_out", "moved_parts", "on", "query", "query_all", "record", "recorded_runs", "refresh",
+    "remove", "remove_secrets", "repair", "report", "report_runs", "root", "run", "run_or_skip", "runs",
+    "secrets", "scan", "select", "selected", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "close", "export"}
 RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")

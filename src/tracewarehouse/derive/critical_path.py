@@ -12,14 +12,32 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.build import NAME, attach, build, stored
 from tracewarehouse.derive.derived_source import definition, too_much, with_derived, write_tables
 from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
-from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
+from tracewarehouse.engines import (
+    EngineOrName,
+    LocalEngine,
+    TaskProgress,
+    is_remote,
+    opened,
+    results_in_order,
+)
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.derivations import FACT
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Json, Rank, RankSource, RunVersion, Staged, Store, Versions
+from tracewarehouse.storage import (
+    Changes,
+    Json,
+    Rank,
+    RankSource,
+    RunVersion,
+    StagedTable,
+    Store,
+    Versions,
+    manifests,
+)
+from tracewarehouse.storage.pack import PACK_RANKS
 
 # Below this size of the trace text, starting a process takes longer than the work.
 _MIN_BYTES_PER_PROCESS = 16 << 20
@@ -41,34 +59,54 @@ class Derived:
 
 @dataclass(frozen=True)
 class _DeriveTask:
-    """Derives one rank, possibly in a worker process."""
+    """Derives some ranks of a version of a run and commits them as one group, possibly in a worker process.
+
+    `at_once`: the number of tasks on the machine of the worker, None for one per core.
+    """
 
     store: Store
-    version: RunVersion
-    source: RankSource
-    header: str
-    scopes: tuple[ScopeRow, ...]
-    folder: Path
-    sql: Path
-    threads: int
-    memory_limit: str
+    run_id: str
+    number: int
+    scopes: Mapping[int, tuple[ScopeRow, ...]]
+    sql: Path | None
+    at_once: int | None
 
-    def run(self, progress: TaskProgress) -> Staged:
+    def run(self, progress: TaskProgress) -> tuple[str, ...]:
+        """The names of the manifests."""
+        catalog, version = Catalog.load(self.sql), self.store.get(self.run_id, self.number)
+        sources = [rank.main for rank in version.by_rank if rank.rank in self.scopes]
+        headers = self.store.headers(sources)
+        with self.store.staging() as staging:
+            staged = []
+            for done, source in enumerate(sources, 1):
+                folder = staging / f"{source.rank:06d}"
+                files = self._files(catalog, version, source, folder)
+                fact: dict[str, Json] = {"scopes": list(scope_names(self.scopes[source.rank]))}
+                header = headers.get(source.name, "{}")
+                staged.append(with_derived(catalog, source, header, NAME, files, fact))
+                progress(done, len(sources))
+            return tuple(sorted({one.manifest for one in self.store.commit(staged)}))
+
+    def _files(
+        self, catalog: Catalog, version: RunVersion, source: RankSource, folder: Path
+    ) -> tuple[StagedTable, ...]:
+        """The tables of one rank, built in a connection that is closed afterwards."""
         from tracewarehouse.duck.engine import Error, connect
 
-        catalog, source = Catalog.load(self.sql), self.source
-        self.folder.mkdir(parents=True)
-        spill = self.folder / "spill"
-        con = connect(threads=self.threads, memory_limit=self.memory_limit, temp_directory=spill)
+        folder.mkdir()
+        at_once = self.at_once or resources.cores()
+        con = connect(
+            threads=resources.threads(at_once),
+            memory_limit=f"{resources.memory_bytes(at_once)}B",
+            temp_directory=folder / "spill",
+        )
         with closing(con):
             try:
-                attach(con, self.store, catalog, SelectedRun(self.version, (source.rank,)))
-                build(con, catalog, self.scopes)
-                files = write_tables(con, catalog, stored(catalog), self.folder)
+                attach(con, self.store, catalog, SelectedRun(version, (source.rank,)))
+                build(con, catalog, self.scopes[source.rank])
+                return write_tables(con, catalog, stored(catalog), folder)
             except Error as error:
                 raise too_much(f"{source.run} rank {source.rank}", error) from error
-        fact: dict[str, Json] = {"scopes": list(scope_names(self.scopes))}
-        return with_derived(catalog, source, self.header, NAME, files, fact)
 
 
 @dataclass(frozen=True)
@@ -95,11 +133,17 @@ def stored_scopes(rank: Rank) -> tuple[str, ...]:
     return tuple(map(str, scopes)) if isinstance(scopes, list) else ()
 
 
-def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: ScopeRequest) -> Derived:
+def derive(
+    store: Store,
+    catalog: Catalog,
+    selected: SelectedRun,
+    request: ScopeRequest,
+    engine: EngineOrName = "local",
+) -> Derived:
     """Adds the requested critical paths to the selected ranks, which keep those they have.
 
     Paths that are stored and current are not derived again. Raises UnknownName if no rank has a requested
-    scope.
+    scope, EngineError.
     """
     known = {rank.rank: _StoredScopes.of(catalog, rank) for rank in selected.by_rank}
     stored_scopes = {scope for each in known.values() for scope in each.scopes}
@@ -114,7 +158,7 @@ def derive(store: Store, catalog: Catalog, selected: SelectedRun, request: Scope
         if of_rank and not (current.current and current.scopes.issuperset(scopes)):
             all_scopes = current.scopes.union(scopes)
             todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in all_scopes)
-    version = _publish(store, catalog, selected, todo) if todo else None
+    version = _publish(store, catalog, selected, todo, engine) if todo else None
     by_rank = {rank: scope_names(of_rank) for rank, of_rank in requested.items()}
     return Derived(selected.run, by_rank, version.number if version else None, notices)
 
@@ -146,27 +190,36 @@ def check_scopes(
 
 
 def _publish(
-    store: Store, catalog: Catalog, selected: SelectedRun, todo: Mapping[int, tuple[ScopeRow, ...]]
+    store: Store,
+    catalog: Catalog,
+    selected: SelectedRun,
+    todo: Mapping[int, tuple[ScopeRow, ...]],
+    chosen: EngineOrName,
 ) -> RunVersion | None:
-    sources = [rank.main for rank in selected.by_rank if rank.rank in todo]
-    headers = store.headers(sources)
-    size = sum(source.text_bytes for source in sources)
+    size = sum(rank.main.text_bytes for rank in selected.by_rank if rank.rank in todo)
     jobs = min(resources.cores(), len(todo), 1 + size // _MIN_BYTES_PER_PROCESS)
-    with store.staging() as staging, LocalEngine(jobs) as engine:
+    with LocalEngine(jobs) if chosen == "local" else opened(chosen) as engine:
+        remote = is_remote(engine)
+        # A lost worker on a cluster costs half of its share.
+        groups = _groups(sorted(todo), engine.slots * (2 if remote else 1))
         tasks = [
             _DeriveTask(
                 store,
-                selected.version,
-                source,
-                headers.get(source.name, "{}"),
-                todo[source.rank],
-                staging / f"{source.rank:06d}",
-                catalog.folder,
-                resources.threads(jobs),
-                f"{resources.memory_bytes(jobs)}B",
+                selected.run,
+                selected.version.number,
+                {rank: todo[rank] for rank in ranks},
+                catalog.custom_folder,
+                None if remote else engine.slots,
             )
-            for source in sources
+            for ranks in groups
         ]
-        results = results_in_order(engine, tasks)
-        committed = store.commit([result for result in results if isinstance(result, Staged)])
-        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
+        names = [name for result in results_in_order(engine, tasks) for name in result]  # type: ignore[attr-defined]
+    read = (manifests.read(store.objects, selected.run, name) for name in names)
+    committed = tuple(source for manifest in read for source in manifest.sources)
+    return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
+
+
+def _groups(ranks: Sequence[int], least: int) -> list[Sequence[int]]:
+    """Neighboring ranks that share files; at least `least` groups if there are as many ranks."""
+    size = min(PACK_RANKS, -(-len(ranks) // least))
+    return [ranks[start : start + size] for start in range(0, len(ranks), size)]

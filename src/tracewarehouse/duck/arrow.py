@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
@@ -60,3 +61,37 @@ def type_of(type_: str) -> pa.DataType:
         "BLOB": pa.binary(),
         "TIMESTAMP": pa.timestamp("us"),
     }[type_]
+
+
+def to_bytes(table: pa.Table) -> bytes:
+    """The table as an Arrow stream."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def from_bytes(data: bytes) -> pa.Table:
+    """The table in an Arrow stream."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(data).read_all()
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """Writes a file that `read_parquet` reads as an equal table; it appears complete or not at all."""
+    import pyarrow.parquet as pq
+
+    part = path.with_suffix(".part")
+    pq.write_table(table, part, compression="zstd")
+    part.replace(path)
+
+
+def read_parquet(path: Path) -> pa.Table:
+    """The table in a file of `write_parquet`."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        return file.read()

@@ -1,4 +1,4 @@
-"""Engines run tasks in other processes: on this machine, later also on a cluster."""
+"""Engines run tasks in other processes, on this machine or on a Ray cluster."""
 
 from tracewarehouse.engines.base import (
     Engine,
@@ -10,16 +10,24 @@ from tracewarehouse.engines.base import (
     attempt,
     results_in_order,
 )
+from tracewarehouse.engines.choice import NAMES, EngineOrName, advice, cores, engine, is_remote, opened
 from tracewarehouse.engines.local import LocalEngine
 
 __all__ = [
+    "NAMES",
     "Engine",
+    "EngineOrName",
     "Failure",
     "LocalEngine",
     "OnProgress",
     "Task",
     "TaskProgress",
     "WorkerDied",
+    "advice",
     "attempt",
+    "cores",
+    "engine",
+    "is_remote",
+    "opened",
     "results_in_order",
 ]

@@ -55,6 +55,12 @@ class Engine(Protocol):
     def slots(self) -> int:
         """How many tasks run at a time."""
 
+    def __enter__(self) -> Engine:
+        """The engine itself."""
+
+    def __exit__(self, *_: object) -> None:
+        """Close the engine."""
+
     def run(
         self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
     ) -> Iterator[tuple[int, object]]:

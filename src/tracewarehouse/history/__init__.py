@@ -12,7 +12,15 @@ from tracewarehouse.history.read import (
     matching_runs,
     runs_with_results,
 )
-from tracewarehouse.history.record import FailedResult, RecordProgress, RecordReport, record, record_again
+from tracewarehouse.history.record import (
+    FailedResult,
+    RecordProgress,
+    RecordReport,
+    missing_results,
+    record,
+    record_again,
+    run_batches,
+)
 from tracewarehouse.history.series import Change, Point, Series
 
 __all__ = [
@@ -33,9 +41,11 @@ __all__ = [
     "find_baseline",
     "label_keys",
     "matching_runs",
+    "missing_results",
     "moved_parts",
     "record",
     "record_again",
+    "run_batches",
     "runs_with_results",
     "sides_with_history",
 ]

@@ -75,7 +75,7 @@ def record(
     tables are of an earlier version or definition fails: its result would not be one of this release.
     """
     recorder = _Recorder(store, catalog, analyses, narrow, on_progress, selected)
-    for batch in _batches(selected):
+    for batch in run_batches(selected):
         recorder.record_batch(batch)
     return RecordReport(
         tuple(each.selector for each in selected),
@@ -85,6 +85,17 @@ def record(
         recorder.bytes,
         tuple(recorder.failed),
     )
+
+
+def missing_results(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], analyses: Sequence[Contract]
+) -> int:
+    """The number of results of these runs that are not recorded yet."""
+    return _Recorder(store, catalog, analyses, _no_runs, None, selected).missing
+
+
+def _no_runs(_: Sequence[SelectedRun]) -> Selection:
+    raise NotImplementedError
 
 
 def record_again(
@@ -102,7 +113,7 @@ def record_again(
     for selectors, contracts in outdated.items():
         some = [each for each in selected if each.selector in selectors]
         recorder = _Recorder(store, catalog, contracts, narrow, None, some)
-        for batch in _batches(some):
+        for batch in run_batches(some):
             recorder.record_batch(batch)
         written += recorder.written_by_run
     return tuple(
@@ -111,7 +122,7 @@ def record_again(
     )
 
 
-def _batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
+def run_batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
     """Runs that one query covers."""
     batch: list[SelectedRun] = []
     batch_bytes = 0

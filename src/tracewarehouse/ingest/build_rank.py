@@ -65,14 +65,14 @@ STAGED: Final = "staged.pickle"
 class Settings:
     """Settings of all tasks of a call; see Options.
 
-    `sql` is the folder of the contracts. `stage_only`: tables are only staged; the
-    driver commits them once all files are known. `single_source`: the call has no other source.
+    `sql` is the folder of the contracts, None for that of the installation. `stage_only`: tables are only
+    staged; the driver commits them once all files are known. `single_source`: the call has no other source.
     `force_rank`: the rank of the target overrides the rank in the source. `started_at` is the ingest time of
     all sources, so that the order of runs does not depend on the speed of workers.
     """
 
     store: Store
-    sql: Path
+    sql: Path | None = None
     temp_dir: Path | None = None
     replace: bool = False
     settle_s: float = 0.0
@@ -340,7 +340,7 @@ class _Source:
         built = build(
             tables,
             outcome,
-            rules_of(group.settings.sql),
+            rules_of(group.catalog.folder),
             partial(group.files.add, target.run, target.rank),
             group.settings.step_range,
         )

@@ -6,7 +6,8 @@ import pickle
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
+from shutil import rmtree
 from typing import Final
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -23,30 +24,37 @@ _MIN_THREAD_BYTES: Final = 4 << 20
 
 @dataclass(frozen=True)
 class BuildRanks:
-    """Reads the items, builds the tables of those with a target, and commits them as one group."""
+    """Reads the items, builds the tables of those with a target, and commits them as one group.
+
+    `folder` for uncommitted files is relative to that of the warehouse on the machine of the worker.
+    """
 
     items: tuple[Item, ...]
-    folder: Path
+    folder: PurePath
     settings: Settings
 
     def run(self, progress: TaskProgress) -> tuple[Report, ...]:
         """Returns a report per item. `progress(position, bytes)` reports how much text of an item is read."""
         store, catalog = self.settings.store, Catalog.load(self.settings.sql)
+        folder = store.folder / self.folder
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             largest_bytes = max((item.text_bytes for item in self.items), default=0)
             single = len(self.items) == 1 and largest_bytes >= _MIN_THREAD_BYTES
             with (
                 self._pages(),
                 ExitStack() as opened,
-                RankFiles(catalog, self.folder, single, is_large(largest_bytes)) as files,
+                RankFiles(catalog, folder, single, is_large(largest_bytes)) as files,
             ):
-                group = SourceGroup(self.settings, self.folder, store, catalog, files, opened)
+                group = SourceGroup(self.settings, folder, store, catalog, files, opened)
                 for position, item in enumerate(self.items):
                     group.add(item, partial(progress, position))
                 return group.finish()
         except OSError as error:
-            raise disk_error(self.folder, error) from error
+            raise disk_error(folder, error) from error
+        finally:
+            if not self.settings.stage_only:  # the driver may be on another machine
+                rmtree(folder, ignore_errors=True)
 
     def _pages(self) -> AbstractContextManager[None]:
         # A large file reuses the same memory for long and benefits from huge pages.

@@ -14,8 +14,18 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import Engine, Failure, LocalEngine, OnProgress, WorkerDied
-from tracewarehouse.errors import ParamError
+from tracewarehouse.engines import (
+    Engine,
+    EngineOrName,
+    Failure,
+    LocalEngine,
+    OnProgress,
+    WorkerDied,
+    advice,
+    is_remote,
+    opened,
+)
+from tracewarehouse.errors import EngineError, ParamError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
@@ -65,23 +75,51 @@ def ingest(
     paths: Iterable[str | PathLike[str]],
     options: Options = Options(),  # noqa: B008  frozen
     progress: Watch | None = None,
+    engine: EngineOrName = "local",
 ) -> IngestReport:
     """Ingests files and folders into the warehouse; with `inbox` and no paths, the files in its inbox.
 
     A file that cannot be ingested does not affect others: the report has an outcome for each. Publishing is
-    atomic. Raises ParamError for an invalid run name and for a label that looks like a secret, PolicyError
-    for an invalid redaction policy, WarehouseError if writing fails.
+    atomic. Workers of another engine must be able to read the files; they commit what they build. Raises
+    ParamError for an invalid run name and for a label that looks like a secret, PolicyError for an invalid
+    redaction policy, WarehouseError if writing fails, EngineError.
     """
     started = time.monotonic()
     redactor = Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE), options.redact))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
     found = _discovered(store, list(paths), options)
-    jobs = 1 if _needs_this_process(store, found) else _jobs(options, found)
-    with LocalEngine(jobs) as engine, _staging(store) as staging, _copies(options, staging) as copies:
-        call = _Call(store, catalog, options, progress or _ignored, engine, staging, copies, redactor)
+    with (
+        _engine(store, options, found, engine) as running,
+        _staging(store) as staging,
+        _copies(options, staging) as copies,
+    ):
+        call = _Call(store, catalog, options, progress or _ignored, running, staging, copies, redactor)
         report = call.run(found)
-    return replace(report, seconds=time.monotonic() - started, strict=options.strict)
+    events = sum(file.content.events for file in report.stored if file.content)
+    note = advice(engine, events) if events else None
+    notes = (*report.notes, note) if note else report.notes
+    return replace(report, notes=notes, seconds=time.monotonic() - started, strict=options.strict)
+
+
+@contextmanager
+def _engine(store: Store, options: Options, found: DiscoveredFiles, chosen: EngineOrName) -> Iterator[Engine]:
+    # Workers are new processes: a format that is registered only in this process is read here.
+    here = _needs_this_process(store, found)
+    if is_remote(chosen) and (here or options.push):
+        reason = (
+            "other processes cannot read this warehouse, or a format that was registered here"
+            if here
+            else "pushed ranks are committed by the process that pushes them"
+        )
+        raise EngineError(reason, hints.fill("use {}", hints.option("engine", "local")))
+    if chosen != "local" and not here:
+        with opened(chosen, options.jobs) as running:
+            yield running
+        return
+    jobs = 1 if here else _jobs(options, found)
+    with LocalEngine(jobs) as running:
+        yield running
 
 
 def _ignored(_: Progress) -> None:
@@ -201,11 +239,12 @@ class _Call:
         is_single = len(sources) == 1
         return Settings(
             store=self.store,
-            sql=self.catalog.folder,
+            sql=self.catalog.custom_folder,
             temp_dir=options.temp_dir,
             replace=options.replace,
             settle_s=options.settle_s,
-            stage_only=options.strict or options.push,
+            # Staged files are on the disk of the worker.
+            stage_only=(options.strict and not is_remote(self.engine)) or options.push,
             reuse=not options.push,
             single_source=is_single,
             force_rank=is_single and options.rank is not None,
@@ -259,8 +298,9 @@ class _Call:
     def _build(self, sources: Sequence[SurveyedSource], items: Sequence[Item], name: str) -> Iterator[Report]:
         """A report per item. The sources of a task whose worker dies are retried once, one by one."""
         settings = self._settings(sources)
+        staging = self.staging.relative_to(self.store.folder)
         tasks = [
-            BuildRanks(group, self.staging / f"{name}-{number:06d}", settings)
+            BuildRanks(group, staging / f"{name}-{number:06d}", settings)
             for number, group in enumerate(task_groups(items, self.engine.slots))
         ]
         progress = _FileProgress(self.watch)

@@ -94,9 +94,10 @@ class ConnectionPool:
     A connection has one user at a time. Views stay valid because published versions never change.
     """
 
-    def __init__(self, store: Versions, catalog: Catalog) -> None:
+    def __init__(self, store: Versions, catalog: Catalog, threads: int | None = None) -> None:
         self.store = store
         self.catalog = catalog
+        self.threads = threads
         self._idle: list[tuple[object, _PooledConnection]] = []
         self._lock = Lock()
         weakref.finalize(self, _close_all, self._idle)
@@ -131,6 +132,22 @@ class ConnectionPool:
                 opened.add(relations)
                 return execute(opened.con, contract, bound)
 
+    def execute_over(
+        self,
+        selected: Sequence[SelectedRun],
+        contract: Contract,
+        bound: Mapping[str, object],
+        dependencies: Dependencies,
+        computed: Iterable[tuple[Contract, pa.Table]],
+    ) -> pa.Table:
+        """Like `execute`, with the rows of some views, which may lack columns that nothing reads."""
+        relations = Relations(self.store, tuple(selected), dependencies)
+        with closing(_PooledConnection(_connect(self.threads))) as opened:
+            for view, rows in computed:
+                relations.create_computed(opened.con, view, rows)
+                opened.created[relations.names[view.ref]] = view.ref
+            return execute(opened.con, contract, bound, opened.with_clause(relations, contract))
+
     def _rows(
         self,
         opened: _PooledConnection,
@@ -151,7 +168,7 @@ class ConnectionPool:
     def _borrowed(self, relations: Relations, purpose: str = "") -> Iterator[_PooledConnection]:
         # A connection cannot be used after a fork, so the process id is part of the key.
         key = (os.getpid(), purpose, tuple((each.selector, each.ranks) for each in relations.selected))
-        threads = 1 if event_count(relations.selected) <= _ONE_THREAD_EVENTS else None
+        threads = 1 if event_count(relations.selected) <= _ONE_THREAD_EVENTS else self.threads
         opened = self._take(key, relations.names) or _PooledConnection(_connect(threads))
         try:
             yield opened

@@ -20,26 +20,43 @@ def event_count(selected: Iterable[SelectedRun]) -> int:
 
 
 def rank_batches(
-    contract: Contract, read: Iterable[Contract], selected: Sequence[SelectedRun]
+    contract: Contract, read: Sequence[Contract], selected: Sequence[SelectedRun]
 ) -> list[tuple[SelectedRun, ...]]:
     """The selected ranks in batches, in the order of the result; one batch unless ranks are independent.
 
     `read` are all dependencies of the analysis.
     """
-    of_run = contract.scope == "run" or any(each.is_built or each.name == "data_quality" for each in read)
-    order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]
-    if of_run or order != _RANK_ORDER or event_count(selected) <= BATCH_EVENTS:
+    built = any(each.is_built for each in read)
+    if built or not is_by_rank(contract, read) or event_count(selected) <= BATCH_EVENTS:
         return [tuple(selected)]
-    return list(_batches(sorted(selected, key=lambda each: each.run)))
+    return event_batches(selected)
 
 
-def _batches(selected: Iterable[SelectedRun]) -> Iterator[tuple[SelectedRun, ...]]:
+def is_by_rank(contract: Contract, read: Iterable[Contract]) -> bool:
+    """Whether the rows of an analysis are those of each rank alone, one rank after the other."""
+    order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]
+    # Some rows of `data_quality` compare ranks.
+    return (
+        contract.scope == "rank"
+        and order == _RANK_ORDER
+        and all(each.name != "data_quality" for each in read)
+    )
+
+
+def event_batches(
+    selected: Iterable[SelectedRun], most_events: int = BATCH_EVENTS
+) -> list[tuple[SelectedRun, ...]]:
+    """Consecutive ranks with up to this number of events each, in the order of run and rank."""
+    return list(_batches(sorted(selected, key=lambda each: each.run), most_events))
+
+
+def _batches(selected: Iterable[SelectedRun], most_events: int) -> Iterator[tuple[SelectedRun, ...]]:
     batch: list[SelectedRun] = []
     count = 0
     for each in selected:
         ranks: list[int] = []
         for rank in each.by_rank:
-            if count and count + _events(rank) > BATCH_EVENTS:
+            if count and count + _events(rank) > most_events:
                 yield (*batch, replace(each, ranks=tuple(ranks))) if ranks else tuple(batch)
                 batch, ranks, count = [], [], 0
             ranks.append(rank.rank)

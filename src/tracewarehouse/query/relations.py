@@ -27,6 +27,7 @@ from tracewarehouse.storage import Versions
 
 if TYPE_CHECKING:
     import polars
+    import pyarrow as pa
 
 
 _QUALITY = "data_quality"
@@ -58,6 +59,16 @@ class Relations:
         else:
             verb = "CREATE OR REPLACE" if replace else "CREATE"
             con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.view_sql(contract)}")
+
+    def create_computed(self, con: Connection, contract: Contract, rows: pa.Table) -> None:
+        """Creates the relation of a view from rows that were computed before, with the columns they have."""
+        runs = {each.run for each in self.selected}
+        names = frozenset(rows.column_names)
+        columns = _of_run(_named(contract, names), runs.pop() if len(runs) == 1 else None)
+        con.register("tw_rows", rows)
+        name = quote_name(self.names[contract.ref])
+        con.execute(f"CREATE TABLE {name} AS SELECT {_casts(columns, None)} FROM tw_rows")
+        con.unregister("tw_rows")
 
     def view_sql(self, contract: Contract) -> str:
         """The SELECT of a relation with all views below it in one `WITH` clause.

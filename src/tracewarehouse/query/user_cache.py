@@ -53,7 +53,7 @@ def put(name: str, data: bytes) -> None:
 
 def _trim(target: Path) -> None:
     """Deletes the least recently used files until the limits are met."""
-    known = [(path.stat(), path) for path in target.iterdir()]
+    known = [(path.stat(), path) for path in target.iterdir() if path.is_file()]
     total = 0
     for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):
         total += stat.st_size

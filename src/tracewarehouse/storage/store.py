@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from pathlib import Path
 
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.location import Location
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root, run_list
 from tracewarehouse.storage.changes import (
@@ -54,8 +56,8 @@ class Store(Versions):
         return cls(objects, root.read(objects), tool)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """A worker gets the store without what this process has read from it."""
-        return type(self), (self.objects, self.identity, self.tool)
+        """A worker opens the store itself: neither the salt nor what this process has read is sent."""
+        return _reopened, (place_of(self.objects), self.id, self.tool)
 
     # Writing
 
@@ -224,6 +226,31 @@ class Store(Versions):
         """Writes the list of versions that readers over HTTP need; see `run_list`."""
         with disk_errors(self.folder):
             run_list.write(self.objects)
+
+
+def place_of(objects: Objects) -> Location:
+    """Where objects are, to open them again in another process."""
+    if isinstance(objects, LocalObjects):
+        return objects.root
+    from tracewarehouse.storage.remote import RemoteObjects
+
+    assert isinstance(objects, RemoteObjects)
+    return objects.place
+
+
+def _reopened(place: Location, id_: str, tool: str) -> Store:
+    objects = objects_at(place)
+    return Store(objects, _identity(place, id_), tool)
+
+
+@lru_cache(maxsize=16)
+def _identity(place: Location, id_: str) -> root.Identity:
+    """The identity of a warehouse, read once per process; raises WarehouseError if it is another one."""
+    objects = objects_at(place)
+    found = root.read(objects)
+    if found.id != id_:
+        raise WarehouseError(f"{objects.url}: was replaced by another warehouse", "run the command again")
+    return found
 
 
 def objects_at(place: Location) -> Objects:

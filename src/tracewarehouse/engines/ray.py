@@ -1,0 +1,187 @@
+"""Tasks on a Ray cluster, or on a local one that lives as long as the engine.
+
+A worker first compares its versions with those of the process that sent the task. Ray runs a task again if
+its worker is lost, up to three times.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tracewarehouse import hints
+from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, attempt
+from tracewarehouse.engines.peers import Peer
+from tracewarehouse.errors import EngineError, MissingExtra, WorkerMismatch
+from tracewarehouse.temp_folders import new_folder
+
+_RETRIES = 3
+# Ray puts sockets into its folder, whose paths may have 107 bytes.
+_LONGEST_TEMP_DIR = 40
+# Of a local cluster: results are small, or files.
+_OBJECT_STORE_BYTES = 256 << 20
+_LOCAL = "local"
+
+
+class RayEngine:
+    """Runs each task on one CPU of a Ray cluster.
+
+    `address`: `auto` or HOST:PORT of a running cluster; without it, that in RAY_ADDRESS, or a new cluster on
+    this machine with `jobs` workers, which ends with the engine. In a process that uses Ray already, its
+    cluster.
+    """
+
+    name = "ray"
+
+    def __init__(self, address: str | None = None, jobs: int | None = None) -> None:
+        if find_spec("ray") is None:
+            raise MissingExtra("the engine ray needs ray", "pip install 'tracewarehouse[ray]'")
+        self._address, self._jobs = address or os.environ.get("RAY_ADDRESS") or _LOCAL, jobs
+        self._folder: Path | None = None
+        self._run: Any = None
+        self._owned = False
+
+    def __enter__(self) -> RayEngine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def slots(self) -> int:
+        """The CPUs of the cluster, at most `jobs`."""
+        cpus = max(1, int(self._started().cluster_resources().get("CPU", 1)))
+        return min(cpus, self._jobs or cpus)
+
+    def close(self) -> None:
+        """Ends the cluster if this engine started it, and deletes its folder."""
+        self._run = None
+        if self._owned:
+            self._owned = False
+            import ray
+
+            ray.shutdown()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        """See `Engine.run`; tasks do not report their progress."""
+        yield from self._run_some(tasks, 2 * self.slots if tasks else 1)
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        """See `Engine.run_alone`."""
+        yield from self._run_some(tasks, 1)
+
+    def _run_some(self, tasks: Sequence[Task], at_once: int) -> Iterator[tuple[int, object]]:
+        """At most `at_once` tasks are submitted at a time, so that a driver that ends leaves little work."""
+        ray, here, waiting = self._started(), Peer.here(), list(range(len(tasks)))[::-1]
+        submitted: dict[Any, int] = {}
+        try:
+            while waiting or submitted:
+                while waiting and len(submitted) < at_once:
+                    number = waiting.pop()
+                    submitted[self._run.remote(here, pickle.dumps(tasks[number]))] = number
+                (done, *_), _ = ray.wait(list(submitted), num_returns=1)
+                yield submitted.pop(done), _result(ray, done)
+        finally:
+            for left in submitted:
+                ray.cancel(left, force=True)
+
+    def _started(self) -> Any:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        if not ray.is_initialized():
+            self._start(ray)
+        if self._run is None:
+            remote = ray.remote(num_cpus=1, max_retries=_RETRIES, retry_exceptions=False)
+            self._run = remote(run_task)
+        return ray
+
+    def _start(self, ray: Any) -> None:
+        settings: dict[str, Any] = {"address": self._address}
+        if self._address == _LOCAL:
+            settings |= {
+                "num_cpus": self._jobs,
+                "include_dashboard": False,
+                "object_store_memory": _OBJECT_STORE_BYTES,
+            }
+            if len(tempfile.gettempdir()) <= _LONGEST_TEMP_DIR:
+                self._folder = new_folder()
+                settings["_temp_dir"] = str(self._folder)
+        try:
+            with _modules_for_workers():
+                ray.init(**settings, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, OSError, RuntimeError, ValueError) as error:
+            what = str(error).strip().partition("\n")[0]
+            raise EngineError(
+                f"Ray at {self._address}: {what}",
+                hints.fill(
+                    "start one with ray start --head, or leave out {}", hints.option("engine_address")
+                ),
+            ) from error
+        self._owned = True
+
+
+@contextmanager
+def _modules_for_workers() -> Iterator[None]:
+    """Workers of a cluster that is started here import the modules that this process can import."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+def run_task(driver: Peer, pickled: bytes) -> object:
+    """Runs in a worker: the result of a task or a Failure; WorkerMismatch if versions differ."""
+    if (what := Peer.here().mismatch(driver)) is not None:
+        return _mismatch(what)
+    task: Task = pickle.loads(pickled)
+    return attempt(task, _ignored)
+
+
+def _mismatch(what: str) -> WorkerMismatch:
+    return WorkerMismatch(what, "install the same versions on every node of the cluster")
+
+
+def _ignored(_done: int, _total: int) -> None:
+    """Discards progress, which does not leave the worker."""
+
+
+def _result(ray: Any, done: Any) -> object:
+    """What a task returned, or why there is nothing. Raises WorkerMismatch."""
+    errors = ray.exceptions
+    try:
+        found: object = ray.get(done)
+    except errors.OutOfMemoryError as error:
+        return WorkerDied("the worker ran out of memory", _first_line(error), transient=True)
+    except (errors.WorkerCrashedError, errors.NodeDiedError, errors.LocalRayletDiedError) as error:
+        hint = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
+        message = f"the worker process died {_RETRIES + 1} times"
+        return WorkerDied(message, hint, _first_line(error), transient=True)
+    except errors.RayError as error:
+        return Failure(f"Ray: {_first_line(error)}", "tracewarehouse must be installed on every node")
+    if isinstance(found, WorkerMismatch):
+        raise _mismatch(found.message)
+    return found
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().rpartition("\n")[2] or type(error).__name__

@@ -1,0 +1,184 @@
+"""A real Ray cluster with two workers, of which some are killed in the middle of their tasks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tracewarehouse as tw
+from tracewarehouse.engines import Engine, Failure, OnProgress, Task, TaskProgress
+from tracewarehouse.engines.peers import Peer
+from tracewarehouse.engines.ray import RayEngine
+from tracewarehouse.errors import WorkerMismatch
+from tracewarehouse.ingest import plan
+from tracewarehouse.warehouse import Warehouse
+
+pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytest.importorskip("ray")
+SPREAD = ("temporal_breakdown", "kernel_summary", "tensor_cores", "stragglers", "slow_collectives", "quality")
+
+
+@dataclass(frozen=True)
+class Square:
+    number: int
+
+    def run(self, progress: TaskProgress) -> int:
+        return self.number**2
+
+
+@dataclass(frozen=True)
+class Fails:
+    def run(self, progress: TaskProgress) -> object:
+        raise tw.TwError("no", "try")
+
+
+@dataclass(frozen=True)
+class KilledOnce:
+    """Kills its worker at the first attempt: before the task, or after it has committed."""
+
+    task: Task
+    marker: Path
+    after: bool
+
+    def run(self, progress: TaskProgress) -> object:
+        if not self.marker.exists():
+            if self.after:
+                self.task.run(progress)
+            self.marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.task.run(progress)
+
+
+@dataclass(frozen=True)
+class AlwaysKilled:
+    def run(self, progress: TaskProgress) -> object:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return None
+
+
+@dataclass
+class Killing:
+    """An engine that loses the worker of every third task."""
+
+    engine: Engine
+    folder: Path
+    tasks: int = 0
+    kills: int = 0
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    @property
+    def slots(self) -> int:
+        return self.engine.slots
+
+    def __enter__(self) -> Killing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The fixture closes the engine."""
+
+    close = __exit__
+
+    def run(
+        self, tasks: Sequence[Task], progress: OnProgress, *, retry: bool = True
+    ) -> Iterator[tuple[int, object]]:
+        yield from self.engine.run([self._killed(task) for task in tasks], progress, retry=retry)
+
+    def run_alone(self, tasks: Sequence[Task], progress: OnProgress) -> Iterator[tuple[int, object]]:
+        yield from self.engine.run_alone(tasks, progress)
+
+    def _killed(self, task: Task) -> Task:
+        self.tasks += 1
+        if self.tasks % 3:
+            return task
+        self.kills += 1
+        return KilledOnce(task, self.folder / str(self.tasks), after=self.kills % 2 == 1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[RayEngine]:
+    with RayEngine(jobs=2) as engine:
+        assert engine.slots == 2
+        yield engine
+        folder = engine._folder
+    assert folder is None or not folder.exists()
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ray") / "job"
+    tw.simulate(
+        folder, ranks=8, tensor=2, steps=3, layers=2, hidden=256, sequence=256,
+        injections=["slow-rank:rank=1,what=compute,factor=2"],
+    )  # fmt: skip
+    return folder
+
+
+def nothing(*_: object) -> None:
+    """Discards progress."""
+
+
+def test_tasks_fail_and_die_alone(cluster: RayEngine, tmp_path: Path) -> None:
+    tasks: list[Task] = [Fails(), KilledOnce(Square(5), tmp_path / "once", after=True), AlwaysKilled()]
+    results = dict(cluster.run([*tasks, *(Square(n) for n in range(9))], nothing))
+    failed, died = results[0], results[2]
+    assert isinstance(failed, Failure) and (failed.message, failed.hint) == ("no", "try")
+    assert isinstance(died, Failure) and died.message == "the worker process died 4 times"
+    assert results[1] == 25
+    assert [results[3 + n] for n in range(9)] == [n**2 for n in range(9)]
+
+
+def test_other_versions_are_refused(cluster: RayEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Peer.here()
+    monkeypatch.setattr(Peer, "here", lambda: Peer("0.0.1", here.contracts, here.duckdb))
+    with pytest.raises(WorkerMismatch, match=r"tracewarehouse .* instead of 0\.0\.1"):
+        list(cluster.run([Square(1)], nothing))
+
+
+def test_a_cluster_that_runs_already_stays(cluster: RayEngine) -> None:
+    import ray
+
+    with RayEngine() as second:
+        assert dict(second.run([Square(4)], nothing)) == {0: 16}
+    assert ray.is_initialized()
+
+
+def test_killed_workers_lose_nothing_and_double_nothing(
+    cluster: RayEngine, traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "GROUP_RANKS", 1)
+    killing = Killing(cluster, Path(tempfile.mkdtemp(dir=tmp_path)))
+    one, many = tw.open(tmp_path / "one"), tw.open(tmp_path / "many")
+    done = one.ingest(traces, run="job", jobs=1), many.ingest(traces, run="job", engine=killing)
+    assert [file.state for file in done[1].files] == [file.state for file in done[0].files]
+    assert killing.kills >= 3
+    assert_each_source_once(many, killing.tasks)
+    for name in ("critical_path", "blame"):
+        one.derive(name, "job")
+        many.derive(name, "job", engine=killing if name == "critical_path" else "local")
+    assert_each_source_once(many, killing.tasks)
+    results = one.record(), many.record(engine=killing)
+    assert (results[0].written, results[0].present) == (results[1].written, results[1].present)
+    assert (results[1].failed, many.record().written) == ((), 0)
+    base, head = one.select("job"), tw.open(tmp_path / "many").select("job")
+    names = [each.name for each in base.catalog.analyses()]
+    assert [name for name in names if not head.run(name).table.equals(base.run(name).table)] == []
+    spread = head.on(killing)
+    assert [name for name in SPREAD if not spread.run(name).table.equals(base.run(name).table)] == []
+    assert many.verify() == []
+    print(f"{killing.kills} workers killed in {killing.tasks} tasks")
+
+
+def assert_each_source_once(warehouse: Warehouse, tasks: int) -> None:
+    (selected,) = warehouse.selected()
+    assert Counter(source.rank for source in selected.sources) == dict.fromkeys(range(8), 1)
+    assert tasks

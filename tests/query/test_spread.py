@@ -1,0 +1,147 @@
+"""Analyses by groups of ranks, and as map and reduce, have the rows of the whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import tracewarehouse as tw
+from conftest import ROOT, deep
+from object_store import BUCKET, s3_server
+from tracewarehouse.engines import LocalEngine
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.query import parts
+from tracewarehouse.query.dependencies import Dependencies
+from tracewarehouse.query.rank_batches import is_by_rank
+from tracewarehouse.query.spread import Spread, mapped_views
+from tracewarehouse.runs.capabilities import with_capabilities
+from tracewarehouse.storage.file_check import Level
+from tracewarehouse.warehouse import Warehouse
+
+CATALOG = Warehouse("nowhere").catalog
+BY_RANK = {
+    each.name for each in CATALOG.analyses() if is_by_rank(each, Dependencies.of(CATALOG, [each]).contracts)
+}
+MAPPED = {each.name for each in CATALOG.analyses() if mapped_views(CATALOG, each)}
+# They read stored tables alone, or compare ranks of tables.
+WHOLE = {"straggler_causes"}
+# No rank has what they need: snapshots of the allocator, hardware counters.
+NO_DATA = {
+    "cupti_counters",
+    "fragmentation",
+    "kernel_limits",
+    "memory_by_category",
+    "memory_category_curve",
+    "oom_explained",
+    "snapshot_allocations",
+    "snapshot_curve",
+    "snapshot_fragmentation",
+    "snapshot_oom",
+    "snapshot_peak",
+}
+SAMPLE = ("temporal_breakdown", "host_bound", "stragglers", "slow_collectives", "quality")
+OTHERS = sorted((BY_RANK | MAPPED) - set(SAMPLE))
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """A job with tensor and data parallelism, a slow rank and shifted clocks, with derived tables."""
+    folder = tmp_path_factory.mktemp("spread")
+    tw.simulate(
+        folder / "job",
+        ranks=4,
+        tensor=2,
+        steps=3,
+        layers=2,
+        hidden=256,
+        sequence=256,
+        counters=True,
+        injections=["slow-rank:rank=1,what=compute,factor=2", "clock:rank=2,offset_us=1500.25,drift_ppm=30"],
+    )
+    warehouse = tw.open(folder / "warehouse")
+    warehouse.ingest(folder / "job")
+    warehouse.ingest(ROOT / "tests" / "data" / "flight-recorder", run="flight")
+    for name in ("critical_path", "blame"):
+        warehouse.derive(name, "job")
+    return tw.open(folder / "warehouse").select(["job", "flight"])
+
+
+@pytest.fixture(scope="module")
+def spread(simulated: Warehouse) -> Iterator[Spread]:
+    with LocalEngine(1) as engine:
+        yield Spread(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
+
+
+def test_every_analysis_that_can_be_spread_is_known() -> None:
+    names = {each.name for each in CATALOG.analyses()}
+    assert not BY_RANK & MAPPED
+    assert names - BY_RANK - MAPPED == WHOLE
+
+
+@pytest.mark.parametrize("name", [*SAMPLE, *deep(*OTHERS)])
+def test_merged_equals_whole(spread: Spread, simulated: Warehouse, name: str) -> None:
+    contract = CATALOG.get(name, kind="analysis")
+    selected = with_capabilities(contract, simulated.selected()).selected
+    merged, whole = spread.run(contract, {}, selected), simulated.run(name)
+    if name in NO_DATA:
+        assert merged is None and not len(whole)
+    else:
+        assert merged is not None and merged.equals(whole.table)
+
+
+def test_the_sample_has_rows(simulated: Warehouse) -> None:
+    assert all(len(simulated.run(name)) for name in SAMPLE)
+
+
+def test_large_parts_are_files_that_are_deleted(
+    simulated: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_INLINE_BYTES", 1)
+    monkeypatch.setenv("TW_PARTS", str(tmp_path / "parts"))
+    old = tmp_path / "parts" / "old"
+    old.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    written: list[Path] = []
+    read = parts.read_parquet
+    monkeypatch.setattr(parts, "read_parquet", lambda path: (written.append(path), read(path))[1])
+    with LocalEngine(1) as engine:
+        spread = Spread(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
+        for name in ("temporal_breakdown", "stragglers"):
+            contract = CATALOG.get(name)
+            selected = with_capabilities(contract, simulated.selected()).selected
+            found = spread.run(contract, {}, selected)
+            assert found is not None and found.equals(simulated.run(name).table)
+    assert len(written) >= 4 and not any(path.exists() for path in written)
+    assert list((tmp_path / "parts").iterdir()) == []
+
+
+def test_parts_that_are_not_shared_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(WarehouseError, match="it is not here"):
+        parts.PartRows(path=tmp_path / "absent.parquet").read()
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TW_PARTS", str(tmp_path / "file"))
+    with pytest.raises(WarehouseError, match="TW_PARTS"), parts.parts_folder(on_this_machine=False):
+        pass
+
+
+def test_without_a_shared_folder_parts_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TW_PARTS", raising=False)
+    with parts.parts_folder(on_this_machine=False) as folder:
+        assert folder is None
+
+
+@pytest.mark.deep
+def test_worker_processes_read_an_object_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tw.simulate(tmp_path / "job", ranks=4, tensor=2, steps=2, layers=2, hidden=256, sequence=256)
+    with s3_server() as server, LocalEngine(2) as engine:
+        for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
+            monkeypatch.setenv(name, value)
+        warehouse = tw.open(f"s3://{BUCKET}/engine")
+        warehouse.ingest(tmp_path / "job", engine=engine)
+        warehouse.derive("critical_path", "job", engine=engine)
+        for name in ("temporal_breakdown", "stragglers", "critical_path_breakdown"):
+            spread, whole = warehouse.on(engine).run(name), warehouse.run(name)
+            assert len(whole) and spread.table.equals(whole.table)
