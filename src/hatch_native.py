@@ -1,11 +1,13 @@
 """The build hook of hatchling that puts the native scanner into a wheel, or beside its source when editable.
 
-`TW_NO_NATIVE=1` installs without it. Where it cannot be built the installation fails with one sentence: one
-that works, but several times slower, would not be noticed.
+`TW_NO_NATIVE=1` installs without it, `TW_WHEEL_TARGET` builds a wheel for another platform. Where it cannot
+be built the installation fails with one sentence: one that works, but several times slower, would not be
+noticed.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import tempfile
@@ -30,7 +32,7 @@ def _builder(root: str) -> ModuleType:
 
 
 class NativeScannerHook(BuildHookInterface[Any]):
-    """Compiles scan.c for the running platform; the wheel fits all versions of Python on it."""
+    """Compiles scan.c for one platform; the wheel fits all versions of Python on it."""
 
     _work: str | None = None
 
@@ -42,19 +44,22 @@ class NativeScannerHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Builds; outside the source tree for a wheel."""
         builder = _builder(self.root)
+        if sys.platform == "win32":
+            sys.exit(builder.WINDOWS)
         if not builder.wanted():
             return
         beside = Path(self.root, "src", _FOLDER)
         editable = version == "editable"
         self._work = None if editable else tempfile.mkdtemp()
         try:
-            path = builder.build(beside if editable else Path(self._work or ""))
+            target = builder.wheel_target()
+            path = builder.build(beside if editable else Path(self._work or ""), target=target)
         except builder.BuildError as error:
-            sys.exit(f"{builder.REMEDY}\n{error}")
+            sys.exit(str(error) if os.environ.get("TW_WHEEL_TARGET") else f"{builder.REMEDY}\n{error}")
         if not editable:
             build_data["force_include"][str(path)] = f"{_FOLDER}/{path.name}"
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{builder.platform_tag()}"
+        build_data["tag"] = f"py3-none-{target.tag if target else builder.platform_tag()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Removes what was built outside the source tree."""

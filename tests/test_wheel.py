@@ -53,6 +53,13 @@ def test_every_module_is_inside(wheel: Path) -> None:
     assert wanted <= names(wheel) and "tracewarehouse/py.typed" in names(wheel)
 
 
+def test_the_command_has_two_names(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/entry_points.txt")]
+        lines = archive.read(name).decode().splitlines()
+    assert lines[1:] == ["tracewarehouse = tracewarehouse.cli:main", "tw = tracewarehouse.cli:main"]
+
+
 def test_every_page_template_is_inside(wheel: Path) -> None:
     source = ROOT / "src"
     folder = source / "tracewarehouse" / "pages" / "templates"

@@ -114,3 +114,25 @@ def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     new = devtools.release(Path.cwd(), names, retire=retire)
     text = "".join(f"{each.status} {each.ref}\n" for each in new) or "nothing to release\n"
     session.out.print_text(text, [{"name": str(each.ref), "status": each.status} for each in new])
+
+
+@dev.command(
+    epilog=examples(
+        "tw dev wheels /tmp/wheels",
+        "tw dev wheels /tmp/wheels manylinux_2_17_x86_64",
+    )
+)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("tags", metavar="[PLATFORM]...", nargs=-1)
+@no_warehouse_options
+@pass_session
+def wheels(session: Session, /, folder: Path, tags: tuple[str, ...]) -> None:
+    """Build the source distribution and all wheels.
+
+    They are compiled with ziglang (pip install -e '.[wheels]'), and checked: machine, version of glibc or
+    macOS.
+    """
+    from tracewarehouse.devtools import wheels as devtools
+
+    paths = [str(path) for path in devtools.build(Path.cwd(), folder, tags)]
+    session.out.print_text("".join(f"built {path}\n" for path in paths), [{"path": path} for path in paths])
