@@ -293,6 +293,11 @@ def test_a_run_given_as_an_argument_is_suggested_as_an_option() -> None:
     ]
 
 
+def test_a_parameter_and_its_value_are_separate_arguments(stored: Path) -> None:
+    cli = tw("show", "idle_breakdown", "--kernel-wait-ns", "30us", "-w", stored / "warehouse")
+    assert cli.code == 0, cli.err
+
+
 @pytest.mark.parametrize("command", [("diff", "a", "b"), ("history", "step_time"), ("runs",)])
 def test_without_a_warehouse_every_command_says_so(command: tuple[str, ...], tmp_path: Path) -> None:
     cli = tw(*command, "-w", tmp_path / "none")
