@@ -42,6 +42,10 @@ def comparable(name: str, rows: Iterable[Row], not_carried: Mapping[str, tuple[s
         kept = [row for row in kept if row["category"] not in ("python_function", "cpu_instant_event")]
     if name == "host_account":  # Python frames
         kept = [row for row in kept if row["category"] in ("operator", "call", "data_loading")]
+    if name == "host_stacks":  # Python frames are part of the stacks
+        keys = ("rank", "category", "name", "count")
+        measured = [{**{key: row[key] for key in keys}, "sum_ns": row["self_ns"]} for row in kept]
+        return summed(row for row in measured if row["category"] in ("operator", "call", "data_loading"))
     if name in ("step_kernels", "window_kernels"):
         return summed(kept)
     return kept

@@ -46,7 +46,7 @@ NEW_ANALYSES = (
     "alltoall_imbalance", "alltoall_matrix", "bandwidth_by_size", "collective_bandwidth",
     "collective_stuck", "compiled_kernels", "flight_mismatches", "fragmentation", "gpu_timeline",
     "gpu_utilization", "graph_summary", "host_account", "host_copies", "host_data_loading",
-    "host_operators", "inference_steps", "kernel_limits", "key_averages", "long_collectives",
+    "host_operators", "host_stacks", "inference_steps", "kernel_limits", "key_averages", "long_collectives",
     "low_roofline_hot_ops", "mfu", "mfu_run", "misaligned_gemm", "module_siblings", "module_summary",
     "ncu_commands", "node_summary",
     "oom_explained", "op_work_summary", "pipeline_bubbles", "roofline", "slow_links", "slow_network",

@@ -3,14 +3,14 @@
 -- name     = "host_segments"
 -- version  = 1
 -- summary  = "The time of each rank's training thread, split into segments of one innermost slice and one step."
--- requires = ["steps@1", "events@1", "data_loading_rules@1"]
+-- requires = ["training_threads@1", "steps@1", "events@1", "data_loading_rules@1"]
 -- grain    = ["run_id", "rank", "start_ns"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
 -- [columns]
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank; ranks without host slices have no segments." }
--- start_ns   = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment. The first one starts with the first slice of the training thread or the first step's period, whichever is earlier. The training thread is that of the steps; without steps the one whose outermost slices last longest in total." }
+-- start_ns   = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment. The first one starts with the first slice of the training thread or the first step's period, whichever is earlier. The training thread is that of `training_threads`." }
 -- segment_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous; the last one ends with the last slice or period." }
 -- step       = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
 -- category   = { type = "VARCHAR", doc = "data_loading (slices that match `data_loading_rules`, with everything called in them), operator, call (runtime and driver), python, other_slice, annotation (where no other slice runs in it), or unrecorded: no slice but the step's." }
@@ -22,30 +22,9 @@
 -- ///
 WITH
   slice AS (
-    SELECT run_id, rank, event_id, category, name, pid, tid, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, parent_id, pre, depth
+    SELECT run_id, rank, event_id, category, name, pid, tid, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, parent_id, pre
     FROM events
     WHERE pre IS NOT NULL AND dur_ns > 0
-  ),
-  thread AS (
-    -- The thread of the steps; without steps the one whose outermost slices last longest in total.
-    SELECT
-      run_id,
-      rank,
-      arg_max(pid, (is_of_step, sum_ns, tid, pid)) AS pid,
-      arg_max(tid, (is_of_step, sum_ns, tid, pid)) AS tid
-    FROM (
-      SELECT
-        slice.run_id,
-        slice.rank,
-        slice.pid,
-        slice.tid,
-        bool_or(steps.event_id IS NOT NULL) AS is_of_step,
-        coalesce(sum(slice.end_ns - slice.start_ns) FILTER (slice.depth = 1), 0)::BIGINT AS sum_ns
-      FROM slice
-      LEFT JOIN steps ON steps.run_id = slice.run_id AND steps.rank = slice.rank AND steps.event_id = slice.event_id
-      GROUP BY slice.run_id, slice.rank, slice.pid, slice.tid
-    ) AS candidate
-    GROUP BY run_id, rank
   ),
   own AS (
     SELECT
@@ -66,7 +45,7 @@ WITH
         ELSE 'other_slice'
       END AS category
     FROM slice
-    JOIN thread
+    JOIN training_threads AS thread
       ON thread.run_id = slice.run_id
       AND thread.rank = slice.rank
       AND thread.pid IS NOT DISTINCT FROM slice.pid

@@ -84,6 +84,9 @@ class Analyses(Generic[T_co]):
         """Detects CPU-only runs whose training thread loads data, or waits for it."""
     def host_operators(self, *, warning_share: float = 0.2, critical_share: float = 0.5) -> T_co:
         """Names the operator with the most self time in CPU-only runs."""
+    def host_stacks(self, *, only_step: int | None = None) -> T_co:
+        """Call tree of the training thread: Python frames, annotations, operators and calls, merged by stack,
+        with total and self time."""
     def idle_breakdown(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Idle time of each device by cause: waiting for the host, between kernels, or other."""
     def idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:

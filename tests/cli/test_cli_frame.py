@@ -145,12 +145,9 @@ def test_usage_errors_exit_with_2_and_a_hint() -> None:
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("-w here ingest traces", "put -w after the command: tw ingest -w DIR"),
-        ("--warehouse=here runs", "put --warehouse after the command: tw runs --warehouse DIR"),
         ("--json runs", "put --json after the command: tw runs --json"),
         ("--rank 3 export trace fp8", "put --rank after the command: tw export trace --rank RANKS"),
         ("--gate step_time<=+3% diff a b", "put --gate after the command: tw diff --gate GATE"),
-        ("-w here", "put -w after the command: tw COMMAND -w DIR"),
         ("--top 3 runs", "put --top after the command: tw COMMAND --top N"),
         ("--kernel-wait-ns 3 show x", "options follow the command; tw show --help lists them"),
         ("--nonsense", "tw --help"),
@@ -161,6 +158,23 @@ def test_an_option_before_the_command_gets_a_hint(line: str, hint: str) -> None:
     name = line.split()[0].partition("=")[0]
     assert cli.code == 2
     assert cli.errors == [f"tw: No such option '{name}'.", f"hint: {hint}"]
+
+
+def test_a_warehouse_before_the_command_is_its_default(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = stored / "warehouse"
+    expected = tw("runs", "--json", "-w", there).out
+    assert json.loads(expected)["result"]
+    monkeypatch.setenv("TW_WAREHOUSE", "none")
+    assert tw("-w", there, "runs", "--json").out == expected
+    assert tw(f"--warehouse={there}", "runs", "--json").out == expected
+    assert tw("-w", "other", "runs", "--json", "-w", there).out == expected
+    assert tw("-w", "other", "runs").errors[0].endswith("/other: no warehouse here")
+    assert tw("-w", "other").errors == ["tw: Missing command.", "hint: tw --help"]
+
+
+def test_debug_before_the_command_shows_tracebacks() -> None:
+    assert "Traceback" in tw("--debug", "runs", "-w", "none").err
+    assert "Traceback" not in tw("runs", "-w", "none").err
 
 
 def test_close_matches_of_options_are_suggested() -> None:
@@ -277,6 +291,11 @@ def test_a_run_given_as_an_argument_is_suggested_as_an_option() -> None:
         "tw: unexpected argument: slow run",
         "hint: select runs with --run: tw show kernel_summary --run 'slow run'",
     ]
+
+
+def test_a_parameter_and_its_value_are_separate_arguments(stored: Path) -> None:
+    cli = tw("show", "idle_breakdown", "--kernel-wait-ns", "30us", "-w", stored / "warehouse")
+    assert cli.code == 0, cli.err
 
 
 @pytest.mark.parametrize("command", [("diff", "a", "b"), ("history", "step_time"), ("runs",)])

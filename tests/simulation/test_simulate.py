@@ -73,6 +73,7 @@ WITNESSED = frozenset(  # analyses that a brute-force witness covers instead
         "timeline",
         "gpu_utilization",
         "host_account",
+        "host_stacks",
         "graph_summary",  # test_simulate_capture.py
         "compiled_kernels",  # tests/test_compiled_real.py
         "key_averages",  # tests/witness/test_torch.py

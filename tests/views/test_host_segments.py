@@ -83,3 +83,29 @@ def test_the_entire_trace_is_one_interval(wh: tw.Warehouse) -> None:
     assert {row["step"] for row in rows} == {None}
     assert sum(row["self_ns"] for row in rows) == span["ns"]
     assert sum(row["share"] for row in rows) == pytest.approx(1)
+
+
+def test_stacks_split_the_same_time_by_caller(wh: tw.Warehouse) -> None:
+    """Only in stacks, annotations within Python frames have self time."""
+    for rank in (0, 2):
+        side = wh.select(ranks=rank)
+        for step in wh.query(
+            f"SELECT step, period_ns FROM steps WHERE rank = {rank} AND period_ns > 0"
+        ).rows():
+            account, stacks = Counter[str](), Counter[str]()
+            for row in side.host_account().rows():
+                account[row["category"]] += row["self_ns"] if row["step"] == step["step"] else 0
+            rows = side.host_stacks(only_step=step["step"]).rows()
+            for row in rows:
+                stacks[row["category"]] += row["self_ns"]
+            for sums in (account, stacks):
+                sums["python"] += sums.pop("annotation", 0) + sums.pop("unrecorded", 0)
+            assert +stacks == +account and sums.total() == step["period_ns"]
+            assert sum(row["total_ns"] for row in rows if row["depth"] <= 1) == step["period_ns"]
+            below = Counter[int]()
+            for row in rows:
+                below[row["parent_id"]] += row["total_ns"]
+            assert all(
+                row["self_ns"] + below[row["node_id"]] == row["total_ns"] for row in rows if row["node_id"]
+            )
+            assert max(row["depth"] for row in rows) > 15

@@ -16,7 +16,7 @@ from io import TextIOWrapper
 
 import click
 
-from tracewarehouse.cli.session import Session, examples
+from tracewarehouse.cli.session import Session, default_options, examples
 from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
 
@@ -155,6 +155,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
+@default_options
 def app() -> None:
     """Store GPU profiler traces and analyze them with SQL."""
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tracewarehouse.durations import age_ns
@@ -50,6 +51,7 @@ class Session:
     verify: bool = False
     engine_name: str = ""
     engine_address: str | None = None
+    defaults: frozenset[str] = frozenset()  # names of the values that were given before the command
 
     @cached_property
     def out(self) -> Output:
@@ -257,10 +259,25 @@ def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         session = ctx.ensure_object(Session)
         session.command = ctx.command_path.removeprefix("tw ")
-        if value is not None and value != () and param.name is not None:
+        if value is None or value == () or param.name is None:
+            return
+        if _is_given(ctx, param.name) or param.name not in session.defaults:
             setattr(session, param.name, value)
 
     return click.option(*names, expose_value=False, callback=store, **settings)
+
+
+def _is_given(ctx: click.Context, name: str) -> bool:
+    """Whether the command line has the option, so that its value is neither a default nor from a variable."""
+    return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _store_default(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Stores the value of an option before the command: the default of the command's option of that name."""
+    if param.name is not None and _is_given(ctx, param.name):
+        session = ctx.ensure_object(Session)
+        setattr(session, param.name, value)
+        session.defaults |= {param.name}
 
 
 def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -271,6 +288,30 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
 def output_options(command: Command) -> Command:
     """Adds the options of every command: warehouse, output file, JSON, tracebacks."""
     return _output_options(command)
+
+
+def default_options(command: Command) -> Command:
+    """Adds `-w` and `--debug` to the group `tw`: defaults of the commands' options of these names."""
+    for add in (
+        click.option(
+            "--debug",
+            is_flag=True,
+            expose_value=False,
+            callback=_store_default,
+            help="Show tracebacks of errors.",
+        ),
+        click.option(
+            "-w",
+            "--warehouse",
+            type=LocationParam(),
+            metavar="DIR",
+            expose_value=False,
+            callback=_store_default,
+            help="Folder or URL; -w after the command overrides it.",
+        ),
+    ):
+        command = add(command)
+    return command
 
 
 def no_warehouse_options(command: Command) -> Command:

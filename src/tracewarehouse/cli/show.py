@@ -29,7 +29,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.contracts.params import Param
@@ -59,6 +59,8 @@ class AnalysisCommand(click.Command):
         words = self._positional(args)
         try:
             ctx.meta[_CONTRACT_KEY] = found = _find_analysis(words)
+            if found is not None:  # the options that the analysis adds have values, too
+                words = self._positional(args, {_option_name(param) for param in found.params})
             others = [word for word in words if found is not None and word.partition("@")[0] != found.name]
             if others and not ctx.resilient_parsing:
                 raise UnexpectedArgument(others[0], found)
@@ -67,10 +69,10 @@ class AnalysisCommand(click.Command):
                 raise
         return super().parse_args(ctx, args)
 
-    def _positional(self, args: list[str]) -> list[str]:
-        """The arguments that are neither options nor values of the command's own options."""
+    def _positional(self, args: list[str], added: Collection[str] = ()) -> list[str]:
+        """The arguments that are neither options nor values of the command's own or `added` options."""
         options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
-        with_value = {name for option in options for name in option.opts}
+        with_value = {*(name for option in options for name in option.opts), *added}
         previous = [None, *args]
         return [
             arg
@@ -208,11 +210,15 @@ def _wants_help(args: list[str]) -> bool:
 def _option(param: Param) -> click.Option:
     """The option of a parameter; the contract checks its value, as in Python."""
     return click.Option(
-        ["--" + param.name.replace("_", "-"), param.name],
+        [_option_name(param), param.name],
         metavar=_metavar(param),
         help=param.doc + ("" if param.default is None else f"  [default: {param.default}]"),
         shell_complete=_choices(param),
     )
+
+
+def _option_name(param: Param) -> str:
+    return "--" + param.name.replace("_", "-")
 
 
 def _metavar(param: Param) -> str:
