@@ -5,6 +5,7 @@ Lines that install are run by `.ci/run`.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -17,7 +18,7 @@ import pytest
 
 from cli_runner import environment, tw
 from conftest import ROOT
-from object_store import s3_server
+from object_store import BUCKET, forward, s3_server
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted((ROOT / "notebooks" / "guides").glob("*.md"))
@@ -34,6 +35,12 @@ def blocks(language: str, text: str = README) -> list[str]:
 def shell_lines(text: str = README) -> list[str]:
     """Every line of the bash blocks."""
     return [line for block in blocks("bash", text) for line in block.splitlines() if line]
+
+
+def job_commands(text: str) -> list[str]:
+    """The commands of the containers in YAML blocks."""
+    found = [command for block in blocks("yaml", text) for command in re.findall(r"command: (\[.*\])", block)]
+    return [shlex.join(json.loads(command)) for command in found]
 
 
 @pytest.fixture(scope="module")
@@ -103,13 +110,16 @@ def test_the_shell_lines_of_a_guide_run_in_order(
 ) -> None:
     """Guides that start like the README continue in its folder: a line that was run there is not repeated."""
     known = [line for line in shell_lines() if not line.startswith(INSTALLS)]
-    lines = shell_lines(guide.read_text(encoding="utf-8"))
+    text = guide.read_text(encoding="utf-8")
+    lines = [*shell_lines(text), *job_commands(text)]
     continues = lines[:1] == known[:1]
     where = folder if continues else installed(tmp_path)
     with s3_server() if "s3://" in "".join(lines) else nullcontext() as server:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         for name, value in (server.environment if server else {}).items():
             monkeypatch.setenv(name, value)
+        for path in (where / "tests" / "data" / "first-steps").iterdir() if server else ():
+            forward(server.upstream, "PUT", f"/{BUCKET}/traces/nightly/{path.name}", {}, path.read_bytes())
         for line in lines:
             if not (continues and line in known):
                 done = run(line, where)

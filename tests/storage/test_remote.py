@@ -427,13 +427,6 @@ def _used_in_a_child(url: str, pipe: object) -> None:
         pipe.send(error.message)  # type: ignore[attr-defined]
 
 
-def test_an_object_store_has_no_inbox(s3: Proxy, stored: str) -> None:
-    with pytest.raises(ParamError, match="has no inbox"):
-        tw.open(stored).ingest(inbox=True)
-    with pytest.raises(ParamError, match="local folder"):
-        tw.trace_handler(stored, run="job")
-
-
 def test_a_forked_process_gets_an_error_in_place_of_a_hang(s3: Proxy, stored: str) -> None:
     tw.open(stored).runs()
     ours, theirs = multiprocessing.Pipe()

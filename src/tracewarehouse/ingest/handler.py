@@ -1,15 +1,24 @@
-"""Trace handler for training scripts: spools each profiler trace to the inbox of a warehouse."""
+"""Trace handler for training scripts: spools each profiler trace to the inbox of a warehouse.
+
+For a warehouse in an object store, the traces are spooled to a local folder, and other processes upload them.
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 import uuid
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
@@ -17,9 +26,12 @@ from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text, policy_of
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.inbox import inbox_folder, note_path
-from tracewarehouse.location import is_url
+from tracewarehouse.location import is_url, store_url
 from tracewarehouse.storage.layout import check_labels, run_name
+from tracewarehouse.storage.remote_errors import missing_package
 
+_UPLOAD = "tracewarehouse.ingest.upload"
+_AT_EXIT_S = 60.0
 # Environment variables of launchers, most reliable first: torchrun, Slurm, Open MPI, MPICH.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
@@ -46,6 +58,7 @@ def trace_handler(
     labels: Mapping[str, str] | None = None,
     wait: bool = False,
     auto_labels: bool = True,
+    spool: str | os.PathLike[str] | None = None,
 ) -> Callable[[Profiler], None]:
     """A function for `torch.profiler.profile(on_trace_ready=…)` that spools each trace to a warehouse.
 
@@ -56,20 +69,45 @@ def trace_handler(
     from the environment, where known: git.commit and git.branch of the working directory, slurm.job,
     wandb.run, ci.sha, image, and host if the job runs on one machine (TW_AUTO_LABELS=0: none).
 
-    Raises ParamError for a run name or label that is invalid or looks like a secret.
+    The warehouse may be in an object store (`s3://`, `gs://`, `az://`): each trace is written to the folder
+    `spool` (by default in the user's cache), and a separate process uploads it to `inbox/RUN/` and deletes
+    it. With `wait=True` the handler waits for the upload; otherwise the process does at its end, for up to a
+    minute. A trace that was not uploaded stays in the folder, and is uploaded with the next one.
+
+    Raises ParamError for a run name or label that is invalid or looks like a secret, WarehouseError for a URL
+    without a store.
     """
-    if is_url(warehouse):
-        raise ParamError(
-            "traces are spooled to a local folder, not to an object store",
-            "name a local folder, and ingest its inbox/RUN into the store: tw.open(URL).ingest(…)",
-        )
-    redactor = Redactor(b"", policy_of(Path(warehouse)))
+    url = _url_of_store(warehouse) if is_url(warehouse) else None
+    folder = Path(warehouse) if url is None else spool_folder(url, spool)
+    redactor = Redactor(b"", policy_of(folder))
     check_text(redactor, "the name of the run", {"run": run})
     for name, value in check_labels(labels or {}).items():
         check_text(redactor, "a label", {name: value})
-    return _Handler(
-        Path(warehouse), run_name(run)[0], dict(labels or {}), wait, redactor if auto_labels else None
-    )
+    name, automatic = run_name(run)[0], redactor if auto_labels else None
+    if url is None:
+        return _Handler(folder, name, dict(labels or {}), wait, automatic)
+    return _UploadingHandler(folder, name, dict(labels or {}), wait, automatic, url=url)
+
+
+def _url_of_store(warehouse: str | os.PathLike[str]) -> str:
+    """The URL, of a store that can be written to. Only other processes use the store itself."""
+    place = store_url(os.fspath(warehouse))
+    if place.is_web or place.scheme == "memory":
+        raise ParamError(
+            f"{place}: traces cannot be uploaded there", "name a folder, or an s3://, gs:// or az:// URL"
+        )
+    if find_spec("obstore") is None:
+        raise missing_package(place)
+    return place.url
+
+
+def spool_folder(url: str, named: str | os.PathLike[str] | None = None) -> Path:
+    """The local folder for traces that are to be uploaded to a URL."""
+    if named is not None:
+        return Path(named).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    folder = Path(cache) if cache else Path.home() / ".cache"
+    return folder / "tracewarehouse" / "spool" / sha256(url.encode()).hexdigest()[:16]
 
 
 def process_rank(environment: Mapping[str, str]) -> ProcessRank:
@@ -100,15 +138,16 @@ class _Handler:
         try:
             # Read late: the W&B run begins after the handler is made.
             found = labels_of_process(self.redactor, is_training=True) if self.redactor else {}
-            path = spool(profiler, self.warehouse, self.run, {**found, **self.labels}, self.windows)
+            path = spool_trace(profiler, self.warehouse, self.run, {**found, **self.labels}, self.windows)
             if self.wait:
-                self._ingest(path)
+                self._finish(path)
         except (OSError, TwError) as error:
             warnings.warn(
                 f"trace of profiling window {self.windows} not stored: {error}", RuntimeWarning, stacklevel=2
             )
 
-    def _ingest(self, path: Path) -> None:
+    def _finish(self, path: Path) -> None:
+        """Ingests a trace."""
         from tracewarehouse.contracts.catalog import Catalog
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -121,7 +160,68 @@ class _Handler:
                 warnings.warn(f"{file.path}: {file.reason}", RuntimeWarning, stacklevel=3)
 
 
-def spool(
+@dataclass
+class _UploadingHandler(_Handler):
+    """A handler whose traces are uploaded; `warehouse` is the local folder."""
+
+    url: str = ""
+    uploads: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        atexit.register(self._wait, _AT_EXIT_S, os.getpid())
+
+    def __call__(self, profiler: Profiler) -> None:
+        """Spools a trace, and starts its upload."""
+        super().__call__(profiler)
+        if not self.wait:
+            self._start()
+
+    def _finish(self, path: Path) -> None:
+        """Waits for the upload of a trace."""
+        self._start()
+        self._wait(None, os.getpid())
+
+    def _start(self) -> None:
+        self._check()
+        command = [sys.executable, "-m", _UPLOAD, self.url, str(self.warehouse), self.run]
+        try:
+            with (self.warehouse / "upload.log").open("ab") as log:
+                self.uploads.append(
+                    subprocess.Popen(
+                        command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,  # Ctrl-C ends the training, not the upload
+                        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                    )
+                )
+        except OSError as error:
+            warnings.warn(f"traces in {self.warehouse} not uploaded: {error}", RuntimeWarning, stacklevel=3)
+
+    def _check(self) -> None:
+        """Warns if an earlier upload failed; the next one repeats it."""
+        ended = [one for one in self.uploads if one.poll() is not None]
+        self.uploads = [one for one in self.uploads if one.returncode is None]
+        if any(one.returncode for one in ended):
+            warnings.warn(
+                f"traces in {self.warehouse} not uploaded to {self.url}: see upload.log there",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    def _wait(self, seconds: float | None, process: int) -> None:
+        """Waits for running uploads, in the process that started them."""
+        if process != os.getpid():
+            return
+        until = None if seconds is None else time.monotonic() + seconds
+        for one in self.uploads:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(None if until is None else max(0.0, until - time.monotonic()))
+        self._check()
+
+
+def spool_trace(
     profiler: Profiler, warehouse: Path, run: str, labels: Mapping[str, str], window_number: int
 ) -> Path:
     """Writes a trace and its note into the inbox and returns the path of the trace.

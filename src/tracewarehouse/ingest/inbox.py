@@ -57,14 +57,23 @@ def spooled_files(warehouse: Path) -> list[Path]:
 def spool_note(path: Path) -> SpoolNote:
     """The note about a file of the inbox; its run is the name of its folder."""
     try:
-        facts = json.loads(note_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = note_path(path).read_bytes()
+    except OSError:
+        data = b""
+    return parse_note(path.parent.name, data)
+
+
+def parse_note(run: str, data: bytes) -> SpoolNote:
+    """The note of a trace of a run; an empty one if it is not valid."""
+    try:
+        facts = json.loads(data)
+    except ValueError:
         facts = {}
     if not isinstance(facts, dict):
-        return SpoolNote(path.parent.name)
+        return SpoolNote(run)
     labels = facts.get("labels")
     return SpoolNote(
-        path.parent.name,
+        run,
         number(facts.get("span")),
         number(facts.get("world_size")),
         {str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},

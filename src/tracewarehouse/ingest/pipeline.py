@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -63,6 +63,7 @@ from tracewarehouse.ingest.url_discovery import discover_urls
 from tracewarehouse.location import is_url
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage.source_objects import SourceObject
 from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
 # Published traces are removed from the inbox; of a damaged one a longer file may still arrive.
@@ -142,10 +143,9 @@ def _jobs(options: Options, found: DiscoveredFiles) -> int:
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
     if options.inbox and not paths:
         if store.is_remote:
-            raise ParamError(
-                f"{store.objects.url}: a warehouse in an object store has no inbox",
-                "ingest from the folder of a local inbox",
-            )
+            from tracewarehouse.ingest.url_discovery import discover_inbox
+
+            return discover_inbox(store.objects)  # type: ignore[arg-type]
         return DiscoveredFiles(
             tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.folder)), ()
         )
@@ -204,7 +204,7 @@ class _Call:
         done, written = self._publish(decisions.ready, files)
         files += done
         if self.options.inbox:
-            self._empty_inbox(files)
+            self._empty_inbox(files, {one.path: one.remote for one in found.files if one.remote})
         ordered = tuple(sorted(files, key=lambda file: file.path))
         runs = run_outcomes(self.store, ordered, written, self.pushed)
         return IngestReport(ordered, runs, naming.notes)
@@ -349,9 +349,13 @@ class _Call:
             or any(one.read.status == "damaged" for one in ready)
         )
 
-    def _empty_inbox(self, files: Iterable[FileOutcome]) -> None:
+    def _empty_inbox(self, files: Iterable[FileOutcome], objects: Mapping[Path, SourceObject]) -> None:
         for file in files:
-            if file.state in _STORED and not _stored_damaged(self.store, file):
+            if file.state not in _STORED or _stored_damaged(self.store, file):
+                continue
+            if (found := objects.get(file.path)) is not None:
+                found.delete(f"{found.entry.key}{inbox.NOTE_SUFFIX}")
+            else:
                 inbox.remove(file.path)
 
 

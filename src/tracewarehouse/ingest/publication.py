@@ -30,6 +30,7 @@ from tracewarehouse.ingest.plan import (
     has_damage,
     item_of,
 )
+from tracewarehouse.ingest.remote_file import GONE
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format
 from tracewarehouse.runs.quality import expected_ranks, run_issues
 from tracewarehouse.runs.selection import SelectedRun
@@ -219,7 +220,7 @@ def unread_outcome(
     """The outcome of a file that could not be read; `assignment` if it was to be built a second time."""
     path = source.path
     run, rank = (assignment.run, assignment.rank) if assignment else (None, None)
-    if options.inbox and not path.exists():
+    if options.inbox and source.remote is None and not path.exists():
         return FileOutcome(path, "skipped", run, rank, BY_ANOTHER_PROCESS)
     if report.why == "changed":
         return FileOutcome(path, "pending", run, rank, "changed while it was read", "ingest it again later")
@@ -238,6 +239,8 @@ def unread_outcome(
     if report.why == "other":
         return other_format(Candidate(path, named), report.kind, report.details)
     assert report.failure is not None
+    if options.inbox and source.remote is not None and GONE in report.failure.message:
+        return FileOutcome(path, "skipped", run, rank, BY_ANOTHER_PROCESS)
     reason = report.failure.message.removeprefix(f"{path}: ")
     details = report.failure.details
     return FileOutcome(path, "refused", run, rank, reason, report.failure.hint, details=details)

@@ -20,7 +20,7 @@ from tracewarehouse.formats.registry import HEAD_BYTES
 from tracewarehouse.storage.source_objects import SourceObject
 
 CHANGED: Final = "changed while it was read"
-_GONE: Final = "no such object: it was deleted after it was listed"
+GONE: Final = "no such object: it was deleted after it was listed"
 _IN_FLIGHT: Final = 16
 
 
@@ -52,7 +52,7 @@ class RemoteFile:
         try:
             is_same = self.object.download(path, up_to)
         except FileNotFoundError:
-            raise TraceFormatError(self.object.url, _GONE, hint="ingest the folder again") from None
+            raise TraceFormatError(self.object.url, GONE, hint="ingest the folder again") from None
         except StoreUnavailable as error:
             raise TwError(error.message, error.hint) from error
         if not is_same:

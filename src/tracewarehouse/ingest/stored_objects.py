@@ -119,9 +119,7 @@ def _surveyed(file: Candidate, remote: RemoteFile, source: RankSource) -> Survey
     said = _fact(source)
     rank, world_size = number(said.get("rank")), number(said.get("world_size"))
     part = Part(source.part, rank, world_size, addition=str(said.get("addition") or ""))
-    return SurveyedSource(
-        file.path, file.stamp, format_, part, source.text_bytes, remote=remote, stored=source
-    )
+    return SurveyedSource(file.path, file.stamp, format_, part, source.text_bytes, file.note, remote, source)
 
 
 def _fact(source: RankSource) -> Mapping[str, Json]:

@@ -22,7 +22,7 @@ from tracewarehouse.formats.other_formats import (
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.open_files import MEMORY_TIMELINE, FileStamp, OpenedFile, OpenFiles, file_stamp
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
-from tracewarehouse.ingest.remote_file import CHANGED, RemoteFile
+from tracewarehouse.ingest.remote_file import CHANGED, GONE, RemoteFile
 from tracewarehouse.storage import RankSource
 from tracewarehouse.storage.source_objects import SourceObject
 
@@ -53,12 +53,13 @@ _FILES_PER_TASK = 32
 class Candidate:
     """A file to survey; `named` if the caller named the file itself, not a folder.
 
-    `remote` is the object of a store that has the file.
+    `remote` is the object of a store that has the file, `note` that of a file in the inbox there.
     """
 
     path: Path
     named: bool
     remote: SourceObject | None = None
+    note: inbox.SpoolNote | None = None
 
     @property
     def stamp(self) -> FileStamp:
@@ -263,7 +264,9 @@ def _classify(
     if options.inbox and remote is None and not path.exists():
         outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS))
     elif isinstance(opened, Failure):
-        outcomes.append(_failed(path, opened))
+        gone = options.inbox and remote is not None and GONE in opened.message
+        skipped = FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS)
+        outcomes.append(skipped if gone else _failed(path, opened))
     elif opened.kind == CHANGED:
         outcomes.append(FileOutcome(path, "pending", reason=CHANGED, hint="ingest it again later"))
     elif opened.format is None:
@@ -273,7 +276,7 @@ def _classify(
         reason = f"is {DESCRIPTIONS[MEMORY_TIMELINE]}: name the file to ingest it as a separate run"
         outcomes.append(FileOutcome(path, "skipped", reason=reason))
     else:
-        note = inbox.spool_note(path) if options.inbox else None
+        note = inbox.spool_note(path) if options.inbox and remote is None else file.note
         remote = remote.of_parts(len(opened.parts)) if remote else None
         sources += (
             SurveyedSource(path, opened.stamp, opened.format, part, opened.text_bytes, note, remote)

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, TwError
+from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note
 from tracewarehouse.ingest.survey import (
     OTHER_FILES,
     TEMPORARY,
@@ -17,9 +18,10 @@ from tracewarehouse.ingest.survey import (
     SkippedFile,
 )
 from tracewarehouse.ingest.url_path import UrlPath
-from tracewarehouse.location import store_url
+from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.storage.source_objects import SourceObject, SourcePlace, source_place
 
 Found = Candidate | RefusedPath | SkippedFile
@@ -44,6 +46,26 @@ def discover_urls(urls: Iterable[str], warehouse: Objects) -> DiscoveredFiles:
                 files[str(found.path)] = found
     ordered = sorted(files.values(), key=lambda file: file.path.parts)
     return DiscoveredFiles(tuple(ordered), tuple(refused), tuple(skipped))
+
+
+def discover_inbox(warehouse: RemoteObjects) -> DiscoveredFiles:
+    """The traces in the inbox of a warehouse, with their notes. Raises StoreUnavailable."""
+    place = source_place(StoreUrl(f"{warehouse.url}/{INBOX}", warehouse.place.options), warehouse)
+    objects = {one.url: one for one in place.objects() if _is_spooled(one.entry.key.removeprefix(place.key))}
+    found = []
+    for url, one in objects.items():
+        note = objects.get(url + NOTE_SUFFIX)
+        if not url.endswith(NOTE_SUFFIX):
+            path = UrlPath(url)
+            said = parse_note(path.parent.name, note.read() if note else b"")
+            found.append(Candidate(path, named=False, remote=one, note=said))
+    return DiscoveredFiles(tuple(found), ())
+
+
+def _is_spooled(key: str) -> bool:
+    """Whether a key below the inbox is that of a file in the folder of a run."""
+    names = key.strip("/").split("/")
+    return len(names) == 2 and not names[1].startswith(".")
 
 
 def _attempt(url: str, warehouse: Objects) -> Iterator[Found]:
