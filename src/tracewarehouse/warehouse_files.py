@@ -48,6 +48,7 @@ class WarehouseFiles(WarehouseSecrets):
         """
         from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
         from tracewarehouse.query.dependencies import dependencies
+        from tracewarehouse.runs.table_versions import check_unexpired
 
         request = export_request(counters, overlays, start, end, step, around, margin, plain)
         all_ranks = self._one(run)
@@ -61,6 +62,7 @@ class WarehouseFiles(WarehouseSecrets):
             raise ParamError(f"{selected.run} has several ranks", hint)
         read = dependencies(self.catalog, contracts_read(self.catalog, request))
         self.store.headers(rank.main for rank in selected.by_rank)  # raises if a manifest is damaged
+        check_unexpired(read, [selected])
         (run_read,) = self._queryable(read, all_ranks.selected(), (), Level.FULL).selected
         return export(self.store, self.catalog, run_read, selected.ranks, request, findings)
 

@@ -41,7 +41,7 @@ class WarehouseQueries(WarehouseBase):
         """
         from tracewarehouse.contracts.params import bind
         from tracewarehouse.query.dependencies import Dependencies
-        from tracewarehouse.runs.capabilities import with_capabilities
+        from tracewarehouse.runs.capabilities import with_capabilities, without_expired
         from tracewarehouse.runs.notices import nothing_stored, notices, partly_selected, provenance_of
         from tracewarehouse.runs.table_versions import readable_runs
 
@@ -50,7 +50,8 @@ class WarehouseQueries(WarehouseBase):
         dependencies = Dependencies.of(self.catalog, [contract])
         selected = self.selected()
 
-        readable = readable_runs(self.catalog, dependencies.contracts, selected, contract.optional)
+        unexpired = without_expired(contract, dependencies.contracts, selected)
+        readable = readable_runs(self.catalog, dependencies.contracts, unexpired.selected, contract.optional)
         capable = with_capabilities(contract, readable.selected)
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
@@ -70,7 +71,7 @@ class WarehouseQueries(WarehouseBase):
             *partly_selected(selected, contract),
             *notices(intact.selected, contract),
         )
-        return Result(table, provenance, contract, capable.abstained, lines)
+        return Result(table, provenance, contract, (*unexpired.abstained, *capable.abstained), lines)
 
     def _spread(
         self,
@@ -222,13 +223,14 @@ class WarehouseQueries(WarehouseBase):
     def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Abstained, ...]:
         """The ranks that an analysis skips: those without needed data, and runs without a needed column."""
         from tracewarehouse.query.dependencies import Dependencies
-        from tracewarehouse.runs.capabilities import with_capabilities
+        from tracewarehouse.runs.capabilities import with_capabilities, without_expired
         from tracewarehouse.runs.table_versions import readable_runs
 
         read = Dependencies.of(self.catalog, [analysis]).contracts
         current: list[SelectedRun] = []
-        skipped: list[Abstained] = []
-        for each in selected:
+        unexpired = without_expired(analysis, read, selected)
+        skipped: list[Abstained] = [*unexpired.abstained]
+        for each in unexpired.selected:
             try:
                 current += readable_runs(self.catalog, read, [each], analysis.optional).selected
             except SchemaVersionError as error:

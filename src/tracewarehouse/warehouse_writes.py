@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -22,6 +22,7 @@ from tracewarehouse.storage import (
     TARGET_BYTES,
     CleanReport,
     Compacted,
+    Expired,
     Problem,
     Published,
     Store,
@@ -451,6 +452,20 @@ class WarehouseWrites(WarehouseBase):
         selected = self._matching(wanted) if wanted else self.selected()
         names = dict.fromkeys(each.run for each in selected)
         return tuple(self.store.compact(run, target_bytes, dry_run) for run in names)
+
+    @writing
+    def retain(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
+        """Drops the tables that expired by a retention policy, a TOML file, from the runs.
+
+        Analyses that read a dropped table skip its ranks; recorded results stay. Ingesting the same traces
+        again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
+        Raises ParamError for an invalid policy.
+        """
+        from tracewarehouse.runs.retention import expiring, read_policy
+
+        rules, now = read_policy(Path(policy), self.catalog), datetime.now(UTC)
+        found = {each.run: expiring(each.version, rules, now) for each in self.selected()}
+        return tuple(self.store.expire(run, each, dry_run) for run, each in found.items() if each)
 
     @writing
     def clean(

@@ -51,6 +51,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "secrets": "secrets:secrets",
         "repair": "maintenance:repair",
         "compact": "space:compact",
+        "retain": "space:retain",
         "clean": "maintenance:clean",
         "refresh": "maintenance:refresh",
         "upgrade": "maintenance:upgrade",

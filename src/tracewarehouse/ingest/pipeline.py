@@ -25,7 +25,7 @@ from tracewarehouse.engines import (
     is_remote,
     opened,
 )
-from tracewarehouse.errors import EngineError, ParamError
+from tracewarehouse.errors import EngineError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources

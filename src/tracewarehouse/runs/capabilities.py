@@ -9,6 +9,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.derivations import OF_RUN, is_current, why_nothing
+from tracewarehouse.runs.retention import expired_of, expired_reason
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import stored_versions
 from tracewarehouse.storage import Rank, RunVersion
@@ -51,6 +52,21 @@ def missing_derivations(abstained: Iterable[Abstained]) -> tuple[hints.Hint, ...
     needs = {text.format(need): need for need in DERIVED_NEEDS for text in (_NOT_DERIVED, _OUTDATED)}
     missing = dict.fromkeys((needs[each.reason], each.run_id) for each in abstained if each.reason in needs)
     return tuple(hints.derive(need, run) for need, run in missing)
+
+
+def without_expired(
+    contract: Contract, read: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> CapableRanks:
+    """The selected ranks of which no table expired that the analysis reads; `read`: also through views."""
+    tables = {each.name for each in read if each.is_stored} - set(contract.optional)
+    capable: list[SelectedRun] = []
+    abstained: list[Abstained] = []
+    for each in selected:
+        gone = {rank.rank: found for rank in each.by_rank if (found := expired_of(rank, tables))}
+        abstained += [Abstained(each.run, rank, expired_reason(found)) for rank, found in gone.items()]
+        if ranks := tuple(rank for rank in each.ranks if rank not in gone):
+            capable.append(replace(each, ranks=ranks))
+    return CapableRanks(tuple(capable), tuple(abstained))
 
 
 def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:

@@ -12,11 +12,13 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import SchemaVersionError
+from tracewarehouse.runs.retention import expired_lines, expired_of, expired_reason
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RankSource
 
 _UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("upgrade"))
 
+EXPIRED_HINT = hints.fill("ingest the traces again with {}", hints.ingest())
 # A reason to skip a rank begins with it.
 WITHOUT_TABLES = "stored without"
 
@@ -58,8 +60,9 @@ def readable_runs(
         {each.version for each in catalog.compatible(table) if each.version >= table.version}
         for table in tables
     ]
+    selected, expired = _without_expired(tables, selected)
     absent = without_tables(catalog, [each for each in checked if each.name in optional], selected)
-    notices = (*_absent_notices(absent), *_built_earlier(tables, selected))
+    notices = (*expired, *_absent_notices(absent), *_built_earlier(tables, selected))
     return _split(catalog, tables, serving, selected, notices)
 
 
@@ -105,7 +108,9 @@ def queryable_runs(
     missing = {name for lacking in absent.values() for name in lacking}
     tables = [each for each in tables if each.name not in missing]
     serving = [{each.version for each in catalog.compatible(table)} for table in tables]
-    notices = [*_absent_notices(absent), *_built_earlier(tables, selected)]
+    names_of = {each.name for each in tables}
+    notices = [line for each in selected for line in expired_lines(each.run, each.by_rank, names_of)]
+    notices += [*_absent_notices(absent), *_built_earlier(tables, selected)]
     notices += _null_columns(catalog, tables, selected, names)
     return _split(catalog, tables, serving, selected, notices)
 
@@ -165,7 +170,36 @@ def _lacking(
     return [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
 
 
+def check_unexpired(contracts: Iterable[Contract], selected: Sequence[SelectedRun]) -> None:
+    """Raises SchemaVersionError if one of the tables expired of a selected rank."""
+    for each in selected:
+        _without_expired([one for one in contracts if one.is_stored], [each])
+
+
+def _without_expired(
+    tables: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> tuple[Sequence[SelectedRun], tuple[str, ...]]:
+    """The runs of which none of the tables expired, and a line for each other run.
+
+    Raises SchemaVersionError if no run remains.
+    """
+    names = {each.name for each in tables}
+    why: dict[str, str] = {}
+    for each in selected:
+        gone = {table: day for rank in each.by_rank for table, day in expired_of(rank, names).items()}
+        if gone:
+            why[each.run] = expired_reason(gone)
+    if why and len(why) == len(selected):
+        raise SchemaVersionError(
+            "; ".join(f"{each.selector}: {why[each.run]}" for each in selected), EXPIRED_HINT
+        )
+    left = [each for each in selected if each.run not in why]
+    return left, tuple(f"excluded {run}: {reason}" for run, reason in why.items())
+
+
 def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
+    if table.name in rank.expired:
+        return False
     stored = stored_versions(rank, table.name)
     return stored is not None and stored.isdisjoint(versions)
 

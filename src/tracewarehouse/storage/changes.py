@@ -129,7 +129,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Compacted:
-    """The result for a run: number of its version, files and bytes before and after.
+    """The result for a run: number of its version, files and bytes before and after, files replaced.
 
     `bytes_after` is None for a dry run. `skipped_ranks` changed while the files were written and keep
     theirs.
@@ -141,4 +141,27 @@ class Compacted:
     files_after: int
     bytes_before: int
     bytes_after: int | None
+    rewritten: int = 0
+    skipped_ranks: tuple[int, ...] = ()
+
+
+# Rank → table → why it expires: its date and the rule.
+Expiring = Mapping[int, Mapping[str, Json]]
+
+
+@dataclass(frozen=True)
+class Expired:
+    """What expired of a run: its version, the tables, ranks, files and bytes that no rank reads any more.
+
+    `shared_files` are still read by other ranks; a compaction separates them. `skipped_ranks` changed
+    meanwhile and keep their tables.
+    """
+
+    run: str
+    version: int
+    tables: tuple[str, ...]
+    ranks: int
+    files: int
+    bytes: int
+    shared_files: int
     skipped_ranks: tuple[int, ...] = ()

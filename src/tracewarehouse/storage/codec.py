@@ -33,7 +33,7 @@ _CHECKSUM = b',"checksum":"'
 _HEX = 64
 _DAMAGED = hints.fill("run {}; an older version of the run may be intact: RUN@vN", hints.call("verify"))
 # Names in `must_understand` that this release knows.
-_UNDERSTOOD = frozenset({"dropped"})
+_UNDERSTOOD = frozenset({"dropped", "expired"})
 
 _FILE = ("table", "version", "bytes", "sha256", "footer_bytes", "footer_sha256", "first_rank", "last_rank")
 _FILE_RENAMED = {"path": "key", "file_rows": "rows", "file_ranks": "ranks"}

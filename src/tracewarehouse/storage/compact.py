@@ -119,14 +119,17 @@ def compact(store: Store, run: str, target_bytes: int = TARGET_BYTES, dry_run: b
     bytes_before, count = head.bytes, todo.files_before
     if dry_run or not todo.files:
         after = None if todo.files else bytes_before
-        return Compacted(head.run, head.number, count, todo.files_after, bytes_before, after)
+        return Compacted(
+            head.run, head.number, count, todo.files_after, bytes_before, after, len(todo.replaced)
+        )
     replaces, made = _commit(store, todo)
     described: dict[str, Json] = {"at": now(), "target_bytes": target_bytes}
     done = store.publish(head.run, Changes(sources=made, replaces=replaces, compacted=described))
     skipped = {source.rank for source in made if done.outcome[source.name] != "replaced"}
     new = done.version or store.head(run)
     files = len({file.path for source in new.sources for file in source.files})
-    return Compacted(new.run, new.number, count, files, bytes_before, new.bytes, tuple(sorted(skipped)))
+    ranks, rewritten = tuple(sorted(skipped)), len(todo.replaced)
+    return Compacted(new.run, new.number, count, files, bytes_before, new.bytes, rewritten, ranks)
 
 
 def _commit(store: Store, todo: Compaction) -> tuple[dict[str, str], tuple[RankSource, ...]]:

@@ -20,7 +20,7 @@ from tracewarehouse.storage.codec import (
     unsealed,
 )
 from tracewarehouse.storage.layout import ManifestName
-from tracewarehouse.storage.model import Json, RankSource, Unknown
+from tracewarehouse.storage.model import EXPIRED, Json, RankSource, Unknown
 from tracewarehouse.storage.objects import Objects, names_in
 
 _FIELDS = frozenset(
@@ -59,7 +59,8 @@ def encode(manifest: Manifest) -> bytes:
     files, sources = records(manifest.sources)
     for source, record in zip(manifest.sources, sources, strict=True):
         record["header"] = manifest.headers.get(source.name)
-    fields: dict[str, Any] = {"format": FORMAT, "must_understand": [], "run": manifest.run}
+    needed = [EXPIRED] if any(source.expired for source in manifest.sources) else []
+    fields: dict[str, Any] = {"format": FORMAT, "must_understand": needed, "run": manifest.run}
     fields |= {"committed_at": manifest.committed_at, "push": manifest.push, **dict(manifest.unknown)}
     return sealed(fields | {"files": files, "sources": sources})
 

@@ -18,6 +18,8 @@ Unknown = tuple[tuple[str, Json], ...]
 MAIN_TABLE = "events"
 # Tables that every source may fill: they never make two sources conflict.
 SHARED_TABLES = frozenset({"data_quality"})
+# The fact of a source, and the field of a version, that name the tables that retention dropped.
+EXPIRED = "expired"
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,17 @@ class RankSource:
         return self.digest, self.part
 
     @property
+    def expired(self) -> dict[str, str]:
+        """Table → the date on which retention dropped its files; the fact `expired` has the rule, too."""
+        found = self.facts.get(EXPIRED)
+        if not isinstance(found, dict):
+            return {}
+        return {table: str(one["at"]) for table, one in found.items() if isinstance(one, dict)}
+
+    @property
     def fills(self) -> frozenset[str]:
-        """The tables that it has rows of, except those that every source may fill."""
-        return frozenset(file.table for file in self.files) - SHARED_TABLES
+        """Tables that it has rows of, or had until they expired, except those that every source may fill."""
+        return frozenset(file.table for file in self.files).union(self.expired) - SHARED_TABLES
 
     @property
     def is_redacted(self) -> bool:
@@ -96,10 +106,10 @@ class RankSource:
     def is_current(self, format: str, format_version: int, definitions: Mapping[str, int]) -> bool:
         """Whether reading the same content with this format and these definitions would change nothing.
 
-        The format and its version must be equal. A table that was rebuilt by a newer definition since then
-        is not a reason to read the file again.
+        The format and its version must be equal, and no table expired. A table that was rebuilt by
+        a newer definition since then is not a reason to read the file again.
         """
-        alike = (self.format, self.format_version) == (format, format_version)
+        alike = (self.format, self.format_version) == (format, format_version) and not self.expired
         return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
 
 
@@ -139,6 +149,11 @@ class Rank:
         if held:
             merged["tables"] = _merged_tables(held)
         return merged
+
+    @property
+    def expired(self) -> dict[str, str]:
+        """Table → the date on which retention dropped it from one of its sources."""
+        return {table: date for source in self.sources for table, date in source.expired.items()}
 
     @property
     def files(self) -> tuple[TableFile, ...]:
@@ -208,8 +223,9 @@ class RunVersion:
 
     `dropped` names sources that were pending when the run was removed: they must not come back. `retired`
     names manifests of pushed commits that an earlier version held, or that were not published: no seal takes
-    them again. `compacted` describes the last compaction. `expired` is reserved. `must_understand` lists
-    fields without which the version would be misread. `nonce` makes the bytes of the object unique.
+    them again. `compacted` describes the last compaction. `expired` maps the tables that retention dropped
+    from a rank to the last date. `must_understand` lists fields without which the version would be misread.
+    `nonce` makes the bytes of the object unique.
     """
 
     run: str

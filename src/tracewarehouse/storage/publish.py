@@ -18,7 +18,7 @@ from tracewarehouse.storage.changes import Changes, Published
 from tracewarehouse.storage.codec import encode_version
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.merge import Merged, merge
-from tracewarehouse.storage.model import RankSource, RunVersion
+from tracewarehouse.storage.model import EXPIRED, Json, RankSource, RunVersion
 from tracewarehouse.storage.versions import Versions
 
 # Half the grace period of `clean`: what was committed since then is there.
@@ -135,7 +135,7 @@ def seal(
 
 def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
     """Publishes a version under its number, then its receipt; None if another call published first."""
-    version = replace(version, created_at=now(), tool=tool, nonce=secrets.token_hex(16))
+    version = replace(_with_expired(version), created_at=now(), tool=tool, nonce=secrets.token_hex(16))
     data = encode_version(version)
     if not store.objects.put_if_absent(layout.version(version.run, version.number), data):
         return None
@@ -144,6 +144,16 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
         receipts.write(store.objects, version, data)
     store.remember(version)
     return version
+
+
+def _with_expired(version: RunVersion) -> RunVersion:
+    """The version with the tables that expired of its sources; it must be read by releases that know them."""
+    found: dict[str, Json] = {}
+    for source in version.sources:
+        for table, date in source.expired.items():
+            found[table] = max(date, str(found.get(table, "")))
+    needed = [name for name in version.must_understand if name != EXPIRED]
+    return replace(version, expired=found or None, must_understand=(*needed, *([EXPIRED] if found else [])))
 
 
 def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:

@@ -16,6 +16,8 @@ from tracewarehouse.storage.changes import (
     TARGET_BYTES,
     Changes,
     Compacted,
+    Expired,
+    Expiring,
     Intent,
     Published,
     Staged,
@@ -202,6 +204,13 @@ class Store(Versions):
 
         with disk_errors(self.folder):
             return compact(self, run, target_bytes, dry_run)
+
+    def expire(self, run: str, expiring: Expiring, dry_run: bool = False) -> Expired:
+        """Publishes a version without some tables of some ranks (rank → table → why); see `Expired`."""
+        from tracewarehouse.storage.expire import expire
+
+        with disk_errors(self.folder):
+            return expire(self, run, expiring, dry_run)
 
     def clean(
         self,

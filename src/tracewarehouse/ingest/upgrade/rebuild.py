@@ -15,12 +15,14 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
-from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError
+from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank, uid_with
+from tracewarehouse.runs.retention import expired_reason
+from tracewarehouse.runs.table_versions import EXPIRED_HINT
 from tracewarehouse.storage import (
     Changes,
     Json,
@@ -206,6 +208,8 @@ def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
     for source in version.sources:
         wanted = []
         for table in stored_tables(catalog):
+            if table.name in source.expired:
+                continue
             held = stored_versions(source, table.name)
             if held is not None and table.version not in held or is_outdated(source, table):
                 wanted.append(table.ref)
@@ -251,6 +255,11 @@ def stored_files(
     store: Store, catalog: Catalog, version: RunVersion, source: RankSource, table: str
 ) -> tuple[Path, ...]:
     """The files of a table of the source. Raises SchemaVersionError if its events have another version."""
+    if table in source.expired:
+        raise WarehouseError(
+            f"run {source.run} rank {source.rank}: {expired_reason({table: source.expired[table]})}",
+            EXPIRED_HINT,
+        )
     needed = catalog.get(table, kind="table")
     versions = [each.version for each in catalog.compatible(needed)]
     scans = version.scan_plan(table, versions, [source.rank])
