@@ -32,6 +32,8 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.render.text import plural
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.diff import Diff
     from tracewarehouse.diff.change import Change
@@ -55,8 +57,8 @@ class GateFailed(TwError):
 class DiffCommand(AnalysisCommand):
     """Like `tw show`, but analyses are optional and follow the two runs."""
 
-    def _positional(self, args: list[str]) -> list[str]:
-        return super()._positional(args)[2:3]
+    def _positional(self, args: list[str], added: Collection[str] = ()) -> list[str]:
+        return super()._positional(args, added)[2:3]
 
     def _example(self, contract: Contract) -> str:
         return f"tw diff @previous @latest {contract.name}"

@@ -10,7 +10,7 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.plot.lines import Bin, bin_edges, describe_bin
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import Selection
+from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.runs.table_versions import WITHOUT_TABLES
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 class ReportData:
     """The results of one run, or of some of its ranks; every result is a relation that `rows` can query."""
 
-    def __init__(self, side: Selection, con: Connection) -> None:
+    def __init__(self, side: RankSelection, con: Connection) -> None:
         self.side = side
         (self.selected,) = side.selected()
         starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
@@ -120,7 +120,7 @@ class ReportData:
 
 
 @contextmanager
-def report_data(side: Selection) -> Iterator[ReportData]:
+def report_data(side: RankSelection) -> Iterator[ReportData]:
     """The data of one run, with a connection for its aggregates."""
     from tracewarehouse.duck.engine import connect
 

@@ -75,6 +75,15 @@ class TimelineView:
 
 
 @dataclass(frozen=True)
+class FlameView:
+    """A flame view: its data as JSON text, what it shows, and the command that prints its rows."""
+
+    data: str
+    label: str
+    command: str
+
+
+@dataclass(frozen=True)
 class Share:
     """A part of a whole, drawn as a segment of a stacked bar."""
 
@@ -129,6 +138,7 @@ class Section:
     timelines: tuple[TimelineView, ...] = ()
     runs: tuple[RunRow, ...] = ()
     trees: tuple[TreeNode, ...] = ()
+    flames: tuple[FlameView, ...] = ()
 
 
 @dataclass(frozen=True)

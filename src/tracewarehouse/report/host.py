@@ -1,4 +1,4 @@
-"""Host: idle time by cause and by the operator that ended it, annotations, and runtime calls."""
+"""Host: idle time by cause, what the training thread runs, annotations, and runtime calls."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.account import breakdown
-from tracewarehouse.report.data import ReportData
+from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
+from tracewarehouse.report.flame import HOST_CATEGORIES, flame_view
 from tracewarehouse.report.tables import combined_ranks, first_rows
-from tracewarehouse.report.text import label, percent
+from tracewarehouse.report.text import distinct_labels, duration, label, percent
 
 _MAX_BARS = 10
 _CALLS = """
@@ -23,41 +24,62 @@ ORDER BY ns DESC, name
 """
 
 
-def host_section(data: ReportData) -> Section:
-    """The section."""
-    cards = [*_idle_cards(data), *_host_cards(data), _annotations_card(data), _calls_card(data)]
-    return Section("host", "Host", _summary(data), tuple(cards), tuple(_tables(data)))
+def host_section(data: ReportData, rank: int | None) -> Section:
+    """The section; its flame view is of `rank`."""
+    cards = [*_idle_cards(data), *_thread_cards(data), _annotations_card(data), _calls_card(data)]
+    view = flame_view(data, rank)
+    flames = () if view is None else (view,)
+    return Section("host", "Host", _summary(data), tuple(cards), tuple(_tables(data)), flames=flames)
 
 
-def _host_cards(data: ReportData) -> list[Card]:
-    """Without GPU activities: the operators with the most host time."""
-    if breakdown(data) is not None:
+def _thread_cards(data: ReportData) -> list[Card]:
+    """What the training threads run: `host_account` by category and by name."""
+    if not data.has_rows("host_account"):
         return []
-    rows = data.rows(
+    (whole,) = data.rows(
         """
-        SELECT name, sum(count)::BIGINT AS count, sum(host_self_ns)::BIGINT AS ns,
-          sum(sum(host_self_ns)) OVER ()::BIGINT AS total_ns
-        FROM op_summary WHERE name IS NOT NULL GROUP BY name HAVING ns > 0 ORDER BY ns DESC, name
-        """,
-        "op_summary",
+        SELECT sum(self_ns)::BIGINT AS ns, count(DISTINCT (rank, step)) AS count,
+          bool_or(step IS NOT NULL) AS of_step
+        FROM host_account
+        """
     )
-    if not rows:
-        return []
-    total = rows[0]["total_ns"]
-    bars = [
-        Bar(
-            label(row["name"]),
-            row["ns"] / total,
-            "hidden_comm",
-            f"{data.per_rank(row['ns'])}, {percent(row['ns'], total)}",
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} self time {data.on_rank},"
-            f" {percent(row['ns'], total)} of operator time",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
-    text = f"{label(rows[0]['name'])} takes {percent(rows[0]['ns'], total)} of operator time on the host."
-    title = "Self time per rank, without the operators inside; the full width is all operator time"
-    return [Card("Operators", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),))]
+    parts = data.rows(
+        """
+        SELECT category, sum(self_ns)::BIGINT AS ns
+        FROM host_account GROUP BY category ORDER BY ns DESC, category
+        """
+    )
+    names = data.rows(
+        f"""
+        SELECT category, name, sum(count)::BIGINT AS count, sum(self_ns)::BIGINT AS ns
+        FROM host_account WHERE category <> 'unrecorded'
+        GROUP BY category, name ORDER BY ns DESC, category, name LIMIT {_MAX_BARS}
+        """
+    )
+    total, count = whole["ns"], max(whole["count"], 1)
+    unit = "step" if whole["of_step"] else "recording"
+
+    def bar(row: Row, name: str, text: str) -> Bar:
+        mean, share = duration(row["ns"] / count), percent(row["ns"], total)
+        color = HOST_CATEGORIES[row["category"]][0]
+        return Bar(name, row["ns"] / total, color, f"{mean}, {share}", f"{text}: {mean} per {unit}, {share}")
+
+    kinds = [HOST_CATEGORIES[row["category"]][1] for row in parts]
+    bars = [bar(row, kind, kind) for row, kind in zip(parts, kinds, strict=True)]
+    title = f"Time of the mean {unit}; the full width is all of it"
+    first = kinds[0][:1].upper() + kinds[0][1:]
+    text = f"{first}: {percent(parts[0]['ns'], total)} of the {unit}, which takes {duration(total / count)}."
+    cards = [Card("Training thread", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),))]
+    if names:
+        labels = distinct_labels([row["name"] for row in names])
+        bars = [
+            bar(row, text, f"{row['name']} ({HOST_CATEGORIES[row['category']][1]}), {row['count']:,} times")
+            for row, text in zip(names, labels, strict=True)
+        ]
+        text = f"{labels[0]} has the most self time: {percent(names[0]['ns'], total)} of the {unit}."
+        title = f"Self time of the mean {unit}; the full width is the {unit}"
+        cards.append(Card("Training thread by name", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),)))
+    return cards
 
 
 def _tables(data: ReportData) -> list[Table]:
@@ -67,6 +89,9 @@ def _tables(data: ReportData) -> list[Table]:
     if data.has_rows("idle_intervals"):
         order = "idle_ns DESC, rank, start_ns"
         tables.append(first_rows(data, "idle_intervals", "Longest idle intervals", order=order))
+    if data.has_rows("host_account"):
+        order = "self_ns DESC, category, name, rank, step"
+        tables.append(first_rows(data, "host_account", "Training thread by step and name", order=order))
     if breakdown(data) is None and data.has_rows("op_summary"):
         order = "host_self_ns DESC NULLS LAST, name"
         tables.append(combined_ranks(data, "op_summary", "Operators by host time", order))
@@ -78,7 +103,7 @@ def _tables(data: ReportData) -> list[Table]:
 def _summary(data: ReportData) -> str:
     account = breakdown(data)
     if account is None:
-        return "Without GPU activities, idle time is unknown; host activity is shown below."
+        return "No GPU activities were recorded: below is what the training thread runs."
     total, idle = account.total_ns, sum(account.idle.values())
     return (
         f"GPUs are idle for {account.mean_text(idle)} ({percent(idle, total)}): "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import CATEGORIES
@@ -22,10 +23,10 @@ from tracewarehouse.report.run_facts import limits_section, quality_section, run
 from tracewarehouse.report.snapshot import snapshot_section
 from tracewarehouse.report.tiles import run_tiles
 from tracewarehouse.report.timeline_section import timeline_section
-from tracewarehouse.report.verdict import run_verdict
+from tracewarehouse.report.verdict import finding_groups, run_verdict
 from tracewarehouse.report.work import work_section
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import Selection
+from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -36,12 +37,10 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
     "work": work_section,
     "communication": communication_section,
     "memory": memory_section,
-    "host": host_section,
-    "data quality": quality_section,
 }
 
 
-def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
+def one_run(side: RankSelection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
     """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
         notify("computing overview")
@@ -54,7 +53,13 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             *inference_section(data),
             *graphs_section(data),
         ]
-        for name, build in _SECTIONS.items():
+        ranks = [row["rank"] for group in finding_groups(findings.rows()) for row in group]
+        parts: dict[str, Callable[[ReportData], Section]] = {
+            **_SECTIONS,
+            "host": partial(host_section, rank=next(iter(ranks), None)),
+            "data quality": quality_section,
+        }
+        for name, build in parts.items():
             notify(f"computing {name}")
             sections.append(build(data))
             if name == "kernels":

@@ -14,12 +14,14 @@ from tracewarehouse.render.text import one_line
 _MAX_LABEL = 40  # characters of a name above a bar
 # What most kernel names contain, and what therefore does not help to recognize one.
 _BOILERPLATE = re.compile(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
+_BUILT_IN = re.compile(r"^<built-in method (\S+) of .*>$")
 
 
 def label(name: str | None) -> str:
     """A name from a trace as a chart label: on one line, shortened, without C++ arguments and boilerplate."""
     if not name:
         return "(no name)"
+    name = _BUILT_IN.sub(r"\1 (built-in)", name)
     return shortened(one_line(_BOILERPLATE.sub("", _without_arguments(name))), _MAX_LABEL)
 
 

@@ -10,6 +10,7 @@ from tracewarehouse.render.text import plural
 from tracewarehouse.report.account import Account, breakdown
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Tile
+from tracewarehouse.report.flame import HOST_CATEGORIES
 from tracewarehouse.report.memory import device_label, peak_memory
 from tracewarehouse.report.overview import step_kind, step_times
 from tracewarehouse.report.text import duration, label, percent
@@ -148,17 +149,19 @@ def _host_tiles(data: ReportData) -> Iterator[Tile]:
     """What the training threads spend the most time in, as shares of their steps or recording."""
     rows = data.rows(
         """
-        SELECT category, name, sum(self_ns)::BIGINT AS ns, sum(sum(self_ns)) OVER ()::BIGINT AS total_ns
+        SELECT category, name, sum(self_ns)::BIGINT AS ns, sum(sum(self_ns)) OVER ()::BIGINT AS total_ns,
+          (SELECT greatest(count(DISTINCT (rank, step)), 1) FROM host_account) AS steps,
+          (SELECT bool_or(step IS NOT NULL) FROM host_account) AS of_step
         FROM host_account GROUP BY category, name ORDER BY ns DESC, category, name LIMIT 4
         """,
         "host_account",
     )
     for row in rows:
-        kind = row["category"].replace("_", " ").replace("python", "Python")
+        kind = HOST_CATEGORIES[row["category"]][1]
         name = kind if row["name"] is None else label(row["name"])
-        note = (
-            f"{data.per_rank(row['ns'])} per rank, {kind}"
-            if row["name"]
-            else f"{data.per_rank(row['ns'])} per rank"
-        )
+        note = f"{duration(row['ns'] / row['steps'])} per step"
+        if not row["of_step"]:
+            note = f"{data.per_rank(row['ns'])} {data.on_rank}"
+        if row["name"]:
+            note += f", {kind}"
         yield Tile(name, percent(row["ns"], row["total_ns"]), note, "host", share=row["ns"] / row["total_ns"])

@@ -131,6 +131,14 @@ def _firsts(data: ReportData, offsets: Mapping[int, int]) -> dict[int, int]:
     return {rank: start - offsets.get(rank, 0) for rank, start in starts.items() if isinstance(start, int)}
 
 
+def median_step(data: ReportData) -> int | None:
+    """The complete step with the median period over ranks; None without complete steps."""
+    if not data.has_rows("step_summary"):
+        return None
+    rows = data.rows(_MEDIAN_STEP)
+    return int(rows[0]["step"]) if rows else None
+
+
 def _step(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> int | None:
     """The step of the worst finding if it is known, else the median step; None without complete steps."""
     if not data.has_rows("step_summary"):
@@ -139,8 +147,7 @@ def _step(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> int | None
     for row in findings[:1]:
         if row.get("step") in complete:
             return int(row["step"])
-    rows = data.rows(_MEDIAN_STEP)
-    return int(rows[0]["step"]) if rows else None
+    return median_step(data)
 
 
 def _ranks(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> tuple[int, ...]:

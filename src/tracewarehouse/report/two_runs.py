@@ -26,7 +26,7 @@ from tracewarehouse.report.document import (
 from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
 from tracewarehouse.report.timeline import timeline
 from tracewarehouse.report.timeline_data import timeline_json
-from tracewarehouse.runs.selection import Selection
+from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def two_runs(
     change: Change,
     times: Sequence[Measured],
     history: History | None,
-    runs: Sequence[Selection],
+    runs: Sequence[RankSelection],
     notify: Callable[[str], None],
 ) -> Page:
     """The comparison, the step times of both sides, and the history of step times if it is recorded.
@@ -78,7 +78,7 @@ def two_runs(
     )
 
 
-def _timelines_section(runs: Sequence[Selection]) -> Iterator[Section]:
+def _timelines_section(runs: Sequence[RankSelection]) -> Iterator[Section]:
     """A median step of each side, on one scale."""
     views = []
     for side in runs:

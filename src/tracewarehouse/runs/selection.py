@@ -208,3 +208,11 @@ class Selection(Protocol):
     def selected(self) -> tuple[SelectedRun, ...]:
         """The runs, each with its selected ranks."""
         ...
+
+
+class RankSelection(Selection, Protocol):
+    """A selection that can be narrowed to a rank."""
+
+    def select(self, *, ranks: int) -> Selection:
+        """The same with one rank."""
+        ...
