@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
@@ -40,6 +40,7 @@ class WarehouseQueries(WarehouseBase):
         SchemaVersionError if no run remains.
         """
         from tracewarehouse.contracts.params import bind
+        from tracewarehouse.query.copy_batches import copy_batches
         from tracewarehouse.query.dependencies import Dependencies
         from tracewarehouse.runs.capabilities import with_capabilities, without_expired
         from tracewarehouse.runs.notices import nothing_stored, notices, partly_selected, provenance_of
@@ -58,6 +59,10 @@ class WarehouseQueries(WarehouseBase):
             runs = replace(readable, selected=capable.selected)
             if self._engine is not None:
                 return self._spread(self._engine, contract, bound, dependencies, runs, level)
+            if batches := copy_batches(
+                self.store, self.catalog, contract, dependencies.contracts, runs.selected
+            ):
+                return runs, self._in_batches(batches, contract, bound, dependencies, level)
             intact = self._intact(dependencies.contracts, runs, level)
             return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
 
@@ -98,6 +103,29 @@ class WarehouseQueries(WarehouseBase):
             table = self._with(runs.selected)._execute(contract, bound, dependencies)
             note = f"{contract.name} cannot be computed by groups of ranks: it ran in this process"
         return replace(runs, notices=(*runs.notices, note) if note else runs.notices), table
+
+    def _in_batches(
+        self,
+        batches: Iterable[Sequence[SelectedRun]],
+        contract: Contract,
+        bound: Mapping[str, object],
+        dependencies: Dependencies,
+        level: Level,
+    ) -> pa.Table:
+        """The rows of an analysis over batches of ranks, each without the local copies of those before it.
+
+        Raises DamagedRunError for a damaged file: the rows of its run would be incomplete.
+        """
+        from tracewarehouse.duck.engine import concatenate
+        from tracewarehouse.runs.table_versions import ReadableRuns
+
+        parts = []
+        for batch in batches:
+            named = ReadableRuns(tuple(replace(each, named=True) for each in batch))
+            with self.store.files.for_now():
+                intact = self._intact(dependencies.contracts, named, level)
+                parts.append(self._with(intact.selected)._execute(contract, bound, dependencies))
+        return concatenate(parts)
 
     def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `run`, for checks and reports: runs stored before a table existed are skipped.

@@ -21,7 +21,7 @@ from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
-SOURCES = f"s3://{BUCKET}/traces"
+SOURCES = f"s3://{BUCKET}/src"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def uploaded(server: Proxy, traces: Path) -> dict[str, int]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in server.environment.items():
             patch.setenv(name, value)
-        return upload(traces, "traces/job")
+        return upload(traces, "src/job")
 
 
 def bucket() -> RemoteObjects:
@@ -131,11 +131,11 @@ def test_a_large_object_is_downloaded_in_two_parts(s3: Proxy, traces: Path, tmp_
         text = gzip.decompress(path.read_bytes()).rstrip()[:-1] + b" " * (2 << 20) + b"}"
         name = f"node{number % 2}_{90 - number}.17000000000{number}.pt.trace.json"
         (folder / name).write_bytes(text)
-    sizes = {f"all/large/{path.name}": path.stat().st_size for path in sorted(folder.iterdir())}
+    sizes = {f"src-all/large/{path.name}": path.stat().st_size for path in sorted(folder.iterdir())}
     bucket().put({key: (folder / Path(key).name).read_bytes() for key in sizes})
     wh, local = tw.open(tmp_path / "warehouse"), tw.open(tmp_path / "local")
     places = []
-    for one, source in ((wh, f"s3://{BUCKET}/all/large"), (local, folder)):
+    for one, source in ((wh, f"s3://{BUCKET}/src-all/large"), (local, folder)):
         report = one.ingest(source, jobs=2)
         assert {file.state for file in report.files} == {"intact"}
         places.append([(file.path.name, file.run, file.rank) for file in report.files])
@@ -153,11 +153,11 @@ def test_a_rank_that_only_the_end_shows_needs_no_second_download(
     for path in sorted(traces.glob("*.gz")):
         trace = json.loads(gzip.decompress(path.read_bytes()))
         trace["distributedInfo"] = trace.pop("distributedInfo")  # behind the events
-        objects[f"behind/job/w{9 - len(objects)}_7.170{len(objects)}.pt.trace.json"] = json.dumps(
+        objects[f"src-behind/job/w{9 - len(objects)}_7.170{len(objects)}.pt.trace.json"] = json.dumps(
             {"pad": "x" * (1 << 20), **trace}
         ).encode()
     bucket().put(objects)
-    report = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/behind/job", jobs=1)
+    report = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/src-behind/job", jobs=1)
     assert sorted(file.rank for file in report.files if file.rank is not None) == [0, 1, 2, 3]
     assert gets(s3) == {key: len(data) for key, data in objects.items()}
 
@@ -169,7 +169,7 @@ def test_a_remote_warehouse_takes_objects_of_a_store(
     done = cli_runner.process("ingest", SOURCES, "-w", url, cwd=tmp_path, env=s3.environment)
     assert done.code == 0, done.err
     assert "ingested 4 ranks of 1 run" in done.out
-    assert {key: size for key, size in gets(s3).items() if key.startswith("traces/")} == uploaded
+    assert {key: size for key, size in gets(s3).items() if key.startswith("src/")} == uploaded
     equal(tw.open(url), local)
     assert not list((tmp_path / "mirror").rglob("*.json.gz"))
 
@@ -199,8 +199,8 @@ def test_objects_are_named_like_files(s3: Proxy, uploaded: dict[str, int], tmp_p
     wh = tw.open(tmp_path / "warehouse")
     found = {
         f"s3://{BUCKET}/{first}": [("job", 0)],
-        f"s3://{BUCKET}/traces/j*/*rank1*": [("job", 1)],
-        f"s3://{BUCKET}/trac*": [("job", rank) for rank in range(4)],
+        f"s3://{BUCKET}/src/j*/*rank1*": [("job", 1)],
+        f"s3://{BUCKET}/s*c": [("job", rank) for rank in range(4)],
     }
     for url, places in found.items():
         report = wh.ingest(url, jobs=1)
@@ -215,31 +215,31 @@ def test_problems_name_the_object_and_stop_no_other(
     good, _, third, last = (bucket().get(key) for key in uploaded)
     bucket().put(
         {
-            "mixed/rank0.json.gz": good,
-            "mixed/rank1.json.gz": b"no trace",
-            "mixed/rank2.json.gz": third[: len(third) // 2],
-            "mixed/rank3.json.gz": last,
-            "mixed/.hidden.json": good,
-            "mixed/report.ncu-rep": b"",
-            "mixed/notes.txt": b"",
+            "src-mixed/rank0.json.gz": good,
+            "src-mixed/rank1.json.gz": b"no trace",
+            "src-mixed/rank2.json.gz": third[: len(third) // 2],
+            "src-mixed/rank3.json.gz": last,
+            "src-mixed/.hidden.json": good,
+            "src-mixed/report.ncu-rep": b"",
+            "src-mixed/notes.txt": b"",
         }
     )
     s3.refuses = lambda request: 403 if "rank3" in request.path and request.kind == "GET" else None
     wh = tw.open(tmp_path / "warehouse")
-    report = wh.ingest(f"s3://{BUCKET}/mixed", f"s3://{BUCKET}/nothing", "s3://no-bucket/x", settle_s=0)
+    report = wh.ingest(f"s3://{BUCKET}/src-mixed", f"s3://{BUCKET}/nothing", "s3://no-bucket/x", settle_s=0)
     found = {str(file.path).removeprefix(f"s3://{BUCKET}/"): file for file in report.files}
     assert {name: file.state for name, file in found.items()} == {
-        "mixed/rank0.json.gz": "intact",
-        "mixed/rank1.json.gz": "refused",
-        "mixed/rank2.json.gz": "damaged",
-        "mixed/rank3.json.gz": "refused",
-        "mixed/report.ncu-rep": "skipped",
+        "src-mixed/rank0.json.gz": "intact",
+        "src-mixed/rank1.json.gz": "refused",
+        "src-mixed/rank2.json.gz": "damaged",
+        "src-mixed/rank3.json.gz": "refused",
+        "src-mixed/report.ncu-rep": "skipped",
         "nothing": "refused",
         "s3://no-bucket/x": "refused",
     }
-    assert found["mixed/rank1.json.gz"].hint
-    assert "access denied" in (found["mixed/rank3.json.gz"].reason or "")
-    assert "AWS_ACCESS_KEY_ID" in (found["mixed/rank3.json.gz"].hint or "")
+    assert found["src-mixed/rank1.json.gz"].hint
+    assert "access denied" in (found["src-mixed/rank3.json.gz"].reason or "")
+    assert "AWS_ACCESS_KEY_ID" in (found["src-mixed/rank3.json.gz"].hint or "")
     assert found["nothing"].reason == "no such object or folder"
     assert found["s3://no-bucket/x"].reason == "s3://no-bucket: no such bucket"
     assert not [file for file in report.files if str(tmp_path) in f"{file.reason} {file.hint}"]
@@ -249,14 +249,14 @@ def test_a_truncated_object_is_pending_until_it_is_old(
     s3: Proxy, uploaded: dict[str, int], tmp_path: Path
 ) -> None:
     good = bucket().get(next(iter(uploaded)))
-    bucket().put({"cut/rank0.json.gz": good[: len(good) // 2]})
+    bucket().put({"src-cut/rank0.json.gz": good[: len(good) // 2]})
     wh = tw.open(tmp_path / "warehouse")
-    (file,) = wh.ingest(f"s3://{BUCKET}/cut").files
+    (file,) = wh.ingest(f"s3://{BUCKET}/src-cut").files
     assert file.state == "pending"
-    (file,) = wh.ingest(f"s3://{BUCKET}/cut", settle_s=0).files
+    (file,) = wh.ingest(f"s3://{BUCKET}/src-cut", settle_s=0).files
     assert file.state == "damaged"
-    bucket().put({"cut/rank0.json.gz": good})  # the complete trace begins with the stored part
-    (file,) = wh.ingest(f"s3://{BUCKET}/cut").files
+    bucket().put({"src-cut/rank0.json.gz": good})  # the complete trace begins with the stored part
+    (file,) = wh.ingest(f"s3://{BUCKET}/src-cut").files
     assert (file.state, file.reason) == ("intact", "replaced what was stored")
 
 
@@ -264,22 +264,22 @@ def test_an_object_that_changes_meanwhile_is_pending(
     s3: Proxy, uploaded: dict[str, int], tmp_path: Path
 ) -> None:
     (key, *_) = uploaded
-    bucket().put({"moving/rank0.json.gz": bucket().get(key)})
+    bucket().put({"src-moving/rank0.json.gz": bucket().get(key)})
     changed: list[str] = []
 
     def change(request: Request) -> None:
         if request.kind == "LIST" and "moving" in request.path and not changed:
             changed.append(request.path)
-            bucket().put({"moving/rank0.json.gz": b"{}"})
+            bucket().put({"src-moving/rank0.json.gz": b"{}"})
 
     s3.after = change
-    (file,) = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/moving").files
+    (file,) = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/src-moving").files
     assert changed
     assert (file.state, file.reason) == ("pending", "changed while it was read")
 
 
 def test_a_broken_download_continues_where_it_ended(s3: Proxy, traces: Path, tmp_path: Path) -> None:
-    bucket().put({"broken/rank0.json": gzip.decompress(next(traces.glob("*.gz")).read_bytes())})
+    bucket().put({"src-broken/rank0.json": gzip.decompress(next(traces.glob("*.gz")).read_bytes())})
     refused: list[str] = []
 
     def refuse(request: Request) -> int | None:
@@ -289,7 +289,7 @@ def test_a_broken_download_continues_where_it_ended(s3: Proxy, traces: Path, tmp
         return None
 
     s3.refuses = refuse
-    (file,) = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/broken").files
+    (file,) = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/src-broken").files
     assert file.state == "intact" and len(refused) == 6
 
 
@@ -332,8 +332,8 @@ def test_credentials_in_a_source_url_are_not_repeated(tmp_path: Path) -> None:
 
 def test_secrets_in_names_and_content_are_replaced(s3: Proxy, traces: Path, tmp_path: Path) -> None:
     token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
-    bucket().put({f"named/{token}.json.gz": next(traces.glob("*.gz")).read_bytes()})
-    tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/named", run="job")
+    bucket().put({f"src-named/{token}.json.gz": next(traces.glob("*.gz")).read_bytes()})
+    tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/src-named", run="job")
     stored = [path.read_bytes() for path in (tmp_path / "warehouse").rglob("*") if path.is_file()]
     assert stored and not any(token.encode() in data for data in stored)
 
@@ -344,11 +344,11 @@ def test_a_file_of_several_ranks_is_downloaded_once(s3: Proxy, traces: Path, tmp
     for pid, file in enumerate(sorted(traces.glob("*.gz"))[:2], 10):
         writer.add(nsys_writer.read_trace(gzip.decompress(file.read_bytes())), pid)
     writer.write(path)
-    bucket().put({"nsys/job/report.sqlite": path.read_bytes()})
-    report = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/nsys/job", jobs=2)
+    bucket().put({"src-nsys/job/report.sqlite": path.read_bytes()})
+    report = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/src-nsys/job", jobs=2)
     assert [file.rank for file in report.files] == [0, 1]
-    assert gets(s3) == {"nsys/job/report.sqlite": path.stat().st_size}
+    assert gets(s3) == {"src-nsys/job/report.sqlite": path.stat().st_size}
     s3.requests.clear()
-    again = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/nsys/job", jobs=2)
+    again = tw.open(tmp_path / "warehouse").ingest(f"s3://{BUCKET}/src-nsys/job", jobs=2)
     assert [file.state for file in again.files] == ["same", "same"]
     assert gets(s3) == {}

@@ -19,7 +19,7 @@ from tracewarehouse.errors import ParamError, WarehouseError
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects
 
-# A script of its own: the handler may not use the store in the process of the training.
+# A separate script: the handler may not use the store in the process of the training.
 TRAINING = """
 import json, sys
 from pathlib import Path
@@ -72,10 +72,10 @@ def keys(name: str) -> list[str]:
 
 
 def test_traces_are_uploaded_and_ingested_from_the_inbox(s3: Proxy, traces: Path, tmp_path: Path) -> None:
-    url, spool = f"s3://{BUCKET}/uploaded", tmp_path / "spool"
+    url, spool = f"s3://{BUCKET}/upload-uploaded", tmp_path / "spool"
     for rank, trace in enumerate(sorted(traces.glob("*.gz"))):
         assert train(url, trace, spool, rank) == ""
-    found = keys("uploaded")
+    found = keys("upload-uploaded")
     assert len(found) == 4 and all(key.startswith("inbox/job/rank") for key in found)
     assert {path.name for path in spool.rglob("*") if path.is_file()} == {".upload.lock", "upload.log"}
     done = cli_runner.process("ingest", "--inbox", "-w", url, env=s3.environment)
@@ -83,7 +83,7 @@ def test_traces_are_uploaded_and_ingested_from_the_inbox(s3: Proxy, traces: Path
     (row,) = tw.open(url).runs().rows()
     assert (row["run_id"], row["ranks_present"]) == ("job", 2)
     assert row["labels"]["team"] == "a"
-    assert keys("uploaded") == []
+    assert keys("upload-uploaded") == []
     assert tw.open(url).verify() == []
     again = cli_runner.process("ingest", "--inbox", "-w", url, env=s3.environment)
     assert (again.code, again.out.splitlines()[0]) == (0, "no traces ingested")
@@ -92,21 +92,21 @@ def test_traces_are_uploaded_and_ingested_from_the_inbox(s3: Proxy, traces: Path
 def test_an_upload_that_fails_is_repeated_with_the_next_window(
     s3: Proxy, traces: Path, tmp_path: Path
 ) -> None:
-    url, spool = f"s3://{BUCKET}/refused", tmp_path / "spool"
+    url, spool = f"s3://{BUCKET}/upload-refused", tmp_path / "spool"
     trace = min(traces.glob("*.gz"))
     s3.refuses = lambda request: 403 if request.kind == "PUT" else None
     assert "not uploaded to s3://" in train(url, trace, spool, 0)
     assert "access denied" in (spool / "upload.log").read_text()
     assert s3.environment["AWS_SECRET_ACCESS_KEY"] not in (spool / "upload.log").read_text()
-    assert len(list(spool.rglob("*.json.gz"))) == 1 and keys("refused") == []
+    assert len(list(spool.rglob("*.json.gz"))) == 1 and keys("upload-refused") == []
     s3.reset()
     assert train(url, trace, spool, 0) == ""
-    assert len(keys("refused")) == 4
+    assert len(keys("upload-refused")) == 4
     assert not list(spool.rglob("*.json.gz"))
 
 
 def test_a_damaged_trace_stays_in_the_inbox(s3: Proxy, traces: Path, tmp_path: Path) -> None:
-    url = f"s3://{BUCKET}/damaged"
+    url = f"s3://{BUCKET}/upload-damaged"
     data = min(traces.glob("*.gz")).read_bytes()
     RemoteObjects(store_url(url)).put(
         {
@@ -119,11 +119,11 @@ def test_a_damaged_trace_stays_in_the_inbox(s3: Proxy, traces: Path, tmp_path: P
     report = tw.open(url).ingest(inbox=True, settle_s=0)
     states = {file.path.name: file.state for file in report.files}
     assert states == {"rank0.json.gz": "damaged", "rank1.json.gz": "refused"}
-    assert {"inbox/job/rank0.json.gz", "inbox/job/rank1.json.gz"} < set(keys("damaged"))
+    assert {"inbox/job/rank0.json.gz", "inbox/job/rank1.json.gz"} < set(keys("upload-damaged"))
 
 
 def test_a_trace_that_another_process_took_is_skipped(s3: Proxy, traces: Path, tmp_path: Path) -> None:
-    url = f"s3://{BUCKET}/taken"
+    url = f"s3://{BUCKET}/upload-taken"
     objects = RemoteObjects(store_url(url))
     objects.put({"inbox/job/rank0.json.gz": min(traces.glob("*.gz")).read_bytes()})
     s3.after = lambda request: (
@@ -139,7 +139,7 @@ def test_with_wait_the_trace_is_there_when_the_handler_returns(
     s3: Proxy, traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    url = f"s3://{BUCKET}/waited"
+    url = f"s3://{BUCKET}/upload-waited"
     handler = tw.trace_handler(url, run="job", wait=True, auto_labels=False)
 
     class Profiler:
@@ -147,7 +147,7 @@ def test_with_wait_the_trace_is_there_when_the_handler_returns(
             Path(path).write_bytes(gzip.compress(json.dumps({"traceEvents": []}).encode()))
 
     handler(Profiler())
-    assert len(keys("waited")) == 2
+    assert len(keys("upload-waited")) == 2
     assert not list((tmp_path / "cache").rglob("*.json.gz"))
 
 

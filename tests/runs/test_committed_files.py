@@ -16,7 +16,7 @@ from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.warehouse import Warehouse
 
-URL = f"s3://{BUCKET}/shared"
+URL = f"s3://{BUCKET}/committed-files"
 
 
 @pytest.fixture(scope="module")

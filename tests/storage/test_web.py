@@ -86,7 +86,6 @@ def test_a_second_question_downloads_nothing_again(url: str) -> None:
 
 
 def test_the_command_line_reads_it(url: str, tmp_path: Path) -> None:
-    env = {"TW_MIRROR": str(tmp_path / "cache")}
     for command in (
         ("runs",),
         ("info", "job"),
@@ -96,7 +95,7 @@ def test_the_command_line_reads_it(url: str, tmp_path: Path) -> None:
         ("check", "job"),
         ("report", "job", "-o", tmp_path / "page.html"),
     ):
-        done = cli_runner.process(*command, "-w", url, cwd=tmp_path, env=env)
+        done = cli_runner.tw(*command, "-w", url)
         assert done.code == 0, (command, done.err)
         assert done.out, command
 
@@ -115,8 +114,8 @@ def test_the_command_line_reads_it(url: str, tmp_path: Path) -> None:
     ],
     ids=lambda command: command[0],
 )
-def test_commands_that_write_are_refused(url: str, tmp_path: Path, command: tuple[str, ...]) -> None:
-    done = cli_runner.process(*command, "-w", url, cwd=tmp_path, env={"TW_MIRROR": str(tmp_path / "cache")})
+def test_commands_that_write_are_refused(url: str, command: tuple[str, ...]) -> None:
+    done = cli_runner.tw(*command, "-w", url)
     assert done.code == 1
     assert done.errors[0] == f"tw: {url}: a warehouse on a web server is read-only"
     assert "where it is stored" in done.err
@@ -136,7 +135,7 @@ def test_a_missing_or_damaged_list_is_named(url: str, folder: Path) -> None:
         path.unlink()
         with pytest.raises(WarehouseError, match="no list of runs for web servers") as caught:
             tw.open(url).runs()
-        assert "tw refresh" in (caught.value.hint or "")
+        assert "wh.refresh()" in (caught.value.hint or "")
         path.write_bytes(data.replace(b"job", b"jab"))
         with pytest.raises(WarehouseError, match=r"latest\.json: damaged: checksum differs"):
             tw.open(url).runs()

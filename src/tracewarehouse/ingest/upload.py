@@ -1,4 +1,4 @@
-"""Uploads spooled traces to the inbox of a warehouse in an object store, in a process of its own.
+"""Uploads spooled traces to the inbox of a warehouse in an object store, in a separate process.
 
 A training process must not use a store itself: its data loaders fork, and the store would hang in them.
 `python -m tracewarehouse.ingest.upload URL FOLDER RUN` uploads what the trace handler left in a folder.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Result, from_rows
@@ -18,6 +19,9 @@ _FIELDS = (
     Field("ranks", "VARCHAR"),
     Field("sha256", "VARCHAR"),
 )
+
+
+_VERIFY = hints.fill("{} lists all problems", hints.Hint("wh.verify(deep=True)", "tw verify --deep"))
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,6 @@ def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[st
     before = {key for key, file in files.items() if store.has_copy(file)}
     problems = store.fetch(files.values())
     for key, what in sorted(problems.items()):
-        raise DamagedRunError(f"{store.objects.describe(key)}: {what}", "tw verify --deep lists all problems")
+        raise DamagedRunError(f"{store.objects.describe(key)}: {what}", _VERIFY)
     new = [file.bytes for key, file in files.items() if key not in before]
     return Fetched(len(files), sum(file.bytes for file in files.values()), len(new), sum(new))

@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfile
@@ -45,6 +45,13 @@ class LocalObjects:
     def is_shared(self) -> bool:
         """Other processes see the files."""
         return True
+
+    def budget(self) -> None:
+        """None: the files are not copies."""
+
+    def for_now(self) -> AbstractContextManager[None]:
+        """Does nothing."""
+        return nullcontext()
 
     def check_writable(self) -> None:
         """Anything may be written, as far as the disk allows."""

@@ -69,11 +69,11 @@ class Mirror:
         if not missing:
             return {}
         self._check_budget(wanted.values())
+        self._evict(sum(file.bytes for file in missing if file.bytes > 0))
         with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
             problems = dict(
                 zip((file.key for file in missing), pool.map(self._download, missing), strict=True)
             )
-        self._evict()
         return {key: what for key, what in problems.items() if what is not None}
 
     def forget(self, key: str) -> None:
@@ -123,6 +123,18 @@ class Mirror:
             with suppress(OSError):
                 os.utime(self.folder / key)  # the time of the last use
 
+    @contextmanager
+    def for_now(self) -> Iterator[None]:
+        """Copies that are used for the first time in this context may be deleted after it."""
+        folder, known = self._own_lease()
+        before = frozenset(known)
+        try:
+            yield
+        finally:
+            with self._lock(fcntl.LOCK_EX):
+                known.intersection_update(before)
+                (folder / _KEYS).write_text("".join(f"{key}\n" for key in known), encoding="utf-8")
+
     def _own_lease(self) -> tuple[Path, set[str]]:
         own = os.getpid(), self.folder
         if own not in _leases:
@@ -144,17 +156,18 @@ class Mirror:
             os.close(handle)
 
     def _check_budget(self, files: Iterable[FileRef]) -> None:
-        needed, budget = sum(file.bytes for file in files), self._budget()
+        needed, budget = sum(file.bytes for file in files), self.budget()
         if needed > budget:
             raise WarehouseError(
                 f"these runs need {needed / 1e9:.1f} GB of local copies; {budget / 1e9:.1f} GB are allowed",
                 f"select fewer runs or ranks, or set {BUDGET}",
             )
 
-    def _budget(self) -> int:
+    def budget(self) -> int:
+        """The limit on the copies, in bytes; raises WarehouseError for an invalid TW_MIRROR_BYTES."""
         named = os.environ.get(BUDGET)
         if not named:
-            free = shutil.disk_usage(self.folder).free
+            free = shutil.disk_usage(_existing(self.folder)).free
             return min(_MAX_BUDGET, int(free * _FREE_SHARE))
         if not named.isdecimal():
             raise WarehouseError(
@@ -162,10 +175,10 @@ class Mirror:
             )
         return int(named)
 
-    def _evict(self) -> None:
-        """Deletes the copies that were not used for the longest time, until the others fit the budget."""
+    def _evict(self, new_bytes: int) -> None:
+        """Deletes the copies that were not used for the longest time, until new ones fit the budget."""
         found = sorted(self._copies())
-        total, budget = sum(size for _, size, _ in found), self._budget()
+        total, budget = sum(size for _, size, _ in found), self.budget() - new_bytes
         if total <= budget:
             return
         with self._lock(fcntl.LOCK_EX):
@@ -192,6 +205,11 @@ class Mirror:
             with suppress(OSError):
                 used.update((lease / _KEYS).read_text(encoding="utf-8").splitlines())
         return used
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the parent that exists."""
+    return folder if folder.exists() else _existing(folder.parent)
 
 
 def _fault(path: Path, file: FileRef) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -108,6 +109,12 @@ class LocalFiles(Protocol):
 
         With `again`, files are downloaded again, to compare the originals with their versions.
         """
+
+    def budget(self) -> int | None:
+        """The limit on local copies in bytes; None if the files are not copies."""
+
+    def for_now(self) -> AbstractContextManager[None]:
+        """Copies that are used for the first time in this context may be deleted after it."""
 
     def forget(self, key: str) -> None:
         """Deletes the local copy of a damaged file, if it is only a copy."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import UTC, datetime
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
@@ -42,5 +43,6 @@ def decode(data: bytes, path: str) -> tuple[Entry, ...]:
         return tuple(sorted(found, key=lambda entry: entry.key))
     except (ValueError, KeyError, TypeError) as error:
         raise WarehouseError(
-            f"{path}: damaged: {error}", "write it again: tw refresh, where the warehouse is stored"
+            f"{path}: damaged: {error}",
+            hints.fill("write it again where the warehouse is stored: {}", hints.call("refresh")),
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from tracewarehouse.storage.objects import Entry, Objects
 from tracewarehouse.storage.remote import RemoteObjects
 
 _PAUSES_S = (0.2, 1.0)
+_VARIABLES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,12 @@ def source_place(url: StoreUrl, warehouse: Objects) -> SourcePlace:
     return SourcePlace(StoreUrl(f"{scheme}://{name}", options), key)
 
 
-@lru_cache(maxsize=64)
 def _opened(bucket: StoreUrl) -> RemoteObjects:
+    """The bucket with open connections, as long as the environment says the same about stores."""
+    said = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)))
+    return _opened_once(bucket, hash(said))
+
+
+@lru_cache(maxsize=16)
+def _opened_once(bucket: StoreUrl, _environment: int) -> RemoteObjects:
     return RemoteObjects(bucket)

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NoReturn
 
+from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout, run_list
 from tracewarehouse.storage.objects import Entry
@@ -42,7 +43,7 @@ class WebObjects(RemoteObjects):
         except FileNotFoundError:
             raise WarehouseError(
                 f"{self.url}: the warehouse has no list of runs for web servers",
-                "write it: tw refresh, where the warehouse is stored",
+                hints.fill("write it where the warehouse is stored: {}", hints.call("refresh")),
             ) from None
         return run_list.decode(data, self.describe(layout.LATEST))
 
