@@ -115,7 +115,7 @@ def _entry(fields: Mapping[str, Any]) -> Entry:
 
 
 def old(objects: Objects) -> Iterator[str]:
-    """The keys of the catalogs that nobody reads any more."""
+    """The keys of the catalogs that readers no longer use."""
     return (layout.catalog(number) for number in numbers(objects)[KEPT:])
 
 
