@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,11 +21,12 @@ import cli_runner
 import tracewarehouse as tw
 from object_store import BUCKET, CREDENTIALS, Proxy, Request, s3_server
 from simulated import SMALL
-from storage_sources import commit
+from storage_sources import commit, staged
 from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Changes, Store
+from tracewarehouse.storage import Changes, Store, remote
 from tracewarehouse.storage.objects import FileRef
+from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
@@ -287,6 +289,117 @@ def test_a_lost_answer_changes_nothing(s3: Proxy, traces: Path) -> None:
     assert wh.store.runs() == ()
 
 
+def _commands(s3: Proxy, traces: Path, url: str) -> list[tuple[int, str, str]]:
+    """Code and text of commands that write every kind of conditional object, without times and sizes."""
+    first, *others = sorted(path for path in traces.iterdir() if "rank" in path.name)
+    commands: list[list[str | Path]] = [
+        ["ingest", first, "--run", "job", "--jobs", "1"],
+        ["ingest", *others, "--run", "job", "--push", "--jobs", "1"],
+        ["seal", "job"],
+        ["label", "job", "team=a"],
+        ["remove", "job"],
+        ["remove", "job"],
+    ]
+    found = []
+    for command in commands:
+        done = cli_runner.tw(*command, "-w", url)
+        lines = (line for line in done.out.splitlines() if not line.startswith("  time"))
+        text = re.sub(r"[0-9.]+ KiB", "SIZE", "\n".join(lines)).replace(url, "")
+        found.append((done.code, text, done.err.replace(url, "")))
+    return found
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("fault", ["lost", "conflict", "unavailable"])
+def test_faults_change_neither_code_nor_text(s3: Proxy, traces: Path, fault: str) -> None:
+    """The answer of every conditional PUT is lost, or its first one is 409 or 503."""
+    expected = _commands(s3, traces, f"s3://{BUCKET}/fault-none-{fault}")
+    assert [code for code, _, _ in expected] == [0, 0, 0, 0, 0, 1]
+    seen: list[str] = []
+
+    def is_first(request: Request) -> bool:
+        key = f"{request.kind} {request.path}"
+        if request.kind != "CREATE" or key in seen:
+            return False
+        seen.append(key)
+        return True
+
+    if fault == "lost":
+        s3.loses = is_first
+    else:
+        status = 409 if fault == "conflict" else 503
+        s3.refuses = lambda request: status if is_first(request) else None
+    assert _commands(s3, traces, f"s3://{BUCKET}/fault-{fault}") == expected
+    assert sum("/_tw/runs/job/v" in key for key in seen) == 4
+
+
+def test_a_store_that_ignores_conditions_is_refused_by_the_first_write(
+    s3: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"s3://{BUCKET}/probed"
+    store = Store.open_or_create(store_url(url))
+    source = commit(store, 0)
+    store.publish("run", Changes(sources=(source,)))
+    monkeypatch.setattr(remote, "_probed", set())
+    s3.requests.clear()
+    Store.open(store_url(url)).relabel("run", {"a": "b"})
+    probes = [request.kind for request in s3.requests if "/_tw/probe/" in request.path]
+    assert probes == ["CREATE", "CREATE", "GET", "GET"]
+    assert tw.open(url).runs().rows()[0]["version"] == 2
+    monkeypatch.setattr(remote, "_probed", set())
+    s3.ignore_conditions = True
+    for write in (
+        lambda: Store.open_or_create(store_url(url)),
+        lambda: Store.open(store_url(url)).relabel("run", {"a": "c"}),
+    ):
+        with pytest.raises(WarehouseError, match="ignores If-None-Match"):
+            write()
+    assert Store.open(store_url(url)).versions("run") == (1, 2)
+
+
+def _push(url: str, ranks: int) -> None:
+    """Pushes ranks one by one, as jobs do."""
+    for rank in range(ranks):
+        store = Store.open(store_url(url))
+        with store.staging() as folder:
+            store.commit([staged(folder, rank, run=f"job-{ranks}")], "push", Push())
+
+
+@pytest.mark.parametrize("ranks", [4, pytest.param(32, marks=pytest.mark.deep)])
+def test_requests_of_push_and_seal_are_linear(s3: Proxy, ranks: int) -> None:
+    url = f"s3://{BUCKET}/sealed-{ranks}"
+    store = Store.open_or_create(store_url(url))
+    counts = []
+    for number in (ranks, 2 * ranks):
+        s3.requests.clear()
+        _push(url, number)
+        done, newest = store.seal(f"job-{number}", {}, None, lambda _: None)
+        counts.append(len(s3.requests))
+        assert done.version is not None and len(newest.ranks) == number
+    assert counts[1] / counts[0] <= 2.2, counts
+
+
+@pytest.mark.deep
+def test_32_publishers_of_a_run_write_little(s3: Proxy) -> None:
+    url, number = f"s3://{BUCKET}/publishers", 32
+    Store.open_or_create(store_url(url))
+    together = Barrier(number)
+
+    def publish(rank: int) -> None:
+        store = Store.open(store_url(url))
+        source = commit(store, rank)
+        together.wait()
+        store.publish("run", Changes(sources=(source,)))
+
+    with ThreadPoolExecutor(number) as pool:
+        list(pool.map(publish, range(number)))
+    written = [request for request in s3.requests if request.kind in ("PUT", "CREATE")]
+    puts = [one for one in written if "/_tw/runs/" in one.path or "/_tw/receipts/" in one.path]
+    assert len(puts) <= 4 * number
+    newest = Store.open(store_url(url)).newest("run")
+    assert newest is not None and newest.ranks == tuple(range(number))
+
+
 def test_a_conflict_without_an_object_is_tried_again(s3: Proxy) -> None:
     refused: list[str] = []
 
@@ -309,16 +422,21 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Proxy, traces: Path) -> 
     assert list(objects("unconditional").walk("")) == []
 
 
-def _kill_points(count: int) -> list[object]:
-    return [pytest.param(n, marks=[] if n in (3, 15) else pytest.mark.deep) for n in range(count)]
+# An ingest into a new warehouse: 2 to probe, its identity, 13 tables, a manifest, the version, its receipt.
+_PUTS, _VERSION = 19, 17
 
 
-@pytest.mark.parametrize("number", _kill_points(18))
+def _kill_points() -> list[object]:
+    points = [(number, when) for number in range(_PUTS) for when in ("before", "after")]
+    return [pytest.param(*point, marks=[] if point[0] == _VERSION else pytest.mark.deep) for point in points]
+
+
+@pytest.mark.parametrize(("number", "when"), _kill_points())
 def test_a_killed_ingest_leaves_nothing_half_visible(
-    s3: Proxy, traces: Path, tmp_path: Path, number: int
+    s3: Proxy, traces: Path, tmp_path: Path, number: int, when: str
 ) -> None:
-    """The process is killed when it sends the given PUT: every second one is passed on all the same."""
-    url = f"s3://{BUCKET}/killed-{number}"
+    """The process is killed when it sends the given PUT, before or after the server stores the object."""
+    url = f"s3://{BUCKET}/killed-{number}-{when}"
     env = cli_runner.environment({**s3.environment, "TW_MIRROR": str(tmp_path / "cache")})
     running: list[subprocess.Popen[bytes]] = []
     puts: list[str] = []
@@ -329,16 +447,14 @@ def test_a_killed_ingest_leaves_nothing_half_visible(
             if len(puts) == number + 1:
                 running[0].send_signal(signal.SIGKILL)
 
-    if number % 2:
-        s3.after = kill
-    else:
-        s3.before = kill
+    setattr(s3, when, kill)
     command = [*cli_runner.TW, "ingest", "-w", url, "--jobs", "1", str(traces)]
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         running.append(process)
         process.communicate()
     s3.reset()
-    assert process.returncode == -signal.SIGKILL or len(puts) <= number, puts
+    assert process.returncode == -signal.SIGKILL, puts
+    assert ("/_tw/runs/job/v000001" in puts[number]) == (number == _VERSION)
     try:
         before = tw.open(url).runs().rows()
     except WarehouseError:

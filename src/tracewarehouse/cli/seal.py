@@ -34,7 +34,7 @@ def seal(
     allow_missing: bool,
     labels: tuple[tuple[str, str], ...],
 ) -> int:
-    """Publish the ranks of a run that jobs stored with `tw ingest --push`.
+    """Publish the ranks that jobs stored with `tw ingest --push`.
 
     All of them appear at once, in one version. Ranks that are pushed later are added by the next seal.
     Exit code 1: ranks are missing, and nothing was published. Exit code 4: some pushed ranks conflict with

@@ -173,6 +173,9 @@ class LocalObjects:
             (self.root / STAGING).mkdir(parents=True, exist_ok=True)
             _probe_link(self.root)
 
+    def check_conditions(self) -> None:
+        """Nothing to do: `prepare` found that the file system has hard links."""
+
     def absent(self, error: OSError) -> TwError:
         """The error of a file, of a folder with other files, or of a missing folder."""
         if self.root.exists() and not self.root.is_dir():

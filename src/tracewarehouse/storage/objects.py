@@ -83,6 +83,9 @@ class Objects(Protocol):
     def prepare(self) -> None:
         """Checks that a new warehouse can be created here; raises WarehouseError."""
 
+    def check_conditions(self) -> None:
+        """Checks that `put_if_absent` can be relied on; raises WarehouseError."""
+
     def absent(self, error: OSError) -> TwError:
         """The error of a place without a warehouse, when `error` was raised by reading its identity."""
 

@@ -16,7 +16,7 @@ from tracewarehouse.storage.run_catalog import Entry, Newest, RunCatalog
 if TYPE_CHECKING:
     from tracewarehouse.storage.versions import Versions
 
-# So many versions are read sooner than the catalog is listed and read.
+# Up to this many versions are read directly: listing and reading the catalog takes two requests.
 _FEW = 2
 # A writing command writes a new catalog when more versions than this are newer.
 _NEWER = 32

@@ -68,7 +68,7 @@ def _is_recent(source: RankSource) -> bool:
 
 def _settle(store: Versions, run: str, changes: Changes, tool: str) -> Merged:
     """Merges and writes until no other call published first."""
-    for _ in _attempts(run):
+    for attempt in _attempts(run):
         # Markers before the newest version: a marker that is gone was published earlier.
         waits = store.pending(run) if changes.expected_ranks is not None else ()
         base = store.head_to_write(run)
@@ -77,25 +77,36 @@ def _settle(store: Versions, run: str, changes: Changes, tool: str) -> Merged:
         merged = merge(base, changes, waits)
         if merged.version is None:
             return merged
-        if written := put(store, merged.version, tool):
+        if written := _put_next(store, merged.version, tool, attempt):
             return replace(merged, version=written)
     raise AssertionError("unreachable")
 
 
-def _attempts(run: str) -> Iterator[None]:
-    """Endless, with longer and longer pauses, so that of many writers one after the other succeeds.
+def _put_next(store: Versions, version: RunVersion, tool: str, attempt: int) -> RunVersion | None:
+    """As `put`. After a conflict, a listing shows first whether another call was quicker again."""
+    if attempt and version.number <= store.newest_number(version.run):
+        return None
+    return put(store, version, tool)
 
-    Raises WarehouseError if that takes too long.
+
+def _attempts(run: str) -> Iterator[int]:
+    """0, 1, … with longer and longer pauses, so that of many writers one after the other succeeds.
+
+    The first pause is about as long as the attempt took: shorter ones do not spread the writers. Raises
+    WarehouseError if it takes too long.
     """
     end = time.monotonic() + _PATIENCE_S
     for attempt in itertools.count():
-        yield
-        if time.monotonic() > end:
+        started = time.monotonic()
+        yield attempt
+        now_s = time.monotonic()
+        if now_s > end:
             raise WarehouseError(
                 f"run {run}: other processes published versions for {_PATIENCE_S:g} s",
                 "run it again; nothing is lost",
             )
-        time.sleep(random.uniform(0.5, 1.5) * min(_PAUSE_S * 2**attempt, _LONGEST_PAUSE_S))
+        pause_s = max(_PAUSE_S, now_s - started) * 2**attempt
+        time.sleep(random.uniform(0.5, 1.5) * min(pause_s, _LONGEST_PAUSE_S))
 
 
 # What a seal is about to publish → raises a TwError to prevent it.
@@ -116,7 +127,7 @@ def seal(
     version nor a pushed commit.
     """
     commits = pushed.PushedCommits(store.objects, run)
-    for _ in _attempts(run):
+    for attempt in _attempts(run):
         names = pushed.names(store.objects, run)
         base = store.head_to_write(run)
         found = commits.unsealed(names, base)
@@ -128,7 +139,7 @@ def seal(
         if merged.version is None:
             return Published(None, merged.outcome, pushed=found), base
         _check_files(store, changes)
-        if written := put(store, merged.version, tool):
+        if written := _put_next(store, merged.version, tool, attempt):
             return Published(written, merged.outcome, pushed=found), written
     raise AssertionError("unreachable")
 

@@ -38,6 +38,8 @@ _RETRIES = {
 _LOCAL_HTTP = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 # The stores of `memory://`, which exist only in this process.
 _in_memory: dict[str, Any] = {}
+# The stores that this process has seen to keep conditions: it probes each once, before it writes.
+_probed: set[str] = set()
 # The process that first used a store: its threads do not exist in a forked child, where requests hang.
 _first_process: list[int] = []
 
@@ -194,8 +196,12 @@ class RemoteObjects:
     def put_if_absent(self, key: str, data: bytes) -> bool:
         """A conditional PUT. If its answer is lost or is a refusal, the stored object shows who wrote it.
 
-        `data` must therefore be unique to the call.
+        `data` must therefore be unique to the call. The first call of a process probes the store.
         """
+        self.check_conditions()
+        return self._put_if_absent(key, data)
+
+    def _put_if_absent(self, key: str, data: bytes) -> bool:
         refused: Exception | None = None
         for attempt in range(_ATTEMPTS):
             try:
@@ -254,7 +260,7 @@ class RemoteObjects:
                 f"{self.url}: not a warehouse: it holds {foreign[0]}/",
                 "select a new or empty prefix with -w URL or TW_WAREHOUSE",
             )
-        self._probe()
+        self.check_conditions()
 
     def absent(self, error: OSError) -> WarehouseError:
         """The error of a prefix without a warehouse."""
@@ -266,10 +272,18 @@ class RemoteObjects:
             ),
         )
 
+    def check_conditions(self) -> None:
+        """Raises WarehouseError if a conditional PUT replaces an object, which would lose data.
+
+        Each store is probed once by a process. Workers do not probe: they write no object conditionally.
+        """
+        if self.url not in _probed:
+            self._probe()
+            _probed.add(self.url)
+
     def _probe(self) -> None:
-        """Raises WarehouseError if a conditional PUT replaces an object, which would lose data."""
         key, first = f"{layout.PROBE}/{secrets.token_hex(16)}", secrets.token_bytes(16)
-        won = self.put_if_absent(key, first), self.put_if_absent(key, secrets.token_bytes(16))
+        won = self._put_if_absent(key, first), self._put_if_absent(key, secrets.token_bytes(16))
         held = self._get_or_none(key)
         self.delete([key])
         if won != (True, False) or held != first:

@@ -49,7 +49,10 @@ class Store(Versions):
     def open_or_create(cls, place: Location, tool: str = "") -> Store:
         """Opens a warehouse, or creates one in a new or empty folder or prefix of a bucket."""
         objects = objects_at(place)
-        return cls(objects, root.open_or_create(objects), tool)
+        identity = root.open_or_create(objects)
+        with disk_errors(objects.url):
+            objects.check_conditions()  # before anything is uploaded
+        return cls(objects, identity, tool)
 
     @classmethod
     def open(cls, place: Location, tool: str = "") -> Store:
