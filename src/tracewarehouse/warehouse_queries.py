@@ -255,7 +255,7 @@ class WarehouseQueries(WarehouseBase):
 
 
 def _with_advice(runs: ReadableRuns) -> ReadableRuns:
-    """With a notice if there are so many events that an engine would pay."""
+    """With a notice if the number of events makes an engine pay."""
     from tracewarehouse.query.rank_batches import BATCH_EVENTS, event_count
 
     events = event_count(runs.selected)

@@ -122,7 +122,7 @@ class RayEngine:
                 self._folder = new_folder()
                 settings["_temp_dir"] = str(self._folder)
         try:
-            with _modules_for_workers():
+            with _workers_environment():
                 ray.init(**settings, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
             what = str(error).strip().partition("\n")[0]
@@ -136,17 +136,21 @@ class RayEngine:
 
 
 @contextmanager
-def _modules_for_workers() -> Iterator[None]:
-    """Workers of a cluster that is started here import the modules that this process can import."""
-    before = os.environ.get("PYTHONPATH")
+def _workers_environment() -> Iterator[None]:
+    """Workers of a cluster that is started here import the modules that this process can import.
+
+    They also run with its priority: by default, Ray gives way to all other processes of the machine.
+    """
+    before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name in ("PYTHONPATH", "RAY_worker_niceness"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def run_task(driver: Peer, pickled: bytes) -> object:
