@@ -64,7 +64,8 @@ class WarehouseQueries(WarehouseBase):
             ):
                 return runs, self._in_batches(batches, contract, bound, dependencies, level)
             intact = self._intact(dependencies.contracts, runs, level)
-            return intact, self._with(intact.selected)._execute(contract, bound, dependencies)
+            table = self._with(intact.selected)._execute(contract, bound, dependencies)
+            return _with_advice(intact), table
 
         intact, table = self._without_damage(attempt)
         damaged = {each.run for each in capable.selected} - {each.run for each in intact.selected}
@@ -281,6 +282,19 @@ class WarehouseQueries(WarehouseBase):
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
     ) -> pa.Table:
         return self._pool.execute(self.selected(), contract, bound, dependencies)
+
+
+def _with_advice(runs: ReadableRuns) -> ReadableRuns:
+    """With a notice if the number of events makes an engine pay."""
+    from tracewarehouse.query.rank_batches import BATCH_EVENTS, event_count
+
+    events = event_count(runs.selected)
+    if events <= BATCH_EVENTS:
+        return runs
+    from tracewarehouse.engines import advice
+
+    note = advice(None, events)
+    return replace(runs, notices=(*runs.notices, note)) if note else runs
 
 
 def _used(selected: Sequence[SelectedRun], sql: str, table: pa.Table) -> list[SelectedRun]:

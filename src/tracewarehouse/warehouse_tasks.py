@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.engines import Engine, TaskProgress, results_in_order
+from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order
 from tracewarehouse.location import Location
+from tracewarehouse.query.rank_batches import event_count
 from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
@@ -75,4 +76,6 @@ def record_on(
     # What a lost worker had written is present when its task runs again.
     written = missing - len(failed)
     total = RecordReport(runs, tuple(names), written, len(runs) * len(names) - missing, 0, failed)
-    return replace(total, bytes=sum(report.bytes for report in reports))
+    note = advice(engine, event_count(each for batch in batches for each in batch))
+    notices = (note,) if note else ()
+    return replace(total, bytes=sum(report.bytes for report in reports), notices=notices)

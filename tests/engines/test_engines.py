@@ -13,7 +13,7 @@ from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, advice, o
 from tracewarehouse.engines import ray as ray_engine
 from tracewarehouse.engines.peers import Peer
 from tracewarehouse.engines.ray import RayEngine, run_task
-from tracewarehouse.errors import MissingExtra, UnknownName, WorkerMismatch
+from tracewarehouse.errors import EngineError, MissingExtra, UnknownName, WorkerMismatch
 from tracewarehouse.hints import cli_text
 from tracewarehouse.storage import Store
 
@@ -99,3 +99,11 @@ def test_making_an_engine_starts_nothing() -> None:
     pytest.importorskip("ray")
     with RayEngine() as engine:
         assert engine._owned is False
+
+
+def test_a_cluster_that_does_not_answer_is_an_error() -> None:
+    pytest.importorskip("ray")
+    with tw.engine("ray", address="127.0.0.1:9") as engine, pytest.raises(EngineError) as raised:
+        list(engine.run([Square(1)], lambda *_: None))
+    assert raised.value.message == "Ray at 127.0.0.1:9: Connection refused"
+    assert "ray start --head" in (raised.value.hint or "")

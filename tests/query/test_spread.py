@@ -11,9 +11,9 @@ import pytest
 import tracewarehouse as tw
 from conftest import ROOT, deep
 from object_store import BUCKET, s3_server
-from tracewarehouse.engines import LocalEngine
+from tracewarehouse.engines import LocalEngine, choice
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.query import parts
+from tracewarehouse.query import parts, rank_batches
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.rank_batches import is_by_rank
 from tracewarehouse.query.spread import Spread, mapped_views
@@ -122,9 +122,10 @@ def test_parts_that_are_not_shared_are_an_error(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(WarehouseError, match="it is not here"):
         parts.PartRows(path=tmp_path / "absent.parquet").read()
     (tmp_path / "file").touch()
-    monkeypatch.setenv("TW_PARTS", str(tmp_path / "file"))
-    with pytest.raises(WarehouseError, match="TW_PARTS"), parts.parts_folder(on_this_machine=False):
-        pass
+    for name in (str(tmp_path / "file"), "s3://bucket/parts"):
+        monkeypatch.setenv("TW_PARTS", name)
+        with pytest.raises(WarehouseError, match="TW_PARTS"), parts.parts_folder(on_this_machine=False):
+            pass
 
 
 def test_without_a_shared_folder_parts_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,3 +146,12 @@ def test_worker_processes_read_an_object_store(tmp_path: Path, monkeypatch: pyte
         for name in ("temporal_breakdown", "stragglers", "critical_path_breakdown"):
             spread, whole = warehouse.on(engine).run(name), warehouse.run(name)
             assert len(whole) and spread.table.equals(whole.table)
+
+
+def test_notices_name_the_engine_that_pays(simulated: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = simulated.on("local").run("temporal_breakdown").notices
+    monkeypatch.setattr(choice, "MANY_EVENTS", 1_000)
+    monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1_000)
+    many = simulated.run("temporal_breakdown").notices
+    assert not any("events are" in line for line in few)
+    assert [line for line in many if 'events are many: engine="ray" spreads them' in line]

@@ -74,6 +74,8 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
             progress=None if move is None else lambda step: move(step.done, step.total, step.analysis),
             engine=engine,
         )
+    for notice in done.notices:
+        session.out.notice(f"note: {cli_text(notice)}")
     for each in done.failed[:_MOST_FAILURES_LISTED]:
         session.out.notice(hints.fill("not recorded: {} of {}: {}", each.analysis, each.run, each.reason))
     session.out.print_text(

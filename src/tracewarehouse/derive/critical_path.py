@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracewarehouse import hints
@@ -16,6 +16,7 @@ from tracewarehouse.engines import (
     EngineOrName,
     LocalEngine,
     TaskProgress,
+    advice,
     is_remote,
     opened,
     results_in_order,
@@ -24,6 +25,7 @@ from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import connection
+from tracewarehouse.query.rank_batches import event_count
 from tracewarehouse.runs.derivations import FACT
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
@@ -159,6 +161,9 @@ def derive(
             all_scopes = current.scopes.union(scopes)
             todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in all_scopes)
     version = _publish(store, catalog, selected, todo, engine) if todo else None
+    events = event_count([replace(selected, ranks=tuple(todo))])
+    note = advice(engine, events) if todo else None
+    notices = (*notices, note) if note else notices
     by_rank = {rank: scope_names(of_rank) for rank, of_rank in requested.items()}
     return Derived(selected.run, by_rank, version.number if version else None, notices)
 

@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, attempt
 from tracewarehouse.engines.peers import Peer
-from tracewarehouse.errors import EngineError, MissingExtra, WorkerMismatch
+from tracewarehouse.errors import EngineError, MissingExtra, Terminated, WorkerMismatch
 from tracewarehouse.temp_folders import new_folder
 
 _RETRIES = 3
@@ -28,7 +31,8 @@ _RETRIES = 3
 _LONGEST_TEMP_DIR = 40
 # Of a local cluster: results are small, or files.
 _OBJECT_STORE_BYTES = 256 << 20
-_LOCAL = "local"
+_LOCAL, _AUTO = "local", "auto"
+_CONNECT_S = 5.0
 
 
 class RayEngine:
@@ -121,32 +125,62 @@ class RayEngine:
             if len(tempfile.gettempdir()) <= _LONGEST_TEMP_DIR:
                 self._folder = new_folder()
                 settings["_temp_dir"] = str(self._folder)
+        else:
+            _check_address(self._address)
         try:
-            with _modules_for_workers():
+            with _workers_environment(), _signal_handlers():
                 ray.init(**settings, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, OSError, RuntimeError, ValueError) as error:
-            what = str(error).strip().partition("\n")[0]
-            raise EngineError(
-                f"Ray at {self._address}: {what}",
-                hints.fill(
-                    "start one with ray start --head, or leave out {}", hints.option("engine_address")
-                ),
-            ) from error
+            raise _unreachable(self._address, str(error).strip().partition("\n")[0]) from error
         self._owned = True
 
 
+def _check_address(address: str) -> None:
+    """Raises EngineError if nothing answers at HOST:PORT: Ray itself tries for minutes."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    if not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_CONNECT_S).close()
+    except OSError as error:
+        raise _unreachable(address, error.strerror or str(error)) from error
+
+
+def _unreachable(address: str, what: str) -> EngineError:
+    what = "no cluster runs on this machine" if address == _AUTO else what
+    hint = hints.fill("start one with ray start --head, or leave out {}", hints.option("engine_address"))
+    return EngineError(f"Ray at {address}: {what}", hint)
+
+
 @contextmanager
-def _modules_for_workers() -> Iterator[None]:
-    """Workers of a cluster that is started here import the modules that this process can import."""
-    before = os.environ.get("PYTHONPATH")
+def _signal_handlers() -> Iterator[None]:
+    """Keeps the handler of SIGTERM, which Ray replaces by one that exits at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit as error:
+        raise Terminated from error
+    finally:
+        if current_thread() is main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _workers_environment() -> Iterator[None]:
+    """Workers of a cluster that is started here import the modules that this process can import.
+
+    They also run with its priority: by default, Ray gives way to all other processes of the machine.
+    """
+    before = dict(os.environ)
     os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    os.environ.setdefault("RAY_worker_niceness", "0")
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name in ("PYTHONPATH", "RAY_worker_niceness"):
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]
 
 
 def run_task(driver: Peer, pickled: bytes) -> object:

@@ -46,6 +46,7 @@ class RecordReport:
     present: int
     bytes: int
     failed: tuple[FailedResult, ...] = ()
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

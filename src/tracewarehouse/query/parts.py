@@ -22,6 +22,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.arrow import from_bytes, read_parquet, to_bytes, write_parquet
 from tracewarehouse.engines import TaskProgress
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.location import is_url
 from tracewarehouse.query.connections import ConnectionPool
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.user_cache import folder as cache_folder
@@ -124,6 +125,8 @@ def parts_folder(on_this_machine: bool) -> Iterator[Path | None]:
 
 def _new_folder(on_this_machine: bool) -> Path | None:
     named = os.environ.get(FOLDER)
+    if is_url(named):
+        raise WarehouseError(f"{FOLDER} is a URL", "name a folder that all workers reach")
     try:
         if not named and not on_this_machine:
             return None
