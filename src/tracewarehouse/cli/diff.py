@@ -161,7 +161,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
     changed by 10 % or more, by message size and number of ranks, and the ranks that others wait for at
-    collectives, if this changed by 1 % of a step or more. With --gate, exit code 3 if a gate fails.
+    collectives, if this changed by 1 % of a step or more. With --gate, exit code 3 if a gate fails;
+    an inconclusive one passes with a warning, unless --strict is given.
 
     --format github writes a comment of at most 60 kB for a pull request, and the job summary in Actions.
 
