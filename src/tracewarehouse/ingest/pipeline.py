@@ -74,7 +74,7 @@ def ingest(
     one = not (is_picklable() and store.objects.is_shared)
     jobs = 1 if one else resources.jobs(options.jobs, [file.path for file in found.files])
     with LocalEngine(jobs) as engine, _staging(store) as staging:
-        call = _Call(store, catalog, options, progress or _ignored, engine, staging, redactor)
+        call = _Ingest(store, catalog, options, progress or _ignored, engine, staging, redactor)
         report = call.run(found)
     return replace(report, seconds=time.monotonic() - started, strict=options.strict)
 
@@ -107,7 +107,9 @@ def _staging(store: Store) -> Iterator[Path]:
 
 
 @dataclass
-class _Call:
+class _Ingest:
+    """One call of `ingest`: read and build, assign runs and ranks, build again where needed, publish."""
+
     store: Store
     catalog: Catalog
     options: Options
