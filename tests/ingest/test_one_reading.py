@@ -39,14 +39,14 @@ def move_rank_to_end(path: Path, name: str) -> Path:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """File name, run and rank of each build in this process."""
     calls: list[tuple[str, str, int]] = []
-    build = build_rank._Source._build
+    build = build_rank._SourceBuild._build
 
-    def record(self: build_rank._Source, *given: object) -> object:
+    def record(self: build_rank._SourceBuild, *given: object) -> object:
         place = next(one for one in given if hasattr(one, "known_digest"))
         calls.append((self.item.path.name, place.run, place.rank))
         return build(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(build_rank._Source, "_build", record)
+    monkeypatch.setattr(build_rank._SourceBuild, "_build", record)
     return calls
 
 

@@ -33,9 +33,10 @@ Frame = pl.DataFrame
 
 
 class Change:
-    """No change: the expectation of the laws of locality too."""
+    """No change: the expectation of the laws of locality too. `broken` says what a failed law means."""
 
     name = "base"
+    broken = "depends on other ranks or runs"
     scales_params = False
 
     def file(self, place: Place, text: str) -> str:
@@ -55,6 +56,7 @@ class Scale(Change):
     """All times and thresholds in ns are multiplied by 3; rates are divided by 3."""
 
     name = "units"
+    broken = "does not scale with the times of the trace: check its unit"
     scales_params = True
 
     def file(self, place: Place, text: str) -> str:
@@ -96,6 +98,7 @@ class Shift(Change):
     """All times are later by the same amount."""
 
     name = "shift"
+    broken = "is not independent of the origin of the times: check its unit"
 
     def file(self, place: Place, text: str) -> str:
         text = _shifted(text)
@@ -130,6 +133,7 @@ class Shuffle(Change):
     """The events of a file are in another order, except those at the same time, whose order breaks ties."""
 
     name = "order"
+    broken = "depends on the order of events in the file"
 
     def __init__(self) -> None:
         self.old: dict[Place, list[int]] = {}  # of each file: new position → old position
@@ -178,6 +182,7 @@ class Rename(Change):
 
     names: Mapping[str, str]
     name = "names"
+    broken = "depends on the names of kernels"
     pattern: re.Pattern[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -239,6 +244,7 @@ class Combined(Change):
     """Several changes, one after the other."""
 
     name = "changed"
+    broken = "depends on the order of events, the names of kernels or the origin or unit of time"
 
     def __init__(self, *changes: Change) -> None:
         self.changes = changes

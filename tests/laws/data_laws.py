@@ -39,7 +39,9 @@ def nulls(worlds: Worlds, contract: Contract, leave: Leave) -> None:
         for column in contract.columns:
             if not column.null:
                 found = frame.filter(pl.col(column.name).is_null())
-                assert found.is_empty(), f"{contract.ref} {values}: {column.name} is null:\n{found}"
+                assert found.is_empty(), (
+                    f"{contract.ref} {values}: {column.name} is null, but not declared null = true:\n{found}"
+                )
 
 
 def sign(worlds: Worlds, contract: Contract, leave: Leave) -> None:
@@ -53,7 +55,9 @@ def sign(worlds: Worlds, contract: Contract, leave: Leave) -> None:
                 if column.type == "DOUBLE":
                     wrong = wrong | ~value.is_finite()
                 found = frame.filter(wrong)
-                assert found.is_empty(), f"{contract.ref} {values}: {column.name}:\n{found}"
+                assert found.is_empty(), (
+                    f"{contract.ref} {values}: {column.name} is negative or not finite:\n{found}"
+                )
 
 
 def changed(name: str) -> Law:
@@ -148,7 +152,7 @@ def compare(
             continue
         if not same.all():
             raise AssertionError(
-                f"{contract.ref}.{name}\n{_reported(contract, column, wanted, found, ~same)}"
+                f"{contract.ref}.{name} {change.broken}\n{_reported(contract, column, wanted, found, ~same)}"
             )
 
 

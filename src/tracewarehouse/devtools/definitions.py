@@ -62,7 +62,10 @@ def check(catalog: Catalog, root: Path) -> Iterator[Violation]:
     for name, new in now.items():
         location = f"tests/golden/tables/{name}"
         if name in known and _has_changed_rows(known[name], new):
-            remedy = "raise `definition` or add a version; if the rows are wrong, correct them"
+            remedy = (
+                "raise `definition` or add a version; if the locked rows were never released,"
+                f" delete the line of the file in sql/{FILE} and run `tw dev sync`"
+            )
             yield Violation(location, f"the rows changed, but not definition {new.definition}", remedy)
         elif known.get(name) != new:
             yield Violation(location, f"sql/{FILE} is out of date", _SYNC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -43,7 +44,7 @@ SELECT
 FROM {table}
 GROUP BY run_id, rank
 """
-_GOLDEN = """# TODO: what the trace contains, and why these rows are expected.
+_GOLDEN = """# TODO: what the trace contains (lines: tests/sketch.py), and why these rows are expected.
 trace
   a 0 gpu s7 gemm 0 40
   a 0 gpu s7 gemm 100 10
@@ -124,7 +125,9 @@ def _run_tests(root: Path, arguments: Sequence[str]) -> Iterator[Violation]:
     if not arguments:
         return
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-rfE", "--no-header", "--tb=short"]
-    done = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True)
+    # pytest cuts the reasons in its summary to the width of the terminal.
+    wide = {**os.environ, "COLUMNS": "1000"}
+    done = subprocess.run([*command, *arguments], cwd=root, env=wide, capture_output=True, text=True)
     if done.returncode in (0, 5):  # 5: no test was selected
         return
     failures = re.findall(r"^(?:FAILED|ERROR) (\S+)(?: - (.*))?$", done.stdout, re.MULTILINE)

@@ -139,7 +139,7 @@ class SourceGroup:
     def add(self, item: Item, progress: Callable[[int], None]) -> None:
         """Reads one source and builds its tables."""
         path = item.remote.local(self.folder) if item.remote else item.path
-        source = _Source(self, item, progress, path)
+        source = _SourceBuild(self, item, progress, path)
         found = attempt(source, _ignored)
         if isinstance(found, Failure):
             if item.target:
@@ -182,7 +182,7 @@ def _ignored(_done: int, _total: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _SourceBuild:
     """One source of a task; `run` raises if it fails."""
 
     group: SourceGroup
@@ -294,12 +294,13 @@ class _Source:
             outcome.status, outcome.text_bytes, self.group.settings.replace
         ):
             return read
-        source = self._uid(target, outcome)
-        if target.unpublished and target.unpublished.uid == source:
+        source_uid = self._uid(target, outcome)
+        if target.unpublished and target.unpublished.uid == source_uid:
             return replace(
-                read, built_tables=BuiltTables(target.run, target.rank, source, target.unpublished.manifest)
+                read,
+                built_tables=BuiltTables(target.run, target.rank, source_uid, target.unpublished.manifest),
             )
-        return replace(read, content=self._build(tables, outcome, target, source))
+        return replace(read, content=self._build(tables, outcome, target, source_uid))
 
     def _target(self, outcome: Outcome) -> Target | None:
         """The target; None if the source specifies another rank and the call has other sources."""
@@ -330,7 +331,7 @@ class _Source:
             options={name: value for name, value in options.items() if value},
         )
 
-    def _build(self, tables: Tables, outcome: Outcome, target: Target, source: str) -> Content:
+    def _build(self, tables: Tables, outcome: Outcome, target: Target, source_uid: str) -> Content:
         """Builds the tables of the rank, which is committed with the others of its group."""
         from tracewarehouse.ingest.rules import rules_of
         from tracewarehouse.ingest.tables.build import build
@@ -355,7 +356,7 @@ class _Source:
         group.built[len(group.reports)] = Staged(
             run=target.run,
             rank=target.rank,
-            uid=source,
+            uid=source_uid,
             digest=outcome.digest,
             text_bytes=outcome.text_bytes,
             format=item.format.name,

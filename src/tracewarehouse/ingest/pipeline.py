@@ -95,7 +95,7 @@ def ingest(
         _staging(store) as staging,
         _copies(options, staging) as copies,
     ):
-        call = _Call(store, catalog, options, progress or _ignored, running, staging, copies, redactor)
+        call = _Ingest(store, catalog, options, progress or _ignored, running, staging, copies, redactor)
         report = call.run(found)
     events = sum(file.content.events for file in report.stored if file.content)
     note = advice(engine, events) if events else None
@@ -176,7 +176,9 @@ def _staging(store: Store) -> Iterator[Path]:
 
 
 @dataclass
-class _Call:
+class _Ingest:
+    """One call of `ingest`: read and build, assign runs and ranks, build again where needed, publish."""
+
     store: Store
     catalog: Catalog
     options: Options

@@ -301,7 +301,7 @@ def _publish_run(
 
 
 def _damaged(store: Store, options: Options, run: str, sources: Sequence[RankSource]) -> frozenset[str]:
-    """Names of the stored sources with the content of these that are to be replaced all the same."""
+    """Names of stored sources that are replaced although the content is the same: damaged, or `replace`."""
     version = store.newest(run)
     identities = {(one.rank, *one.identity) for one in sources}
     same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
