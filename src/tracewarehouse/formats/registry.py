@@ -52,6 +52,7 @@ def is_picklable() -> bool:
 
 @cache
 def _built_in() -> tuple[Format, ...]:
+    from tracewarehouse.formats.execution_trace.format import ExecutionTraceFormat
     from tracewarehouse.formats.flight_recorder.format import FlightRecorderFormat
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_snapshot.format import MemorySnapshotFormat
@@ -64,7 +65,7 @@ def _built_in() -> tuple[Format, ...]:
 
     databases = NsysFormat(), NsysReportFormat(), RpdFormat()
     additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat(), NsightComputeFormat()
-    return *databases, Rocprofv3Format(), *additions, KinetoFormat()
+    return *databases, Rocprofv3Format(), ExecutionTraceFormat(), *additions, KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20
