@@ -513,7 +513,6 @@ def test_oddity_42(tmp_path: Path) -> None:
     """nsys exports, and rpd files beside them, are SQLite: named by their tables."""
     for tables, format_ in (
         (["StringIds"], "nsys_sqlite"),
-        (["rocpd_kernel_dispatch_7f"], "rocpd_sqlite"),
         (["notes"], "sqlite"),
     ):
         path = tmp_path / f"{format_}.sqlite"

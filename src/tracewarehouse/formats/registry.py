@@ -60,10 +60,11 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.nsight_compute.format import NsightComputeFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
     from tracewarehouse.formats.nsys.report import NsysReportFormat
+    from tracewarehouse.formats.rocm.rocpd import RocpdFormat
     from tracewarehouse.formats.rocm.rocprofv3 import Rocprofv3Format
     from tracewarehouse.formats.rocm.rpd import RpdFormat
 
-    databases = NsysFormat(), NsysReportFormat(), RpdFormat()
+    databases = NsysFormat(), NsysReportFormat(), RpdFormat(), RocpdFormat()
     additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat(), NsightComputeFormat()
     return *databases, Rocprofv3Format(), ExecutionTraceFormat(), *additions, KinetoFormat()
 
