@@ -85,6 +85,11 @@ def detect(path: Path) -> Format:
     raise _error(path, head)
 
 
+def is_trace_folder(path: Path) -> bool:
+    """Whether a folder as a whole is a trace of one of the formats."""
+    return any(format.detect(path, b"") for format in formats())
+
+
 def _error(path: Path, head: bytes) -> Exception:
     if path.is_dir():
         head_of(path, 1)  # raises

@@ -305,6 +305,8 @@ def _publish_run(
     def begins_with(stored: RankSource, new: RankSource) -> bool:
         from tracewarehouse.formats.file_text import prefix_digest
 
+        if paths[new.name].is_dir():
+            return False
         return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
 
     changes = Changes(
