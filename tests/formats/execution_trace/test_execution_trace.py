@@ -137,6 +137,8 @@ def test_a_file_of_the_same_run_is_joined_from_the_front_door(tmp_path: Path) ->
     assert command("ingest", tmp_path / "t/job", "-w", tmp_path / "w").code == 0
     row = joined(tmp_path)
     assert (row["is_joined"], row["id_count"], row["op_count"], row["equal_share"]) == (True, 5, 5, 1.0)
+    shown = command("info", "job", "-w", tmp_path / "w").out
+    assert "untested on real data  execution trace: collectives of NCCL" in shown
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,8 @@ def test_a_folder_of_parquet_files_gives_the_same_rows(tmp_path: Path) -> None:
     assert stored(parquet) == stored(sqlite)
     facts = "SELECT rank, source_format, source_part, source_schema, clock FROM ranks ORDER BY rank"
     assert parquet.query(facts).rows() == sqlite.query(facts).rows()
+    assert sqlite.info("job").untested == ()
+    assert parquet.info("job").untested == ("Nsight Systems: folders of Parquet files",)
     assert {file.state for file in parquet.ingest(folder.parent, run="job").files} == {"same"}
 
 

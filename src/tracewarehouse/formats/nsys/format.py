@@ -94,7 +94,12 @@ class NsysSource(CollectedSource):
         return self._metadata_header
 
     def _facts(self) -> Mapping[str, object]:
-        return {"clock": self._clock.name, "source_schema": schema.schema_version(self._metadata)}
+        layout = {"source_layout": "parquetdir"} if self._path.is_dir() else {}
+        return {
+            "clock": self._clock.name,
+            "source_schema": schema.schema_version(self._metadata),
+            **layout,
+        }
 
     def _read_tables(self, database: Database) -> None:
         pid = int(self._part.name.removeprefix(_PROCESS))
