@@ -70,7 +70,7 @@ class Writer:
         text = self._string(event["name"] if is_marker else "")
         name = self._string("UserMarker" if is_marker else event["name"])
         self._put(
-            "rocpd_api", self._api, int(event["pid"]), int(event["tid"]), *_times(event, base), name, text
+            "rocpd_api", self._api, int(event["pid"]), int(event["tid"]), *times(event, base), name, text
         )
         if kind == "cpu_op":
             sizes = json.dumps(args["Input Dims"], default=int) if "Input Dims" in args else None
@@ -87,8 +87,8 @@ class Writer:
         kind = _COPIES[name.split()[1]] if is_copy else "Task" if in_graph else "KernelExecution"
         number = len(self.tables.get("rocpd_op", ())) + 1
         description = self._string("" if is_copy else name)
-        times = _times(event, base)
-        self._put("rocpd_op", number, args["device"], args["stream"], number, "", *times, description,
+        start_and_end = times(event, base)
+        self._put("rocpd_op", number, args["device"], args["stream"], number, "", *start_and_end, description,
                   self._string(kind))  # fmt: skip
         if api is None:
             return
@@ -100,6 +100,7 @@ class Writer:
             self._put("rocpd_kernelapi", api, "0x7", *threads, *args["block"], 0, self._string(name))
 
 
-def _times(event: Mapping[str, Any], base: int) -> tuple[int, int]:
+def times(event: Mapping[str, Any], base: int) -> tuple[int, int]:
+    """Start and end of an event in ns."""
     start, length = Decimal(event["ts"]) * 1000, Decimal(event["dur"]) * 1000
     return int(start) + base, int(start + length) + base

@@ -16,6 +16,7 @@ A line is an event, times are integer ns, and every line starts with `RUN RANK`:
     RUN RANK snap cut ENTRIES
     RUN RANK flight {json}
     RUN RANK ncu LAUNCH KERNEL GRID BLOCK METRIC UNIT VALUE
+    RUN RANK node ID PARENT NAME [k=v …]
 
 `id=3` is the correlation of a call or gpu line, and the external id of an op or annotation. Any other `k=v`
 is an argument by its Kineto name; its value is JSON if it parses as JSON, else a string. Values with spaces
@@ -23,8 +24,9 @@ are quoted. `sync` also accepts sSTREAM[@DEVICE], as the profiler writes such ev
 are times, or PLACE:TIME to attach an end to a thread or stream. `header` keys override the default ones; null
 removes one. `snap` lines are calls of the simulated allocator (BYTES may end in K, M or G), written as a
 memory snapshot; `cut` drops the first entries. `flight` lines are entries of a flight recorder dump, whose
-number, group and state have defaults. `ncu` lines are metrics of Nsight Compute; GRID and BLOCK are X,Y,Z. A
-rank may have a trace and such files. Blank lines and lines that start with `#` are skipped.
+number, group and state have defaults. `ncu` lines are metrics of Nsight Compute; GRID and BLOCK are X,Y,Z.
+`node` lines are nodes of an execution trace of schema 1.0.1; other arguments are its keys. A rank may have a
+trace and such files. Blank lines and lines that start with `#` are skipped.
 """
 
 from __future__ import annotations
@@ -80,11 +82,13 @@ class Rank:
     memory: Memory | None = None
     flight: list[dict[str, Any]] = field(default_factory=list)
     metrics: list[list[str]] = field(default_factory=list)
+    nodes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def is_traced(self) -> bool:
         """Whether it has a trace."""
-        return bool(self.events or self.header or not (self.memory or self.flight or self.metrics))
+        added = self.memory or self.flight or self.metrics or self.nodes
+        return bool(self.events or self.header or not added)
 
     def text(self, world_size: int) -> str:
         """The Kineto JSON of this rank, one event per line; a bare list if its first element is a list."""
@@ -135,6 +139,8 @@ def files(sketch: str) -> dict[str, str | bytes]:
             groups = {"0": {"name": "0", "desc": "desc", "ranks": "[0, 1, 2, 3]"}}
             dump = {"version": "2.10", "pg_config": groups, "pg_status": {}, "entries": rank.flight}
             found[f"{name}.flight.json"] = json.dumps(dump)
+        if rank.nodes:
+            found[f"{name}.et.json"] = json.dumps({"schema": "1.0.1", "pid": 42, "nodes": rank.nodes})
         if rank.metrics:
             found[f"{name}.ncu.csv"] = "".join(_csv_line(cells) for cells in [METRIC_COLUMNS, *rank.metrics])
     return found
@@ -347,6 +353,12 @@ def _flight(rank: Rank, rest: str) -> None:
     rank.flight.append({**defaults, "state": "completed", **json.loads(rest)})
 
 
+def _node(rank: Rank, rest: str) -> None:
+    (number, parent, name), args = _split(rest, 3)
+    ids = {"rf_id": int(number), "fw_parent": 0, "seq_id": -1, "tid": 1}
+    rank.nodes.append({"name": name, "id": int(number), "parent": int(parent), **ids, **args})
+
+
 METRIC_COLUMNS = [
     "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size",
     "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value",
@@ -380,4 +392,5 @@ LINES: dict[str, Callable[[Rank, str], None]] = {
     "snap": _snapshot,
     "flight": _flight,
     "ncu": _ncu,
+    "node": _node,
 }

@@ -349,7 +349,7 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
 def test_all_includes_passing_checks(wh: Warehouse) -> None:
     rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
     assert {row["severity"] for row in rows} == {"none"}
-    of_additions = {"snapshot", "flight_records", "kernel_metrics"}
+    of_additions = {"snapshot", "flight_records", "kernel_metrics", "execution_nodes"}
     assert {row["rule"] for row in rows} == {
         rule.name
         for rule in RULES

@@ -56,6 +56,7 @@
 -- snapshot          = { type = "BOOLEAN", null = true, doc = "True if it has a CUDA memory snapshot." }
 -- flight_records    = { type = "BOOLEAN", null = true, doc = "True if it has a flight recorder dump." }
 -- kernel_metrics    = { type = "BOOLEAN", null = true, doc = "True if it has metrics of Nsight Compute." }
+-- execution_nodes   = { type = "BOOLEAN", null = true, doc = "True if it has a PyTorch execution trace." }
 -- device_properties = { type = "BOOLEAN", null = true, doc = "True if its header has name and memory size of its devices." }
 -- format_version    = { type = "INTEGER", unit = "id", doc = "Version of the reader for the file format." }
 -- ingested_at       = { type = "TIMESTAMP", doc = "Ingest time, UTC." }

@@ -56,6 +56,9 @@ class Analyses(Generic[T_co]):
     def cupti_counters(self) -> T_co:
         """Hardware counters of each kernel, measured by the CUPTI range profiler, with the operators that
         launched it."""
+    def execution_trace(self) -> T_co:
+        """Whether the execution trace of each rank belongs to its trace, and what it adds: operators with
+        inputs and outputs, process groups and numbers of collectives."""
     def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
     def flight_mismatches(self) -> T_co:

@@ -163,6 +163,7 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         from tracewarehouse.runs.intact_files import damaged_run
         from tracewarehouse.runs.notices import provenance_of
         from tracewarehouse.runs.rows import RunInfo, built_rows, redactions, run_row, table_sizes
+        from tracewarehouse.runs.untested import untested
 
         part = self._one(run)
         each = part.selected()[0]
@@ -172,7 +173,14 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         rows = built_rows(self.store, contract, [each])
         ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
         versions = self.store.versions(each.run)
-        return RunInfo(run_row(each.version), ranks, table_sizes(each), versions, redactions(each))
+        return RunInfo(
+            run_row(each.version),
+            ranks,
+            table_sizes(each),
+            versions,
+            redactions(each),
+            untested(each.sources),
+        )
 
     def report(
         self,

@@ -62,7 +62,6 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         (b"[]", "no_events"),
         (b'{"schemaVersion": 1}', "no_events"),
         (b'{"traceEvents": [],}', "no_events"),
-        (b'{"schema": "1.1.1", "pid": 1, "nodes": [' + b"1," * 3_000_000, "execution_trace"),
         (pickle.dumps({"no": "snapshot"}), "pickle"),
         (b'[["a", 1, 2, 3]]', "memory_timeline"),
     ],
@@ -87,6 +86,7 @@ def test_formats_are_detected_by_content(tmp_path: Path) -> None:
         (b'{"segments": [], "device_traces": [[]]}', "memory_snapshot"), (b"\x80\x04rest", "memory_snapshot"),
         (b'{"version": "2.4", "pg_config": {}, "entries": []}', "flight_recorder"),
         (b'==PROF== Connected\n"ID","Kernel Name","Metric Name","Metric Unit"\n', "nsight_compute"),
+        (b'{"schema": "1.0.1", "pid": 1, "nodes": [' + b"1," * 3_000_000, "execution_trace"),
         (timeline[:-1] + b"," + EVENT + b"]", "kineto"),
     ):  # fmt: skip
         assert detect(write(tmp_path, data, "one.txt")).name == name, data[:40]

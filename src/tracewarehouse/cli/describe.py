@@ -130,8 +130,9 @@ def run_text(
     tables: Sequence[TableSize],
     versions: Sequence[int],
     redaction: Sequence[str] = (),
+    untested: Sequence[str] = (),
 ) -> str:
-    """The run's row, then its ranks, tables and versions, and the rules of redaction."""
+    """The run's row, then its ranks, tables and versions, the rules of redaction, and what is untested."""
     width = shutil.get_terminal_size((100, 24)).columns
     fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
     fields.append(Field("bytes", "BIGINT", "bytes"))
@@ -144,6 +145,8 @@ def run_text(
     ]
     if redaction:
         parts[-1] += "\nredaction " + "; ".join(redaction)
+    if untested:
+        parts[-1] += "\nuntested on real data  " + "; ".join(untested)
     return "\n\n".join(parts) + "\n"
 
 

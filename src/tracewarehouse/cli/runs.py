@@ -84,7 +84,8 @@ def info(session: Session, /, run: str) -> None:
     warehouse = session.open()
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()
     session.out.print_text(
-        run_text(row, found.ranks, found.tables, found.versions, found.redaction), [_as_json(found, row)]
+        run_text(row, found.ranks, found.tables, found.versions, found.redaction, found.untested),
+        [_as_json(found, row)],
     )
 
 
@@ -119,6 +120,7 @@ def _as_json(found: RunInfo, row: Result) -> dict[str, Any]:
         "tables": [vars(table) for table in found.tables],
         "versions": found.versions,
         "redaction": found.redaction,
+        "untested": found.untested,
     }
 
 

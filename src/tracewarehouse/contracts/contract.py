@@ -25,7 +25,7 @@ FOLDERS: dict[str, Kind] = {
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "message_sizes", "counters", "kernel_counters", "device_properties", "host", "snapshot",
-    "flight_records", "kernel_metrics",
+    "flight_records", "kernel_metrics", "execution_nodes",
 )  # fmt: skip
 # Needs that `tw derive` meets: each names a derivation and its last table.
 DERIVED_NEEDS = ("critical_path", "blame")

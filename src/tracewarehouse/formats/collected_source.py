@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from tracewarehouse.formats.activity_rows import ActivityRows
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
-from tracewarehouse.formats.file_text import digest_of
+from tracewarehouse.formats.file_text import digest_of, digest_of_folder
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes
 
@@ -38,7 +38,10 @@ class CollectedSource(ABC):
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         stat = path.stat()
-        self._content = _content(path, stat.st_mtime_ns, stat.st_size)
+        # The files of a folder may change without it.
+        self._content = (
+            _folder_content(path) if path.is_dir() else _content(path, stat.st_mtime_ns, stat.st_size)
+        )
         self._path, self._part, self._request = path, part, request
         self._unchanged = request.known_digest == self._content.digest
         if self._unchanged:
@@ -90,4 +93,9 @@ class CollectedSource(ABC):
 def _content(path: Path, modified_ns: int, size: int) -> _Content:
     """Digest and sizes; a file with several parts is hashed once per process."""
     found = digest_of(path)
+    return _Content(found.digest, found.size, found.stored_bytes)
+
+
+def _folder_content(path: Path) -> _Content:
+    found = digest_of_folder(path)
     return _Content(found.digest, found.size, found.stored_bytes)

@@ -188,6 +188,29 @@ def digest_of(path: Path) -> TextStream:
     return stream
 
 
+@dataclass(frozen=True)
+class FolderContent:
+    """Digest and size of the files of a folder."""
+
+    digest: str
+    size: int
+
+    @property
+    def stored_bytes(self) -> int:
+        """The size of the files."""
+        return self.size
+
+
+def digest_of_folder(path: Path) -> FolderContent:
+    """The digest of the names and digests of all files in a folder, in order of their names."""
+    total, size = hashlib.sha256(), 0
+    for file in sorted(each for each in path.iterdir() if each.is_file()):
+        found = digest_of(file)
+        total.update(f"{file.name}\0{found.digest}\n".encode(errors="surrogateescape"))
+        size += found.stored_bytes
+    return FolderContent(total.hexdigest(), size)
+
+
 class _Head:
     """Collects the first bytes of a text."""
 

@@ -52,6 +52,7 @@ def is_picklable() -> bool:
 
 @cache
 def _built_in() -> tuple[Format, ...]:
+    from tracewarehouse.formats.execution_trace.format import ExecutionTraceFormat
     from tracewarehouse.formats.flight_recorder.format import FlightRecorderFormat
     from tracewarehouse.formats.kineto.format import KinetoFormat
     from tracewarehouse.formats.memory_snapshot.format import MemorySnapshotFormat
@@ -59,12 +60,13 @@ def _built_in() -> tuple[Format, ...]:
     from tracewarehouse.formats.nsight_compute.format import NsightComputeFormat
     from tracewarehouse.formats.nsys.format import NsysFormat
     from tracewarehouse.formats.nsys.report import NsysReportFormat
+    from tracewarehouse.formats.rocm.rocpd import RocpdFormat
     from tracewarehouse.formats.rocm.rocprofv3 import Rocprofv3Format
     from tracewarehouse.formats.rocm.rpd import RpdFormat
 
-    databases = NsysFormat(), NsysReportFormat(), RpdFormat()
+    databases = NsysFormat(), NsysReportFormat(), RpdFormat(), RocpdFormat()
     additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat(), NsightComputeFormat()
-    return *databases, Rocprofv3Format(), *additions, KinetoFormat()
+    return *databases, Rocprofv3Format(), ExecutionTraceFormat(), *additions, KinetoFormat()
 
 
 HEAD_BYTES: Final = 1 << 20
@@ -81,6 +83,11 @@ def detect(path: Path) -> Format:
         if format.detect(path, head):
             return format
     raise _error(path, head)
+
+
+def is_trace_folder(path: Path) -> bool:
+    """Whether a folder as a whole is a trace of one of the formats."""
+    return any(format.detect(path, b"") for format in formats())
 
 
 def _error(path: Path, head: bytes) -> Exception:

@@ -98,16 +98,20 @@ def _is_shown_by_head(path: Path, remote: RemoteFile) -> bool:
 
 
 def file_stamp(path: Path) -> FileStamp:
-    """Size and modification time of a file; (-1, -1) if it does not exist."""
+    """Size and modification time of a file, for a folder of its files; (-1, -1) if it does not exist."""
     try:
-        found = path.stat()
+        found = [path.stat()]
+        if path.is_dir():
+            found = [file.stat() for file in path.iterdir() if file.is_file()]
     except OSError:
         return -1, -1
-    return found.st_size, found.st_mtime_ns
+    return sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=-1)
 
 
 def text_bytes(path: Path, stored_bytes: int) -> int:
     """The estimated size of a file's text."""
+    if path.is_dir():
+        return stored_bytes
     with path.open("rb") as file:
         is_compressed = file.read(2) == _GZIP
     return stored_bytes * _TEXT_BYTES_PER_GZIP_BYTE if is_compressed else stored_bytes

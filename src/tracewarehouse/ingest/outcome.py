@@ -92,7 +92,7 @@ class Content:
     launch_known_ns: int = 0
     with_op_ns: int = 0
     collectives: bool = False
-    # What the source adds to a rank: snapshot, flight_records or kernel_metrics; "" for a trace.
+    # What the source adds to a rank, a key of _SHOWS_ADDITION; "" for a trace.
     addition: str = ""
     quality: Mapping[str, int] = field(default_factory=dict)
 
@@ -242,6 +242,7 @@ _SHOWS_ADDITION = {
     "snapshot": ("snapshot_oom", "snapshot_peak"),
     "flight_records": ("stuck_collective",),
     "kernel_metrics": ("kernel_limits",),
+    "execution_nodes": ("execution_trace",),
 }
 
 

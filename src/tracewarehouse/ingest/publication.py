@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
+from tracewarehouse.ingest import execution_match
 from tracewarehouse.ingest.build_task import commit_staged
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.naming.assignment import (
@@ -53,6 +55,10 @@ class PushedRanks:
 
     ranks: tuple[int, ...]
     waiting: tuple[int, int] | None = None
+
+
+# A member of a run and its committed source.
+_Committed: TypeAlias = tuple[ReadySource, RankSource]
 
 
 @dataclass
@@ -263,7 +269,15 @@ def publish(
         try:
             check_text(redactor, "a label", labels_of(options, members))
             automatic = automatic_labels(store, run, options, members, redactor)
-            published, names = _publish_run(store, options, run, members, automatic)
+            committed = list(zip(members, _committed(store, members), strict=True))
+            kept, refused = _of_one_run(store, run, committed)
+            outcomes += refused
+            if refused and options.strict:
+                outcomes += [file_outcome(one, "refused", "another file is refused") for one, _ in kept]
+            if not kept or (refused and options.strict):
+                continue
+            members = [one for one, _ in kept]
+            published, names = _publish_run(store, options, run, kept, automatic)
         except TwError as error:
             outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
             continue
@@ -273,16 +287,37 @@ def publish(
     return outcomes, written
 
 
+def _of_one_run(
+    store: Store, run: str, members: Sequence[_Committed]
+) -> tuple[Sequence[_Committed], list[FileOutcome]]:
+    """The members without execution traces that do not match their rank's trace; outcomes of the others."""
+    if not any(source.format == execution_match.FORMAT for _, source in members):
+        return members, []
+    sources = [source for _, source in members]
+    unmatched = {
+        source.name: match for source, match in execution_match.mismatches(store, store.newest(run), sources)
+    }
+    hint = "record both files in one run, with the same steps"
+    refused = [
+        file_outcome(one, "refused", unmatched[source.name].reason, hint)
+        for one, source in members
+        if source.name in unmatched
+    ]
+    return [pair for pair in members if pair[1].name not in unmatched], refused
+
+
 def _publish_run(
-    store: Store, options: Options, run: str, members: Sequence[ReadySource], automatic: Mapping[str, str]
+    store: Store, options: Options, run: str, committed: Sequence[_Committed], automatic: Mapping[str, str]
 ) -> tuple[Published, tuple[str, ...]]:
     """The result of publishing, and the name of each member's source."""
-    sources = _committed(store, members)
+    members, sources = [one for one, _ in committed], tuple(source for _, source in committed)
     paths = {one.name: member.source.path for one, member in zip(sources, members, strict=True)}
 
     def begins_with(stored: RankSource, new: RankSource) -> bool:
         from tracewarehouse.formats.file_text import prefix_digest
 
+        if paths[new.name].is_dir():
+            return False
         return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
 
     changes = Changes(

@@ -138,7 +138,7 @@ def _resolve(path: Path) -> Iterator[Candidate | RefusedPath | SkippedFile]:
     except OSError as error:
         yield RefusedPath(path, _reason(error), None)
         return
-    if is_file:
+    if is_file or is_folder and _is_trace(path):
         yield Candidate(path, named=True)
     elif is_folder:
         yield from _folder_files(path)
@@ -183,12 +183,25 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | Refu
         except OSError as error:  # a link to itself, say
             yield RefusedPath(path, _reason(error), "remove it, or name the trace files")
             continue
-        if is_folder and not is_warehouse(path):
+        if is_folder and _is_trace(path):
+            yield Candidate(path, named=False)
+        elif is_folder and not is_warehouse(path):
             yield from _walk(path, seen)
         elif is_file and TRACE_NAMES.search(entry.name):
             yield Candidate(path, named=False)
         elif entry.is_file() and path.suffix.lower() in OTHER_FILES:
             yield SkippedFile(path, OTHER_FILES[path.suffix.lower()])
+
+
+def _is_trace(folder: Path) -> bool:
+    """Whether a folder is a trace: it has Parquet files, with the tables of a format."""
+    from tracewarehouse.formats.parquet_folder import SUFFIX
+    from tracewarehouse.formats.registry import is_trace_folder
+
+    try:
+        return any(name.endswith(SUFFIX) for name in os.listdir(folder)) and is_trace_folder(folder)  # noqa: PTH208
+    except OSError:  # reported by the walk
+        return False
 
 
 def _identity(path: Path) -> tuple[int, int]:

@@ -25,6 +25,7 @@ _MISSING = {
     "snapshot": "no memory snapshot",
     "flight_records": "no flight recorder dump",
     "kernel_metrics": "no Nsight Compute metrics",
+    "execution_nodes": "no execution trace",
     "collective_args": "no collective arguments recorded",
     "collectives": "no collectives recorded",
     "message_sizes": "no message sizes of collectives recorded",

@@ -11,7 +11,7 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, RunVersion
 
 # Formats that add to a rank, and a memory timeline: their times have no base.
-_WITHOUT_BASE = ("memory_timeline", "memory_snapshot", "flight_recorder", "nsight_compute")
+_WITHOUT_BASE = ("memory_timeline", "memory_snapshot", "flight_recorder", "nsight_compute", "execution_trace")
 
 
 @dataclass(frozen=True)

@@ -211,6 +211,8 @@ class RunInfo:
     versions: tuple[int, ...]
     # As in "rules 2, policy 3f2a91c05d6b7e88": what secrets in its ranks were replaced by.
     redaction: tuple[str, ...] = ()
+    # Formats and parts of them that no real file has tested.
+    untested: tuple[str, ...] = ()
 
 
 def redactions(selected: SelectedRun) -> tuple[str, ...]:

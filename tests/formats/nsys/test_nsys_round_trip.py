@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import nsys_writer
@@ -141,3 +145,50 @@ def test_ranks_of_both_formats_are_one_run(tmp_path: Path) -> None:
     found = warehouse.query("SELECT run_id, rank, source_format, clock FROM ranks ORDER BY rank").rows()
     assert [tuple(row.values())[:3] for row in found] == [("job", 0, "kineto"), ("job", 1, "nsys")]
     assert found[1]["clock"] == "utc"
+
+
+def parquet_folder(database: Path, folder: Path) -> Path:
+    """The tables of an export as nsys writes them with `--type parquetdir`."""
+    folder.mkdir(parents=True)
+    with closing(sqlite3.connect(database)) as con:
+        names = [name for (name,) in con.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in names:
+            cursor = con.execute(f"SELECT * FROM {name}")
+            columns = [column for column, *_ in cursor.description]
+            rows = [dict(zip(columns, row, strict=True)) for row in cursor]
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
+    return folder
+
+
+def stored(warehouse: tw.Warehouse) -> dict[str, list[dict[str, object]]]:
+    return {
+        name: warehouse.query(f"FROM {name} ORDER BY ALL").rows()
+        for name in ("events", "kernels", "counters")
+    }
+
+
+def test_a_folder_of_parquet_files_gives_the_same_rows(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    tw.simulate(job, **{**SMALL, **LAYOUTS["captured"]})
+    sqlite, parquet = tw.open(tmp_path / "sqlite"), tw.open(tmp_path / "parquet")
+    database = export(job, tmp_path / "report.sqlite", "3.25")
+    sqlite.ingest(database, run="job")
+    folder = parquet_folder(database, tmp_path / "exports" / "report_pqtdir")
+    report = parquet.ingest(folder, run="job")
+    assert {file.state for file in report.files} == {"intact"}
+    assert stored(parquet) == stored(sqlite)
+    facts = "SELECT rank, source_format, source_part, source_schema, clock FROM ranks ORDER BY rank"
+    assert parquet.query(facts).rows() == sqlite.query(facts).rows()
+    assert sqlite.info("job").untested == ()
+    assert parquet.info("job").untested == ("Nsight Systems: folders of Parquet files",)
+    assert {file.state for file in parquet.ingest(folder.parent, run="job").files} == {"same"}
+
+
+def test_a_damaged_parquet_file_is_refused(tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    tw.simulate(job, **{**SMALL, **LAYOUTS["one"]})
+    folder = parquet_folder(export(job, tmp_path / "report.sqlite", "3.25"), tmp_path / "pqtdir")
+    kernels = folder / "CUPTI_ACTIVITY_KIND_KERNEL.parquet"
+    kernels.write_bytes(kernels.read_bytes()[:-20])
+    [outcome] = tw.open(tmp_path / "warehouse").ingest(folder, run="job").files
+    assert outcome.state == "refused" and "cannot be read" in (outcome.reason or "")

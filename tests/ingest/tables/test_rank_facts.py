@@ -28,7 +28,7 @@ NONE = {
     "memory_events": False, "memory_timeline": False, "collective_args": False,
     "collectives": False, "counters": False, "kernel_counters": False, "snapshot": False,
     "flight_records": False,
-    "kernel_metrics": False,
+    "kernel_metrics": False, "execution_nodes": False,
 }  # fmt: skip
 TIMELINE = pa.table(
     {

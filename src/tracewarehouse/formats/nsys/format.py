@@ -14,6 +14,7 @@ from tracewarehouse.formats.nsys.counters import add_counters
 from tracewarehouse.formats.nsys.device import add_device_activities
 from tracewarehouse.formats.nsys.host import add_host_activities
 from tracewarehouse.formats.nsys.nvtx import add_nvtx
+from tracewarehouse.formats.parquet_folder import ParquetFolder, tables_of
 from tracewarehouse.formats.source_tables import Context
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
@@ -30,12 +31,15 @@ class NsysFormat:
     version = VERSION
 
     def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is an SQLite database with the tables of an Nsight Systems export."""
-        return has_tables(path, head, schema.is_export)
+        """Whether this is an SQLite database or a folder with the tables of an Nsight Systems export."""
+        if path.is_dir():
+            return schema.is_export(tables_of(path))
+        return has_tables(path, head, lambda database: schema.is_export(database.tables))
 
     def open(self, path: Path) -> NsysFile:
         """The file. Raises TraceFormatError if it is incomplete."""
-        check_complete(path)
+        if not path.is_dir():
+            check_complete(path)
         return NsysFile(path)
 
 
@@ -47,7 +51,7 @@ class NsysFile:
 
     def parts(self) -> tuple[Part, ...]:
         """The processes in the order of their lowest device. Raises TraceFormatError if there is none."""
-        with Database(self.path) as database:
+        with _tables(self.path) as database:
             found = _processes(database, schema.GPU_TABLES, "globalPid")
             if not found:
                 found = _processes(database, (schema.RUNTIME, schema.NVTX), "globalTid")
@@ -78,18 +82,24 @@ class NsysSource(CollectedSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
-        check_complete(path)
+        if not path.is_dir():
+            check_complete(path)
         super().__init__(path, part, request)
 
     def _read(self) -> None:
-        with Database(self._path) as database:
+        with _tables(self._path) as database:
             self._read_tables(database)
 
     def _header(self) -> Mapping[str, Any]:
         return self._metadata_header
 
     def _facts(self) -> Mapping[str, object]:
-        return {"clock": self._clock.name, "source_schema": schema.schema_version(self._metadata)}
+        layout = {"source_layout": "parquetdir"} if self._path.is_dir() else {}
+        return {
+            "clock": self._clock.name,
+            "source_schema": schema.schema_version(self._metadata),
+            **layout,
+        }
 
     def _read_tables(self, database: Database) -> None:
         pid = int(self._part.name.removeprefix(_PROCESS))
@@ -122,6 +132,11 @@ class NsysSource(CollectedSource):
             for pid, rows in _host_rows(database).items():
                 if pid not in parts:
                     notes.add("process_not_read", rows, f"pid {pid}: {rows} rows")
+
+
+def _tables(path: Path) -> Database:
+    """The tables of an SQLite file, or of a folder of Parquet files."""
+    return ParquetFolder(path) if path.is_dir() else Database(path)
 
 
 def _processes(database: Database, tables: tuple[str, ...], column: str) -> list[tuple[int, int, int, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -74,10 +74,10 @@ def process_condition(column: str, pid: int) -> Condition:
     return f'("{column}" >> 24) & {_PROCESS_BITS} = ?', (pid,)
 
 
-def is_export(database: Database) -> bool:
+def is_export(tables: Container[str]) -> bool:
     """Whether the tables are those of an Nsight Systems export."""
-    return STRINGS in database.tables and any(
-        name in database.tables for name in (*GPU_TABLES, RUNTIME, NVTX, *EXPORT_METADATA, SESSION_START)
+    return STRINGS in tables and any(
+        name in tables for name in (*GPU_TABLES, RUNTIME, NVTX, *EXPORT_METADATA, SESSION_START)
     )
 
 

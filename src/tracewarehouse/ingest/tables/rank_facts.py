@@ -29,13 +29,14 @@ if TYPE_CHECKING:
 _NEEDS: Final = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "counters", "kernel_counters", "snapshot", "flight_records",
-    "kernel_metrics",
+    "kernel_metrics", "execution_nodes",
 )  # fmt: skip
 # Need → the table of a file that adds to a rank, its column of times if any, and its other tables.
 ADDITIONS: Final[dict[str, tuple[str, str | None, tuple[str, ...]]]] = {
     "snapshot": ("snapshot_events", "ts_ns", ("snapshot_segments", "snapshot_blocks", "snapshot_frames")),
     "flight_records": ("flight_records", "created_ns", ()),
     "kernel_metrics": ("kernel_metrics", None, ()),
+    "execution_nodes": ("execution_nodes", None, ()),
 }
 ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for name in (table, *others))
 _NO_TABLES: Final[dict[str, Any]] = {}
@@ -130,7 +131,7 @@ def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
 
 
 def _of_additions(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """The facts that follow from a memory snapshot, a flight recorder dump or metrics of kernels."""
+    """The facts that follow from a memory snapshot or another file that adds to a rank."""
     found: dict[str, Any] = {}
     for need, (table, times, others) in ADDITIONS.items():
         rows = tables.get(table)

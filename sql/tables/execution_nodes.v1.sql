@@ -1,0 +1,38 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "execution_nodes"
+-- version    = 1
+-- summary    = "Nodes of PyTorch execution traces (ExecutionTraceObserver): operators with inputs, outputs and collectives."
+-- grain      = ["run_id", "rank", "node_id"]
+-- order      = ["run_id", "rank", "node_id"]
+-- definition = 1
+--
+-- [columns]
+-- run_id          = { type = "VARCHAR", doc = "The run." }
+-- rank            = { type = "INTEGER", doc = "The rank." }
+-- node_id         = { type = "BIGINT", unit = "id", doc = "Number of the node." }
+-- parent_node     = { type = "BIGINT", unit = "id", null = true, doc = "The node that called it." }
+-- name            = { type = "VARCHAR", null = true, doc = "Name of the operator or annotation." }
+-- record_function = { type = "BIGINT", unit = "id", null = true, doc = "Record function ID, which the profiler's trace may have too; null if none." }
+-- sequence_number = { type = "BIGINT", unit = "id", null = true, doc = "Autograd sequence number." }
+-- forward_node    = { type = "BIGINT", unit = "id", null = true, doc = "For backward operators: record function ID of the forward operator's parent." }
+-- thread          = { type = "BIGINT", unit = "id", null = true, doc = "Thread, numbered by PyTorch." }
+-- inputs          = { type = "JSON", null = true, doc = "Inputs; a tensor is a list of tensor ID, storage ID, offset, elements, bytes of an element, and device." }
+-- input_shapes    = { type = "JSON", null = true, doc = "Shapes of the inputs." }
+-- input_types     = { type = "JSON", null = true, doc = "Types of the inputs." }
+-- outputs         = { type = "JSON", null = true, doc = "Outputs, like inputs." }
+-- output_shapes   = { type = "JSON", null = true, doc = "Shapes of the outputs." }
+-- input_tensors   = { type = "BIGINT[]", null = true, doc = "Tensor IDs among the inputs, each once." }
+-- output_tensors  = { type = "BIGINT[]", null = true, doc = "Tensor IDs among the outputs, each once." }
+-- collective      = { type = "VARCHAR", null = true, doc = "For record_param_comms: name of the collective, or wait." }
+-- process_group   = { type = "VARCHAR", null = true, doc = "Name of its process group; null if the file has no name for it." }
+-- group_size      = { type = "BIGINT", unit = "count", null = true, doc = "Number of ranks in the process group." }
+-- group_ranks     = { type = "VARCHAR", null = true, doc = "Ranks of the process group; null if the file does not list them." }
+-- collective_seq  = { type = "BIGINT", unit = "id", null = true, doc = "Number of the collective." }
+-- dtype           = { type = "VARCHAR", null = true, doc = "Element type of the collective." }
+-- in_elements     = { type = "BIGINT", unit = "count", null = true, doc = "Number of input elements of the collective on this rank." }
+-- out_elements    = { type = "BIGINT", unit = "count", null = true, doc = "Number of output elements of the collective on this rank." }
+--
+-- [changes]
+-- 1 = "First version. Attributes of collectives are untested on real data."
+-- ///

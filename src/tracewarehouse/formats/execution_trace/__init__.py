@@ -1,0 +1,1 @@
+"""Execution traces of PyTorch (ExecutionTraceObserver): operators with their parents, inputs and outputs."""
