@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
+from tracewarehouse.location import paths_in
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import CleanReport, Problem, Published, Store, check_labels
 from tracewarehouse.storage.file_check import Level
@@ -33,7 +34,7 @@ class WarehouseWrites(WarehouseBase):
 
     def ingest(
         self,
-        *paths: str | PathLike[str],
+        *paths: str | PathLike[str] | Iterable[str | PathLike[str]],
         run: str | None = None,
         labels: Mapping[str, str] | None = None,
         rank: int | None = None,
@@ -50,7 +51,7 @@ class WarehouseWrites(WarehouseBase):
         auto_labels: bool = False,
         progress: Watch | None = None,
     ) -> IngestReport:
-        """Ingests trace files and folders; the report has the outcome of each file.
+        """Ingests trace files and folders, each an argument or in a list; the report has each file's outcome.
 
         An unreadable file does not stop the others. Ingesting the same content again writes nothing. Data
         that does not fit in memory spills to `temp_dir`, by default on the warehouse's disk. `time_unit` is
@@ -62,6 +63,7 @@ class WarehouseWrites(WarehouseBase):
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
 
+        sources = paths_in(paths)
         options = Options(
             run=run,
             labels=dict(labels or {}),
@@ -79,7 +81,7 @@ class WarehouseWrites(WarehouseBase):
             auto_labels=auto_labels,
         )
         store = Store.open_or_create(self.root, tool=__version__)
-        return ingest(store, self.catalog, paths, options, progress)
+        return ingest(store, self.catalog, sources, options, progress)
 
     def record(
         self,
