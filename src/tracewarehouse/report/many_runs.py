@@ -182,10 +182,15 @@ def _verdict(times: Mapping[str, float | None], whole: str) -> Verdict:
     ratio = known[slowest] / known[fastest]
     return Verdict(
         f"{fastest} is the fastest of {plural(len(known), 'run')}: its {whole} takes {best}; "
-        f"{slowest} is the slowest ({worst}, {ratio:.2f} times as long).",
+        f"{slowest} is the slowest ({worst}, {_times(ratio)} times as long).",
         price=f"Times are the median complete {whole}, mean over ranks; parts are those of the mean {whole}.",
         commands=(Command(f"tw diff {shell_quoted(fastest)} {shell_quoted(slowest)}", "why they differ"),),
     )
+
+
+def _times(ratio: float) -> str:
+    """A ratio with two decimals, a large one without."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"
 
 
 def _summary(labels: Sequence[str], has_steps: bool) -> str:
