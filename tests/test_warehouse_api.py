@@ -363,3 +363,20 @@ def test_the_package_is_light_to_import() -> None:
     assert done.stdout == "[]\n"
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = tw.nonsense  # type: ignore[attr-defined]
+
+
+def test_ingest_takes_paths_and_lists_of_paths(tmp_path: Path) -> None:
+    source = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
+    one, two = tw.open(tmp_path / "one"), tw.open(tmp_path / "two")
+    reports = one.ingest([source], run="a", jobs=1), two.ingest(str(source), run="a", jobs=1)
+    assert [len(each.stored) for each in reports] == [1, 1]
+    with pytest.raises(ParamError, match="int is not a path") as raised:
+        one.ingest([source, 3])  # type: ignore[list-item]
+    assert "wh.ingest(" in str(raised.value.hint)
+
+
+def test_a_with_statement_closes_the_connections(wh: Warehouse) -> None:
+    with wh as opened:
+        assert opened is wh and len(opened.run("kernel_time")) and opened._pool._idle
+    assert not wh._pool._idle
+    assert len(wh.run("kernel_time"))

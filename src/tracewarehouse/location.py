@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -92,3 +92,18 @@ def _checked(options: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def paths_in(
+    paths: Iterable[str | PathLike[str] | Iterable[str | PathLike[str]]],
+) -> tuple[str | PathLike[str], ...]:
+    """The paths, also those in lists. Raises ParamError for anything else."""
+    flat: list[str | PathLike[str]] = []
+    for each in paths:
+        inside = [each] if isinstance(each, str | PathLike) or not isinstance(each, Iterable) else list(each)
+        for path in inside:
+            if not isinstance(path, str | PathLike):
+                what = f"{type(path).__name__} is not a path"
+                raise ParamError(what, 'pass files or folders: wh.ingest("traces", "more")')
+            flat.append(path)
+    return tuple(flat)

@@ -205,15 +205,27 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         return one_run(part, part.info(part.selected()[0].run), part.check(), report_progress)
 
     def report_runs(
-        self, runs: str | Iterable[str] | None = None, *, notify: Callable[[str], None] | None = None
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        metrics: Iterable[str] = (),
+        notify: Callable[[str], None] | None = None,
     ) -> Page:
-        """A report on many runs (selectors; None: all), one row per run, as `report`. Raises UnknownName."""
+        """A report on many runs (selectors; None: all), one row per run, as `report`.
+
+        `metrics` adds a column each, written as for `history`. Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import many_runs
 
+        wanted = [parse_metric(text, self.catalog) for text in metrics]
         part = self if runs is None else self.select(runs)
         report_progress = notify or (lambda _: None)
         report_progress("running checks")
-        return many_runs(part, part.check(), report_progress)
+        findings = part.check()
+        report_progress("measuring")
+        measured = [measured for metric in wanted for measured in measure(metric, part)]
+        return many_runs(part, findings, measured, report_progress)
 
     def _report_of_two(self, base: str, head: str, force: bool, notify: Callable[[str], None]) -> Page:
         from tracewarehouse.metric import measure, parse_metric

@@ -59,6 +59,20 @@ class WarehouseBase:
             return f"Warehouse({str(self.root)!r})"
         return f"Warehouse({str(self.root)!r}, runs={[each.selector for each in self._selected]})"
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections of this warehouse; a `with` statement does so at its end.
+
+        Connections are opened on demand: a closed warehouse can be used again.
+        """
+        if self._opened_pool is not None:
+            self._opened_pool.close()
+
     @property
     def store(self) -> Store:
         """The files of the warehouse; raises WarehouseError if there is none."""

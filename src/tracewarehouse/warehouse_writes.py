@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
-from tracewarehouse.location import StoreUrl
+from tracewarehouse.location import StoreUrl, paths_in
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
@@ -65,7 +65,7 @@ class WarehouseWrites(WarehouseBase):
     @writing
     def ingest(
         self,
-        *paths: str | PathLike[str],
+        *paths: str | PathLike[str] | Iterable[str | PathLike[str]],
         run: str | None = None,
         labels: Mapping[str, str] | None = None,
         rank: int | None = None,
@@ -84,7 +84,7 @@ class WarehouseWrites(WarehouseBase):
         progress: Watch | None = None,
         engine: EngineOrName = "local",
     ) -> IngestReport:
-        """Ingests trace files and folders; the report has the outcome of each file.
+        """Ingests trace files and folders, each an argument or in a list; the report has each file's outcome.
 
         A path may be a URL (`s3://`, `gs://`, `az://`) of an object or a folder, or a pattern with `*`; each
         object is downloaded once. An unreadable file does not stop the others. Ingesting the same content
@@ -100,6 +100,7 @@ class WarehouseWrites(WarehouseBase):
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
 
+        sources = paths_in(paths)
         options = Options(
             run=run,
             labels=dict(labels or {}),
@@ -118,7 +119,7 @@ class WarehouseWrites(WarehouseBase):
             push=push,
         )
         store = Store.open_or_create(self.root, tool=__version__)
-        report = ingest(store, self.catalog, paths, options, progress, engine)
+        report = ingest(store, self.catalog, sources, options, progress, engine)
         _update_catalog(store, any(one.written for one in report.runs))
         return report
 

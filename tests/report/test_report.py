@@ -193,17 +193,25 @@ def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path:
 def test_the_report_on_many_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
     (tmp_path / "before.html").write_text("x")
     runs = ("--runs", "before", "--runs", "hostile")
-    done = call("report", *runs, "-w", warehouse_path, "-o", tmp_path / "runs.html")
+    metrics = ("--metric", "temporal_breakdown.compute_ns", "--metric", "memory_snapshot_peak")
+    assert call("report", *runs, *metrics, "-w", warehouse_path).code == 2
+    metrics = ("--metric", "temporal_breakdown.compute_ns", "--metric", "snapshot_peak.bytes")
+    done = call("report", *runs, *metrics, "-w", warehouse_path, "-o", tmp_path / "runs.html")
     assert done.code == 0, done.err
     check_page(window, tmp_path / "runs.html", ["runs", "times", "run"])
     rows = window.cells("runs")[1:]
     assert rows[0][0].startswith("before") and rows[1][0].startswith("hostile")
     assert rows[0][2] == "" and re.fullmatch(r"\+[\d.]+ %", rows[1][2])  # the slow rank
-    assert "straggler" in rows[1][5] and rows[1][5].startswith("critical")
+    assert "straggler" in rows[1][7] and rows[1][7].startswith("critical")
+    sql = "SELECT run_id, sum(compute_ns) / count(*) AS ns FROM temporal_breakdown GROUP BY run_id"
+    known = {row["run_id"]: row["ns"] for row in tw.open(warehouse_path).query(sql).rows()}
+    assert [row[5] for row in rows] == [format_short(known[run], "ns") for run in ("before", "hostile")]
+    assert [row[6] for row in rows] == ["-", "-"]
     assert window.run("return [...document.querySelectorAll('.runs a')].map(each => each.textContent)") == [
         "before"
     ]
     assert call("report", "before", "--runs", "hostile", "-w", warehouse_path).code == 2
+    assert call("report", "before", "--metric", "step_time", "-w", warehouse_path).code == 2
     assert call("report", "-w", warehouse_path).code == 2
 
 

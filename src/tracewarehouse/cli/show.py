@@ -237,7 +237,7 @@ def _choices(param: Param) -> Any:
         "tw report fp8-on",
         "tw report @latest -o report.html",
         "tw report fp8-off fp8-on",
-        "tw report --runs label:sweep=batch -o runs.html",
+        "tw report --runs label:sweep=batch --metric memory_peak.peak_bytes -o runs.html",
     )
 )
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_runs)
@@ -250,13 +250,26 @@ def _choices(param: Param) -> Any:
     shell_complete=complete_runs,
     help="A page over these runs, one row each (repeatable).",
 )
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="METRIC",
+    help="With --runs: a column for this metric, as in tw history.",
+)
 @force_option
 @verify_option
 @rank_option
 @output_options
 @pass_session
 def report(
-    session: Session, /, run: str | None, head_run: str | None, many: tuple[str, ...], force: bool
+    session: Session,
+    /,
+    run: str | None,
+    head_run: str | None,
+    many: tuple[str, ...],
+    metrics: tuple[str, ...],
+    force: bool,
 ) -> None:
     """Write a self-contained HTML report for a run.
 
@@ -271,13 +284,15 @@ def report(
         raise click.MissingParameter("Give a RUN, or --runs.", param_type="argument", param_hint="RUN")
     if run is not None and many:
         raise click.UsageError("Give a RUN or --runs, not both.")
+    if metrics and not many:
+        raise click.UsageError("--metric is for a page on many runs: add --runs.")
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
     warehouse = session.open()
     notify = session.out.notice if sys.stderr.isatty() else None  # logs do not need progress
     if run is None:
-        page = warehouse.report_runs(many, notify=notify)
+        page = warehouse.report_runs(many, metrics=metrics, notify=notify)
     else:
         page = warehouse.report(run, head_run, force=force, notify=notify)
     path = session.output or Path(f"{page.name}.html")

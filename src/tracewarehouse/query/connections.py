@@ -102,6 +102,11 @@ class ConnectionPool:
         self._lock = Lock()
         weakref.finalize(self, _close_all, self._idle)
 
+    def close(self) -> None:
+        """Closes the connections that no query uses; later queries open new ones."""
+        with self._lock:
+            _close_all(self._idle)
+
     @contextmanager
     def connection(
         self, selected: Sequence[SelectedRun], contracts: Iterable[Contract]
@@ -264,8 +269,8 @@ def _connect(threads: int | None = None) -> Connection:
 
 
 def _close_all(idle: list[tuple[object, _PooledConnection]]) -> None:
-    for _, opened in idle:
-        opened.close()
+    while idle:
+        idle.pop()[1].close()
 
 
 def create(con: Connection, relations: Relations, contract: Contract, replace: bool = False) -> None:

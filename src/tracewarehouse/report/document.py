@@ -93,8 +93,21 @@ class Share:
 
 
 @dataclass(frozen=True)
+class MetricValue:
+    """A metric of a run, as text and as the number that sorts; None if it is unknown, for the `note`."""
+
+    metric: str
+    text: str
+    value: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class RunRow:
-    """A run in a table of runs; `width` is its time as a share of the longest, `link` its page."""
+    """A run in a table of runs; `width` is its time as a share of the longest, `link` its page.
+
+    All rows of a table have the same metrics.
+    """
 
     name: str
     labels: tuple[str, ...]
@@ -108,6 +121,7 @@ class RunRow:
     severity: str
     finding: str
     command: str
+    metrics: tuple[MetricValue, ...] = ()
     link: str = ""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, Distribution, bar_chart, distribution_chart
@@ -111,21 +112,61 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     total = sum(row["ns"] for row in rows)
     shown = rows[:_MAX_BARS]
     labels = distinct_labels([row["name"] for row in shown])
+    by_step = _by_step(data)
+    if by_step is None:
+        title, means = "Time per rank, colored by kind", [row["ns"] / data.ranks for row in shown]
+        shares = [percent(row["ns"], total) for row in shown]
+        texts, whole = [data.per_rank(row["ns"]) for row in shown], f"{data.on_rank}, of GPU time"
+    else:
+        title = "Time per step, mean of ranks and complete steps, colored by kind"
+        means = [by_step.mean_ns.get((row["kind"], row["name"]), 0.0) for row in shown]
+        shares = [percent(ns, by_step.period_ns) for ns in means]
+        texts = [f"{duration(ns)}, {share}" for ns, share in zip(means, shares, strict=True)]
+        whole = "per step, of the step"
     bars = [
         Bar(
             name,
-            row["ns"] / data.ranks,
+            ns,
             color_key(row["kind"]),
-            data.per_rank(row["ns"]),
-            f"{row['name']}: {row['kind']}, {row['count']:,} times,"
-            f" {data.per_rank(row['ns'])} {data.on_rank}, {percent(row['ns'], total)}",
+            text,
+            f"{row['name']}: {row['kind']}, {row['count']:,} times in the recording,"
+            f" {duration(ns)} ({share}) {whole}",
         )
-        for name, row in zip(labels, shown, strict=True)
+        for name, row, ns, share, text in zip(labels, shown, means, shares, texts, strict=True)
     ]
     share = percent(sum(row["ns"] for row in shown), total)
     text = f"The top {len(shown)} of {plural(len(rows), 'name')} take {share} of the total time."
-    figure = Figure("Time per rank, colored by kind", bar_chart(bars, PAGE))
+    figure = Figure(title, bar_chart(bars, PAGE))
     return [Card("Top kernels", text, (figure,)), _durations_card(shown)]
+
+
+@dataclass(frozen=True)
+class _ByStep:
+    """Kernel time of the mean complete step, as mean over ranks: (kind, name) → time, and the period."""
+
+    mean_ns: Mapping[tuple[str, str | None], float]
+    period_ns: float
+
+
+def _by_step(data: ReportData) -> _ByStep | None:
+    """The time of each kernel per step; None without complete steps."""
+    if not data.has_rows("step_summary"):
+        return None
+    (whole,) = data.rows(
+        "SELECT count(*) AS steps, sum(period_ns)::BIGINT AS ns FROM step_summary WHERE NOT partial"
+    )
+    if not whole["steps"] or not data.has_rows("step_kernels"):
+        return None
+    rows = data.rows(
+        """
+        SELECT kind, name, sum(sum_ns)::BIGINT AS ns
+        FROM step_kernels
+        SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)
+        GROUP BY kind, name
+        """
+    )
+    mean_ns = {(row["kind"], row["name"]): row["ns"] / whole["steps"] for row in rows}
+    return _ByStep(mean_ns, whole["ns"] / whole["steps"])
 
 
 def _durations_card(rows: Sequence[Row]) -> Card:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from statistics import median
 from typing import Any
 
 from tracewarehouse.display_names import CATEGORIES
+from tracewarehouse.metric import Measured
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.lines import Point, point_chart
-from tracewarehouse.plot.theme import COLORS
+from tracewarehouse.plot.theme import COLORS, format_short
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.account import mean_parts
 from tracewarehouse.report.document import (
     Card,
     Command,
     Figure,
+    MetricValue,
     Page,
     RunRow,
     Section,
@@ -35,8 +38,10 @@ _MAX_STEPS = 40
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 
 
-def many_runs(side: Selection, findings: Result, notify: Callable[[str], None]) -> Page:
-    """The page, with runs in the order of their start; `findings` are those of all runs."""
+def many_runs(
+    side: Selection, findings: Result, measured: Sequence[Measured], notify: Callable[[str], None]
+) -> Page:
+    """The page, with runs in the order of their start; `findings` and `measured` are those of all runs."""
     runs = side.selected()
     notify("computing steps")
     summary = side.run("step_summary")
@@ -50,7 +55,11 @@ def many_runs(side: Selection, findings: Result, notify: Callable[[str], None]) 
     first = next((ns for ns in times.values() if ns), None)
     longest = max((ns for ns in times.values() if ns), default=None)
     rows = tuple(
-        _run_row(each, labels, steps, parts, times[each.run], first, longest, worst) for each in runs
+        replace(
+            _run_row(each, labels, steps, parts, times[each.run], first, longest, worst),
+            metrics=tuple(_metric_value(metric, each.run) for metric in measured),
+        )
+        for each in runs
     )
     has_steps = any(steps.values())
     return Page(
@@ -61,7 +70,7 @@ def many_runs(side: Selection, findings: Result, notify: Callable[[str], None]) 
         verdict=_verdict(times, "step" if has_steps else "GPU window"),
         tiles=(),
         sections=(
-            Section("runs", "Runs", _summary(labels, has_steps), runs=rows),
+            Section("runs", "Runs", _summary(labels, has_steps), runs=rows, statements=_explained(measured)),
             Section("times", "Times", "Each point is a run.", (_times_card(times, has_steps),)),
         ),
         footer=f"tracewarehouse {__version__}",
@@ -137,6 +146,19 @@ def _run_row(
     )
 
 
+def _metric_value(measured: Measured, run: str) -> MetricValue:
+    metric, unit = measured.metric, measured.metric.column.unit
+    found = next(each for each in measured.runs if each.run == run)
+    if found.value is None:
+        return MetricValue(str(metric), "-", None, found.reason or "")
+    return MetricValue(str(metric), format_short(found.value, unit), found.value)
+
+
+def _explained(measured: Sequence[Measured]) -> tuple[str, ...]:
+    """What the values of each metric refer to."""
+    return tuple(f"{each.metric}: {each.per}. {each.metric.column.doc}" for each in measured)
+
+
 def _share(name: str, ns: float, whole_ns: float) -> Share:
     text = f"{CATEGORIES[name]}: {duration(ns)}, {percent(ns, whole_ns)}"
     return Share(name, ns / whole_ns, text)
@@ -160,10 +182,15 @@ def _verdict(times: Mapping[str, float | None], whole: str) -> Verdict:
     ratio = known[slowest] / known[fastest]
     return Verdict(
         f"{fastest} is the fastest of {plural(len(known), 'run')}: its {whole} takes {best}; "
-        f"{slowest} is the slowest ({worst}, {ratio:.2f} times as long).",
+        f"{slowest} is the slowest ({worst}, {_times(ratio)} times as long).",
         price=f"Times are the median complete {whole}, mean over ranks; parts are those of the mean {whole}.",
         commands=(Command(f"tw diff {shell_quoted(fastest)} {shell_quoted(slowest)}", "why they differ"),),
     )
+
+
+def _times(ratio: float) -> str:
+    """A ratio with two decimals, a large one without."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"
 
 
 def _summary(labels: Sequence[str], has_steps: bool) -> str:

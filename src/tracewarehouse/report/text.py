@@ -14,7 +14,7 @@ from tracewarehouse.render.text import one_line
 _MAX_LABEL = 40  # characters of a name above a bar
 # What most kernel names contain, and what therefore does not help to recognize one.
 _BOILERPLATE = re.compile(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
-_BUILT_IN = re.compile(r"^<built-in method (\S+) of .*>$")
+_BUILT_IN = re.compile(r"^<built-in (?:method|function) (\S+?)(?: of .*)?>$")
 
 
 def label(name: str | None) -> str:
