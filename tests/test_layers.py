@@ -25,7 +25,7 @@ LAYERS = (
     ("storage",),
     ("analyses", "runs", "query"),
     ("metric",),
-    ("export", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
+    ("export", "pages", "publishing", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
     ("warehouse_base", "warehouse_queries", "warehouse_repair", "warehouse_writes", "warehouse_files"),
     ("warehouse", "notebook", "__init__"),
@@ -47,6 +47,7 @@ HOMES = {
     "vl_convert": {"plot"},
     "duckdb": {"duck"},
     "click": {"cli"},
+    "deltalake": {"publishing"},
     "jinja2": {"pages"},
     "rich": {"render"},
     "msgspec": {"contracts", "formats"},
@@ -58,7 +59,7 @@ HOMES = {
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
-    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive"},
+    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive", "publishing"},
 }
 STANDARD = sys.stdlib_module_names
 
