@@ -1,4 +1,4 @@
-"""Delta tables have the rows of each run exactly once, whoever publishes, and however often."""
+"""Delta tables have the rows of each run exactly once, also after kills and races."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`tw compact` and `tw retain`: fewer files, and fewer tables of old ranks."""
+"""`tw compact` and `tw retain`: fewer files, and fewer tables of earlier ranks."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _line(done: Compacted, dry_run: bool) -> str:
 @output_options
 @pass_session
 def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
-    """Drop tables of old ranks by a policy; all other tables and recorded results stay.
+    """Drop tables of ranks that are older than a policy allows; recorded results stay.
 
     Each [[rule]] of POLICY.toml has tables = ["events"], older_than = "7d" since the rank was ingested, and
     optionally keep = { every = 64, outliers = 8 }: every 64th rank, and the 8 whose GPU time differs most
