@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
     """Write small files of runs as few large ones.
 
-    Without RUN, of all runs. Rows, answers and recorded results stay the same. Files of at least half the target stay, unless ranks in
-    them were replaced. tw clean deletes the replaced files.
+    Without RUN, of all runs. Rows, answers and recorded results stay the same. Files of at least half the
+    target stay, unless ranks in them were replaced. tw clean deletes the replaced files.
     """
     done = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
     for each in done:
