@@ -25,7 +25,7 @@ LAYERS = (
     ("storage",),
     ("analyses", "runs", "query"),
     ("metric",),
-    ("export", "pages", "ingest", "derive", "diff", "history", "findings", "report"),
+    ("export", "pages", "publishing", "ingest", "derive", "diff", "history", "findings", "report"),
     ("devtools",),
     (
         "warehouse_base",
@@ -55,6 +55,7 @@ HOMES = {
     "vl_convert": {"plot"},
     "duckdb": {"duck"},
     "click": {"cli"},
+    "deltalake": {"publishing"},
     "jinja2": {"pages"},
     "rich": {"render"},
     "msgspec": {"contracts", "formats"},
@@ -67,7 +68,7 @@ HOMES = {
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
     "ray": {"engines"},
-    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive"},
+    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive", "publishing"},
 }
 STANDARD = sys.stdlib_module_names
 

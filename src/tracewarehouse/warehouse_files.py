@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from tracewarehouse.warehouse_secrets import WarehouseSecrets
 
 if TYPE_CHECKING:
     from tracewarehouse.export import Exported, ExportRequest
+    from tracewarehouse.publishing.delta import Publication
     from tracewarehouse.result import Result
     from tracewarehouse.runs.committed_files import Fetched
 
@@ -100,6 +102,39 @@ class WarehouseFiles(WarehouseSecrets):
 
         part = self if runs is None else self.select(runs)
         return fetch_files(self.store, part.selected(), tuple(tables))
+
+    def publish_delta(
+        self,
+        destination: str | PathLike[str],
+        runs: str | Iterable[str] | None = None,
+        *,
+        tables: Sequence[str] = (),
+        on_run: Callable[[Publication], None] | None = None,
+    ) -> tuple[Publication, ...]:
+        """Copies tables of runs (None: all) to Delta tables below a folder or URL, each version exactly once.
+
+        By default `kernels`, `steps`, `annotations`, `runs` and `ranks`. JSON and ENUM columns become text.
+        `tw_published` is written last and lists the tables of each run. Rows of removed runs are deleted.
+        Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
+        """
+        from tracewarehouse.publishing import delta
+
+        delta.check_installed()
+        names = tuple(dict.fromkeys(tables)) or delta.DEFAULT_TABLES
+        delta.check_tables(names, [each.name for each in self.catalog.tables() if not each.transient])
+        wanted = None if runs is None else [runs] if isinstance(runs, str) else list(runs)
+        removed = delta.removed_runs(self.store, wanted)
+        gone = {name.lower() for name in removed}
+        left = None if wanted is None else [name for name in wanted if name.lower() not in gone]
+        selected = self.selected() if left is None else self._matching(left) if left else ()
+        target = delta.DeltaTarget(str(destination), self.store.id)
+        done = []
+        for each in selected:
+            done.append(delta.publish_run(target, each, self._with([each]), names))
+            if on_run is not None:
+                on_run(done[-1])
+        found = (delta.unpublish_run(target, run, number, names) for run, number in removed.items())
+        return (*done, *(each for each in found if each is not None))
 
     @contextmanager
     def shell_file(self) -> Iterator[Path]:

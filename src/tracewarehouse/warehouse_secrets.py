@@ -75,6 +75,9 @@ class WarehouseSecrets(WarehouseWrites):
     def _record_without_secrets(self, found: Iterable[SecretFound]) -> list[str]:
         """Deletes recorded results that hold secrets, and records them again."""
         files = sorted({each.file for each in found if each.file.startswith("results/")})
+        folders = {file.rpartition("/")[0].replace("results/", "rollups/", 1) for file in files}
+        for folder in sorted(folders):
+            self.store.objects.delete([entry.key for entry in self.store.objects.walk(f"{folder}/")])
         self.store.objects.delete(files)
         analyses = sorted({file.split("/")[1] for file in files})
         runs = sorted({self.store.spelling(file.split("/")[2]) for file in files} & set(self.store.runs()))

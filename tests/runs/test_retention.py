@@ -1,4 +1,4 @@
-"""Retention drops tables of old ranks; analyses skip those, and ingesting their traces restores them."""
+"""Retention drops tables by age; analyses skip those, and ingesting their traces restores them."""
 
 from __future__ import annotations
 

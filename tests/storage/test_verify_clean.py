@@ -170,6 +170,7 @@ def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not
         "_tw/warehouse.json",
         "_tw/runs/run/v000003.parquet",
         "_tw/receipts/run/v000003.json",
+        "_tw/receipts/run/cleaned-000001.json",
     }
     assert store.verify() == []
     store.publish("run", Changes(sources=(commit(store, 0),)))

@@ -36,6 +36,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "describe": "contracts:describe",
         "sql": "contracts:sql",
         "export": "export:export",
+        "publish": "publish:publish",
     },
     "Derive": {
         "derive": "derive:derive",

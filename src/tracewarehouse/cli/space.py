@@ -1,4 +1,4 @@
-"""`tw compact` and `tw retain`: fewer files, and fewer tables of old ranks."""
+"""`tw compact` and `tw retain`: fewer files, and fewer tables of earlier ranks."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 @output_options
 @pass_session
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
-    """Write small files of runs as few large ones; without RUN, of all runs.
+    """Write small files of runs as few large ones.
 
-    Rows, answers and recorded results stay the same. Files of at least half the target stay, unless ranks in
-    them were replaced. tw clean deletes the replaced files.
+    Without RUN, of all runs. Rows, answers and recorded results stay the same. Files of at least half the
+    target stay, unless ranks in them were replaced. tw clean deletes the replaced files.
     """
     done = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
     for each in done:
@@ -67,8 +67,9 @@ def _line(done: Compacted, dry_run: bool) -> str:
 @output_options
 @pass_session
 def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
-    """Drop tables of old ranks by a policy; all other tables and recorded results stay.
+    """Drop tables of ranks by age.
 
+    All other tables and recorded results stay.
     Each [[rule]] of POLICY.toml has tables = ["events"], older_than = "7d" since the rank was ingested, and
     optionally keep = { every = 64, outliers = 8 }: every 64th rank, and the 8 whose GPU time differs most
     from the median of their run. Analyses that read an expired table skip the rank. Ingesting its trace again

@@ -16,6 +16,7 @@ from tracewarehouse.history.results import (
     filter_values,
     recorded_values,
 )
+from tracewarehouse.history.rollups import serves
 from tracewarehouse.history.series import Point, Series, build_series
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
@@ -90,7 +91,8 @@ def build_history(
     """
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     stored = store.recorded(analysis.contract.name, analysis.contract.version)
-    intact, damaged = _intact(store, stored)
+    rollups = _intact_rollups(store, metric)
+    intact, damaged = _intact(store, stored, rollups)
     runs = _recorded_runs(store, analysis, selected, intact)
     by_definition = _by_definition(analysis, runs)
     if not by_definition:
@@ -99,7 +101,10 @@ def build_history(
         raise _nothing_recorded(analysis, len(selected))
     measured = {
         definition: recorded_values(
-            store, metric, {run.selected.selector: run.files[definition] for run in recorded}
+            store,
+            metric,
+            {run.selected.selector: run.files[definition] for run in recorded},
+            {stored[key]: path for key, path in rollups.items() if key in stored},
         )
         for definition, recorded in by_definition.items()
     }
@@ -155,9 +160,19 @@ def _recorded_runs(
     ]
 
 
-def _intact(store: Store, files: Mapping[Recorded, str]) -> tuple[dict[Recorded, str], tuple[str, ...]]:
-    """The results whose file has the checksum in its name, and the paths of the others."""
-    intact = {key: path for key, path in files.items() if is_intact(store.path(path), key)}
+def _intact_rollups(store: Store, metric: Metric) -> dict[Recorded, str]:
+    """The roll-ups that serve the metric; damaged ones are left out, since the rows are there."""
+    if not serves(metric):
+        return {}
+    found = store.rollups(metric.contract.name, metric.contract.version)
+    return {key: path for key, path in found.items() if is_intact(store.path(path), key)}
+
+
+def _intact(
+    store: Store, files: Mapping[Recorded, str], rollups: Collection[Recorded] = ()
+) -> tuple[dict[Recorded, str], tuple[str, ...]]:
+    """The results that have a roll-up or the checksum in their name, and the paths of the others."""
+    intact = {key: path for key, path in files.items() if key in rollups or is_intact(store.path(path), key)}
     return intact, tuple(path for key, path in files.items() if key not in intact)
 
 

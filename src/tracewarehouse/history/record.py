@@ -11,6 +11,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.history.results import RecordedAnalysis
+from tracewarehouse.history.rollups import can_roll_up, roll_up
 from tracewarehouse.metric import Ranks
 from tracewarehouse.metric.values import COMPLETE_STEPS_SQL, ranks_with_data
 from tracewarehouse.query.dependencies import dependencies
@@ -221,6 +222,7 @@ class _Recorder:
         result = self.narrow(runs).run(contract.name, contract.version, **analysis.params(by_step))
         ranks = ranks_with_data(result, runs)
         files: dict[Recorded, Path] = {}
+        rollups: dict[Recorded, Path] = {}
         with self.store.staging() as folder:
             for at, each in enumerate(runs):
                 capable = with_capabilities(contract, [each]).selected
@@ -231,10 +233,20 @@ class _Recorder:
                 metadata = _metadata(each, ranks[each.run], complete)
                 write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
                 files[key] = path
+                if can_roll_up(contract):
+                    rolled, small = folder / f"{at}-rollup.parquet", roll_up(contract, one.table, complete)
+                    write_result(rolled, key, small, {}, metadata, few_rows=True)
+                    rollups |= {key: rolled} if _is_smaller(rolled, path) else {}
             size = sum(path.stat().st_size for path in files.values())
+            self.store.keep_rollups(rollups)
             self.store.keep_results(files)
         self.written_by_run.update(each.run for each in runs)
         self.bytes += size
+
+
+def _is_smaller(rolled: Path, rows: Path) -> bool:
+    """Whether a roll-up pays: the rows of few ranks take less space."""
+    return rolled.stat().st_size < rows.stat().st_size
 
 
 def _complete_steps(side: Selection) -> dict[str, Steps]:

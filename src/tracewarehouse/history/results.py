@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import Connection, Error, connect
 from tracewarehouse.errors import WarehouseError
+from tracewarehouse.history.rollups import all_rows_sql, rows_sql
 from tracewarehouse.metric import Measured, Metric, Ranks
 from tracewarehouse.metric.model import BY_STEP
 from tracewarehouse.metric.values import ROWS, STEPS, Step, evaluate_in, threads_for
@@ -90,24 +91,38 @@ class RecordedAnalysis:
         return request_hash(params, derived)
 
 
-def recorded_values(store: Store, metric: Metric, paths: Mapping[str, str]) -> Measured:
+def recorded_values(
+    store: Store, metric: Metric, paths: Mapping[str, str], rollups: Mapping[str, str]
+) -> Measured:
     """The metric of each run from the file of its result: `RUN@vN` → path.
 
-    Raises WarehouseError if a file is damaged.
+    `rollups`: path of a result → path of its roll-up, which is read in its place. Raises WarehouseError if a
+    file is damaged.
     """
-    runs = {str(store.path(path)): run for run, path in paths.items()}
+    runs = {str(store.path(rollups.get(path, path))): run for run, path in paths.items()}
+    rolled = {str(store.path(path)) for path in rollups.values()} & runs.keys()
     with _connection(store, threads_for(metric)) as con:
         metadata = {runs[path]: each for path, each in _metadata(con, list(runs))}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
-        con.execute(
-            f"CREATE VIEW {ROWS} AS SELECT names.run_id, results.* EXCLUDE (run_id, filename)"
-            f" FROM {_read_parquet(list(runs))} AS results JOIN names USING (filename)"
-        )
+        con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled)}")
         ranks = {run: Ranks(tuple(metadata[run]["ranks"]), metadata[run]["reason"]) for run in paths}
         steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
         if steps is not None:
             _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
         return evaluate_in(con, metric, ranks, steps)
+
+
+def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str]) -> str:
+    """The rows of the analysis of all runs, from roll-ups where there are some."""
+    if not rolled:
+        return (
+            "SELECT names.run_id, results.* EXCLUDE (run_id, filename)"
+            f" FROM {_read_parquet(files)} AS results JOIN names USING (filename)"
+        )
+    selects = [rows_sql(metric, _read_parquet(path for path in files if path in rolled))]
+    if others := [path for path in files if path not in rolled]:
+        selects.append(all_rows_sql(metric, _read_parquet(others)))
+    return "\nUNION ALL BY NAME\n".join(selects)
 
 
 def part_values(

@@ -59,11 +59,9 @@ class _Reader:
             return contract, _named(contract, column)
         contract = self.contract(word, start)
         if not self.accept("."):
-            raise self.error(
-                "expected `.` and a column", f"{contract.name} has {_names(_measures(contract))}"
-            )
+            raise self.error("expected `.` and a column", f"{contract.name} has {_names(measures(contract))}")
         start = self.at
-        named = {column.name: column for column in _measures(contract)}
+        named = {column.name: column for column in measures(contract)}
         word = self.word("a column")
         if word not in named:
             raise self.unknown(f"measure of {contract.ref}", word, named, start)
@@ -182,7 +180,8 @@ def filterable(contract: Contract) -> tuple[Column, ...]:
     )
 
 
-def _measures(contract: Contract) -> tuple[Column, ...]:
+def measures(contract: Contract) -> tuple[Column, ...]:
+    """The columns that a metric can measure."""
     return tuple(column for column in contract.columns if _is_measure(column))
 
 

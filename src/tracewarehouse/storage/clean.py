@@ -356,7 +356,10 @@ def _data(store: Versions) -> Iterator[Entry]:
 
 
 def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str] | None, str]]:
-    """Old recorded results with their run key and source; None instead for a result of format 1."""
+    """Old recorded results and roll-ups with their run key and source; None instead for one of format 1."""
+    for entry in store.objects.walk(f"{layout.ROLLUPS}/"):
+        if entry.modified < before and (rollup := results.parse_rollup(entry.key)) is not None:
+            yield (rollup.run, rollup.source), entry.key
     for entry in store.objects.walk(f"{layout.RESULTS}/"):
         if entry.modified >= before:
             continue

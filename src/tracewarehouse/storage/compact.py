@@ -8,6 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
 from tracewarehouse.errors import UnknownName, WarehouseError
@@ -15,8 +16,10 @@ from tracewarehouse.storage.changes import TARGET_BYTES, Changes, Compacted, Sta
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.model import Json, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.rewrite import Share, rewrite
-from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.verify import file_fault
+
+if TYPE_CHECKING:
+    from tracewarehouse.storage.store import Store
 
 # Ranks that share files and a manifest, which holds the headers of all of them.
 BLOCK_RANKS = 256

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.storage.changes import Changes, Expired, Expiring
 from tracewarehouse.storage.compact import staged_again
 from tracewarehouse.storage.model import EXPIRED, Json, RankSource, RunVersion
-from tracewarehouse.storage.store import Store
+
+if TYPE_CHECKING:
+    from tracewarehouse.storage.store import Store
 
 
 def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) -> Expired:

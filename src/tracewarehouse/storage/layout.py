@@ -27,9 +27,10 @@ CATALOG = "_tw/catalog"
 LATEST = "_tw/catalog/latest.json"
 DATA = "data"
 RESULTS = "results"
+ROLLUPS = "rollups"
 RECORDED = "_tw/recorded"
 # Names that a folder may hold and still become a warehouse: a training job may fill the inbox first.
-OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+found"})
+OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, ROLLUPS, "warehouse.duckdb", "lost+found"})
 
 _VERSION = re.compile(r"v([0-9]{6,})\.parquet")
 _RECEIPT = re.compile(r"v([0-9]{6,})\.json")

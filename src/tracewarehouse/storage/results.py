@@ -64,16 +64,27 @@ def write_result(
     table: pa.Table,
     metadata: Mapping[bytes, bytes],
     more: Mapping[str, Json],
+    few_rows: bool = False,
 ) -> None:
     """Writes rows as the file of a recorded result, with page checksums.
 
     `metadata` is copied to the file; `more` is stored with the identity of the result, under its checksum.
+    `few_rows`: leave out what only pays in large files.
     """
     import pyarrow.parquet as pq
 
-    identity = sealed({**vars(recorded), **more})
-    table = table.replace_schema_metadata({**metadata, RECORDED.encode(): identity})
-    pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
+    named = {**metadata, RECORDED.encode(): sealed({**vars(recorded), **more})}
+    if not few_rows:
+        table = table.replace_schema_metadata(named)
+        pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
+        return
+    lean = {"write_statistics": False, "use_dictionary": False, "store_schema": False}
+    table = table.replace_schema_metadata(None)
+    with pq.ParquetWriter(
+        str(path), table.schema, compression="zstd", write_page_checksum=True, **lean
+    ) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata(named)
 
 
 def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
@@ -82,6 +93,33 @@ def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
     listed = [[key, path.stat().st_size, digest] for key, (path, digest) in keys.items()]
     objects.adopt({key: path for key, (path, _) in keys.items()})
     write_list(objects, listed)
+
+
+def keep_rollups(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
+    """Stores roll-ups of recorded results, each with its sha256; a history reads them first."""
+    objects.adopt({_rollup(one.key(digest)): path for one, (path, digest) in files.items()})
+
+
+def _rollup(key: str) -> str:
+    return f"{layout.ROLLUPS}/{key.removeprefix(f'{layout.RESULTS}/')}"
+
+
+def rollups_of(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
+    """Every roll-up of an analysis with its key."""
+    return rollups_below(objects, _rollup(layout.results(analysis, version)))
+
+
+def rollups_below(objects: Objects, folder: str = layout.ROLLUPS) -> Iterator[tuple[Recorded, str]]:
+    """Every roll-up in a folder with its key; ignores foreign names."""
+    for entry in objects.walk(f"{folder}/"):
+        if (found := parse_rollup(entry.key)) is not None:
+            yield found, entry.key
+
+
+def parse_rollup(key: str) -> Recorded | None:
+    """The identity of the result that a roll-up is of; None for any other key."""
+    prefix = f"{layout.ROLLUPS}/"
+    return parse(f"{layout.RESULTS}/{key.removeprefix(prefix)}") if key.startswith(prefix) else None
 
 
 def write_list(objects: Objects, listed: Sequence[Sequence[object]]) -> None:

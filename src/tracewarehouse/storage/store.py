@@ -165,6 +165,11 @@ class Store(Versions):
         with disk_errors(self.folder):
             results.keep(self.objects, {one: (path, sha256(path)) for one, path in files.items()})
 
+    def keep_rollups(self, files: Mapping[Recorded, Path]) -> None:
+        """Stores finished Parquet files as roll-ups of recorded results."""
+        with disk_errors(self.folder):
+            results.keep_rollups(self.objects, {one: (path, sha256(path)) for one, path in files.items()})
+
     def drop_kept(self, run: str) -> None:
         """No longer keeps the results of a removed run; `clean` deletes them."""
         with disk_errors(self.folder):

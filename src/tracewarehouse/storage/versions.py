@@ -360,6 +360,10 @@ class Versions:
         """The recorded results of an analysis, for all runs, and the key of each file."""
         return dict(results.of_analysis(self.objects, analysis, version))
 
+    def rollups(self, analysis: str, version: int) -> dict[Recorded, str]:
+        """The roll-ups of recorded results of an analysis, and the key of each file."""
+        return dict(results.rollups_of(self.objects, analysis, version))
+
     def results_of(self, versions: Iterable[RunVersion]) -> dict[str, int]:
         """Run → number of results recorded of that version, for runs that have any."""
         runs = {(run_key(version.run), version.source): version.run for version in versions}

@@ -1,0 +1,1 @@
+"""Publishing: copies of tables for other engines."""
