@@ -33,6 +33,7 @@ LAYERS = (
         "warehouse_queries",
         "warehouse_repair",
         "warehouse_writes",
+        "warehouse_upkeep",
         "warehouse_secrets",
         "warehouse_files",
     ),

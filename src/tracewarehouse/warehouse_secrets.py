@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tracewarehouse.warehouse_writes import WarehouseWrites, writing
+from tracewarehouse.warehouse_upkeep import WarehouseUpkeep
+from tracewarehouse.warehouse_writes import writing
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.secret_removal import RemovalReport
     from tracewarehouse.ingest.secret_scan import SecretFound, SecretReport
 
 
-class WarehouseSecrets(WarehouseWrites):
+class WarehouseSecrets(WarehouseUpkeep):
     """The methods that find and remove secrets."""
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import wraps
 from os import PathLike
 from pathlib import Path
@@ -18,12 +18,6 @@ from tracewarehouse.location import StoreUrl, paths_in
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
-    KEEP_VERSIONS_S,
-    TARGET_BYTES,
-    CleanReport,
-    Compacted,
-    Expired,
-    Problem,
     Published,
     Store,
     check_labels,
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.runs.seal import Sealed
-    from tracewarehouse.warehouse_repair import RepairReport
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +53,7 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
 
 
 class WarehouseWrites(WarehouseBase):
-    """The methods that write: ingest, record, label, remove, upgrade, derive, repair, clean, refresh."""
+    """The methods that write: ingest, seal, record, label, remove, upgrade, derive, refresh."""
 
     @writing
     def ingest(
@@ -401,87 +394,6 @@ class WarehouseWrites(WarehouseBase):
         runs = CaptureRuns(others[0] if named else None, others)
         derived = derive_graphs(self.store, self.catalog, readable.selected[0], runs)
         return replace(derived, notices=(*readable.notices, *derived.notices))
-
-    def verify(self, *, deep: bool = False) -> list[Problem]:
-        """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
-        from tracewarehouse.query.shell_file import NAME, fault
-        from tracewarehouse.storage.format1 import Format1
-
-        if Format1.is_at(self.root):
-            return Format1(self.root).verify()
-        what = fault(self.store.path(NAME))
-        return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
-
-    @writing
-    def repair(
-        self,
-        runs: str | Iterable[str] | None = None,
-        *,
-        source: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
-        dry_run: bool = False,
-    ) -> RepairReport:
-        """Repairs damaged runs (names; None: the entire warehouse); nothing is ever deleted.
-
-        Versions are restored from receipts and manifests, tables from the stored events, recorded results
-        are computed again. Ranks whose events are damaged are dropped, unless their trace is among the files
-        and folders of `source`. Damaged objects are moved to `_tw/quarantine`. The report says what was
-        restored and what is lost; `dry_run` changes nothing. Raises UnknownName.
-        """
-        from tracewarehouse.warehouse_repair import repair
-
-        named = [runs] if isinstance(runs, str) else runs
-        paths = [source] if isinstance(source, str | PathLike) else list(source)
-        return repair(self, named, paths, dry_run)
-
-    @writing
-    def compact(
-        self,
-        runs: str | Iterable[str] | None = None,
-        *,
-        target_bytes: int = TARGET_BYTES,
-        dry_run: bool = False,
-    ) -> tuple[Compacted, ...]:
-        """Writes small files of runs (None: all) as few files of about `target_bytes` with the same rows.
-
-        Files of at least half that size stay, unless ranks in them were replaced. Recorded results stay
-        valid. `clean` deletes the replaced files. Raises UnknownName, WarehouseError for a damaged file.
-        """
-        if target_bytes < 1:
-            raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
-        wanted = [runs] if isinstance(runs, str) else list(runs or ())
-        wanted = [self._unversioned(each, "a compaction") for each in wanted]
-        selected = self._matching(wanted) if wanted else self.selected()
-        names = dict.fromkeys(each.run for each in selected)
-        return tuple(self.store.compact(run, target_bytes, dry_run) for run in names)
-
-    @writing
-    def retain(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
-        """Drops the tables that expired by a retention policy, a TOML file, from the runs.
-
-        Analyses that read a dropped table skip its ranks; recorded results stay. Ingesting the same traces
-        again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
-        Raises ParamError for an invalid policy.
-        """
-        from tracewarehouse.runs.retention import expiring, read_policy
-
-        rules, now = read_policy(Path(policy), self.catalog), datetime.now(UTC)
-        found = {each.run: expiring(each.version, rules, now) for each in self.selected()}
-        return tuple(self.store.expire(run, each, dry_run) for run, each in found.items() if each)
-
-    @writing
-    def clean(
-        self,
-        grace_s: float = 86_400.0,
-        *,
-        quarantine: bool = False,
-        keep_versions_s: float = KEEP_VERSIONS_S,
-    ) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
-
-        Versions that were replaced within `keep_versions_s` seconds are kept, unless a later one has the same
-        rows. Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
-        """
-        return self.store.clean(grace_s, quarantine, keep_versions_s)
 
 
 def _update_catalog(store: Store, has_published: bool) -> None:
