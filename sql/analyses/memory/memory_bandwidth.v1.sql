@@ -20,7 +20,7 @@
 -- ts_ns                  = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the change: a copy starts or ends. Activities without duration or bytes are excluded; memory_bandwidth_summary counts them." }
 -- bandwidth_source       = { type = "VARCHAR", null = true, doc = "Where the bandwidths of these copies are from: duration (bytes / duration), profiler (the profiler's value: the trace has only whole microseconds, too coarse for short copies), or mixed. Null if none runs." }
 -- copies                 = { type = "BIGINT", unit = "count", doc = "Memcpy and memset activities that run from then on, for dur_ns." }
--- bandwidth_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", doc = "Sum of their bandwidths ; exactly 0 if none runs." }
+-- bandwidth_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", doc = "Sum of their bandwidths; exactly 0 if none runs." }
 -- dur_ns                 = { type = "BIGINT", unit = "ns", doc = "Time until the next change; 0 if there is none." }
 --
 -- [changes]
