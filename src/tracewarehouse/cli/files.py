@@ -25,10 +25,11 @@ from tracewarehouse.cli.session import (
 @output_options
 @pass_session
 def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -> None:
-    """Download the files of runs, so that questions about them download nothing.
+    """Download the files of runs from an object store.
 
-    The local copies are compared with their checksums. TW_MIRROR names their folder, TW_MIRROR_BYTES limits
-    them: runs that need more are refused before anything is downloaded.
+    Questions about them then download nothing. The local copies are compared with their checksums.
+    TW_MIRROR names their folder, TW_MIRROR_BYTES limits them: runs that need more are refused before anything
+    is downloaded.
     """
     from tracewarehouse.render.text import plural, size
 
@@ -50,8 +51,9 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
 @result_options
 @pass_session
 def files(session: Session, /, run: str, table: str) -> None:
-    """List the files of a table of a run, with bytes, rows, ranks and SHA-256.
+    """List the Parquet files of a table of a run.
 
-    They are the committed Parquet files; other tools may read them, and nothing else in the folder.
+    Each with its bytes, rows, ranks and SHA-256. Other tools may read these files, and nothing else in the
+    folder.
     """
     session.out.print_result(session.open().files(run, table))
