@@ -101,6 +101,7 @@ def test_redact_publishes_a_clean_version(warehouse: Path) -> None:
     assert again.out == "nothing to redact\n"
 
 
+@pytest.mark.deep
 def test_purge_deletes_every_trace_of_it(warehouse: Path) -> None:
     events = "SELECT event_id, ts_ns, dur_ns, category FROM events ORDER BY ALL"
     before = Warehouse(warehouse).query(events).rows()

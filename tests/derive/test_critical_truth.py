@@ -50,6 +50,7 @@ def length(wh: Warehouse, run: str, *scales: str) -> int:
     return found
 
 
+@pytest.mark.deep
 def test_large_kernels_make_the_device_critical(wh: Warehouse) -> None:
     found = categories(wh, "large")
     assert found["computation"] + found["earlier"] > 0.99

@@ -37,6 +37,7 @@ def with_op(wh: Warehouse, run: str) -> float:
     return row["with_op_ns"] / row["gpu_ns"]
 
 
+@pytest.mark.deep
 def test_without_captures_graph_kernels_have_no_operator(warehouse: Warehouse) -> None:
     shares = [round(with_op(warehouse, run), 4) for run in (VLLM, SGLANG, XDIT)]
     assert shares == [0.0307, 0.0107, 0.4464]

@@ -34,6 +34,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     return warehouse
 
 
+@pytest.mark.deep
 def test_another_model_on_the_same_machine_has_the_same_bandwidth(wh: tw.Warehouse) -> None:
     found = wh.diff("base", "deeper").changes().bandwidth
     assert found is not None and not found.changed and not found.notices

@@ -34,6 +34,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     return warehouse
 
 
+@pytest.mark.deep
 def test_the_rank_that_is_waited_for(wh: tw.Warehouse) -> None:
     change = wh.diff("base", "slow").changes(force=True)
     assert change.waits is not None
@@ -49,6 +50,7 @@ def test_the_rank_that_is_waited_for(wh: tw.Warehouse) -> None:
     assert wh.diff("one", "one").changes(force=True).waits is None
 
 
+@pytest.mark.deep
 def test_with_blame_it_is_the_rank_that_caused_the_waits(wh: tw.Warehouse) -> None:
     before = wh.diff("base", "slow").changes(force=True).waits
     for run in ("base", "slow"):

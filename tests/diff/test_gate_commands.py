@@ -39,6 +39,7 @@ def test_a_size_is_that_of_the_rank_with_the_most(wh: tw.Warehouse) -> None:
     assert codes(wh, "short", "more", *gates) == [0, 0, 3, 3]
 
 
+@pytest.mark.deep
 def test_a_percentile_takes_a_hundred_steps(wh: tw.Warehouse) -> None:
     rows = wh.select("long").query("SELECT period_ns FROM steps WHERE NOT partial").rows()
     steps = sorted(row["period_ns"] for row in rows)

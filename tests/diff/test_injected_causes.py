@@ -92,6 +92,7 @@ def misses(folder: Path, size: str, names: dict[str, tuple[str, ...]]) -> list[s
     return found
 
 
+@pytest.mark.deep
 def test_a_late_rank_and_a_new_kernel_are_named_first(tmp_path: Path) -> None:
     names: dict[str, tuple[str, ...]] = {"extra": ("extra-kernel",), "mixed": ("slow-rank", "extra-kernel")}
     assert misses(tmp_path, "small", names) == []

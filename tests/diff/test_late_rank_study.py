@@ -55,6 +55,7 @@ def check(kind: str, change: Change) -> float:
     return share
 
 
+@pytest.mark.deep
 def test_a_late_rank_is_waited_for(tmp_path: Path) -> None:
     for kind, change in compared(tmp_path, 0, ["compute-1.15", "data"]).items():
         check(kind, change)

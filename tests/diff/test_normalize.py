@@ -64,6 +64,7 @@ def test_the_verdict_is_per_sample(wh: tw.Warehouse) -> None:
     assert wh.diff("four", "eight").changes().verdict.word == "slower"
 
 
+@pytest.mark.deep
 def test_times_per_token_are_of_a_thousand_tokens(wh: tw.Warehouse) -> None:
     out = diff(wh, "--normalize", "token").out
     assert "median step per 1,000 tokens " in out and "mean step per 1,000 tokens " in out
@@ -104,6 +105,7 @@ def test_what_cannot_be_normalized_is_refused(wh: tw.Warehouse) -> None:
     assert diff(wh, "kernel_summary", "--normalize", "sample").code == 2
 
 
+@pytest.mark.deep
 def test_different_work_is_noted(wh: tw.Warehouse) -> None:
     noted = "samples_per_step: base 4, head 8; times per sample: --normalize sample"
     assert noted in diff(wh).out

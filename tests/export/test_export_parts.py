@@ -271,6 +271,7 @@ def test_a_step_is_exported_on_host_and_device(job: tw.Warehouse) -> None:
     assert periods == {"step 1 (partial)", "step 2"}
 
 
+@pytest.mark.deep
 def test_a_time_range_that_is_ingested_again_has_the_same_events(job: tw.Warehouse, tmp_path: Path) -> None:
     text = "".join(job.export_trace("job", 1, step=2))
     (tmp_path / "seen").mkdir()
@@ -356,6 +357,7 @@ def test_launches_are_linked_in_merged_ranks(job: tw.Warehouse, tmp_path: Path) 
     assert again.query(counted).rows() == job.query(counted).rows()
 
 
+@pytest.mark.deep
 def test_clocks_that_cannot_be_aligned_are_reported(tmp_path: Path) -> None:
     lines = [f"a {rank} op t1 work {1_000 * rank} 100" for rank in (0, 1, 2)]
     sketch.write("\n".join(lines), tmp_path)
@@ -379,6 +381,7 @@ def stalled(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     return warehouse
 
 
+@pytest.mark.deep
 def test_export_around_the_worst_occurrence_of_a_finding(stalled: tw.Warehouse) -> None:
     found = [row for row in stalled.check().rows() if row["rule"] == "input_bound"]
     assert found

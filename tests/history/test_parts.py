@@ -42,6 +42,7 @@ def test_a_new_kernel_is_named_with_the_runs_between_which_it_came(tmp_path: Pat
     assert done.code == 0 and "between run-17@v1 and run-18@v1, " in done.err
 
 
+@pytest.mark.deep
 def test_idle_time_and_operators_are_parts_too(tmp_path: Path) -> None:
     """From the ninth run on, a call in each step blocks the host: it waits, and an operator is new."""
     events = runs(tmp_path, 8, 8, BLOCKING).moved_parts()

@@ -209,6 +209,7 @@ def test_the_folder_with_broken_ranks(tmp_path: Path) -> None:
     assert take(tmp_path / "wh", folder).exit_code == 0
 
 
+@pytest.mark.deep
 def test_the_odd_files(tmp_path: Path) -> None:
     assert TRACES is not None
     folder = TRACES / "odd-derived"

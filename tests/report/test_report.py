@@ -222,6 +222,7 @@ def test_incomparable_runs_have_no_report(warehouse_path: Path) -> None:
     assert page.sections[0].cards[0].text.startswith("Not comparable: the same run on both sides")
 
 
+@pytest.mark.deep
 def test_recorded_runs_add_a_history_section(warehouse_path: Path, tmp_path: Path) -> None:
     warehouse = tw.open(Path(shutil.copytree(warehouse_path, tmp_path / "warehouse")))
     warehouse.ingest(warehouse_path.parent / "before", run="night")
@@ -285,7 +286,7 @@ def test_the_page_loads_nothing_and_has_landmarks(page: Path) -> None:
     assert {"header", "nav", "main", "section", "caption", "footer", "h1", "h2"} <= set(parsed.tags)
     assert "default-src 'none'" in text and "@import" not in text
     assert '<a class="skip" href="#main">' in text and '<main id="main"' in text
-    assert parsed.tags.count("script") == 2  # one is data
+    assert parsed.tags.count("script") == 3  # two are data: of the timeline and of the flame view
 
 
 def test_sentences_of_the_page(page: Path) -> None:
@@ -320,6 +321,7 @@ def test_without_a_gpu_tiles_are_shares_of_the_training_thread(tmp_path: Path) -
     assert shares == pytest.approx({"aten::mm": 3 / 7, "aten::add": 4 / 7})
 
 
+@pytest.mark.deep
 def test_labels_name_the_window_without_steps_and_the_rank_if_it_is_the_only_one(tmp_path: Path) -> None:
     lines = [
         f"{run} 3 {line}"
@@ -380,6 +382,7 @@ def test_output_to_stdout_and_errors(warehouse_path: Path) -> None:
         tw.open(warehouse_path).report("other")
 
 
+@pytest.mark.deep
 def test_a_server_with_graphs_has_sections_for_both(tmp_path: Path) -> None:
     settings = {"ranks": 1, "steps": 3, "layers": 1, "hidden": 256, "sequence": 256, "stacks": False}
     tw.simulate(tmp_path / "serve", mode="inference", graphs=True, capture=True, gpu="MI300X", **settings)

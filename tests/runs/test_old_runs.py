@@ -206,6 +206,7 @@ def test_upgrade_rebuilds_and_records_redefined_tables_again(redefined: Warehous
     assert [point.number for point in series.points] == [2, 2]
 
 
+@pytest.mark.deep
 def test_a_history_continues_if_another_definition_has_the_same_rows(redefined: Warehouse) -> None:
     redefined.remove("a", keep_results=True)
     redefined.upgrade()

@@ -65,6 +65,7 @@ def test_a_check_of_both_runs_skips_the_rules_for_one(stored: Path) -> None:
     assert skipped == {"old"}
 
 
+@pytest.mark.deep
 def test_the_report_names_what_is_skipped(stored: Path, tmp_path: Path) -> None:
     pages = {}
     for run in ("now", "old"):
@@ -79,6 +80,7 @@ def test_the_report_names_what_is_skipped(stored: Path, tmp_path: Path) -> None:
     assert "needs tw upgrade" not in pages["now"]
 
 
+@pytest.mark.deep
 def test_a_comparison_with_an_old_run_has_the_same_breakdown(stored: Path, tmp_path: Path) -> None:
     done = process("diff", "old", "now", "-w", stored, "--within-run")
     assert done.code == 0, done.err

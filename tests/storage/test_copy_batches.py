@@ -67,6 +67,7 @@ def limit(local: Warehouse, ranks: float) -> str:
     return str(int(sum(file.bytes for file in held) * ranks))
 
 
+@pytest.mark.deep
 def test_analyses_of_each_rank_run_in_batches(
     s3: Proxy, local: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

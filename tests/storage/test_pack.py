@@ -147,7 +147,7 @@ def test_ranks_that_differ_in_columns_are_refused(store: Store) -> None:
     with store.staging() as folder:
         one = duck_rank(folder, 0, "SELECT 'run' AS run_id, 0::INTEGER AS rank, 1::BIGINT AS x")
         other = duck_rank(folder, 1, "SELECT 'run' AS run_id, 1::INTEGER AS rank, 'a' AS x")
-        with pytest.raises(WarehouseError, match="ranks 0, 1 differ in columns"):
+        with pytest.raises(WarehouseError, match="ranks 0-1 differ in columns"):
             store.commit([one, other])
     assert not (store.folder / "data").exists()
 

@@ -108,6 +108,7 @@ def test_answers_are_those_of_a_local_warehouse(s3: Proxy, stored: str, local: W
     assert wh.diff("job", "job").kernel_summary().rows() == local.diff("job", "job").kernel_summary().rows()
 
 
+@pytest.mark.deep
 def test_the_command_line_takes_a_url(s3: Proxy, traces: Path, tmp_path: Path) -> None:
     url = f"s3://{BUCKET}/cli"
     env = {**s3.environment, "TW_MIRROR": str(tmp_path / "cache"), "TW_WAREHOUSE": url}

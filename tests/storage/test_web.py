@@ -85,6 +85,7 @@ def test_a_second_question_downloads_nothing_again(url: str) -> None:
     assert len(REQUESTS) <= 5, REQUESTS
 
 
+@pytest.mark.deep
 def test_the_command_line_reads_it(url: str, tmp_path: Path) -> None:
     for command in (
         ("runs",),

@@ -56,6 +56,7 @@ def test_bandwidth_is_that_of_the_schedule(layout: str, tmp_path: Path) -> None:
     assert found == wanted
 
 
+@pytest.mark.deep
 def test_a_slow_link_slows_its_group_only(tmp_path: Path) -> None:
     settings = {"ranks": 8, "tensor": 4, "layers": 2, "steps": 2}
     wh = simulated(tmp_path, "none", **settings)

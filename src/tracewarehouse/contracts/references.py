@@ -9,12 +9,13 @@ from tracewarehouse.errors import ContractError, UnknownName
 
 # The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
 WAREHOUSE_NAMES = frozenset((
-    "acknowledge", "catalog", "check", "clean", "derive", "diff", "export_trace", "history", "info", "ingest",
-    "label", "left_out", "moved_parts", "on", "query", "query_all", "record", "recorded_runs", "refresh",
-    "remove", "remove_secrets", "repair", "report", "report_runs", "root", "run", "run_or_skip", "runs",
-    "secrets", "scan", "select", "selected", "shell_file", "store", "upgrade", "verify", "whatif",
+    "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "export_trace",
+    "fetch", "files", "history", "info", "ingest", "label", "left_out", "moved_parts", "on",
+    "publish_delta", "query", "query_all", "record", "recorded_runs", "refresh", "remove", "remove_secrets",
+    "repair", "report", "report_runs", "retain", "root", "run", "run_or_skip", "runs", "scan", "seal",
+    "secrets", "select", "selected", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
-_RESERVED = WAREHOUSE_NAMES | {"open", "close", "export"}
+_RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")
 
 

@@ -80,8 +80,8 @@ def from_bytes(data: bytes) -> pa.Table:
     return pa.ipc.open_stream(data).read_all()
 
 
-def write_parquet(table: pa.Table, path: Path) -> None:
-    """Writes a file that `read_parquet` reads as an equal table; it appears complete or not at all."""
+def write_file(table: pa.Table, path: Path) -> None:
+    """Writes a file that `read_file` reads as an equal table; it appears complete or not at all."""
     import pyarrow.parquet as pq
 
     part = path.with_suffix(".part")
@@ -89,8 +89,8 @@ def write_parquet(table: pa.Table, path: Path) -> None:
     part.replace(path)
 
 
-def read_parquet(path: Path) -> pa.Table:
-    """The table in a file of `write_parquet`."""
+def read_file(path: Path) -> pa.Table:
+    """The table in a file of `write_file`."""
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(path) as file:

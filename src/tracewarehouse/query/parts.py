@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.duck.arrow import from_bytes, read_parquet, to_bytes, write_parquet
+from tracewarehouse.duck.arrow import from_bytes, read_file, to_bytes, write_file
 from tracewarehouse.engines import TaskProgress
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.location import is_url
@@ -57,7 +57,7 @@ class PartRows:
         if folder is None or rows.nbytes < _INLINE_BYTES:
             return cls(to_bytes(rows))
         path = folder / f"{secrets.token_hex(8)}.parquet"
-        write_parquet(rows, path)
+        write_file(rows, path)
         return cls(path=path)
 
     def read(self) -> pa.Table:
@@ -65,7 +65,7 @@ class PartRows:
         if self.path is None:
             return from_bytes(self.data)
         try:
-            return read_parquet(self.path)
+            return read_file(self.path)
         except FileNotFoundError:
             hint = f"{FOLDER} must name a folder that the workers and this process share"
             raise WarehouseError(f"{self.path}: a worker wrote it, but it is not here", hint) from None

@@ -44,10 +44,10 @@ def is_by_rank(contract: Contract, read: Iterable[Contract]) -> bool:
 
 
 def event_batches(
-    selected: Iterable[SelectedRun], most_events: int = BATCH_EVENTS
+    selected: Iterable[SelectedRun], most_events: int | None = None
 ) -> list[tuple[SelectedRun, ...]]:
-    """Consecutive ranks with up to this number of events each, in the order of run and rank."""
-    return list(_batches(sorted(selected, key=lambda each: each.run), most_events))
+    """Consecutive ranks with up to this number of events each (None: 2 million), in order of run and rank."""
+    return list(_batches(sorted(selected, key=lambda each: each.run), most_events or BATCH_EVENTS))
 
 
 def _batches(selected: Iterable[SelectedRun], most_events: int) -> Iterator[tuple[SelectedRun, ...]]:

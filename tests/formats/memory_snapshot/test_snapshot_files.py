@@ -61,6 +61,7 @@ def test_traces_and_snapshots_of_a_folder_are_one_run(tmp_path: Path) -> None:
     assert len(wh.query("FROM rank_sources").rows()) == 4
 
 
+@pytest.mark.deep
 def test_many_short_allocations_are_drawn_as_a_line(tmp_path: Path) -> None:
     """No block is wide enough to be visible, and nothing failed."""
     device = Allocator(64 * MIB)

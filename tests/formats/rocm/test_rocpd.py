@@ -64,7 +64,7 @@ def database(traces: list[dict[str, Any]], path: Path, **layout: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("tracks, by_number", [(False, False), *deep((True, True))])
+@pytest.mark.parametrize("tracks, by_number", deep((False, False), (True, True)))
 def test_every_analysis_equals_that_of_the_kineto_traces(
     tmp_path: Path, tracks: bool, by_number: bool
 ) -> None:

@@ -105,8 +105,8 @@ def test_large_parts_are_files_that_are_deleted(
     old.mkdir(parents=True)
     os.utime(old, (0, 0))
     written: list[Path] = []
-    read = parts.read_parquet
-    monkeypatch.setattr(parts, "read_parquet", lambda path: (written.append(path), read(path))[1])
+    read = parts.read_file
+    monkeypatch.setattr(parts, "read_file", lambda path: (written.append(path), read(path))[1])
     with LocalEngine(1) as engine:
         spread = Spread(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
         for name in ("temporal_breakdown", "stragglers"):
