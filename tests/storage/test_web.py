@@ -161,7 +161,7 @@ def test_writers_in_a_store_keep_the_list_current(
     with s3_server() as proxy:
         for name, value in {**proxy.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
             monkeypatch.setenv(name, value)
-        wh = Warehouse(f"s3://{BUCKET}/listed")
+        wh = Warehouse(f"s3://{BUCKET}/listed-for-web")
         wh.ingest(folder.parent / "traces", jobs=1)
 
         def listed() -> list[str]:
