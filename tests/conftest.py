@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["golden_plugin"]
+pytest_plugins = ["golden_plugin", "object_store_plugin"]
 
 ROOT = Path(__file__).parent.parent
 

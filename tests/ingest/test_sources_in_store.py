@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 import cli_runner
 import nsys_writer
 import tracewarehouse as tw
-from object_store import BUCKET, Proxy, Request, s3_server
+from object_store import BUCKET, Proxy, Request
 from simulated import SMALL
 from tracewarehouse.ingest.remote_file import RemoteFile
 from tracewarehouse.ingest.tables.build import stored_tables
@@ -22,21 +21,6 @@ from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
 SOURCES = f"s3://{BUCKET}/src"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with s3_server() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
-        monkeypatch.setenv(name, value)
-    server.reset()
-    yield server
-    server.reset()
 
 
 @pytest.fixture(scope="module")

@@ -6,14 +6,13 @@ import gzip
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import cli_runner
 import tracewarehouse as tw
-from object_store import BUCKET, Proxy, s3_server
+from object_store import BUCKET, Proxy
 from simulated import SMALL
 from tracewarehouse.errors import ParamError, WarehouseError
 from tracewarehouse.location import store_url
@@ -34,21 +33,6 @@ for _ in range(int(sys.argv[4])):
     handler(Profiler())
 assert "obstore" not in sys.modules
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with s3_server() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
-        monkeypatch.setenv(name, value)
-    server.reset()
-    yield server
-    server.reset()
 
 
 @pytest.fixture(scope="module")

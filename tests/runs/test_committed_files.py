@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import cli_runner
 import tracewarehouse as tw
-from object_store import BUCKET, Proxy, s3_server
+from object_store import BUCKET, Proxy
 from simulated import SMALL
 from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.warehouse import Warehouse
 
 URL = f"s3://{BUCKET}/committed-files"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with s3_server() as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +37,9 @@ def stored(server: Proxy, local: Warehouse, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture
-def s3(server: Proxy, stored: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
-        monkeypatch.setenv(name, value)
-    server.reset()
-    yield server
-    server.reset()
+def s3(stored: str, s3: Proxy) -> Proxy:
+    """The requests of a test, after the run is stored."""
+    return s3
 
 
 def test_files_are_those_of_the_version(local: Warehouse) -> None:

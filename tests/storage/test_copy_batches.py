@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import cli_runner
 import tracewarehouse as tw
-from object_store import BUCKET, Proxy, s3_server
+from object_store import BUCKET, Proxy
 from simulated import SMALL
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.warehouse import Warehouse
 
 URL = f"s3://{BUCKET}/copy-batches"
 BY_RANK = ("temporal_breakdown", "kernel_summary", "comm_comp_overlap")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with s3_server() as proxy:
-        yield proxy
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +36,9 @@ def local(server: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 
 @pytest.fixture
-def s3(server: Proxy, local: Warehouse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
-        monkeypatch.setenv(name, value)
-    server.reset()
-    yield server
-    server.reset()
+def s3(local: Warehouse, s3: Proxy) -> Proxy:
+    """The requests of a test, after the runs are stored."""
+    return s3
 
 
 def copied(folder: Path) -> int:

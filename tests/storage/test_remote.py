@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ import pytest
 
 import cli_runner
 import tracewarehouse as tw
-from object_store import BUCKET, CREDENTIALS, Proxy, Request, s3_server
+from object_store import BUCKET, CREDENTIALS, Proxy, Request
 from simulated import SMALL
 from storage_sources import commit, staged
 from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
@@ -40,22 +39,6 @@ ANALYSES = (
     "quality",
 )
 URL = f"s3://{BUCKET}/shared"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with s3_server() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    """The server without faults, and a cache of the test's own."""
-    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
-        monkeypatch.setenv(name, value)
-    server.reset()
-    yield server
-    server.reset()
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,27 +11,12 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from object_store import BUCKET, Proxy, s3_server
+from object_store import BUCKET, Proxy
 from storage_sources import staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import Changes, RunVersion, Store, layout, overview, run_catalog
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Proxy]:
-    with s3_server() as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def s3(server: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Proxy]:
-    for name, value in {**server.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
-        monkeypatch.setenv(name, value)
-    server.reset()
-    yield server
-    server.reset()
 
 
 def url(prefix: str) -> str:
