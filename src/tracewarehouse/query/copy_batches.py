@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.query.rank_batches import consecutive_ranks, is_by_rank
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, Versions
-
-_RANK_ORDER = ["run_id", "rank"]
 
 
 def copy_batches(
@@ -26,38 +25,30 @@ def copy_batches(
     does not fit: then the download of the whole selection says so.
     """
     limit = store.files.budget()
-    if limit is None or not _is_by_rank(contract, read):
+    built = any(each.is_built for each in read)
+    if limit is None or built or not is_by_rank(contract, read):
         return []
     wanted = {each.ref for table in read if table.is_stored for each in catalog.compatible(table)}
     tables = frozenset((ref.name, ref.version) for ref in wanted)
-    batches = list(_batches(sorted(selected, key=lambda each: each.run), tables, limit))
+    batches = list(consecutive_ranks(selected, lambda: _CopyBatch(tables, limit)))
     fits = all(_bytes(each.by_rank, tables) <= limit for batch in batches for each in batch)
     return batches if len(batches) > 1 and fits else []
 
 
-def _is_by_rank(contract: Contract, read: Iterable[Contract]) -> bool:
-    order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]
-    is_whole = any(each.is_built or each.name == "data_quality" for each in read)
-    return contract.scope == "rank" and order == _RANK_ORDER and not is_whole
+@dataclass
+class _CopyBatch:
+    """A file that several ranks share counts once."""
 
+    tables: frozenset[tuple[str, int]]
+    limit: int
+    held: dict[str, int] = field(default_factory=dict)
 
-def _batches(
-    selected: Iterable[SelectedRun], tables: frozenset[tuple[str, int]], limit: int
-) -> Iterator[tuple[SelectedRun, ...]]:
-    """Consecutive ranks of one or several runs; a file that several ranks share counts once."""
-    batch: list[SelectedRun] = []
-    held: dict[str, int] = {}
-    for each in selected:
-        ranks: list[int] = []
-        for rank in each.by_rank:
-            new = _files([rank], tables)
-            if held and sum({**held, **new}.values()) > limit:
-                yield (*batch, replace(each, ranks=tuple(ranks))) if ranks else tuple(batch)
-                batch, ranks, held = [], [], {}
-            ranks.append(rank.rank)
-            held |= new
-        batch.append(replace(each, ranks=tuple(ranks)))
-    yield tuple(batch)
+    def add(self, rank: Rank) -> bool:
+        new = _files([rank], self.tables)
+        if self.held and sum({**self.held, **new}.values()) > self.limit:
+            return False
+        self.held |= new
+        return True
 
 
 def _bytes(ranks: Iterable[Rank], tables: frozenset[tuple[str, int]]) -> int:

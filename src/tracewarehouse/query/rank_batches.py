@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.runs.selection import SelectedRun
@@ -47,22 +48,45 @@ def event_batches(
     selected: Iterable[SelectedRun], most_events: int | None = None
 ) -> list[tuple[SelectedRun, ...]]:
     """Consecutive ranks with up to this number of events each (None: 2 million), in order of run and rank."""
-    return list(_batches(sorted(selected, key=lambda each: each.run), most_events or BATCH_EVENTS))
+    limit = most_events or BATCH_EVENTS
+    return list(consecutive_ranks(selected, lambda: _EventBatch(limit)))
 
 
-def _batches(selected: Iterable[SelectedRun], most_events: int) -> Iterator[tuple[SelectedRun, ...]]:
-    batch: list[SelectedRun] = []
-    count = 0
-    for each in selected:
+class Batch(Protocol):
+    """A batch of ranks with a limit."""
+
+    def add(self, rank: Rank) -> bool:
+        """Whether the rank was added: it fits, or is the first one."""
+
+
+def consecutive_ranks(
+    selected: Iterable[SelectedRun], new_batch: Callable[[], Batch]
+) -> Iterator[tuple[SelectedRun, ...]]:
+    """The ranks of one or several runs in batches, in order of run and rank."""
+    parts: list[SelectedRun] = []
+    batch = new_batch()
+    for each in sorted(selected, key=lambda each: each.run):
         ranks: list[int] = []
         for rank in each.by_rank:
-            if count and count + _events(rank) > most_events:
-                yield (*batch, replace(each, ranks=tuple(ranks))) if ranks else tuple(batch)
-                batch, ranks, count = [], [], 0
+            if not batch.add(rank):
+                yield (*parts, replace(each, ranks=tuple(ranks))) if ranks else tuple(parts)
+                parts, ranks, batch = [], [], new_batch()
+                batch.add(rank)
             ranks.append(rank.rank)
-            count += _events(rank)
-        batch.append(replace(each, ranks=tuple(ranks)))
-    yield tuple(batch)
+        parts.append(replace(each, ranks=tuple(ranks)))
+    yield tuple(parts)
+
+
+@dataclass
+class _EventBatch:
+    limit: int
+    events: int = 0
+
+    def add(self, rank: Rank) -> bool:
+        if self.events and self.events + _events(rank) > self.limit:
+            return False
+        self.events += _events(rank)
+        return True
 
 
 def _events(rank: Rank) -> int:
