@@ -149,6 +149,15 @@ class TextStream:
         if self._error is not None:
             raise self._error
 
+    def joined(self, most_bytes: int, too_long: str, hint: str) -> bytes:
+        """The entire text. Raises TraceFormatError if it has more than `most_bytes`."""
+        pieces = []
+        for piece in self:
+            pieces.append(piece)
+            if self.size > most_bytes:
+                raise TraceFormatError(self.path, too_long, hint=hint)
+        return b"".join(pieces)
+
     def write(self, piece: bytes) -> None:
         """Queues a piece for the iterator."""
         if self._stopped.is_set():

@@ -9,7 +9,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
 from tracewarehouse.formats.execution_trace.nodes import TABLE, Trace, decoded, node_table
@@ -67,7 +66,9 @@ class ExecutionTraceSource:
         self._notes = Notes()
         self._table: pa.Table | None = None
         self._stream = TextStream(path)
-        text = self._text()
+        text = self._stream.joined(
+            _MOST_BYTES, f"it holds more than {_MOST_BYTES >> 30} GiB", "record fewer steps"
+        )
         if request.known_digest != self._stream.digest:
             self._trace = decoded(text, path)
             table = node_table(self._trace, self._notes)
@@ -94,15 +95,6 @@ class ExecutionTraceSource:
             findings=self._notes.findings(),
             facts={"clock": "unknown", "source_schema": self._trace.schema[:40]},
         )
-
-    def _text(self) -> bytes:
-        pieces = []
-        for piece in self._stream:
-            pieces.append(piece)
-            if self._stream.size > _MOST_BYTES:
-                message = f"it holds more than {_MOST_BYTES >> 30} GiB"
-                raise TraceFormatError(self._path, message, hint="record fewer steps")
-        return b"".join(pieces)
 
 
 def _header(trace: Trace) -> dict[str, object]:

@@ -65,7 +65,9 @@ class NsightComputeSource:
         self._notes = Notes()
         self._table: pa.Table | None = None
         self._stream = TextStream(path)
-        text = self._read()
+        text = self._stream.joined(
+            _MOST_BYTES, f"more than {_MOST_BYTES >> 20} MiB of metrics", "profile fewer launches"
+        )
         if request.known_digest != self._stream.digest:
             self._table, self._redactions = redacted(self._parsed(text), self._redactor)
 
@@ -85,16 +87,6 @@ class NsightComputeSource:
             redactions=self._redactions,
             findings=self._notes.findings(),
         )
-
-    def _read(self) -> bytes:
-        pieces = []
-        for piece in self._stream:
-            pieces.append(piece)
-            if self._stream.size > _MOST_BYTES:
-                raise TraceFormatError(
-                    self._path, f"more than {_MOST_BYTES >> 20} MiB of metrics", hint="profile fewer launches"
-                )
-        return b"".join(pieces)
 
     def _parsed(self, text: bytes) -> pa.Table:
         lines = text.decode(errors="replace").splitlines()
