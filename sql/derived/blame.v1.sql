@@ -14,7 +14,7 @@
 -- waiter_rank = { type = "INTEGER", doc = "The rank that waited." }
 -- instance_id = { type = "VARCHAR", doc = "The collective at which it waited, as in `collective_arrivals`. Waits in sends, receives and broadcasts are not charged; they only explain why a rank was late. Matching of sends and receives by sequence number is untested on real traces." }
 -- step        = { type = "BIGINT", null = true, unit = "id", doc = "The waiter's profiler step." }
--- depth       = { type = "BIGINT", unit = "count", doc = "How often the wait was handed on: 0 for the rank that arrived last." }
+-- depth       = { type = "BIGINT", unit = "count", doc = "How often the wait was handed on: 0 for the rank that arrived last. A rank hands on what it waited itself, in excess of the rank it is compared with; waits that its own computation hides count only on the stream on which it arrived late." }
 -- cause       = { type = "VARCHAR", doc = "What the charged rank did longer than the rank it is compared with, between their previous collective and its arrival: computation, communication (other than waiting), copies, data (loading of input), host (anything else; its GPU was idle)." }
 -- certain     = { type = "BOOLEAN", doc = "False if the wait was handed on because of a possible wait (`possible_wait_ns`)." }
 -- wait_ns     = { type = "BIGINT", unit = "ns", doc = "The part of the wait. For each waiter and collective the parts sum to its `wait_ns` in `collective_arrivals`." }
