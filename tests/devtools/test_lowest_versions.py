@@ -24,8 +24,8 @@ CORE = (
     "tests/stats/test_shift.py",
 )  # fmt: skip
 OPTIONAL = (
-    "tests/plot", "tests/hta", "tests/formats/nsys", "tests/test_notebook_magics.py", "tests/cli/test_shell.py",
-    "tests/query/test_shell_file.py",
+    "tests/plot", "tests/hta", "tests/formats/nsys", "tests/test_notebook_magics.py",
+    "tests/cli/test_shell.py", "tests/query/test_shell_file.py",
 )  # fmt: skip
 
 
