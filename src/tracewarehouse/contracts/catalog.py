@@ -229,9 +229,7 @@ def own_hash(contract: Contract) -> str:
         "transient": contract.transient,
         "needs": sorted(contract.needs),
         "params": [[p.name, p.type, p.default, p.unit, p.min, p.max, p.choices] for p in contract.params],
-        "columns": [
-            [c.name, c.type, c.unit, c.better, c.null, c.signed, c.fold] for c in contract.columns
-        ],
+        "columns": [[c.name, c.type, c.unit, c.better, c.null, c.signed, c.fold] for c in contract.columns],
         "body": token_texts(contract.body),
     }
     if contract.definition is not None:

@@ -107,7 +107,7 @@ LEFT JOIN {table} AS activity
   AND activity.rank = segment.rank
   AND activity.event_id = segment.kernel_id
 """
-_RULE_GOLDEN = """# TODO: in the complete step 2 (1000 to 2000), rank 0 is at the threshold, rank 1 just below.
+_RULE_GOLDEN = """# TODO: in the complete step 2 (1000 to 2000), rank 0 at the threshold, rank 1 just below.
 trace
   a 0 step t1 1 0 1000
   a 0 step t1 2 1000 1000
