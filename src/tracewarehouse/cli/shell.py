@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
+from tracewarehouse.cli.option_types import DurationParam, SizeParam
 from tracewarehouse.cli.session import (
-    DurationParam,
     Session,
-    SizeParam,
     examples,
     no_warehouse_options,
     pass_session,

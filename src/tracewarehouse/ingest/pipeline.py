@@ -29,7 +29,7 @@ from tracewarehouse.errors import EngineError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build_rank import BUILDING, Settings, definitions
+from tracewarehouse.ingest.build_rank import BUILDING, Settings
 from tracewarehouse.ingest.build_task import BuildRanks
 from tracewarehouse.ingest.naming.header import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
@@ -57,6 +57,7 @@ from tracewarehouse.ingest.publication import (
 )
 from tracewarehouse.ingest.push import push
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.source_facts import definitions
 from tracewarehouse.ingest.stored_objects import StoredObjects, read_before
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.ingest.url_discovery import discover_urls
