@@ -1,7 +1,7 @@
 """Small objects that nothing else could restore are stored twice, so that the loss of one is noticed.
 
-These are acknowledgements, markers of pending ranks, and kept versions of removed runs. Readers use the
-first intact one.
+These are acknowledgements, markers of pending ranks, lists of recorded results, and kept versions of removed
+runs. Readers use the first intact one.
 """
 
 from __future__ import annotations

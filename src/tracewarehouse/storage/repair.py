@@ -30,9 +30,10 @@ from tracewarehouse.storage.codec import OldVersion, encode_version, head_of, se
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
-from tracewarehouse.storage.overview import catalog_problems
+from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.receipts import Receipt
+from tracewarehouse.storage.results import ResultList
 from tracewarehouse.storage.store import Store
 
 T = TypeVar("T")
@@ -312,11 +313,9 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     for one in tuple(acknowledgements.every(store.objects)):
         if one.problems:
             yield from _repair_copies(store, "", one, sealed, dry_run)
-    for key, listed in tuple(results.manifests(store.objects)):
-        if isinstance(listed, str):
-            if not dry_run:
-                quarantine.take_out(store, key)
-            yield Step("", key, "list of recorded results replaced by a new one")
+    for listed in tuple(results.lists(store.objects)):
+        if listed.problems:
+            yield from _repair_copies(store, "", listed, ResultList.encoded, dry_run)
     yield from _list_results(store, dry_run)
     yield from _drop_catalogs(store, dry_run)
 
@@ -327,6 +326,10 @@ def _drop_catalogs(store: Store, dry_run: bool) -> Iterator[Step]:
         if not dry_run:
             store.objects.delete([problem.path])
         yield Step("", problem.path, "run catalog deleted; a later command writes a new one")
+    for problem in list_problems(store):
+        if not dry_run:
+            store.list_runs()
+        yield Step("", problem.path, "list of versions written again")
 
 
 def _repair_copies(
@@ -344,8 +347,8 @@ def _repair_copies(
 
 
 def _list_results(store: Store, dry_run: bool) -> list[Step]:
-    """Lists recorded results that no manifest lists."""
-    listed = {key for _, each in results.manifests(store.objects) if isinstance(each, dict) for key in each}
+    """Lists recorded results that are not listed."""
+    listed = results.listed(store.objects)
     unlisted = [key for _, key in results.every(store.objects) if key not in listed]
     if unlisted and not dry_run:
         rows = [[key, store.path(key).stat().st_size, sha256(store.path(key))] for key in unlisted]

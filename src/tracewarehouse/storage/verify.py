@@ -26,7 +26,7 @@ from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import Entry, names_in
-from tracewarehouse.storage.overview import catalog_problems
+from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.versions import Versions
@@ -47,6 +47,7 @@ def verify(store: Versions, deep: bool = False) -> list[Problem]:
         *_results(store, deep),
         *_acknowledgements(store),
         *catalog_problems(store),
+        *list_problems(store),
     ]
 
 
@@ -255,9 +256,9 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         what = results.fault(store.path(key), recorded)
         if what is not None:
             yield Problem(recorded.run, key, what)
-    for key, listed in results.manifests(store.objects):
-        if isinstance(listed, str):
-            yield Problem("", key, listed)
+    for one in results.lists(store.objects):
+        for key, what in one.problems:
+            yield Problem("", key, f"list of recorded results {what}")
     for recorded, key in results.missing(store.objects, frozenset(_sources(store))):
         yield Problem(
             recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
@@ -266,13 +267,13 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
 
 
 def _unlisted(store: Versions) -> Iterator[Problem]:
-    """A killed call may leave results that no manifest lists; later that is a lost manifest."""
-    listed = {key for _, each in results.manifests(store.objects) if isinstance(each, dict) for key in each}
+    """A killed call may leave results that are not listed; later that is a lost list."""
+    listed = results.listed(store.objects)
     old = store.objects.clock() - timedelta(seconds=FRESH.total_seconds())
     for recorded, key in results.every(store.objects):
         entry = store.objects.stat(key)
         if key not in listed and entry is not None and entry.modified < old:
-            yield Problem(recorded.run, key, f"listed by no manifest under {layout.RECORDED}")
+            yield Problem(recorded.run, key, f"not listed under {layout.RECORDED}")
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:
