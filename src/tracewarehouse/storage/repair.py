@@ -78,7 +78,7 @@ class RunRepair:
         for number in self._numbers():
             if number not in self.versions and number not in gone and not self._is_settled(number):
                 self._restore(number)
-        self._write_receipts()
+        self._write_receipts(gone)
         self._manifests()
         self._markers()
 
@@ -147,20 +147,38 @@ class RunRepair:
                     self._receipts[number] = receipt
         return damaged
 
-    def _write_receipts(self) -> None:
-        """Writes receipts that are missing, damaged, or of other bytes than the version has."""
-        removals = (number for number, version in self.versions.items() if version.tombstone)
-        first = max(removals, default=0)
+    def _write_receipts(self, gone: frozenset[int]) -> None:
+        """Writes missing and damaged receipts, and versions or receipts that differ from each other.
+
+        `gone`: versions that a `clean` began to delete, receipt first.
+        """
         for number, version in sorted(self.versions.items()):
             key = layout.version(self.run, number)
-            if number < first or self.store.objects.stat(key) is None:
+            if number in gone or self.store.objects.stat(key) is None:
                 continue
             data = self.store.objects.get(key)
             receipt = self._receipts.get(number)
-            if receipt is None or receipt.sha256 != hashlib.sha256(data).hexdigest():
-                if not self.dry_run:
-                    receipts.write(self.store.objects, version, data)
-                self._step(layout.receipt(self.run, number), "receipt written from its version")
+            if receipt is not None and receipt.sha256 == hashlib.sha256(data).hexdigest():
+                continue
+            if receipt is not None:
+                if self._rewrite(version, receipt):
+                    continue
+                self._take_out(layout.receipt(self.run, number))
+            if not self.dry_run:
+                receipts.write(self.store.objects, version, data)
+            self._step(layout.receipt(self.run, number), "receipt written from its version")
+
+    def _rewrite(self, version: RunVersion, receipt: Receipt) -> bool:
+        """Writes a version with changed bytes that mean nothing again, if that gives those of its receipt."""
+        data = encode_version(version)
+        if hashlib.sha256(data).hexdigest() != receipt.sha256:
+            return False
+        key = layout.version(self.run, version.number)
+        self._take_out(key)
+        if not self.dry_run:
+            self.store.objects.put_if_absent(key, data)
+        self._step(key, "version written again as its receipt describes it")
+        return True
 
     # Versions
 

@@ -143,12 +143,11 @@ class _Run:
     def _receipt_of(self, number: int) -> Iterator[Problem]:
         """A version may lack its receipt after a kill, until the next publish writes it.
 
-        `clean` deletes the receipts of versions before a removal first.
+        `clean` deletes receipts before their versions, and leaves a record of both first.
         """
         key = layout.receipt(self.run, number)
         objects = self.store.objects
-        removals = (version.number for version in self.store.readable(self.run) if version.tombstone)
-        if objects.stat(key) is not None or number < max(removals, default=0) or number in self.cleaned:
+        if objects.stat(key) is not None or number in self.cleaned:
             return
         entry = objects.stat(layout.version(self.run, number))
         is_young = entry is not None and objects.clock() - entry.modified < FRESH
