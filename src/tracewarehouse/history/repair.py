@@ -60,7 +60,7 @@ def _unlist(store: Store, keys: Sequence[str]) -> None:
     for stored in tuple(results.lists(store.objects)):
         if stored.value is None:
             continue
-        listed = stored.value.results
+        listed = stored.value
         gone = {each for each, one in listed.items() if one not in present and one.run in keys}
         if gone:
             left = [each for each in listed if each not in gone and store.objects.stat(each) is not None]

@@ -373,8 +373,7 @@ def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Ite
     """Lists of recorded results none of which is left."""
     for one in results.lists(store.objects):
         if one.value is not None and _older(store, one.key, before):
-            keys = one.value.results
-            left = (each for each in keys if each not in gone and store.objects.stat(each) is not None)
+            left = (each for each in one.value if each not in gone and store.objects.stat(each) is not None)
             if next(left, None) is None:
                 yield from (copies.key_of_copy(one.key), one.key)
 

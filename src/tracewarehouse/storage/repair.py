@@ -7,7 +7,7 @@ Nothing is overwritten or deleted: damaged objects are moved to the quarantine f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -26,14 +26,13 @@ from tracewarehouse.storage import (
     receipts,
     results,
 )
-from tracewarehouse.storage.codec import OldVersion, encode_version, head_of, sealed
+from tracewarehouse.storage.codec import OldVersion, encode_version, head_of
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
 from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.receipts import Receipt
-from tracewarehouse.storage.results import ResultList
 from tracewarehouse.storage.store import Store
 
 T = TypeVar("T")
@@ -281,7 +280,7 @@ class RunRepair:
                 marker.name in settled or markers.pending_sources(objects, self.run, [marker])
             ):
                 if one.problems:
-                    self.steps += _repair_copies(self.store, self.run, one, markers.encode, self.dry_run)
+                    self.steps += _repair_copies(self.store, self.run, one, self.dry_run)
                 continue
             self._step(one.key, "pending rank lost: ingest its trace again", is_loss=True)
             for key in (one.key, copies.key_of_copy(one.key)):
@@ -325,15 +324,15 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     for kept in tuple(store.kept_versions()):
         run = layout.run_of(kept.key) or ""
         if kept.problems and (wanted is None or run in wanted):
-            yield from _repair_copies(store, run, kept, encode_version, dry_run)
+            yield from _repair_copies(store, run, kept, dry_run)
     if wanted is not None:
         return
     for one in tuple(acknowledgements.every(store.objects)):
         if one.problems:
-            yield from _repair_copies(store, "", one, sealed, dry_run)
+            yield from _repair_copies(store, "", one, dry_run)
     for listed in tuple(results.lists(store.objects)):
         if listed.problems:
-            yield from _repair_copies(store, "", listed, ResultList.encoded, dry_run)
+            yield from _repair_copies(store, "", listed, dry_run)
     yield from _list_results(store, dry_run)
     yield from _drop_catalogs(store, dry_run)
 
@@ -350,9 +349,7 @@ def _drop_catalogs(store: Store, dry_run: bool) -> Iterator[Step]:
         yield Step("", problem.path, "list of versions written again")
 
 
-def _repair_copies(
-    store: Store, run: str, stored: copies.Stored[T], encode: Callable[[T], bytes], dry_run: bool
-) -> list[Step]:
+def _repair_copies(store: Store, run: str, stored: copies.Stored[T], dry_run: bool) -> list[Step]:
     """Quarantines the damaged ones of an object that is stored twice, and writes both from an intact one."""
     is_lost = stored.value is None
     what = "lost with its copy" if is_lost else "written again from its copy"
@@ -360,7 +357,7 @@ def _repair_copies(
         for key, _ in stored.problems:
             quarantine.take_out(store, key)
         if stored.value is not None:
-            copies.put(store.objects, {stored.key: encode(stored.value)})
+            copies.put(store.objects, {stored.key: stored.data})
     return [Step(run, key, what, is_lost) for key, _ in stored.problems]
 
 

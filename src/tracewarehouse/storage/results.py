@@ -129,36 +129,22 @@ def write_list(objects: Objects, rows: Sequence[Sequence[object]]) -> None:
     copies.put(objects, {layout.recorded(name): sealed(fields)})
 
 
-@dataclass(frozen=True)
-class ResultList:
-    """The results that one call recorded, by key, and the fields of the stored list."""
-
-    results: Mapping[str, Recorded]
-    fields: Mapping[str, Any]
-
-    def encoded(self) -> bytes:
-        """The stored bytes."""
-        return sealed(self.fields)
-
-
-def lists(objects: Objects) -> Iterator[copies.Stored[ResultList]]:
-    """Every list of recorded results."""
+def lists(objects: Objects) -> Iterator[copies.Stored[dict[str, Recorded]]]:
+    """Every list of recorded results: those that it names, by key."""
     return copies.every(objects, layout.RECORDED, _decode_list)
 
 
 def listed(objects: Objects) -> dict[str, Recorded]:
     """Every result that an intact list names, by key."""
-    values = (one.value.results for one in lists(objects) if one.value is not None)
+    values = (one.value for one in lists(objects) if one.value is not None)
     return {key: recorded for each in values for key, recorded in each.items()}
 
 
-def _decode_list(key: str, data: bytes) -> ResultList:
+def _decode_list(key: str, data: bytes) -> dict[str, Recorded]:
     fields = unsealed(data)
-    del fields["checksum"]
     if layout.recorded(fields["name"]) != key:
         raise ValueError(f"it is {fields['name']}")
-    keys = [each for each, *_ in fields["results"]]
-    return ResultList({each: found for each in keys if (found := parse(each)) is not None}, fields)
+    return {each: found for each, *_ in fields["results"] if (found := parse(each)) is not None}
 
 
 def parse(key: str) -> Recorded | None:
