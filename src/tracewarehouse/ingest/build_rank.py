@@ -187,7 +187,7 @@ class _SourceBuild:
                 item.remote.fetch(self.path)
             source = item.format.open(self.path).read(item.part, self._request())
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
-            outcome = source.outcome()
+            outcome = source.outcome().without_secrets(self.group.redactor)
             del source  # frees the memory of the reader
         except ObjectChanged:
             return UnreadSource(item.number, "changed")
