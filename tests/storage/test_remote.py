@@ -23,7 +23,7 @@ from simulated import SMALL
 from storage_sources import commit, staged
 from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Changes, Store, remote
+from tracewarehouse.storage import Changes, Store, layout, remote
 from tracewarehouse.storage.objects import FileRef
 from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.remote import RemoteObjects
@@ -406,22 +406,29 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Proxy, traces: Path) -> 
     assert list(objects("unconditional").walk("")) == []
 
 
-# An ingest into a new warehouse: 2 to probe, its identity, 13 tables, a manifest, the version, its receipt.
-_PUTS, _VERSION = 19, 17
+# The folders of each command's PUTs in a new warehouse: 2 probes, the identity, 13 tables and a manifest; and to
+# publish the version, its receipt and the list for web servers.
+_PUTS = {
+    "ingest": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources", "runs", "receipts", "catalog"],
+    "push": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources"],
+    "seal": [*("probe",) * 2, "runs", "receipts", "catalog"],
+}
 
 
 def _kill_points() -> list[object]:
-    points = [(number, when) for number in range(_PUTS) for when in ("before", "after")]
-    return [pytest.param(*point, marks=[] if point[0] == _VERSION else pytest.mark.deep) for point in points]
+    """Before and after every PUT; outside of the deep tests, only when the version was stored."""
+    points = [
+        (command, number, when)
+        for command, puts in _PUTS.items()
+        for number in range(len(puts))
+        for when in ("before", "after")
+    ]
+    always = ("ingest", _PUTS["ingest"].index("runs"), "after")
+    return [pytest.param(*point, marks=[] if point == always else pytest.mark.deep) for point in points]
 
 
-@pytest.mark.parametrize(("number", "when"), _kill_points())
-def test_a_killed_ingest_leaves_nothing_half_visible(
-    s3: Proxy, traces: Path, tmp_path: Path, number: int, when: str
-) -> None:
-    """The process is killed when it sends the given PUT, before or after the server stores the object."""
-    url = f"s3://{BUCKET}/killed-{number}-{when}"
-    env = cli_runner.environment({**s3.environment, "TW_MIRROR": str(tmp_path / "cache")})
+def _killed_at(s3: Proxy, number: int, when: str, command: list[str], cache: Path) -> list[str]:
+    """Kills a process when it sends a PUT, before or after the server stores the object; the folders of PUTs."""
     running: list[subprocess.Popen[bytes]] = []
     puts: list[str] = []
 
@@ -432,24 +439,48 @@ def test_a_killed_ingest_leaves_nothing_half_visible(
                 running[0].send_signal(signal.SIGKILL)
 
     setattr(s3, when, kill)
-    command = [*cli_runner.TW, "ingest", "-w", url, "--jobs", "1", str(traces)]
+    env = cli_runner.environment({**s3.environment, "TW_MIRROR": str(cache)})
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         running.append(process)
         process.communicate()
     s3.reset()
     assert process.returncode == -signal.SIGKILL, puts
-    assert ("/_tw/runs/job/v000001" in puts[number]) == (number == _VERSION)
+    found = (re.search(r"/(data|_tw/[a-z]+)[/.]", path) for path in puts)
+    return [one[1].removeprefix("_tw/") for one in found if one]
+
+
+@pytest.mark.parametrize(("command", "number", "when"), _kill_points())
+def test_a_killed_command_leaves_nothing_half_visible(
+    s3: Proxy, traces: Path, tmp_path: Path, command: str, number: int, when: str
+) -> None:
+    url = f"s3://{BUCKET}/killed-{command}-{number}-{when}"
+    wh = tw.open(url)
+    if command == "seal":
+        wh.ingest(traces, jobs=1, push=True)
+    what = [] if command == "seal" else ["--jobs", "1", str(traces)]
+    words = {"ingest": ["ingest"], "push": ["ingest", "--push"], "seal": ["seal", "job"]}[command]
+    puts = _killed_at(s3, number, when, [*cli_runner.TW, *words, "-w", url, *what], tmp_path / "cache")
+    assert puts[: number + 1] == _PUTS[command][: number + 1]
+
     try:
         before = tw.open(url).runs().rows()
     except WarehouseError:
         before = []
     assert [row["ranks_present"] for row in before] in ([], [4])
-    tw.open(url).ingest(traces, jobs=1)
+    assert not (before and command == "push")
+    if command != "seal":
+        tw.open(url).ingest(traces, jobs=1, push=command == "push")
+    if command != "ingest":
+        tw.open(url).seal("job")
     wh = tw.open(url)
     assert [row["ranks_present"] for row in wh.runs().rows()] == [4]
     assert wh.verify() == []
     wh.clean(grace_s=0)
-    assert {entry.key for entry in wh.store.objects.walk("data/")} == {file.key for file in files_of(wh)}
+    stored = [entry.key for entry in wh.store.objects.walk("")]
+    assert {key for key in stored if key.startswith("data/")} == {file.key for file in files_of(wh)}
+    (run,) = wh.selected()
+    manifests = {layout.manifest("job", source.manifest) for source in run.sources}
+    assert {key for key in stored if key.startswith("_tw/sources/")} == manifests
 
 
 # Errors

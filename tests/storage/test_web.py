@@ -162,11 +162,14 @@ def test_writers_in_a_store_keep_the_list_current(
         for name, value in {**proxy.environment, "TW_MIRROR": str(tmp_path / "mirror")}.items():
             monkeypatch.setenv(name, value)
         wh = Warehouse(f"s3://{BUCKET}/listed-for-web")
-        wh.ingest(folder.parent / "traces", jobs=1)
+        wh.ingest(folder.parent / "traces" / "job", jobs=1)
+        wh.ingest(folder.parent / "traces" / "other", jobs=1, push=True)
 
         def listed() -> list[str]:
             return [key for key, _ in json.loads(wh.store.objects.get(layout.LATEST))["versions"]]
 
+        assert listed() == ["job/v000001.parquet"]
+        wh.seal("other")
         assert listed() == ["job/v000001.parquet", "other/v000001.parquet"]
         proxy.requests.clear()
         wh.label("job", {"team": "a"})
