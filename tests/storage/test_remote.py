@@ -406,8 +406,8 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Proxy, traces: Path) -> 
     assert list(objects("unconditional").walk("")) == []
 
 
-# The folders of each command's PUTs in a new warehouse: 2 probes, the identity, 13 tables and a manifest; and to
-# publish the version, its receipt and the list for web servers.
+# The folders of each command's PUTs in a new warehouse: 2 probes, the identity, 13 tables and a manifest. To
+# publish: the version, its receipt and the list for web servers.
 _PUTS = {
     "ingest": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources", "runs", "receipts", "catalog"],
     "push": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources"],
@@ -428,7 +428,7 @@ def _kill_points() -> list[object]:
 
 
 def _killed_at(s3: Proxy, number: int, when: str, command: list[str], cache: Path) -> list[str]:
-    """Kills a process when it sends a PUT, before or after the server stores the object; the folders of PUTs."""
+    """Kills a process at a PUT, before or after the server stores the object; the folders of its PUTs."""
     running: list[subprocess.Popen[bytes]] = []
     puts: list[str] = []
 
