@@ -175,6 +175,27 @@ def test_many_runs_are_listed_with_few_requests(s3: Proxy) -> None:
         assert s3.counts() == {"LIST": lists, "GET": 13}
 
 
+def test_a_clean_lists_all_objects_once(s3: Proxy) -> None:
+    place = store_url(f"s3://{BUCKET}/cleaned")
+    store = Store.open_or_create(place)
+    for run in ("one", "two", "three"):
+        for rank in range(3):
+            source = commit(store, rank, run=run)
+            store.publish(run, Changes(sources=(source,)))
+        commit(store, 3, run=run)  # never published
+    time.sleep(1.1)  # the clock of S3 has seconds
+    s3.requests.clear()
+    report = Store.open(place).clean(grace_s=0, keep_versions_s=0)
+    # Per run: two older versions with their receipts, a manifest and two files.
+    assert (report.files, report.versions) == (3 * 7, 6)
+    counts = s3.counts()
+    assert (counts["HEAD"], counts["LIST"]) == (1, 18), counts
+    reads = [one.path for one in s3.requests if one.kind == "GET" and "/_tw/sources/" in one.path]
+    assert len(reads) == len(set(reads)) == 3 * 4
+    assert [one.ranks for one in Store.open(place).present()] == [(0, 1, 2)] * 3
+    assert Store.open(place).verify() == []
+
+
 def test_files_of_an_old_commit_are_checked_before_it_is_published(s3: Proxy) -> None:
     store = Store.open_or_create(store_url(f"s3://{BUCKET}/old"))
     recent, deleted = commit(store, 0), commit(store, 1)
