@@ -38,13 +38,12 @@ from tracewarehouse.ingest.plan import (
     Item,
     ReadSource,
     Report,
-    StoredSources,
-    Target,
     UnreadSource,
 )
 from tracewarehouse.ingest.remote_file import ObjectChanged, without_copy
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
 from tracewarehouse.ingest.stored_objects import object_fact
+from tracewarehouse.ingest.stored_sources import StoredSources, Target
 from tracewarehouse.storage import Json, Staged, Store, uid
 
 if TYPE_CHECKING:
