@@ -28,13 +28,12 @@ from tracewarehouse.ingest.plan import (
     Item,
     ReadSource,
     Report,
-    StoredSources,
-    Target,
     UnreadSource,
 )
 from tracewarehouse.ingest.remote_file import ObjectChanged, without_copy
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
 from tracewarehouse.ingest.source_facts import definitions, facts_of, uid_of
+from tracewarehouse.ingest.stored_sources import StoredSources, Target
 from tracewarehouse.storage import Staged, Store
 
 if TYPE_CHECKING:
