@@ -123,18 +123,27 @@ class Series:
 
 @dataclass(frozen=True)
 class HistoryData:
-    """The series of a metric over recorded runs; `missing` runs have no recorded results."""
+    """The series of a metric over recorded runs; `missing` runs have no recorded results.
+
+    Values are divided by the work of a step, `per` a unit of it such as `sample`, if that is not empty.
+    """
 
     metric: Metric
     series: tuple[Series, ...]
     missing: tuple[str, ...]
     notices: tuple[str, ...]
     provenance: Provenance
+    per: str = ""
 
     @property
     def unit(self) -> str | None:
         """The unit of the values."""
         return self.metric.column.unit
+
+    @property
+    def measured(self) -> str:
+        """The metric, and the unit of work that its values are per."""
+        return one_line(str(self.metric)) + (f" per {one_line(self.per)}" if self.per else "")
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -147,7 +156,7 @@ class HistoryData:
         if len({each.definition for each in self.series}) > 1:
             parts.append(f"definition {series.definition}")
         parts += [plural(len(series.known), "run"), plural(len(series.changes), "change")]
-        return ", ".join([one_line(str(self.metric)), *parts])
+        return ", ".join([self.measured, *parts])
 
     def verdict(self, change: Change) -> str:
         """Whether a change is better or worse; empty if the metric has no goal."""

@@ -8,16 +8,21 @@ mean of its ranks. A column without a `fold` needs filters that leave one row.""
 from tracewarehouse.metric.model import BY_STEP, Measured, Metric, RunValue
 from tracewarehouse.metric.parse import parse_metric, parse_metric_prefix
 from tracewarehouse.metric.values import COMPLETE_STEPS_SQL, Ranks, check_filters, measure
+from tracewarehouse.metric.work import WORK_LABELS, WorkUnit, is_normalized, per_unit
 
 __all__ = [
     "BY_STEP",
     "COMPLETE_STEPS_SQL",
+    "WORK_LABELS",
     "Measured",
     "Metric",
     "Ranks",
     "RunValue",
+    "WorkUnit",
     "check_filters",
+    "is_normalized",
     "measure",
     "parse_metric",
     "parse_metric_prefix",
+    "per_unit",
 ]
