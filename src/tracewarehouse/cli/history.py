@@ -115,7 +115,7 @@ def _record_error(done: RecordReport) -> TwError | None:
         "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
         "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
         "tw history step_time --fail-on-change --since 7d",
-        "tw history step_time --normalize token",
+        "tw history 'p99(step_time)' --normalize token",
         "tw history step_time --parts",
         "tw history step_time --ack nightly-0412 'driver 570, accepted'",
     )
@@ -179,8 +179,10 @@ def history(
     """Plot a metric over recorded runs and report change points.
 
     METRIC is ANALYSIS[@VERSION].COLUMN[K=V,...]; step_time is short for step_summary.period_ns, the median
-    step. Sums are per rank, and per complete step if the analysis has steps. A change point has the runs
-    before and after it, its size with a 95 % confidence interval, and the range of runs in which it lies.
+    step. p99(METRIC), also min, mean, max, p50, p90 and p95, is that of the complete steps of each run; an
+    acknowledgement counts for all of them. Sums are per rank, and per complete step if the analysis has
+    steps. A change point has the runs before and after it, its size with a 95 % confidence interval, and the
+    range of runs in which it lies.
 
     --normalize sample divides times and sizes by the label samples_per_step of each run, token by
     tokens_per_step, as tw diff does. Runs without the label have no value.

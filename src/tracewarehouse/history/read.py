@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -19,7 +18,8 @@ from tracewarehouse.history.results import (
 )
 from tracewarehouse.history.rollups import serves
 from tracewarehouse.history.series import Point, Series, build_series
-from tracewarehouse.metric import Measured, Metric, WorkUnit, check_filters, is_normalized, per_unit
+from tracewarehouse.history.value_form import PLAIN, ValueForm
+from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
@@ -85,15 +85,14 @@ def build_history(
     selected: Sequence[SelectedRun],
     by: Sequence[str] = (),
     min_effect: float = 0.01,
-    unit: WorkUnit | None = None,
+    form: ValueForm = PLAIN,
 ) -> History:
     """The metric over the selected runs: one series per value of the labels `by` and per definition.
 
-    With `unit`, values are per unit of the work of a step; runs that do not say how much that is have none.
-    Raises TwError if no results are recorded, or no run says its work; UnknownName if no row has the values
-    of the filters; ParamError for a `unit` of what is neither a time nor a size.
+    Values have a `form`. Raises TwError if no results are recorded, UnknownName if no row has the values of
+    the filters, and what `ValueForm.for_runs` raises.
     """
-    work = {} if unit is None else _work(metric, unit, selected)
+    in_form = form.for_runs(metric, selected)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     stored = store.recorded(analysis.contract.name, analysis.contract.version)
     rollups = _intact_rollups(store, metric)
@@ -105,15 +104,13 @@ def build_history(
             raise damaged_result(f"{damaged[0]} is damaged")
         raise _nothing_recorded(analysis, len(selected))
     measured = {
-        definition: _normalized(
+        definition: in_form(
             recorded_values(
                 store,
                 metric,
                 {run.selected.selector: run.files[definition] for run in recorded},
                 {stored[key]: path for key, path in rollups.items() if key in stored},
-            ),
-            unit,
-            work,
+            )
         )
         for definition, recorded in by_definition.items()
     }
@@ -126,39 +123,11 @@ def build_history(
         for definition, recorded in by_definition.items()
         for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
-    per = next(iter(measured.values())).per + ("" if unit is None else f", per {unit.name}")
+    per = form.per(next(iter(measured.values())).per)
     notices = (*_damaged(damaged), *_notices(analysis, runs, series, per))
     missing = tuple(run.selected.selector for run in runs if not run.files)
     provenance = _provenance(analysis, catalog, runs)
-    return History(metric, tuple(series), missing, notices, provenance, "" if unit is None else unit.name)
-
-
-def _work(metric: Metric, unit: WorkUnit, selected: Sequence[SelectedRun]) -> dict[str, Fraction]:
-    """`RUN@vN` → the work of a step, of the runs that say it; raises if none does, or it does not matter."""
-    if not is_normalized(metric):
-        raise ParamError(f"{metric} is neither a time nor a size", "only those are per unit of work")
-    work, error = {}, None
-    for each in selected:
-        try:
-            work[each.selector] = unit.of(each.version)
-        except TwError as problem:
-            error = problem
-    if error is not None and not work:
-        raise error
-    return work
-
-
-def _normalized(measured: Measured, unit: WorkUnit | None, work: Mapping[str, Fraction]) -> Measured:
-    """Per unit of work; a run that does not say its work has no value."""
-    if unit is None:
-        return measured
-    reason = f"no label {unit.label}, or not a number above 0"
-    runs = tuple(
-        run if run.run in work else replace(run, value=None, mean=None, steps=(), reason=reason)
-        for run in measured.runs
-    )
-    one = dict.fromkeys((run.run for run in runs), Fraction(1))
-    return per_unit(replace(measured, runs=runs), {**one, **work})
+    return History(metric, tuple(series), missing, notices, provenance, form.title(metric))
 
 
 def recorded_files(

@@ -125,7 +125,7 @@ class Series:
 class HistoryData:
     """The series of a metric over recorded runs; `missing` runs have no recorded results.
 
-    Values are divided by the work of a step, `per` a unit of it such as `sample`, if that is not empty.
+    `measured` is what the values are: the metric, a statistic of its steps, per unit of work.
     """
 
     metric: Metric
@@ -133,17 +133,12 @@ class HistoryData:
     missing: tuple[str, ...]
     notices: tuple[str, ...]
     provenance: Provenance
-    per: str = ""
+    measured: str
 
     @property
     def unit(self) -> str | None:
         """The unit of the values."""
         return self.metric.column.unit
-
-    @property
-    def measured(self) -> str:
-        """The metric, and the unit of work that its values are per."""
-        return one_line(str(self.metric)) + (f" per {one_line(self.per)}" if self.per else "")
 
     @property
     def changes(self) -> tuple[Change, ...]:
