@@ -1,4 +1,4 @@
-"""`tw history --normalize`: times per sample of a step, so that another batch size is no change."""
+"""`tw history --normalize`: times per sample of a step, so that a larger batch does not look like a change."""
 
 from __future__ import annotations
 
