@@ -1,4 +1,4 @@
-"""`tw history --normalize`: times per sample of a step, so that a larger batch does not look like a change."""
+"""`tw history --normalize`: times per sample of a step, so that a larger batch is not reported."""
 
 from __future__ import annotations
 
