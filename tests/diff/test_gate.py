@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ import pytest
 import cli_runner
 import sketch
 import tracewarehouse
+from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.gate import Gate, GateOptions, evaluate, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
@@ -187,3 +189,12 @@ def test_percentiles_are_values_of_steps() -> None:
     assert [step_statistic(name, steps) for name in ("p50", "p90", "p99")] == [100, 180, 198]
     assert [step_statistic(name, steps) for name in ("min", "mean", "max")] == [1, 100.5, 200]
     assert step_statistic("p99", [3.0]) == 3
+
+
+def test_gates_of_the_guide_are_understood() -> None:
+    guide = (ROOT / "notebooks" / "guides" / "comparisons.md").read_text(encoding="utf-8")
+    texts = re.findall(r"--gate '([^']+)'", guide)
+    others = guide[guide.index("Other gates: ") :].partition("--format")[0].rpartition(".")[0]
+    inline = re.findall(r"`([^`]+)`", others)
+    assert len(texts) >= 3 and len(inline) >= 3
+    assert [gate(text).text for text in (*texts, *inline)] == [*texts, *inline]
