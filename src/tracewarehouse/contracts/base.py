@@ -1,9 +1,9 @@
 """Bases: declarations that several contracts share, written once under `sql/bases/`.
 
 A contract with `like = "findings_base@1"` inherits the base's `grain`, `order`, parameters and columns; its
-keys replace those of the base, also single ones (`share = { doc = "…" }`), and `count = {}` places the columns
-that it adds before `count`. The SELECT of the base reads the
-contract's SELECT as `base_input`. A base may be like another one in the same way. The result is a contract
+keys replace those of the base, also single ones (`share = { doc = "…" }`), and `count = {}` places the
+columns that it adds before `count`. The SELECT of the base reads the contract's SELECT as `base_input`. A
+base may be like another one in the same way. The result is a contract
 like any other: hashes, style checks and documentation cover what is inherited.
 """
 
