@@ -31,6 +31,9 @@ _HINT: Final = "export the report again: nsys export --type sqlite FILE"
 _ALLOWED_ACTIONS: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 # Both are read-only and need no table.
 _ALLOWED_PRAGMAS: Final = ("table_info", "trusted_schema", "cell_size_check")
+_KINDS: Final[Mapping[pa.DataType, tuple[type, ...]]] = {
+    pa.int64(): (int,), pa.float64(): (int, float), pa.binary(): (bytes,)
+}  # fmt: skip
 _FUNCTIONS: Final = ("min", "max", "count")
 
 # A condition of a SELECT, and its parameters.
@@ -274,7 +277,7 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, int]:
     try:
         return pa.array(values, type_), 0
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        kinds = (int,) if pa.types.is_integer(type_) else (int, float)
+        kinds = _KINDS[type_]
         usable = [value if isinstance(value, kinds) else None for value in values]
         dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
         return pa.array(usable, type_), dropped

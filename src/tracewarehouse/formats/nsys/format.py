@@ -97,6 +97,7 @@ class NsysSource(CollectedSource):
         layout = {"source_layout": "parquetdir"} if self._path.is_dir() else {}
         return {
             "clock": self._clock.name,
+            "message_sizes": self._has_message_sizes,
             "source_schema": schema.schema_version(self._metadata),
             **layout,
         }
@@ -112,7 +113,7 @@ class NsysSource(CollectedSource):
         context = Context(database, pid, self._clock, schema.strings(database), self._notes, NAME)
         add_device_activities(context, self._rows)
         add_host_activities(context, self._rows)
-        add_nvtx(context, self._rows)
+        self._has_message_sizes = add_nvtx(context, self._rows)
         add_counters(context, self._rows)
         self._note_file(database, {process for process, *_ in found})
 

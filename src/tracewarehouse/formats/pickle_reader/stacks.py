@@ -31,7 +31,7 @@ class EqualStacks:
         self._similar: dict[int, list[list[Any]]] = {}
 
     def first(self, stack: list[Any]) -> list[Any]:
-        """The first equal stack, as a list of its own. Frames must stay alive."""
+        """The first equal stack, as a separate list. Frames must stay alive."""
         size = len(stack)
         half = size >> 1
         key = hash((
@@ -49,7 +49,7 @@ class EqualStacks:
 class FoldingReader(io.BufferedReader):
     """A file whose reader keeps equal call stacks once, which a pickle repeats for each entry.
 
-    The unpickler asks for input many times. In between, every list of frames that is part of a dictionary is
+    The unpickler reads input many times. In between, every list of frames that is part of a dictionary is
     complete: its content is replaced by a list that all equal stacks share (see `unfolded`). The unpickler
     itself holds each list, so only its content can be released. The garbage collector, which must be
     disabled, lists the new dictionaries.
