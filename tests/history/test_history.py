@@ -79,20 +79,20 @@ def test_series_and_conditions(shared_path: Path) -> None:
     assert "change detection needs at least 12 runs" in few.notices
 
 
-def test_mixed_hardware_is_reported(warehouse_path: Path) -> None:
+def test_runs_on_other_hardware_are_other_series(warehouse_path: Path) -> None:
     wh = tw.open(warehouse_path)
-    assert not any("hardware" in notice for notice in wh.history("step_time").notices)
+    assert [each.name for each in wh.history("step_time").series] == [""]
     version = wh.store.newest("night-0007")
     assert version is not None
     stored = version.sources[0]
     source = replace(stored, attempt="other", facts={**stored.facts, "device_name": "H100"})
     wh.store.publish("night-0007", Changes(sources=(source,), rebuilt=True))
-    kinds = "one series mixes 2 hardware configurations (1 × H100, 1 × unknown)"
-    notice = f'{kinds}: separate them with where="label.K=V" or by="label.K"'
-    assert notice in tw.open(warehouse_path).history("step_time").notices
-    assert notice not in tw.open(warehouse_path).history("step_time", where="label.gpu=A100").notices
-    wh.store.relabel("night-0007", {"gpu": "other"})
-    assert notice not in tw.open(warehouse_path).history("step_time", by="label.gpu").notices
+    wh = tw.open(warehouse_path)
+    series = {each.name: len(each.points) for each in wh.history("step_time").series}
+    assert series == {"1 × H100": 1, "1 × unknown GPU": RUNS - 1}
+    assert [each.name for each in wh.history("step_time", where="label.gpu=A100").series] == [""]
+    names = [each.name for each in wh.history("step_time", by="label.gpu").series]
+    assert names == ["gpu=-", "gpu=<H100>, 1 × H100", "gpu=<H100>, 1 × unknown GPU", "gpu=A100"]
 
 
 def test_invalid_requests_raise(shared_path: Path) -> None:
