@@ -172,13 +172,20 @@ def test_the_theme_follows_the_system_and_the_button(window: Browser, page: Path
 def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
     done = call("report", "before", "hostile", "-w", warehouse_path, "-o", tmp_path / "diff.html")
     assert done.code == 0, done.err
-    sections = ["verdict", "timeline", "breakdown", "kernels", "ranks", "limits", "run"]
+    sections = ["verdict", "timeline", "breakdown", "kernels", "ranks", "host", "limits", "run"]
     check_page(window, tmp_path / "diff.html", sections)
     spans = window.run(
         "return [...document.querySelectorAll('figure.timeline')].map(({ timeline }) => {"
         " const view = timeline.view(); return view.to - view.from; })"
     )
     assert len(spans) == 2 and spans[0] == spans[1]
+    flames = window.run(
+        "return [...document.querySelectorAll('figure.flame h3')].map(each => each.textContent)"
+    )
+    assert [text[:35] for text in flames] == [
+        "Base: Training thread of rank 0 in ",
+        "Head: Training thread of rank 0 in ",
+    ]
     assert any(HOSTILE in cell for row in window.cells("kernels") for cell in row)
     check_levels(window, warehouse_path, "before", "hostile")
     line = call("diff", "before", "hostile", "-w", warehouse_path, "--json").out

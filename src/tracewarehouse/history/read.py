@@ -280,7 +280,7 @@ def _notices(
 def hardware(version: RunVersion) -> tuple[int, tuple[str, ...]]:
     """The number of ranks of a run, its world size if that is known, and its GPU models."""
     facts = [rank.facts for rank in version.by_rank]
-    sizes = [int(each["world_size"]) for each in facts if each.get("world_size")]
+    sizes = [size for each in facts if isinstance(size := each.get("world_size"), int)]
     names = {str(each["device_name"]) for each in facts if each.get("device_name")}
     return max(sizes, default=len(facts)), tuple(sorted(names))
 

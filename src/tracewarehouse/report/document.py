@@ -106,6 +106,7 @@ class MetricValue:
 class RunRow:
     """A run in a table of runs; `width` is its time as a share of the longest, `link` its page.
 
+    `time_of` is what takes the time, if it is not the same as in most rows.
     All rows of a table have the same metrics.
     """
 
@@ -123,6 +124,7 @@ class RunRow:
     command: str
     metrics: tuple[MetricValue, ...] = ()
     link: str = ""
+    time_of: str = ""
 
 
 @dataclass(frozen=True)
