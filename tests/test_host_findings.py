@@ -1,10 +1,9 @@
-"""Findings of training jobs without a GPU: each fault that is planted in one triggers its rule, and no other."""
+"""Findings of training jobs without a GPU: each planted fault triggers its rule, and no other."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ import sketch
 import tracewarehouse as tw
 
 MS, STEPS, STEP_MS = 1_000_000, 5, 20
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Job:
         """What a step runs: kind of line, name and length in ms."""
         copies = [("op", "aten::copy_", self.copy / 4)] * 4
         operators = [("op", f"aten::{name}", 2.0) for name in ("mm", "addmm", "gelu")]
-        loader = ("ann", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", self.load)
+        loader = ("ann", LOADER, self.load)
         return [loader, *copies, *operators, ("op", "aten::flash_attention", self.attention)]
 
 
@@ -71,7 +71,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
         (
             "slow-loader",
             "host_data_loading",
-            "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__",
+            LOADER,
             6,
         ),
         ("conversions", "host_copies", "aten::copy_", 7),

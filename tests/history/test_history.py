@@ -20,6 +20,7 @@ from cli_runner import on_terminal, process
 from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.history.page import _Axis, round_values
 from tracewarehouse.storage import Changes
 
 RUNS, CHANGE = 60, 40
@@ -164,6 +165,19 @@ def test_the_html_page(warehouse_path: Path, tmp_path: Path) -> None:
     assert len(body.findall(".//svg")) == 3
     assert len(body.findall(".//circle")) == RUNS
     assert len(body.findall(".//tr")) == 4
+    texts = [each.text for each in body.findall(".//svg//text")]
+    assert {"98.000 ms", "100.000 ms", "start of the run"} <= set(texts), "round values, and a time axis"
+
+
+def test_runs_lie_at_their_times_unless_these_coincide() -> None:
+    assert _Axis.of([0, 10, 40]).is_time and not _Axis.of([7, 7, 7]).is_time
+    first, second, third = _Axis.of([0, 10, 40]).places
+    assert third - second == pytest.approx(3 * (second - first))
+    cluster = _Axis.of([0, 1, 2, 3, 10**6])
+    gaps = [b - a for a, b in zip(cluster.places, cluster.places[1:], strict=False)]
+    assert not cluster.is_time and max(gaps) == pytest.approx(min(gaps))
+    assert [round(value, 6) for value in round_values(0.13, 0.41)] == [0.2, 0.3, 0.4]
+    assert [*round_values(97, 112)] == [100, 105, 110]
 
 
 def test_output_formats(shared_path: Path) -> None:

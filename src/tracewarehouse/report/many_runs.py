@@ -215,8 +215,8 @@ def _verdict(times: Mapping[str, _Time]) -> Verdict:
 
 
 def _times(ratio: float) -> str:
-    """A ratio with two decimals, a large one without."""
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"
+    """A ratio with three digits."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}"
 
 
 def _summary(labels: Sequence[str], times: Mapping[str, _Time]) -> str:

@@ -135,7 +135,8 @@ def _verdict(change: Change) -> Verdict:
     """The verdict of the comparison, and the part that changed the most."""
     price = ""
     if change.breakdown:
-        price = " ".join([*map(sentence, change.causes), _breakdown_summary(change.breakdown)])
+        late = [sentence(change.late_rank)] if change.late_rank else []
+        price = " ".join([*late, _breakdown_summary(change.breakdown)])
     elif change.no_breakdown_reason:
         price = sentence(f"no breakdown: {change.no_breakdown_reason}")
     sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))

@@ -385,6 +385,9 @@
     new MutationObserver(refresh).observe(document.documentElement, { attributeFilter: ['data-theme'] });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refresh);
     refresh();
+    // Of many ranks, the one of the finding is in view.
+    const marked = rows.find(row => mark && row.isRank && row.rank === mark.rank), lanes = part('.lanes');
+    if (marked) lanes.scrollTop = marked.y - lanes.clientHeight / 3;
   }
 
   const figures = [...document.querySelectorAll('figure.timeline')];
