@@ -22,6 +22,8 @@ from tracewarehouse.errors import UnknownName
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.report import timeline
 from tracewarehouse.report.data import report_data
+from tracewarehouse.report.many_runs import _Time
+from tracewarehouse.report.many_runs import _verdict as many_runs_verdict
 from tracewarehouse.report.text import distinct_labels, finding_percent
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
@@ -253,6 +255,16 @@ def test_names_that_would_look_alike_show_where_they_differ() -> None:
     first, second, *others = distinct_labels(names)
     assert "CUDAFunctorOnSelf" in first and "FillOfSomething" in second and others == ["gemm", "(no name)"]
     assert max(map(len, (first, second))) <= 40
+
+
+def test_steps_are_not_compared_with_windows_of_runs_without_steps() -> None:
+    times = {"a": _Time(5e6, "step"), "b": _Time(2e9, "GPU window"), "c": _Time(6e6, "step")}
+    verdict = many_runs_verdict(times)
+    slowest = "c is the slowest (6 ms, 1.20 times as long)"
+    assert verdict.sentence == f"a is the fastest of 2 runs: its step takes 5 ms; {slowest}."
+    assert verdict.price.endswith(" 1 run without a complete step is not compared.")
+    windows = many_runs_verdict({"b": times["b"], "d": _Time(4e9, "GPU window"), "a": times["a"]})
+    assert windows.sentence.startswith("b is the fastest of 2 runs: its GPU window takes 2 s;")
 
 
 def test_combined_slices_keep_their_exact_totals(
