@@ -112,6 +112,8 @@ def text(result: Result, out: Output) -> str:
 
 def _headline(rows: Sequence[Row]) -> str:
     """The number of findings, in total and by severity."""
+    if not rows:
+        return "0 findings (--all lists the checks that passed)"
     counts = Counter(row["severity"] for row in rows)
     by_severity = ", ".join(f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each])
     return plural(len(rows), "finding") + (f": {by_severity}" if by_severity else "")
