@@ -139,8 +139,8 @@ def _short(group: Group, ranks: int) -> str:
     where = ""
     if ranks > 1:
         every = len(group) == ranks
-        where = "on every rank" if every else f"on {_named_ranks([row['rank'] for row in group])}"
-    return " ".join(each for each in (name, where, lost) if each)
+        where = "every rank: " if every else f"{_named_ranks([row['rank'] for row in group])}: "
+    return where + ", ".join(each for each in (name, lost) if each)
 
 
 def _named_ranks(ranks: Sequence[int]) -> str:
