@@ -138,6 +138,13 @@ def test_tables_can_be_sorted_and_searched(window: Browser, page: Path) -> None:
     )
     assert [HOSTILE in row for row in window.cells("kernel_summary")[1:]] == [True]
     assert len(rows) > 1
+    shown = (
+        "return [...document.querySelectorAll('td[data-full]')].map(each => [each.textContent, each.title])"
+    )
+    names = dict(window.run(shown))
+    assert names["cunn_SoftMaxForward"].startswith(
+        "void at::native::(anonymous namespace)::cunn_SoftMaxForward<"
+    )
 
 
 @needs_chromium

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +11,7 @@ from tracewarehouse.display_names import category_name
 from tracewarehouse.pages import render_page
 from tracewarehouse.plot import svg
 from tracewarehouse.plot.theme import Spec
+from tracewarehouse.render.names import short_names
 from tracewarehouse.result import Field
 
 
@@ -34,6 +35,12 @@ class Table:
     total: int
     command: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def short_names(self) -> tuple[Mapping[str, str], ...]:
+        """For each column, the short name of each text in it, as in tables of a terminal."""
+        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.fields)
+        return tuple(short_names(each for each in column if isinstance(each, str)) for column in columns)
 
 
 @dataclass(frozen=True)

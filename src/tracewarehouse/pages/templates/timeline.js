@@ -407,7 +407,7 @@
   }
   // Names in tables lead to their longest slice.
   for (const cell of document.querySelectorAll('table[data-name] tbody td:not(.n)')) {
-    const text = cell.textContent, name = text.length > 160 ? `${text.slice(0, 80)} … ${text.slice(-80)}` : text;
+    const text = cell.dataset.full ?? cell.textContent, name = text.length > 160 ? `${text.slice(0, 80)} … ${text.slice(-80)}` : text;
     const figure = figures.find(each => text.length > 3 && each.timeline.names.has(name));
     if (!figure) continue;
     cell.classList.add('jump');
