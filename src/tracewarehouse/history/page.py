@@ -203,7 +203,7 @@ def _dates(known: Sequence[Point], x: _Axis) -> Iterator[Tick]:
     for point, at in zip(known, x.places, strict=True):
         if at - last >= _DATE and at <= _WIDTH - _DATE / 2:
             yield Tick(at, timestamp(point.time_ns)[:10])
-            last = at
+            last = at if last > 0 else at + _DATE / 2  # the first begins at its run, others surround theirs
 
 
 def _y(value: float, low: float, high: float) -> float:
