@@ -98,7 +98,7 @@ def _page(history: HistoryData) -> HistoryPage:
     source = history.provenance
     definition = (source.effective_hash or "")[:16]
     return HistoryPage(
-        title=str(history.metric),
+        title=history.measured,
         subtitle=history.metric.column.doc,
         facts=(
             ("Runs", f"{sum(len(series.known) for series in history.series):,}"),

@@ -28,13 +28,12 @@ from tracewarehouse.ingest.plan import (
     Item,
     ReadSource,
     Report,
-    StoredSources,
-    Target,
     UnreadSource,
 )
 from tracewarehouse.ingest.remote_file import ObjectChanged, without_copy
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
 from tracewarehouse.ingest.source_facts import definitions, facts_of, uid_of
+from tracewarehouse.ingest.stored_sources import StoredSources, Target
 from tracewarehouse.storage import Staged, Store
 
 if TYPE_CHECKING:
@@ -187,7 +186,7 @@ class _SourceBuild:
                 item.remote.fetch(self.path)
             source = item.format.open(self.path).read(item.part, self._request())
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
-            outcome = source.outcome()
+            outcome = source.outcome().without_secrets(self.group.redactor)
             del source  # frees the memory of the reader
         except ObjectChanged:
             return UnreadSource(item.number, "changed")

@@ -190,6 +190,7 @@ class SecretRemoval:
         for run in runs:
             self._purge_run(run)
         run_catalog.delete_all(self.store.objects)
+        run_catalog.delete_copy(self.store.folder)
         self.store.clean(0.0)
         for name in former:
             self.store.objects.delete(list(self._left_of(run_key(name))))

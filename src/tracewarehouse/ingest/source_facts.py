@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.formats.base import Outcome
     from tracewarehouse.ingest.build_rank import SourceGroup
-    from tracewarehouse.ingest.plan import Item, Target
+    from tracewarehouse.ingest.plan import Item
+    from tracewarehouse.ingest.stored_sources import Target
 
 
 def definitions(catalog: Catalog) -> dict[str, int]:

@@ -23,6 +23,7 @@ from tracewarehouse.report.document import (
     TimelineView,
     Verdict,
 )
+from tracewarehouse.report.snapshot_change import snapshot_sections
 from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
 from tracewarehouse.report.timeline import timeline
 from tracewarehouse.report.timeline_data import timeline_json
@@ -62,6 +63,7 @@ def two_runs(
         _verdict_section(change, times),
         *_timelines_section(runs),
         *_breakdown_sections(change),
+        *snapshot_sections(change),
         *_history_section(change, history),
         *_limits_section(change),
     )

@@ -279,6 +279,7 @@ def _paths_of_open(
     scoped: _ScopedCalls, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths
 ) -> NDArray[np.int32]:
     """The paths of calls with an ancestor that has already ended; such ancestors are excluded."""
+    nodes = nodes[scoped.word[nodes] >= 0]  # a slice without a name adds nothing to a path
     ends, times = scoped.end_ns[nodes], scoped.ts_ns[calls]
     first = np.searchsorted(nodes, scoped.lanes[np.searchsorted(scoped.lanes, calls, side="right") - 1])
     at = np.searchsorted(nodes, calls)

@@ -22,6 +22,7 @@ from tracewarehouse.ingest.tables.events import (
     counters,
     events,
     find_allocations,
+    samples_gpu,
 )
 from tracewarehouse.ingest.tables.flows import find_flows, flow_slabs
 from tracewarehouse.ingest.tables.kernel_modules import kernel_modules
@@ -197,7 +198,7 @@ class _Builders:
         yield "memory_events", allocation_slabs(columns, *allocations)
         del allocations
         values = counters(columns, self.rules)
-        counted = values.num_rows > 0
+        counted, has_gpu_metrics = values.num_rows > 0, samples_gpu(values, self.rules)
         yield "counters", values
         del values
         self.fired = list(
@@ -205,7 +206,7 @@ class _Builders:
                 QualityInput(columns, self.rules, nesting, calls, launches, without_start, step_annotations)
             )
         )
-        held = RankContents(nesting, launches, step_annotations, counted, allocated)
+        held = RankContents(nesting, launches, step_annotations, counted, has_gpu_metrics, allocated)
         self.facts = activity_facts(columns, held, self.rules)
 
 
