@@ -94,7 +94,7 @@ def _run(command: Sequence[str]) -> int:
     "--max-rows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Maximum number of rows; 0: no limit. [default: 100000; none with -o]",
+    help="Maximum rows; 0: no limit. [default: 100000; none with -o]",
 )
 @click.option(
     "--timeout",
