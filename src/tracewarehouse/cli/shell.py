@@ -94,21 +94,21 @@ def _run(command: Sequence[str]) -> int:
     "--max-rows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Maximum rows; 0: no limit. [default: 100000; none with -o]",
+    help="Row limit; 0: none. [default: 100000; none with -o]",
 )
 @click.option(
     "--timeout",
     type=DurationParam(),
     default="30s",
     show_default=True,
-    help="Time limit; 0s: no limit.",
+    help="Time limit; 0s: none.",
 )
 @click.option(
     "--memory",
     type=SizeParam(),
     default="1GB",
     show_default=True,
-    help="Memory limit; 0: no limit.",
+    help="Memory limit; 0: none.",
 )
 @selection_options
 @result_options
