@@ -66,8 +66,8 @@ def names_the_imbalance(wh: Warehouse, numbers: dict[str, int]) -> bool:
     return bool(rows) and {row["out_max_rank"] for row in rows} == {numbers["rank"]}
 
 
-# What is no rank's fault: the layout, the fault, and whether an analysis names it.
-NOBODY: dict[str, tuple[dict[str, Any], str, Callable[[Warehouse, dict[str, int]], bool]]] = {
+# What no rank is to blame for: the layout, the fault, and whether an analysis names it.
+BLAMELESS: dict[str, tuple[dict[str, Any], str, Callable[[Warehouse, dict[str, int]], bool]]] = {
     "slow link": (TENSOR, "slow-link:group=tensor{group},factor=4", names_the_link),
     "imbalance": ({"experts": True}, "imbalance:rank={rank},factor=2", names_the_imbalance),
 }
@@ -152,9 +152,9 @@ def test_other_causes_are_named(tmp_path: Path, name: str) -> None:
     assert sum(found.causes) >= 0.95 * len(found.causes)
 
 
-@pytest.mark.parametrize("name", NOBODY)
+@pytest.mark.parametrize("name", BLAMELESS)
 def test_what_no_rank_is_to_blame_for_is_named(tmp_path: Path, name: str) -> None:
-    layout, fault, is_named = NOBODY[name]
+    layout, fault, is_named = BLAMELESS[name]
     named = wrong = 0
     for seed in SEEDS:
         numbers = {"rank": seed % 8, "group": seed % 4}

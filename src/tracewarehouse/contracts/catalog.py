@@ -95,7 +95,9 @@ class Catalog:
             return UnknownName(
                 kind, name, (), hints.fill("it is a {}: {}", others[-1].kind, hints.query(f"FROM {name}"))
             )
-        return UnknownName(kind or "table, view or analysis", name, [ref.name for ref in self.refs(kind)])
+        names = [ref.name for ref in self.refs(kind)]
+        hint = hints.fill("{} lists all of them", hints.call("list"))
+        return UnknownName(kind or "table, view or analysis", name, names, hint)
 
     def tables(self) -> tuple[Contract, ...]:
         """The newest version of each table, by name."""
