@@ -189,14 +189,15 @@ class WarehouseWrites(WarehouseBase):
         Raises UnknownName, ParamError, also for a reason that looks like a secret.
         """
         from tracewarehouse.history import acknowledge
-        from tracewarehouse.metric import parse_metric
+        from tracewarehouse.metric import parse_statistic
 
+        _, parsed = parse_statistic(metric, self.catalog)  # one reason for all statistics of a metric
         runs = self._recorded(run)
         if len(runs) != 1:
             names = ", ".join(each.selector for each in runs)
             raise UnknownName("single run", run, [], f"it matches {names}")
         self._check_text("the reason", {"reason": why})
-        acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
+        acknowledge(self.store, parsed, runs[0], why)
         return runs[0].selector
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:

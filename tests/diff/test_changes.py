@@ -184,6 +184,10 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
     arguments = ("diff", "base", "slow", "-w", house, "--gate-file", gates, "--junit", tmp_path / "j.xml")
     untested = cli_runner.tw(*arguments)
     assert untested.code == 0 and "not tested: one run per side" in untested.err
+    assert re.search(
+        r"note: compared \d+ of \d+ steps of base; steps \d+ and \d+ are incomplete", untested.out
+    )
+    assert " by kernel" in untested.out and " by operator" not in untested.out, "the answer, on a screen"
     failed = cli_runner.process(*arguments, "--within-run")
     assert failed.code == 3
     assert failed.errors[0].startswith(

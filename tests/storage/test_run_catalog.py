@@ -141,6 +141,17 @@ def test_a_damaged_catalog_is_reported_and_repaired(local: Path) -> None:
     assert wh.verify() == [] and not catalog_file(local).exists()
 
 
+def test_a_damaged_list_of_versions_is_reported_and_repaired(local: Path) -> None:
+    wh, path = tw.open(local), local / layout.LATEST
+    wh.store.list_runs()
+    written = path.read_bytes()
+    path.write_bytes(_flipped(written))
+    assert [problem.path for problem in wh.verify()] == [layout.LATEST]
+    assert [step.what for step in wh.repair().steps] == ["list of versions written again"]
+    assert wh.verify() == []
+    assert unsealed(path.read_bytes())["versions"] == unsealed(written)["versions"]
+
+
 def test_a_catalog_with_another_row_than_its_version_is_reported(local: Path) -> None:
     known = unsealed(gzip.decompress(catalog_file(local).read_bytes()))
     known["runs"][0]["brief"]["labels"] = {"number": "other"}

@@ -27,7 +27,7 @@ from tracewarehouse.errors import EngineError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build_rank import Settings, definitions
+from tracewarehouse.ingest.build_rank import Settings
 from tracewarehouse.ingest.build_task import BuildRanks
 from tracewarehouse.ingest.decisions import (
     Decisions,
@@ -52,6 +52,7 @@ from tracewarehouse.ingest.plan import (
 from tracewarehouse.ingest.publication import PushedRanks, publish, relabel, run_outcomes
 from tracewarehouse.ingest.push import push
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.source_facts import definitions
 from tracewarehouse.ingest.stored_objects import StoredObjects, read_before
 from tracewarehouse.ingest.stored_sources import StoredSources
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey

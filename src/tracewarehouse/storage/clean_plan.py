@@ -306,12 +306,12 @@ def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, st
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
-    """Manifests of recorded results none of which is left."""
-    for key, listed in results.manifests(store.objects):
-        if isinstance(listed, dict) and _older(store, key, before):
-            left = (each for each in listed if each not in gone and store.objects.stat(each) is not None)
+    """Lists of recorded results none of which is left."""
+    for one in results.lists(store.objects):
+        if one.value is not None and _older(store, one.key, before):
+            left = (each for each in one.value if each not in gone and store.objects.stat(each) is not None)
             if next(left, None) is None:
-                yield key
+                yield from (copies.key_of_copy(one.key), one.key)
 
 
 def _format_1(store: Versions, before: datetime) -> Iterator[str]:

@@ -63,7 +63,7 @@ def version(run: str, number: int) -> str:
 
 
 def recorded(name: str) -> str:
-    """The manifest of the results that one call recorded."""
+    """The list of the results that one call recorded."""
     return f"{RECORDED}/{name}"
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.storage import layout, objects, run_catalog
+from tracewarehouse.storage import layout, objects, run_catalog, run_list
 from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.model import Brief, Json, Problem, RunVersion, UnreadableRun
 from tracewarehouse.storage.run_catalog import Entry, Newest, RunCatalog
@@ -136,6 +136,15 @@ def catalog_problems(store: Versions) -> Iterator[Problem]:
                 if store.brief_of(run, entry.brief.number) != entry.brief:
                     yield Problem("", key, f"differs from {entry.brief.run}@v{entry.brief.number}")
                     break
+
+
+def list_problems(store: Versions) -> Iterator[Problem]:
+    """The list of versions for readers over HTTP, if it is damaged; a warehouse may have none."""
+    with suppress(FileNotFoundError):
+        try:
+            run_list.decode(store.objects.get(layout.LATEST), "list of versions")
+        except TwError as error:
+            yield Problem("", layout.LATEST, error.message)
 
 
 def newest_versions(
