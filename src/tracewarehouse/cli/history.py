@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse import hints
-from tracewarehouse.cli.ratio import RatioParam
+from tracewarehouse.cli.option_types import RatioParam
 from tracewarehouse.cli.session import (
     Session,
     complete_analyses,
