@@ -17,7 +17,7 @@
 -- flop_per_ns         = { type = "DOUBLE", unit = "flop_per_ns", null = true, better = "higher", doc = "hardware_flop / gpu_union_ns." }
 -- bytes_per_ns        = { type = "DOUBLE", unit = "bytes_per_ns", null = true, better = "higher", doc = "bytes / gpu_union_ns." }
 -- intensity           = { type = "DOUBLE", null = true, doc = "FLOP per byte: hardware_flop / bytes." }
--- limit_flop_per_ns   = { type = "DOUBLE", unit = "flop_per_ns", null = true, doc = "Peak rate for the type of the arithmetic; null without FLOP or if the device is not listed (`device_specs`)." }
+-- limit_flop_per_ns   = { type = "DOUBLE", unit = "flop_per_ns", null = true, doc = "Peak rate for the type of the arithmetic; null without FLOP or if the device is not listed (`device_specs`). `checked` in `device_specs` says whether the figure was compared with the vendor's documentation." }
 -- limit_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Peak memory bandwidth." }
 -- roofline            = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Share of the nearer limit that was reached: FLOP / peak rate or bytes / peak bandwidth, whichever is longer, divided by gpu_union_ns. Never clipped: above 1, see quality rule `over_peak`. Null if work or peak is not known." }
 -- bound_by            = { type = "VARCHAR", null = true, doc = "compute or memory: the nearer limit; neither if less than low_roofline of it is reached; over above 1." }
