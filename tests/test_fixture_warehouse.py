@@ -63,6 +63,7 @@ ADDED = {
     r"\.(step|window)_kernels\.rows\.(module_path|family|work_unit|work)": "modules and work of kernels",
     r"\.(device_specs|join_rules|metric_rules|gpu_metric_rules)": "new rules",
     r"\.ranks\.\w+\.(snapshot|flight_records|kernel_metrics|execution_nodes)": "what files add to a rank",
+    r"\.dtypes\.(dtype|element_bytes)": "sizes that are recorded in bytes",
     r"\.ranks\.\w+\.gpu_metrics": "sampled GPU metrics",
     r"\.(flight_records|kernel_metrics|execution_nodes)": "tables of these files",
     r"\.snapshot_(events|segments|blocks|frames)": "tables of memory snapshots",
