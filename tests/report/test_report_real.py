@@ -15,7 +15,7 @@ from report_checks import check_levels, check_page, check_tables, check_timeline
 TRACES = real_traces()
 pytestmark = [pytest.mark.deep, needs_chromium]
 needs_traces = pytest.mark.skipif(TRACES is None, reason="no real traces here")
-DIFF = ["verdict", "timeline", "breakdown", "kernels", "limits", "run"]
+DIFF = ["verdict", "timeline", "breakdown", "kernels", "host", "limits", "run"]
 
 
 @pytest.fixture(scope="module")

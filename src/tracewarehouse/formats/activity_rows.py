@@ -28,10 +28,12 @@ _DICTIONARIES: Final = (
 )  # fmt: skip
 _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
-# Whether `args` has a text that may contain a secret; not a column of activities.
+# Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
 HAS_TEXT: Final = "has_text"
 _EMPTY: Final = pa.scalar("", pa.large_string())
-_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "args", "extra")
+# Columns of any text but JSON arguments.
+_FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
+_TEXTS: Final = (*_FREE_TEXTS, "args")
 
 
 def column_type(name: str) -> pa.DataType:
@@ -132,6 +134,8 @@ class ActivityRows:
             type_ = column_type(name)
             array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
             found[name] = array if array.type == type_ else array.cast(type_)
+        if "args" in found and HAS_TEXT not in found:
+            found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
         self._collected.append(pa.table(found))
         self.rows += rows
 
@@ -164,8 +168,8 @@ class ActivityRows:
     def _batch(self, part: pa.Table, first: int) -> pa.RecordBatch:
         columns = {name: part.column(name).combine_chunks() for name in part.column_names}
         has_text = columns.pop(HAS_TEXT, None)
-        if "name" in columns:
-            columns["name"] = self._clean_names(columns["name"], first)
+        for name in columns.keys() & {*_DICTIONARIES, *_FREE_TEXTS}:
+            columns[name] = self._clean_texts(name, columns[name], first)
         if has_text is not None:
             columns["args"] = self._clean_args(columns["args"], has_text, first)
         for name in _FLAGS:
@@ -175,18 +179,21 @@ class ActivityRows:
         fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
         return pa.RecordBatch.from_pydict(fields)
 
-    def _clean_names(self, names: pa.DictionaryArray, first: int) -> pa.DictionaryArray:
-        texts = names.dictionary
+    def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
+        is_encoded = pa.types.is_dictionary(column.type)
+        texts = column.dictionary if is_encoded else column
         found = self.redactor.suspects(texts)
         if not found:
-            return names
-        clean = texts.to_pylist()
-        codes = pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False)
-        for position in found:
+            return column
+        encoded = column if is_encoded else column.dictionary_encode()
+        clean = encoded.dictionary.to_pylist()
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        for position in found if is_encoded else self.redactor.suspects(encoded.dictionary):
             clean[position], kinds = self.redactor.clean(clean[position])
             for row in np.flatnonzero(codes == position).tolist():
-                self.redactions += [Redaction(first + row, "$.name", kind) for kind in kinds]
-        return pa.DictionaryArray.from_arrays(names.indices, pa.array(clean, pa.string()))
+                self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
+        cleaned = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(clean, pa.string()))
+        return cleaned if is_encoded else cleaned.cast(column.type)
 
     def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
         rows: NDArray[np.int64] = (

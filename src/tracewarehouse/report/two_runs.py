@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
@@ -11,7 +12,7 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.render.text import plural
-from tracewarehouse.report.data import report_data
+from tracewarehouse.report.data import ReportData, report_data
 from tracewarehouse.report.document import (
     Card,
     Command,
@@ -23,6 +24,7 @@ from tracewarehouse.report.document import (
     TimelineView,
     Verdict,
 )
+from tracewarehouse.report.flame import flame_view
 from tracewarehouse.report.snapshot_change import snapshot_sections
 from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
 from tracewarehouse.report.timeline import timeline
@@ -56,13 +58,15 @@ def two_runs(
     `runs` are one run of each side, whose median steps are drawn one above the other.
     """
     notify("computing the page")
+    timelines, host = _drawn_sections(runs)
     breakdown = change.breakdown
     rows = breakdown.level("breakdown").rows if breakdown else ()
     categories = {base_category(row.part) for row in rows}
     sections = (
         _verdict_section(change, times),
-        *_timelines_section(runs),
+        *timelines,
         *_breakdown_sections(change),
+        *host,
         *snapshot_sections(change),
         *_history_section(change, history),
         *_limits_section(change),
@@ -80,19 +84,35 @@ def two_runs(
     )
 
 
-def _timelines_section(runs: Sequence[RankSelection]) -> Iterator[Section]:
-    """A median step of each side, on one scale."""
-    views = []
+def _drawn_sections(runs: Sequence[RankSelection]) -> tuple[list[Section], list[Section]]:
+    """A median step of each side: its timeline, on one scale, and what the training thread runs in it."""
+    views, flames = [], []
     for side in runs:
         with report_data(side) as data:
-            drawn = timeline(data, [])
-        if drawn is None:
-            return
-        what = "the recording" if drawn.step is None else f"median step {drawn.step}"
-        note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
-        views.append(TimelineView(timeline_json(drawn), f"{data.run}, {what}", note))
-    summary = "Base above, head below, on one scale; both move together."
-    yield Section("timeline", "Timelines", summary, timelines=tuple(views))
+            views.append(_timeline_view(data))
+            flames.append(flame_view(data, None))
+    drawn = [view for view in views if view is not None]
+    stacks = tuple(
+        replace(view, label=f"{name}: {view.label}")
+        for name, view in zip(("Base", "Head"), flames, strict=False)
+        if view is not None
+    )
+    both = "Base above, head below"
+    timelines = Section("timeline", "Timelines", f"{both}, on one scale; both move together.")
+    host = Section("host", "Host", f"{both}: host time of a median step as stacks, each on its own scale.")
+    return (
+        [replace(timelines, timelines=tuple(drawn))] if len(drawn) == len(runs) else [],
+        [replace(host, flames=stacks)] if stacks else [],
+    )
+
+
+def _timeline_view(data: ReportData) -> TimelineView | None:
+    drawn = timeline(data, [])
+    if drawn is None:
+        return None
+    what = "the recording" if drawn.step is None else f"median step {drawn.step}"
+    note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
+    return TimelineView(timeline_json(drawn), f"{data.run}, {what}", note)
 
 
 def _side_name(runs: Sequence[str]) -> str:
@@ -117,7 +137,8 @@ def _verdict(change: Change) -> Verdict:
     """The verdict of the comparison, and the part that changed the most."""
     price = ""
     if change.breakdown:
-        price = _breakdown_summary(change.breakdown)
+        late = [sentence(change.late_rank)] if change.late_rank else []
+        price = " ".join([*late, _breakdown_summary(change.breakdown)])
     elif change.no_breakdown_reason:
         price = sentence(f"no breakdown: {change.no_breakdown_reason}")
     sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
@@ -161,7 +182,7 @@ def _limits_section(change: Change) -> Iterator[Section]:
     """What the comparison cannot show, at the end of the page."""
     statements = [change.verdict.reason] if change.verdict.reason else []
     statements += [f"no breakdown: {change.no_breakdown_reason}"] if change.no_breakdown_reason else []
-    statements += change.breakdown.notices if change.breakdown else ()
+    statements += [*change.breakdown.notices, *change.breakdown.incomplete] if change.breakdown else ()
     if statements:
         summary = "What limits the conclusions on this page."
         yield Section(

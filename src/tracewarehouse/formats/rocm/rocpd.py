@@ -20,7 +20,7 @@ from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup
 from tracewarehouse.formats.rocm.rocpd_tables import AXES, REFERENCES, Tables, chunk, guids
-from tracewarehouse.formats.source_tables import json_triples, number_texts
+from tracewarehouse.formats.source_tables import json_triples, number_texts, short_text
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -115,7 +115,10 @@ class RocpdSource(CollectedSource):
 
     def _facts(self) -> Mapping[str, object]:
         schema = self._metadata[NAME].get("schema_version")
-        return {"clock": "boot", "source_schema": schema[:40] if schema else None}
+        return {
+            "clock": "boot",
+            "source_schema": short_text(schema, self._rows.redactor, 40) if schema else None,
+        }
 
     def _add_notes(self, tables: Tables) -> None:
         notes, database = self._notes, tables.database

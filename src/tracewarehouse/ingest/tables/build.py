@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from tracewarehouse.duck.arrow import schema_of
+from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import Columns
@@ -232,9 +232,12 @@ def _as_declared(table: str, schema: pa.Schema, rows: pa.Table | Iterator[pa.Tab
 def _declared(table: str, schema: pa.Schema, rows: pa.Table) -> pa.Table:
     given = dict(zip(rows.schema.names, rows.itercolumns(), strict=True))
     nothing = pa.chunked_array([pa.nulls(rows.num_rows)])
+    lacking = [each.name for each in schema if not each.nullable and each.name not in given]
     columns = [_typed(table, field, given.pop(field.name, nothing)) for field in schema]
     if given:
         raise TwError(f"{table} has no column {', '.join(given)}", "a format or builder is at fault")
+    if lacking:
+        raise TwError(f"{table} lacks {', '.join(lacking)}", "a format or builder is at fault")
     return pa.Table.from_arrays(columns, names=schema.names)
 
 
@@ -250,10 +253,10 @@ def _typed(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedAr
 
 @cache
 def _schemas(rules: Rules) -> dict[str, pa.Schema]:
-    """Stored table → its columns without `KEYS`."""
+    """Stored table → its columns without `KEYS`, nullable as declared."""
     return {
         contract.name: pa.schema(
-            [pa.field(each.name, each.type) for each in schema_of(contract) if each.name not in KEYS]
+            [pa.field(c.name, type_of(c.type), c.null) for c in contract.columns if c.name not in KEYS]
         )
         for contract in stored_tables(rules.catalog)
     }
