@@ -1,4 +1,4 @@
-"""Findings of training jobs without a GPU: each planted fault triggers its rule, and no other."""
+"""Findings of training jobs without a GPU: each injected fault triggers its rule, and no other."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
         ("slow-operator", "host_operators", "aten::flash_attention", 11),
     ],
 )
-def test_a_planted_fault_triggers_its_rule_on_its_rank(
+def test_an_injected_fault_triggers_its_rule_on_its_rank(
     wh: tw.Warehouse, fault: str, rule: str, culprit: str, ms: int
 ) -> None:
     (row,) = wh.check(fault).rows()
@@ -91,6 +91,6 @@ def test_a_job_without_fault_has_no_finding(wh: tw.Warehouse) -> None:
 
 
 @pytest.mark.deep
-def test_the_report_begins_with_the_planted_fault(wh: tw.Warehouse) -> None:
+def test_the_report_begins_with_the_injected_fault(wh: tw.Warehouse) -> None:
     verdict = wh.report("slow-loader").verdict
     assert verdict.sentence.startswith("Rank 1: the training thread loads data, or waits for it, for 6.0 ms")
