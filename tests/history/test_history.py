@@ -80,6 +80,30 @@ def test_series_and_conditions(shared_path: Path) -> None:
     assert "change detection needs at least 12 runs" in few.notices
 
 
+def test_a_percentile_is_one_of_the_steps_of_each_run(tmp_path: Path) -> None:
+    """100 steps a run: 99 of 100 ms, and one that is slower from the 12th run on."""
+    steps = [[*[100_000_000] * 98, 100_000_001, 100_000_000 + 50_000_000 * (at >= 12)] for at in range(24)]
+    wh = recorded_runs(tmp_path / "warehouse", [*steps, steps[0][:50]])
+    assert {row["value"] for row in wh.history("step_time").rows()} == {100_000_000}
+    slowest, p99 = wh.history("max(step_time)"), wh.history("p99( step_time )")
+    assert [change.after for change in slowest.changes] == ["night-0012"]
+    assert [row["value"] for row in p99.rows()] == [100_000_000] * 12 + [100_000_001] * 12 + [None]
+    assert p99.rows()[-1]["reason"] == "p99 needs 100 complete steps, run night-0024@v1 has 50"
+    assert p99.plot().startswith("p99(step_time), 24 runs, 0 changes")
+    assert "values are the p99 of the complete steps, mean of their ranks" in p99.notices[0]
+    wh.acknowledge("max(step_time)", "night-0012", "a larger checkpoint")
+    assert wh.history("max(step_time)").changes[0].why == "a larger checkpoint"
+    for text, problem in (
+        ("p77(step_time)", "unknown statistic: p77"),
+        ("absent(step_time)", "unknown statistic: absent"),
+        ("p99(step_time", "expected `)`"),
+        ("p99(step_time)x", "unexpected text"),
+        ("p99(memory_peak.peak_bytes)", "has no value per step"),
+    ):
+        with pytest.raises(TwError, match=re.escape(problem)):
+            wh.history(text)
+
+
 def test_runs_on_other_hardware_are_other_series(warehouse_path: Path) -> None:
     wh = tw.open(warehouse_path)
     assert [each.name for each in wh.history("step_time").series] == [""]

@@ -6,10 +6,9 @@ from functools import partial
 
 import click
 
+from tracewarehouse.cli.option_types import RankListParam, RenamedOption
 from tracewarehouse.cli.session import (
     Command,
-    RankListParam,
-    RenamedOption,
     Session,
     complete_runs,
     engine_options,

@@ -10,10 +10,9 @@ from xml.etree import ElementTree
 
 import click
 
-from tracewarehouse.cli.ratio import RatioParam
+from tracewarehouse.cli.option_types import RankListParam, RatioParam
 from tracewarehouse.cli.session import (
     FORMATS,
-    RankListParam,
     Session,
     complete_analyses,
     complete_runs,

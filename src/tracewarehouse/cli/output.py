@@ -258,9 +258,11 @@ def table_lines(result: Result, out: Output, bold: bool = False) -> list[str]:
 
 
 def _answer(contract: Contract | None, out: Output) -> list[str]:
-    """The columns that rows are sorted by, largest first: they stay in a narrow table."""
+    """Columns that stay in a narrow table: those that rows are sorted by, largest first, and a goal."""
     order = out.sort or (contract.order if contract else ())
-    return [key[1:] for key in order if key.startswith("-")]
+    columns = contract.columns if contract else ()
+    goals = [column.name for column in columns if column.unit == "ratio" and column.better]
+    return [*(key[1:] for key in order if key.startswith("-")), *goals[:1]]
 
 
 def _first(result: Result, out: Output) -> Result:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
+from tracewarehouse.cli.option_types import DurationParam, SizeParam
 from tracewarehouse.cli.session import (
-    DurationParam,
     Session,
-    SizeParam,
     examples,
     no_warehouse_options,
     pass_session,
@@ -43,13 +42,14 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
     """Open a read-only DuckDB shell on the warehouse.
 
     It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them. With
-    --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, a
-    built-in prompt is used.
+    --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, which
+    pip install 'tracewarehouse[shell]' installs, a built-in prompt is used.
     """
     program = _shell_program()
     if program is None and args:
         raise TwError(
-            "arguments after -- need the duckdb command, which is not installed", "pip install duckdb-cli"
+            "arguments after -- need the duckdb command, which is not installed",
+            "pip install 'tracewarehouse[shell]'",
         )
     warehouse = session.open()
     with warehouse.shell_file() as path:

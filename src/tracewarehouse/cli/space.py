@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.session import (
-    Session,
-    SizeParam,
-    complete_runs,
-    examples,
-    output_options,
-    pass_session,
-)
+from tracewarehouse.cli.option_types import SizeParam
+from tracewarehouse.cli.session import Session, complete_runs, examples, output_options, pass_session
 
 if TYPE_CHECKING:
     from tracewarehouse.storage import Compacted, Expired

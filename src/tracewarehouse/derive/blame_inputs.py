@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.derive.waits import NO_STREAM
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import create
@@ -34,7 +35,8 @@ NO_STEP = -(1 << 62)  # outside of all steps
 
 _ARRIVALS = """
 SELECT
-  rank, instance_id, waits_for_all, step, last_rank, reference_rank, aligned_start_ns, dur_ns, wait_ns,
+  rank, stream, instance_id, waits_for_all, step, last_rank,
+  reference_rank, aligned_start_ns, dur_ns, wait_ns,
   coalesce(wait_ns, pair_wait_ns, possible_wait_ns, 0) AS any_wait_ns,
   possible_wait_ns IS NOT NULL AS is_possible,
   start_ns - aligned_start_ns AS offset_ns,
@@ -63,6 +65,7 @@ SELECT
   instance.number AS instance,
   instance.rank_set,
   arrival.rank,
+  coalesce(arrival.stream, $no_stream) AS stream,
   arrival.last_rank,
   arrival.waits_for_all,
   arrival.is_possible,
@@ -113,6 +116,7 @@ class Arrivals:
     instance: Integers
     rank_set: Integers  # the same number for collectives of the same ranks
     rank: Integers
+    stream: Integers  # NO_STREAM on the host
     last: Integers  # the rank that the others waited for
     synchronizes: Flags
     is_possible: Flags
@@ -157,7 +161,7 @@ class Inputs:
     def read(cls, store: Versions, catalog: Catalog, selected: SelectedRun) -> Inputs:
         """Reads a run. Raises WarehouseError if a file is missing."""
         with _opened(store, catalog, selected) as con:
-            rows = con.execute(_ROWS, {"no_step": NO_STEP}).fetchnumpy()
+            rows = con.execute(_ROWS, {"no_step": NO_STEP, "no_stream": NO_STREAM}).fetchnumpy()
             instances = con.execute("SELECT instance_id FROM instance ORDER BY number").fetchnumpy()
             basis = con.execute(_BASIS).fetchnumpy()
             ranks = np.array(selected.ranks, dtype=np.int64)
@@ -191,7 +195,7 @@ class Inputs:
 def _arrivals(rows: Columns, ranks: Integers) -> Arrivals:
     integers = {
         name: rows[name].astype(np.int64)
-        for name in ("instance", "rank_set", "step", "start_ns", "dur_ns", "wait_ns")
+        for name in ("instance", "rank_set", "stream", "step", "start_ns", "dur_ns", "wait_ns")
     }
     return Arrivals(
         rank=np.searchsorted(ranks, rows["rank"]),

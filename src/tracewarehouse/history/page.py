@@ -15,7 +15,7 @@ from tracewarehouse.render.text import show, timestamp
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 960, 260, 90, 16, 58  # pixels of the plot area and its margins
 _EDGE, _DATE = 12, 100  # pixels between the edge and a run, and of a date
-_LEAST_GAP = 2  # pixels between two runs, from which on they can be distinguished
+_LEAST_GAP = 2  # pixels between two runs that can be distinguished
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def _page(history: HistoryData) -> HistoryPage:
     source = history.provenance
     definition = (source.effective_hash or "")[:16]
     return HistoryPage(
-        title=str(history.metric),
+        title=history.measured,
         subtitle=history.metric.column.doc,
         facts=(
             ("Runs", f"{sum(len(series.known) for series in history.series):,}"),

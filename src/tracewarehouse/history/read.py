@@ -18,6 +18,7 @@ from tracewarehouse.history.results import (
 )
 from tracewarehouse.history.rollups import serves
 from tracewarehouse.history.series import Point, Series, build_series
+from tracewarehouse.history.value_form import PLAIN, ValueForm
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
@@ -84,11 +85,14 @@ def build_history(
     selected: Sequence[SelectedRun],
     by: Sequence[str] = (),
     min_effect: float = 0.01,
+    form: ValueForm = PLAIN,
 ) -> History:
     """The metric over the selected runs: one series per value of the labels `by`, hardware and definition.
 
-    Raises TwError if no results are recorded, UnknownName if no row has the values of the filters.
+    Values have a `form`. Raises TwError if no results are recorded, UnknownName if no row has the values of
+    the filters, and what `ValueForm.for_runs` raises.
     """
+    in_form = form.for_runs(metric, selected)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     stored = store.recorded(analysis.contract.name, analysis.contract.version)
     rollups = _intact_rollups(store, metric)
@@ -100,11 +104,13 @@ def build_history(
             raise damaged_result(f"{damaged[0]} is damaged")
         raise _nothing_recorded(analysis, len(selected))
     measured = {
-        definition: recorded_values(
-            store,
-            metric,
-            {run.selected.selector: run.files[definition] for run in recorded},
-            {stored[key]: path for key, path in rollups.items() if key in stored},
+        definition: in_form(
+            recorded_values(
+                store,
+                metric,
+                {run.selected.selector: run.files[definition] for run in recorded},
+                {stored[key]: path for key, path in rollups.items() if key in stored},
+            )
         )
         for definition, recorded in by_definition.items()
     }
@@ -117,9 +123,11 @@ def build_history(
         for definition, recorded in by_definition.items()
         for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
-    notices = (*_damaged(damaged), *_notices(analysis, runs, series, next(iter(measured.values())).per))
+    per = form.per(next(iter(measured.values())).per)
+    notices = (*_damaged(damaged), *_notices(analysis, runs, series, per))
     missing = tuple(run.selected.selector for run in runs if not run.files)
-    return History(metric, tuple(series), missing, notices, _provenance(analysis, catalog, runs))
+    provenance = _provenance(analysis, catalog, runs)
+    return History(metric, tuple(series), missing, notices, provenance, form.title(metric))
 
 
 def recorded_files(

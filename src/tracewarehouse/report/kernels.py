@@ -56,6 +56,15 @@ def kernels_section(data: ReportData) -> Section:
         caption = "GPU utilization by step"
         utilization = first_rows(data, "gpu_utilization", caption, order="rank, step NULLS FIRST")
         tables = (*tables, utilization)
+    if data.has_rows("gpu_metrics"):
+        caption = "Sampled GPU metrics by step"
+        tables = (*tables, first_rows(data, "gpu_metrics", caption, order="rank, device, step NULLS FIRST"))
+    if data.has_rows("kernel_gpu_metrics"):
+        order = "sample_count DESC, rank, device, name"
+        tables = (
+            *tables,
+            first_rows(data, "kernel_gpu_metrics", "Sampled GPU metrics by kernel", order=order),
+        )
     if data.has_rows("compiled_kernels"):
         order = "gpu_sum_ns DESC, name, kernel_hash"
         tables = (*tables, combined_ranks(data, "compiled_kernels", "Compiled kernels", order))

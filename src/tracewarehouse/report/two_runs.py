@@ -25,6 +25,7 @@ from tracewarehouse.report.document import (
     Verdict,
 )
 from tracewarehouse.report.flame import flame_view
+from tracewarehouse.report.snapshot_change import snapshot_sections
 from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
 from tracewarehouse.report.timeline import timeline
 from tracewarehouse.report.timeline_data import timeline_json
@@ -66,6 +67,7 @@ def two_runs(
         *timelines,
         *_breakdown_sections(change),
         *host,
+        *snapshot_sections(change),
         *_history_section(change, history),
         *_limits_section(change),
     )

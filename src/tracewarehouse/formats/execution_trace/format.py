@@ -14,7 +14,7 @@ from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
 from tracewarehouse.formats.execution_trace.nodes import TABLE, Trace, decoded, node_table
 from tracewarehouse.formats.file_text import TextStream
 from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes, redacted
+from tracewarehouse.formats.source_tables import Notes, redacted, short_text
 
 NAME: Final = "execution_trace"
 VERSION: Final = 1
@@ -92,8 +92,8 @@ class ExecutionTraceSource:
             stored_bytes=stream.stored_bytes,
             events=self._table.num_rows,
             redactions=(*hits, *self._redactions),
-            findings=self._notes.findings(),
-            facts={"clock": "unknown", "source_schema": self._trace.schema[:40]},
+            findings=self._notes.findings(self._redactor),
+            facts={"clock": "unknown", "source_schema": short_text(self._trace.schema, self._redactor, 40)},
         )
 
 

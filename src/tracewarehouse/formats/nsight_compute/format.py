@@ -85,7 +85,7 @@ class NsightComputeSource:
             stored_bytes=self._stream.stored_bytes,
             events=0 if self._table is None else self._table.num_rows,
             redactions=self._redactions,
-            findings=self._notes.findings(),
+            findings=self._notes.findings(self._redactor),
         )
 
     def _parsed(self, text: bytes) -> pa.Table:

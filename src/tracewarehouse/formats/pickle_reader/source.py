@@ -80,7 +80,7 @@ class PlainSource:
             self._redactions += redactions
 
     def _findings(self) -> tuple[Finding, ...]:
-        return self._notes.findings()
+        return self._notes.findings(self._redactor)
 
 
 @contextmanager

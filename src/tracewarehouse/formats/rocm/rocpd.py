@@ -20,7 +20,7 @@ from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import declared_types, json_triples, number_texts
+from tracewarehouse.formats.source_tables import declared_types, json_triples, number_texts, short_text
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -200,7 +200,10 @@ class RocpdSource(CollectedSource):
 
     def _facts(self) -> Mapping[str, object]:
         schema = self._metadata[NAME].get("schema_version")
-        return {"clock": "boot", "source_schema": schema[:40] if schema else None}
+        return {
+            "clock": "boot",
+            "source_schema": short_text(schema, self._rows.redactor, 40) if schema else None,
+        }
 
     def _add_notes(self, tables: _Tables) -> None:
         notes, database = self._notes, tables.database
