@@ -246,6 +246,7 @@ def test_parts_of_exposed_communication_add_up_to_it(run: str, wh: tw.Warehouse)
     assert not list(differences(*others, FLOATS_WITHIN))
 
 
+@pytest.mark.deep
 def test_parts_of_exposed_communication_add_up_to_its_change(wh: tw.Warehouse) -> None:
     old, new = (each["changes"] for each in (today(stored("whole")), now.whole(wh)))
     assert old["line"] == new["line"]

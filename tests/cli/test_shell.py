@@ -135,6 +135,7 @@ def test_the_prompt_runs_statements_from_a_pipe(stored: Path) -> None:
     assert "3" not in cli.stdout.splitlines()
 
 
+@pytest.mark.deep
 def test_both_shells_give_the_same_rows(stored: Path) -> None:
     sql = "SELECT rank, device, window_ns FROM temporal_breakdown ORDER BY ALL;"
     ours = piped(sql, stored, "--run", "two").stdout

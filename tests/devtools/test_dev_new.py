@@ -107,6 +107,7 @@ def test_nothing_else_is_needed(edited: Path) -> None:
     assert tw(edited, "check").stdout == "no problems found\n"
 
 
+@pytest.mark.deep
 def test_a_wrong_row_is_found_by_its_golden_file(edited: Path) -> None:
     text = (edited / GOLDEN).read_text()
     (edited / GOLDEN).write_text(text.replace("a,0,", "a,0,9"))

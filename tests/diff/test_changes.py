@@ -147,6 +147,7 @@ def test_only_selected_steps_are_compared(wh: Warehouse) -> None:
     assert account.base_mean * 6 == row["sum_ns"]
 
 
+@pytest.mark.deep
 def test_ranks_of_different_layouts_are_paired_by_role(wh: Warehouse) -> None:
     change = wh.diff("wide", "tensor").changes()
     layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
@@ -212,6 +213,7 @@ def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
     assert cli_runner.tw("diff", "base", "slow", "-w", house, *gate, "--strict").code == 3
 
 
+@pytest.mark.deep
 def test_markdown_fits_a_comment(house: Path) -> None:
     done = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
     assert done.out.startswith("### median step ")

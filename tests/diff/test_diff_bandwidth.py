@@ -73,6 +73,7 @@ def test_a_collapse_is_explained_as_a_hypothesis(wh: tw.Warehouse, run: str, exp
     assert explained in notice
 
 
+@pytest.mark.deep
 def test_no_bandwidth_with_one_rank(wh: tw.Warehouse) -> None:
     assert wh.diff("base", "one").changes(force=True).bandwidth is None
 

@@ -243,6 +243,7 @@ def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
     assert done.out == "nothing to record: 60 runs, 1 analysis; 60 already recorded\n"
 
 
+@pytest.mark.deep
 def test_recording_on_the_command_line(warehouse_path: Path) -> None:
     done = call("record", "night-0001", "night-0002", "--analysis", "quality", "--json", "-w", warehouse_path)
     (row,) = json.loads(done.out)["result"]
@@ -301,6 +302,7 @@ def test_a_new_change_fails_the_job(warehouse_path: Path) -> None:
     assert call(*history, "--fail-on-change", "--since", "night-0040").code == 0
 
 
+@pytest.mark.deep
 def test_a_ramp_is_a_trend_and_the_newest_runs_are_suspected(tmp_path: Path) -> None:
     chance = random.Random(8)
     ramp = [round(1e8 * (1 + 0.001 * at + chance.gauss(0, 0.01))) for at in range(60)]

@@ -73,6 +73,7 @@ def test_traces_are_uploaded_and_ingested_from_the_inbox(s3: Proxy, traces: Path
     assert (again.code, again.out.splitlines()[0]) == (0, "no traces ingested")
 
 
+@pytest.mark.deep
 def test_an_upload_that_fails_is_repeated_with_the_next_window(
     s3: Proxy, traces: Path, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_a_version_is_written_once_and_replaced_by_the_next(warehouse: Path, tmp
     assert published(lake) == {"one": (2, sorted(TABLES))}
 
 
+@pytest.mark.deep
 def test_rows_of_a_removed_run_are_deleted(warehouse: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     wh = tracewarehouse.open(warehouse)

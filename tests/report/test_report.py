@@ -231,6 +231,7 @@ def test_the_report_on_many_runs(window: Browser, warehouse_path: Path, tmp_path
     assert call("report", "-w", warehouse_path).code == 2
 
 
+@pytest.mark.deep
 def test_incomparable_runs_have_no_report(warehouse_path: Path) -> None:
     done = call("report", "before", "before", "-w", warehouse_path)
     assert done.code == 1 and done.errors[0].startswith("tw: not comparable: the same run on both")
@@ -374,6 +375,7 @@ def test_percentages_of_findings_have_the_decimals_of_their_sentences(value: flo
     assert finding_percent(value, 1.0) == shown
 
 
+@pytest.mark.deep
 def test_a_timestamp_that_is_years_off_does_not_prevent_the_report(tmp_path: Path) -> None:
     moments = [
         {

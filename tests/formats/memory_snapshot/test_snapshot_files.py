@@ -74,6 +74,7 @@ def test_many_short_allocations_are_drawn_as_a_line(tmp_path: Path) -> None:
     assert "Infinity" not in text and "train.py:31 step" in text
 
 
+@pytest.mark.deep
 def test_a_second_snapshot_of_a_rank_needs_replace(tmp_path: Path) -> None:
     failing().dump(tmp_path / "a_rank0.pickle")
     failing(2).dump(tmp_path / "b_rank0.pickle")

@@ -71,6 +71,7 @@ def rows(warehouse: tw.Warehouse, sql: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in warehouse.query(sql).rows()]
 
 
+@pytest.mark.deep
 def test_every_analysis_equals_that_of_the_kineto_traces(tmp_path: Path) -> None:
     job = tmp_path / "job"
     tw.simulate(job, **{**SMALL, **LAYOUTS["amd"], "tensor": 1})
