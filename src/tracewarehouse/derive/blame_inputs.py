@@ -200,7 +200,9 @@ class Inputs:
         if apart:
             return "ranks wait for one another, but have no common clock"
         if possible:
-            return "ranks may have waited for one another in broadcasts only, which is not charged (wait_matrix)"
+            return (
+                "ranks may have waited for one another in broadcasts only, which is not charged (wait_matrix)"
+            )
         return "no rank waited for another one at a collective"
 
 
