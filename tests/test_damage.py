@@ -8,6 +8,7 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from conftest import deep
 from ingesting import take, write
 from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
 from tracewarehouse.storage import file_check
+from tracewarehouse.storage.codec import decode_version
 from tracewarehouse.warehouse import Warehouse
 
 RUNS = ("a", "b")
@@ -90,6 +92,10 @@ def tree(root: Path) -> set[str]:
     return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
 
 
+def stored_bytes(root: Path) -> set[bytes]:
+    return {path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
 def version(root: Path, number: int) -> Path:
     return root / "_tw" / "runs" / "a" / f"v{number:06d}.parquet"
 
@@ -116,6 +122,44 @@ def test_a_damaged_version_is_left_out_named_kept_and_restored(
     assert (report.exit_code, Warehouse(root).verify()) == (0, [])
     assert answers(root, "a") == answers(base / "wh", "a")
     assert Warehouse(root).repair().steps == ()
+
+
+def test_a_version_whose_changed_bytes_mean_nothing_is_written_again(root: Path) -> None:
+    path = version(root, 3)
+    data = path.read_bytes()
+    wanted, changed = decode_version(data, "x"), bytearray(data)
+    for at in range(0, len(data), 7):
+        changed[at] ^= 1
+        with suppress(TwError):
+            if decode_version(bytes(changed), "x") == wanted:
+                break
+        changed[at] ^= 1
+    path.write_bytes(bytes(changed))
+    before = stored_bytes(root)
+    assert [each.path for each in Warehouse(root).verify()] == [path.relative_to(root).as_posix()]
+    report = Warehouse(root).repair()
+    assert [step.what for step in report.steps] == ["version written again as its receipt describes it"]
+    assert path.read_bytes() == data and Warehouse(root).verify() == []
+    assert before <= stored_bytes(root)
+
+
+def test_a_receipt_of_another_version_is_kept_in_the_quarantine(root: Path) -> None:
+    one, other = (root / "_tw" / "receipts" / "a" / f"v00000{number}.json" for number in (1, 2))
+    data = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    assert one.relative_to(root).as_posix() in {each.path for each in Warehouse(root).verify()}
+    assert Warehouse(root).repair().exit_code == 0
+    assert Warehouse(root).verify() == [] and one.read_bytes() == data
+    assert [path.name for path in (root / "_tw/quarantine/a").rglob("*.json")] == ["v000001.json"]
+
+
+def test_the_receipt_of_a_removed_version_is_missed(root: Path) -> None:
+    Warehouse(root).remove("a")
+    lost = root / "_tw" / "receipts" / "a" / "v000002.json"
+    lost.unlink()
+    assert [each.path for each in Warehouse(root).verify()] == [lost.relative_to(root).as_posix()]
+    assert Warehouse(root).repair().exit_code == 0
+    assert lost.exists() and Warehouse(root).verify() == []
 
 
 def test_a_damaged_run_can_be_removed_and_ingested_again(base: Path, root: Path) -> None:
@@ -273,15 +317,12 @@ def test_a_damaged_object_is_found_and_repaired(base: Path, root: Path, kind: st
     DAMAGE[how](path)
     assert Warehouse(root).verify() != []
     assert answers(root, "b") == answers(base / "wh", "b")
-    before = tree(root)
+    before, contents = tree(root), stored_bytes(root)
     assert Warehouse(root).repair(dry_run=True).steps != () and tree(root) == before
     report = Warehouse(root).repair()
     assert Warehouse(root).verify() == []
     assert report.exit_code == (4 if kind == "manifest" else 0)
-    assert (
-        before <= tree(root) | {path.removeprefix("_tw/quarantine/a/") for path in tree(root)}
-        or how != "delete"
-    )
+    assert contents <= stored_bytes(root)
     for run in RUNS:
         assert answers(root, run) == answers(base / "wh", run)
     assert len(Warehouse(root).store.pending("c")) == 2

@@ -66,8 +66,8 @@ def names_the_imbalance(wh: Warehouse, numbers: dict[str, int]) -> bool:
     return bool(rows) and {row["out_max_rank"] for row in rows} == {numbers["rank"]}
 
 
-# Faults that no rank causes: the layout, the fault, and whether an analysis names it.
-FAULTS_OF_NO_RANK: dict[str, tuple[dict[str, Any], str, Callable[[Warehouse, dict[str, int]], bool]]] = {
+# What no rank is to blame for: the layout, the fault, and whether an analysis names it.
+BLAMELESS: dict[str, tuple[dict[str, Any], str, Callable[[Warehouse, dict[str, int]], bool]]] = {
     "slow link": (TENSOR, "slow-link:group=tensor{group},factor=4", names_the_link),
     "imbalance": ({"experts": True}, "imbalance:rank={rank},factor=2", names_the_imbalance),
 }
@@ -152,9 +152,9 @@ def test_other_causes_are_named(tmp_path: Path, name: str) -> None:
     assert sum(found.causes) >= 0.95 * len(found.causes)
 
 
-@pytest.mark.parametrize("name", FAULTS_OF_NO_RANK)
+@pytest.mark.parametrize("name", BLAMELESS)
 def test_what_no_rank_is_to_blame_for_is_named(tmp_path: Path, name: str) -> None:
-    layout, fault, is_named = FAULTS_OF_NO_RANK[name]
+    layout, fault, is_named = BLAMELESS[name]
     named = wrong = 0
     for seed in SEEDS:
         numbers = {"rank": seed % 8, "group": seed % 4}
@@ -163,7 +163,7 @@ def test_what_no_rank_is_to_blame_for_is_named(tmp_path: Path, name: str) -> Non
         wrong += any(row["is_named"] for row in wh.straggler_causes().rows())
         assert truth == {}
         shutil.rmtree(tmp_path / str(seed))
-    print(f"\n{name}: named {named}/20, a rank named {wrong}/20")
+    print(f"\n{name}: named {named}/20, a rank blamed {wrong}/20")
     assert named >= 19 and wrong <= 1
 
 

@@ -28,10 +28,12 @@ _DICTIONARIES: Final = (
 )  # fmt: skip
 _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
-# Whether `args` has a text that may contain a secret; not a column of activities.
+# Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
 HAS_TEXT: Final = "has_text"
 _EMPTY: Final = pa.scalar("", pa.large_string())
-_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "args", "extra")
+# Columns of any text but JSON arguments.
+_FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
+_TEXTS: Final = (*_FREE_TEXTS, "args")
 
 
 def column_type(name: str) -> pa.DataType:
@@ -49,30 +51,56 @@ def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.A
 
     Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`).
     """
-    parts = [part for key, values in members.items() if (part := _member(key, values)) is not None]
-    if not parts:
+    present = {
+        key: shown for key, values in members.items() if (shown := _without_nulls_only(values)) is not None
+    }
+    if not present:
         return pa.nulls(rows, pa.large_string())
+    is_always, parts = _member_parts(present)
     # "skip" would drop rows without any member, so each member brings its comma.
-    joined = pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
+    closing = pa.scalar("}" if is_always else "", pa.large_string())
+    joined = pc.binary_join_element_wise(
+        *parts, closing, _EMPTY, null_handling="replace", null_replacement=""
+    )
     if isinstance(joined, pa.Scalar):
         joined = pa.repeat(joined, rows)
+    if is_always:
+        return joined
     opened = pc.binary_replace_slice(joined, 0, 1, "{")
     closed = pc.binary_join_element_wise(opened, pa.scalar("}", pa.large_string()), _EMPTY)
     return pc.if_else(pc.equal(joined, _EMPTY), pa.scalar(None, pa.large_string()), closed)
 
 
-def _member(key: str, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
-    """`,"key":value` per row, as a scalar if all values are equal; None if all are null."""
-    prefix = pa.scalar(f",{msgspec.json.encode(key).decode()}:", pa.large_string())
-    if isinstance(values, pa.Array):
-        if values.null_count == len(values):
-            return None
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
-        if not values.null_count and pa.types.is_integer(values.type):
-            low, high = pc.min_max(values).as_py().values()
-            values = pa.scalar(low, values.type) if low == high else values
-    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
+def _member_parts(members: Mapping[str, pa.Array | pa.Scalar]) -> tuple[bool, list[pa.Array | pa.Scalar]]:
+    """What to join for the members, and whether the first one is in all rows, so that it can open the object.
+
+    Members with nulls are joined with their keys first: the key is left out too.
+    """
+    parts: list[pa.Array | pa.Scalar] = []
+    is_always = False
+    for at, (key, values) in enumerate(members.items()):
+        complete = isinstance(values, pa.Scalar) or not values.null_count
+        if at == 0:
+            is_always = complete
+        opening = "{" if at == 0 and complete else ","
+        prefix = pa.scalar(f"{opening}{msgspec.json.encode(key).decode()}:", pa.large_string())
+        value = pc.cast(values, pa.large_string())
+        parts += [prefix, value] if complete else [pc.binary_join_element_wise(prefix, value, _EMPTY)]
+    return is_always, parts
+
+
+def _without_nulls_only(values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
+    """The values of a member, as a scalar if all are equal; None if all are null."""
+    if isinstance(values, pa.Scalar):
+        return values
+    if values.null_count == len(values):
+        return None
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
+    if not values.null_count and pa.types.is_integer(values.type):
+        low, high = pc.min_max(values).as_py().values()
+        return pa.scalar(low, values.type) if low == high else values
+    return values
 
 
 def json_texts(texts: pa.Array) -> pa.Array:
@@ -106,6 +134,8 @@ class ActivityRows:
             type_ = column_type(name)
             array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
             found[name] = array if array.type == type_ else array.cast(type_)
+        if "args" in found and HAS_TEXT not in found:
+            found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
         self._collected.append(pa.table(found))
         self.rows += rows
 
@@ -138,8 +168,8 @@ class ActivityRows:
     def _batch(self, part: pa.Table, first: int) -> pa.RecordBatch:
         columns = {name: part.column(name).combine_chunks() for name in part.column_names}
         has_text = columns.pop(HAS_TEXT, None)
-        if "name" in columns:
-            columns["name"] = self._clean_names(columns["name"], first)
+        for name in columns.keys() & {*_DICTIONARIES, *_FREE_TEXTS}:
+            columns[name] = self._clean_texts(name, columns[name], first)
         if has_text is not None:
             columns["args"] = self._clean_args(columns["args"], has_text, first)
         for name in _FLAGS:
@@ -149,18 +179,21 @@ class ActivityRows:
         fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
         return pa.RecordBatch.from_pydict(fields)
 
-    def _clean_names(self, names: pa.DictionaryArray, first: int) -> pa.DictionaryArray:
-        texts = names.dictionary
+    def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
+        is_encoded = pa.types.is_dictionary(column.type)
+        texts = column.dictionary if is_encoded else column
         found = self.redactor.suspects(texts)
         if not found:
-            return names
-        clean = texts.to_pylist()
-        codes = pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False)
-        for position in found:
+            return column
+        encoded = column if is_encoded else column.dictionary_encode()
+        clean = encoded.dictionary.to_pylist()
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        for position in found if is_encoded else self.redactor.suspects(encoded.dictionary):
             clean[position], kinds = self.redactor.clean(clean[position])
             for row in np.flatnonzero(codes == position).tolist():
-                self.redactions += [Redaction(first + row, "$.name", kind) for kind in kinds]
-        return pa.DictionaryArray.from_arrays(names.indices, pa.array(clean, pa.string()))
+                self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
+        cleaned = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(clean, pa.string()))
+        return cleaned if is_encoded else cleaned.cast(column.type)
 
     def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
         rows: NDArray[np.int64] = (

@@ -7,11 +7,11 @@ above this module depends on which profiler wrote a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
-from tracewarehouse.formats.redact import NO_POLICY, Policy
+from tracewarehouse.formats.redact import NO_POLICY, Policy, Redactor
 from tracewarehouse.formats.redact import Redaction as Redaction
 
 if TYPE_CHECKING:
@@ -95,6 +95,18 @@ class Outcome:
     findings: tuple[Finding, ...] = ()
     # Columns of `ranks` taken from the header: device_name, host, framework_version, ….
     facts: Mapping[str, object] = field(default_factory=dict)
+
+    def without_secrets(self, redactor: Redactor) -> Outcome:
+        """The outcome with secrets in the texts of facts and findings replaced."""
+
+        def clean(value: Any) -> Any:
+            return redactor.clean(value)[0] if isinstance(value, str) else value
+
+        return replace(
+            self,
+            findings=tuple(replace(each, example=clean(each.example)) for each in self.findings),
+            facts={key: clean(value) for key, value in self.facts.items()},
+        )
 
 
 class Ints(NamedTuple):

@@ -84,7 +84,7 @@ class CollectedSource(ABC):
             base_time_ns=self.base_time_ns,
             rank=self._part.rank,
             redactions=(*hits, *self._rows.redactions),
-            findings=self._notes.findings(),
+            findings=self._notes.findings(self._rows.redactor),
             facts=self._facts(),
         )
 

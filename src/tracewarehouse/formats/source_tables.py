@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _TID_BITS: Final = 0xFFFFFF
 _PID_SHIFT: Final = 24
+# Maximum lengths of an example in a finding, and of the text that is searched for secrets before it is cut.
+_EXAMPLE: Final = 120
+_SEARCHED: Final = 4096
 _INTEGER_TYPES: Final = ("INT", "BOOL")
 _REAL_TYPES: Final = ("REAL", "FLOA", "DOUB")
 
@@ -33,19 +36,27 @@ class Clock:
 
 @dataclass
 class Notes:
-    """Findings while a part is read, one per rule: rows and the first example."""
+    """Findings while a part is read, one per rule: rows and the first example, as it is in the file."""
 
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
 
     def add(self, rule: str, rows: int, example: str) -> None:
         """Counts rows for a rule."""
         if rows:
-            before, first = self.found.get(rule, (0, example))
+            before, first = self.found.get(rule, (0, example[:_SEARCHED]))
             self.found[rule] = before + rows, first
 
-    def findings(self) -> tuple[Finding, ...]:
-        """The findings by rule."""
-        return tuple(Finding(rule, rows, example) for rule, (rows, example) in sorted(self.found.items()))
+    def findings(self, redactor: Redactor) -> tuple[Finding, ...]:
+        """The findings by rule. Examples are cut after secrets are replaced, so that no part remains."""
+        return tuple(
+            Finding(rule, rows, short_text(example, redactor, _EXAMPLE))
+            for rule, (rows, example) in sorted(self.found.items())
+        )
+
+
+def short_text(text: str, redactor: Redactor, length: int) -> str:
+    """The beginning of a text, without secrets."""
+    return redactor.clean(text[:_SEARCHED])[0][:length]
 
 
 def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redaction, ...]]:
@@ -123,6 +134,12 @@ class SourceBatch:
         self._unused.pop(name, None)
         place = self.batch.schema.get_field_index(name)
         return self._no_text if place < 0 else self.batch.column(place).cast(pa.string())
+
+    def binaries(self, name: str) -> pa.Array:
+        """A column of bytes; nulls if the table lacks it."""
+        self._unused.pop(name, None)
+        place = self.batch.schema.get_field_index(name)
+        return pa.nulls(self.rows, pa.binary()) if place < 0 else self.batch.column(place).cast(pa.binary())
 
     def strings(self, name: str, change: Callable[[str], str] = str) -> pa.Array:
         """The texts of a column of string ids, each changed by a function; ids without a text are null."""

@@ -8,7 +8,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
 from tracewarehouse.history.record import Narrow, record
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Recorded, Store, quarantine, results
+from tracewarehouse.storage import Recorded, Store, copies, quarantine, results
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.repair import Step
 
@@ -23,8 +23,8 @@ def repair_results(
             lost[key] = recorded
             if not dry_run:
                 quarantine.take_out(store, key)
-    sources = {(one.run, one.source) for _, listed in results.manifests(store.objects)
-               if isinstance(listed, dict) for one in listed.values() if one.run in keys}  # fmt: skip
+    listed = results.listed(store.objects).values()
+    sources = {(one.run, one.source) for one in listed if one.run in keys}
     lost |= {key: recorded for recorded, key in results.missing(store.objects, sources)}
     for key, recorded in lost.items():
         is_back = _record_again(store, catalog, recorded, narrow, dry_run)
@@ -57,13 +57,15 @@ def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Na
 def _unlist(store: Store, keys: Sequence[str]) -> None:
     """Replaces lists that name lost results of these runs, so that they are not reported as missing."""
     present = {recorded for recorded, _ in results.every(store.objects)}
-    for key, listed in tuple(results.manifests(store.objects)):
-        if isinstance(listed, str):
+    for stored in tuple(results.lists(store.objects)):
+        if stored.value is None:
             continue
+        listed = stored.value
         gone = {each for each, one in listed.items() if one not in present and one.run in keys}
         if gone:
             left = [each for each in listed if each not in gone and store.objects.stat(each) is not None]
-            quarantine.take_out(store, key)
+            for key in (stored.key, copies.key_of_copy(stored.key)):
+                quarantine.take_out(store, key)
             if left:
                 rows = [[each, store.path(each).stat().st_size, sha256(store.path(each))] for each in left]
                 results.write_list(store.objects, rows)

@@ -1,7 +1,7 @@
 """Small objects that nothing else could restore are stored twice, so that the loss of one is noticed.
 
-These are acknowledgements, markers of pending ranks, and kept versions of removed runs. Readers use the
-first intact one.
+These are acknowledgements, markers of pending ranks, lists of recorded results, and kept versions of removed
+runs. Readers use the first intact one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _COPY = ".copy"
 
 @dataclass(frozen=True)
 class Stored(Generic[T]):
-    """An object that is stored twice: its value from the first intact one, and problems by key."""
+    """An object that is stored twice: value and bytes of the first intact one, and problems by key."""
 
     key: str
     value: T | None
     problems: tuple[tuple[str, str], ...] = ()
+    data: bytes = b""
 
 
 def key_of_copy(key: str) -> str:
@@ -66,7 +67,8 @@ def _stored(objects: Objects, key: str, decode: Callable[[str, bytes], T]) -> St
         problems += [(each, "differs from its copy") for each in (key, f"{key}{_COPY}")]
     if found and _is_unfinished(objects, key):
         problems = []
-    return Stored(key, found[0][1] if found else None, tuple(problems))
+    data, value = found[0] if found else (b"", None)
+    return Stored(key, value, tuple(problems), data)
 
 
 def _is_unfinished(objects: Objects, key: str) -> bool:

@@ -54,12 +54,6 @@ def every(objects: Objects, run: str) -> Iterator[copies.Stored[Marker]]:
     return copies.every(objects, layout.waiting(run), _decode)
 
 
-def encode(marker: Marker) -> bytes:
-    """The bytes of a marker."""
-    fields = {name: value for name, value in vars(marker).items() if name not in ("rank", "name")}
-    return sealed(fields)
-
-
 def _decode(key: str, data: bytes) -> Marker:
     fields = unsealed(data)
     rank, _, name = key.rpartition("/")[2].removesuffix(".json").partition("-")

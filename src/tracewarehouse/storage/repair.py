@@ -7,7 +7,7 @@ Nothing is overwritten or deleted: damaged objects are moved to the quarantine f
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -26,11 +26,11 @@ from tracewarehouse.storage import (
     receipts,
     results,
 )
-from tracewarehouse.storage.codec import OldVersion, encode_version, head_of, sealed
+from tracewarehouse.storage.codec import OldVersion, encode_version, head_of
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
-from tracewarehouse.storage.overview import catalog_problems
+from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.store import Store
@@ -77,7 +77,7 @@ class RunRepair:
         for number in self._numbers():
             if number not in self.versions and number not in gone and not self._is_settled(number):
                 self._restore(number)
-        self._write_receipts()
+        self._write_receipts(gone)
         self._manifests()
         self._markers()
 
@@ -146,20 +146,38 @@ class RunRepair:
                     self._receipts[number] = receipt
         return damaged
 
-    def _write_receipts(self) -> None:
-        """Writes receipts that are missing, damaged, or of other bytes than the version has."""
-        removals = (number for number, version in self.versions.items() if version.tombstone)
-        first = max(removals, default=0)
+    def _write_receipts(self, gone: frozenset[int]) -> None:
+        """Writes missing and damaged receipts, and versions or receipts that differ from each other.
+
+        `gone`: versions that a `clean` began to delete, receipt first.
+        """
         for number, version in sorted(self.versions.items()):
             key = layout.version(self.run, number)
-            if number < first or self.store.objects.stat(key) is None:
+            if number in gone or self.store.objects.stat(key) is None:
                 continue
             data = self.store.objects.get(key)
             receipt = self._receipts.get(number)
-            if receipt is None or receipt.sha256 != hashlib.sha256(data).hexdigest():
-                if not self.dry_run:
-                    receipts.write(self.store.objects, version, data)
-                self._step(layout.receipt(self.run, number), "receipt written from its version")
+            if receipt is not None and receipt.sha256 == hashlib.sha256(data).hexdigest():
+                continue
+            if receipt is not None:
+                if self._rewrite(version, receipt):
+                    continue
+                self._take_out(layout.receipt(self.run, number))
+            if not self.dry_run:
+                receipts.write(self.store.objects, version, data)
+            self._step(layout.receipt(self.run, number), "receipt written from its version")
+
+    def _rewrite(self, version: RunVersion, receipt: Receipt) -> bool:
+        """Writes a version with changed bytes that mean nothing again, if that gives those of its receipt."""
+        data = encode_version(version)
+        if hashlib.sha256(data).hexdigest() != receipt.sha256:
+            return False
+        key = layout.version(self.run, version.number)
+        self._take_out(key)
+        if not self.dry_run:
+            self.store.objects.put_if_absent(key, data)
+        self._step(key, "version written again as its receipt describes it")
+        return True
 
     # Versions
 
@@ -262,7 +280,7 @@ class RunRepair:
                 marker.name in settled or markers.pending_sources(objects, self.run, [marker])
             ):
                 if one.problems:
-                    self.steps += _repair_copies(self.store, self.run, one, markers.encode, self.dry_run)
+                    self.steps += _repair_copies(self.store, self.run, one, self.dry_run)
                 continue
             self._step(one.key, "pending rank lost: ingest its trace again", is_loss=True)
             for key in (one.key, copies.key_of_copy(one.key)):
@@ -306,17 +324,15 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     for kept in tuple(store.kept_versions()):
         run = layout.run_of(kept.key) or ""
         if kept.problems and (wanted is None or run in wanted):
-            yield from _repair_copies(store, run, kept, encode_version, dry_run)
+            yield from _repair_copies(store, run, kept, dry_run)
     if wanted is not None:
         return
     for one in tuple(acknowledgements.every(store.objects)):
         if one.problems:
-            yield from _repair_copies(store, "", one, sealed, dry_run)
-    for key, listed in tuple(results.manifests(store.objects)):
-        if isinstance(listed, str):
-            if not dry_run:
-                quarantine.take_out(store, key)
-            yield Step("", key, "list of recorded results replaced by a new one")
+            yield from _repair_copies(store, "", one, dry_run)
+    for listed in tuple(results.lists(store.objects)):
+        if listed.problems:
+            yield from _repair_copies(store, "", listed, dry_run)
     yield from _list_results(store, dry_run)
     yield from _drop_catalogs(store, dry_run)
 
@@ -327,11 +343,13 @@ def _drop_catalogs(store: Store, dry_run: bool) -> Iterator[Step]:
         if not dry_run:
             store.objects.delete([problem.path])
         yield Step("", problem.path, "run catalog deleted; a later command writes a new one")
+    for problem in list_problems(store):
+        if not dry_run:
+            store.list_runs()
+        yield Step("", problem.path, "list of versions written again")
 
 
-def _repair_copies(
-    store: Store, run: str, stored: copies.Stored[T], encode: Callable[[T], bytes], dry_run: bool
-) -> list[Step]:
+def _repair_copies(store: Store, run: str, stored: copies.Stored[T], dry_run: bool) -> list[Step]:
     """Quarantines the damaged ones of an object that is stored twice, and writes both from an intact one."""
     is_lost = stored.value is None
     what = "lost with its copy" if is_lost else "written again from its copy"
@@ -339,13 +357,13 @@ def _repair_copies(
         for key, _ in stored.problems:
             quarantine.take_out(store, key)
         if stored.value is not None:
-            copies.put(store.objects, {stored.key: encode(stored.value)})
+            copies.put(store.objects, {stored.key: stored.data})
     return [Step(run, key, what, is_lost) for key, _ in stored.problems]
 
 
 def _list_results(store: Store, dry_run: bool) -> list[Step]:
-    """Lists recorded results that no manifest lists."""
-    listed = {key for _, each in results.manifests(store.objects) if isinstance(each, dict) for key in each}
+    """Lists recorded results that are not listed."""
+    listed = results.listed(store.objects)
     unlisted = [key for _, key in results.every(store.objects) if key not in listed]
     if unlisted and not dry_run:
         rows = [[key, store.path(key).stat().st_size, sha256(store.path(key))] for key in unlisted]

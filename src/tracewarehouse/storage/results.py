@@ -1,6 +1,6 @@
 """Recorded results: a Parquet file for each run and analysis, whose path identifies the request.
 
-Each call that records results writes a manifest of them, so that a lost result is noticed.
+Each call that records results writes a list of them, so that a lost result is noticed.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
-from tracewarehouse.storage import layout
+from tracewarehouse.storage import copies, layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.model import Json
-from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
@@ -88,11 +88,11 @@ def write_result(
 
 
 def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
-    """Stores finished files, each with its sha256, as recorded results, then lists them in a manifest."""
+    """Stores finished files, each with its sha256, as recorded results, then lists them."""
     keys = {one.key(digest): (path, digest) for one, (path, digest) in files.items()}
-    listed = [[key, path.stat().st_size, digest] for key, (path, digest) in keys.items()]
+    rows = [[key, path.stat().st_size, digest] for key, (path, digest) in keys.items()]
     objects.adopt({key: path for key, (path, _) in keys.items()})
-    write_list(objects, listed)
+    write_list(objects, rows)
 
 
 def keep_rollups(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
@@ -122,27 +122,29 @@ def parse_rollup(key: str) -> Recorded | None:
     return parse(f"{layout.RESULTS}/{key.removeprefix(prefix)}") if key.startswith(prefix) else None
 
 
-def write_list(objects: Objects, listed: Sequence[Sequence[object]]) -> None:
-    """Writes a manifest of recorded results: key, size and sha256 of each."""
+def write_list(objects: Objects, rows: Sequence[Sequence[object]]) -> None:
+    """Writes a list of recorded results, stored twice: key, size and sha256 of each."""
     name = f"{secrets.token_hex(8)}.json"
-    fields = {"format": FORMAT, "must_understand": [], "name": name, "results": listed}
-    objects.put({layout.recorded(name): sealed(fields)})
+    fields = {"format": FORMAT, "must_understand": [], "name": name, "results": rows}
+    copies.put(objects, {layout.recorded(name): sealed(fields)})
 
 
-def manifests(objects: Objects) -> Iterator[tuple[str, dict[str, Recorded] | str]]:
-    """The key of every manifest of recorded results, with the results it lists by key, or its error."""
-    for name in names_in(objects, layout.RECORDED):
-        key = layout.recorded(name)
-        if not name.endswith(".json"):
-            continue
-        try:
-            fields = unsealed(objects.get(key))
-            if fields.get("name", name) != name:
-                raise ValueError(f"it is {fields['name']}")
-            listed = [each for each, *_ in fields["results"]]
-            yield key, {each: found for each in listed if (found := parse(each)) is not None}
-        except (ValueError, KeyError, TypeError) as error:
-            yield key, f"damaged manifest of recorded results: {first_line(error)}"
+def lists(objects: Objects) -> Iterator[copies.Stored[dict[str, Recorded]]]:
+    """Every list of recorded results: those that it names, by key."""
+    return copies.every(objects, layout.RECORDED, _decode_list)
+
+
+def listed(objects: Objects) -> dict[str, Recorded]:
+    """Every result that an intact list names, by key."""
+    values = (one.value for one in lists(objects) if one.value is not None)
+    return {key: recorded for each in values for key, recorded in each.items()}
+
+
+def _decode_list(key: str, data: bytes) -> dict[str, Recorded]:
+    fields = unsealed(data)
+    if layout.recorded(fields["name"]) != key:
+        raise ValueError(f"it is {fields['name']}")
+    return {each: found for each, *_ in fields["results"] if (found := parse(each)) is not None}
 
 
 def parse(key: str) -> Recorded | None:
@@ -172,12 +174,11 @@ def _below(objects: Objects, folder: str) -> Iterator[tuple[Recorded, str]]:
 
 
 def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded, str]]:
-    """Results of these (run key, source) that a manifest lists and that no file has any more."""
+    """Results of these (run key, source) that are listed and that no file has any more."""
     present = {recorded for recorded, _ in every(objects)}
-    for _, listed in manifests(objects):
-        for key, recorded in listed.items() if isinstance(listed, dict) else ():
-            if recorded not in present and (recorded.run, recorded.source) in sources:
-                yield recorded, key
+    for key, recorded in listed(objects).items():
+        if recorded not in present and (recorded.run, recorded.source) in sources:
+            yield recorded, key
 
 
 # Paths of results whose checksum was compared in this process: a result never changes.

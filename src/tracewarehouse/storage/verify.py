@@ -26,7 +26,7 @@ from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import Entry, names_in
-from tracewarehouse.storage.overview import catalog_problems
+from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.versions import Versions
@@ -47,6 +47,7 @@ def verify(store: Versions, deep: bool = False) -> list[Problem]:
         *_results(store, deep),
         *_acknowledgements(store),
         *catalog_problems(store),
+        *list_problems(store),
     ]
 
 
@@ -142,12 +143,11 @@ class _Run:
     def _receipt_of(self, number: int) -> Iterator[Problem]:
         """A version may lack its receipt after a kill, until the next publish writes it.
 
-        `clean` deletes the receipts of versions before a removal first.
+        `clean` deletes receipts before their versions, and leaves a record of both first.
         """
         key = layout.receipt(self.run, number)
         objects = self.store.objects
-        removals = (version.number for version in self.store.readable(self.run) if version.tombstone)
-        if objects.stat(key) is not None or number < max(removals, default=0) or number in self.cleaned:
+        if objects.stat(key) is not None or number in self.cleaned:
             return
         entry = objects.stat(layout.version(self.run, number))
         is_young = entry is not None and objects.clock() - entry.modified < FRESH
@@ -255,9 +255,9 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         what = results.fault(store.path(key), recorded)
         if what is not None:
             yield Problem(recorded.run, key, what)
-    for key, listed in results.manifests(store.objects):
-        if isinstance(listed, str):
-            yield Problem("", key, listed)
+    for one in results.lists(store.objects):
+        for key, what in one.problems:
+            yield Problem("", key, f"list of recorded results {what}")
     for recorded, key in results.missing(store.objects, frozenset(_sources(store))):
         yield Problem(
             recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
@@ -266,13 +266,13 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
 
 
 def _unlisted(store: Versions) -> Iterator[Problem]:
-    """A killed call may leave results that no manifest lists; later that is a lost manifest."""
-    listed = {key for _, each in results.manifests(store.objects) if isinstance(each, dict) for key in each}
+    """A killed call may leave results that are not listed; later that is a lost list."""
+    listed = results.listed(store.objects)
     old = store.objects.clock() - timedelta(seconds=FRESH.total_seconds())
     for recorded, key in results.every(store.objects):
         entry = store.objects.stat(key)
         if key not in listed and entry is not None and entry.modified < old:
-            yield Problem(recorded.run, key, f"listed by no manifest under {layout.RECORDED}")
+            yield Problem(recorded.run, key, f"not listed under {layout.RECORDED}")
 
 
 def _sources(store: Versions) -> Iterator[tuple[str, str]]:

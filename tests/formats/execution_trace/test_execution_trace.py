@@ -15,6 +15,7 @@ from conftest import real_traces
 from sketch import write as write_sketch
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.execution_trace.nodes import decoded, node_table
+from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes
 
 FOLDER = real_traces()
@@ -112,7 +113,7 @@ def test_unusable_values_are_null_and_reported() -> None:
     table = node_table(decoded(text(*nodes), Path("et.json")), notes)
     assert table.column("name").to_pylist() == ["a", "b"]
     assert table.column("thread").to_pylist() == [None, 1]
-    assert [(found.rule, found.rows) for found in notes.findings()] == [("unusable_value", 3)]
+    assert [(found.rule, found.rows) for found in notes.findings(Redactor(b""))] == [("unusable_value", 3)]
 
 
 def trace(names: tuple[str, ...], folder: Path, run: str = "job") -> Path:

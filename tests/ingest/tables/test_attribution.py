@@ -96,6 +96,14 @@ def test_a_path_below_a_crossing_slice_is_shortened_like_any_other() -> None:
     assert text == " > ".join(["…", *["op"] * (LONGEST - 1), "open"])
 
 
+def test_unnamed_operators_do_not_shorten_a_path_below_a_crossing_slice() -> None:
+    rows = [slice_("outer", 0, 5000), *[slice_(None, n, 5000 - n) for n in range(1, LONGEST + 2)]]
+    rows += [slice_("ended", 2000, 10), slice_("open", 2005, 100), call("cudaLaunchKernel", 2050, 1, 1)]
+    assert build([*rows, gpu("a", 3000, 1, 1)]).rows("kernels", "path_sig") == ["outer > open"]
+    unnamed = [slice_(None, 0, 40), slice_(None, 30, 50), call("cudaLaunchKernel", 45, 1, 1)]
+    assert build([*unnamed, gpu("a", 90, 1, 1)]).rows("kernels", "path_sig") == [None]
+
+
 def test_a_module_and_a_pass_that_have_ended_do_not_count() -> None:
     rows = [module("Net_0", 0, 40), slice_(f"{EVALUATE}Mm", 1, 39), slice_("mm", 30, 50)]
     assert owned(rows, "module_id", "pass", at=39) == (0, "backward")

@@ -10,11 +10,12 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import Outcome, Redaction, Request
 from tracewarehouse.formats.execution_trace.nodes import TABLE, Trace, decoded, node_table
 from tracewarehouse.formats.file_text import TextStream
+from tracewarehouse.formats.one_part_file import OnePartFile
 from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes, redacted
+from tracewarehouse.formats.source_tables import Notes, redacted, short_text
 
 NAME: Final = "execution_trace"
 VERSION: Final = 1
@@ -36,24 +37,9 @@ class ExecutionTraceFormat:
             return False
         return other_formats.object_format(other_formats.top_keys(start)) == NAME
 
-    def open(self, path: Path) -> ExecutionTraceFile:
+    def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return ExecutionTraceFile(path)
-
-
-class ExecutionTraceFile:
-    """A TraceFile with one rank, whose number is not in the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """A single part."""
-        return (Part(addition=NAME),)
-
-    def read(self, part: Part, request: Request) -> ExecutionTraceSource:
-        """Reads the file. Raises TraceFormatError if it is damaged or has no nodes."""
-        return ExecutionTraceSource(self.path, request)
+        return OnePartFile(path, ExecutionTraceSource, NAME)
 
 
 class ExecutionTraceSource:
@@ -92,8 +78,8 @@ class ExecutionTraceSource:
             stored_bytes=stream.stored_bytes,
             events=self._table.num_rows,
             redactions=(*hits, *self._redactions),
-            findings=self._notes.findings(),
-            facts={"clock": "unknown", "source_schema": self._trace.schema[:40]},
+            findings=self._notes.findings(self._redactor),
+            facts={"clock": "unknown", "source_schema": short_text(self._trace.schema, self._redactor, 40)},
         )
 
 

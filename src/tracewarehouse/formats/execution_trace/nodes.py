@@ -121,7 +121,7 @@ def node_table(trace: Trace, notes: Notes) -> pa.Table:
     rows: list[dict[str, object]] = []
     for node in trace.nodes:
         if node.id in seen or not -_INT64_LIMIT <= node.id < _INT64_LIMIT:
-            notes.add("unusable_value", 1, f"id of a node: {node.id}"[:80])
+            notes.add("unusable_value", 1, f"id of a node: {node.id}")
             continue
         seen.add(node.id)
         rows.append(_row(node, groups, notes))
@@ -138,7 +138,7 @@ def _row(node: _Node, groups: Mapping[object, _Group], notes: Notes) -> dict[str
             return None
         if type(value) is int and -_INT64_LIMIT <= value < _INT64_LIMIT:
             return value
-        notes.add("unusable_value", 1, f"{name}: {value}"[:80])
+        notes.add("unusable_value", 1, f"{name}: {value}")
         return None
 
     return {

@@ -113,7 +113,7 @@ def _row(number: int, metric: Metric, locale: Locale, notes: Notes) -> dict[str,
 def _size(name: str, text: str | None, notes: Notes) -> dict[str, int | None]:
     found = _SIZE.fullmatch((text or "").strip())
     if text and found is None:
-        notes.add("unusable_value", 1, f"{name}: {text[:40]}")
+        notes.add("unusable_value", 1, f"{name}: {text}")
     values = map(int, found.groups()) if found else (None,) * 3
     return dict(zip((f"{name}_x", f"{name}_y", f"{name}_z"), values, strict=True))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.source_tables import (
     Context,
@@ -105,6 +106,7 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "shared_memory_bytes": shared,
         **graph_columns,
         "args": found.arguments(arguments),
+        HAS_TEXT: found.has_text,
     }
 
 
@@ -130,6 +132,7 @@ def _transfers(found: SourceBatch, category: str, name: pa.Array) -> dict[str, p
         "bytes": size,
         **graph_columns,
         "args": found.arguments({**arguments, "bytes": size, **graph_arguments}),
+        HAS_TEXT: found.has_text,
     }
 
 
@@ -144,6 +147,7 @@ def _graph_replays(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         **columns,
         **graph_columns,
         "args": found.arguments({**arguments, **graph_arguments}),
+        HAS_TEXT: found.has_text,
     }
 
 
@@ -174,6 +178,7 @@ def _synchronizations(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "tid": number_texts(stream),
         "wait_on_event": event,
         "args": found.arguments(arguments),
+        HAS_TEXT: found.has_text,
     }
 
 
