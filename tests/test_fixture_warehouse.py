@@ -34,6 +34,7 @@ MOST_BYTES = 1 << 20
 
 # Path in a result (a regular expression for the entire path) → why it may differ.
 NOT_COMPARED = {
+    r"\.dtypes\.(dtype|element_bytes)": "sizes that are recorded in bytes have a row",
     r"\.\w+\.rows\.(observation|advice)\[\d+\]": "sentences have numbers and culprits: golden files",
     r"\.low_gpu_use\.rows\.severity\[\d+\]": "info if the findings about its causes are there",
     r"\.runs\.rows\.tool_version": "the release that converted the run, not the one that ingested it",

@@ -78,7 +78,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
         ("slow-operator", "host_operators", "aten::flash_attention", 11),
     ],
 )
-def test_a_injected_fault_triggers_its_rule_on_its_rank(
+def test_an_injected_fault_triggers_its_rule_on_its_rank(
     wh: tw.Warehouse, fault: str, rule: str, culprit: str, ms: int
 ) -> None:
     (row,) = wh.check(fault).rows()

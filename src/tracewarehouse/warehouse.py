@@ -71,9 +71,10 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
         are in `Result.abstained`.
         """
-        from tracewarehouse.findings import run_rules
+        from tracewarehouse.findings import rules, run_rules
 
         part = self if runs is None else self.select(runs)
+        part._pool.will_read(rules(self.catalog))
         ranks = [(each.run, rank) for each in part.selected() for rank in each.ranks]
         return run_rules(self.catalog, part.run_or_skip, ranks, passed=passed)
 

@@ -80,7 +80,7 @@ class WarehouseBase:
             self._store = Store.open(self.root, tool=__version__)
         return self._store
 
-    def list_new_versions(self) -> None:
+    def _list_new_versions(self) -> None:
         """Adds what this warehouse published to the lists of runs, if it published anything."""
         if self._store is not None:
             self._store.list_new_versions(catalog_row)

@@ -48,9 +48,9 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
         try:
             done = method(*args, **named)
         except TwError:  # it may have published some runs before
-            warehouse.list_new_versions()
+            warehouse._list_new_versions()
             raise
-        warehouse.list_new_versions()
+        warehouse._list_new_versions()
         return done
 
     return checked

@@ -94,21 +94,21 @@ def _run(command: Sequence[str]) -> int:
     "--max-rows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Most rows; 0: no limit. [default: 100000; none with -o]",
+    help="Row limit; 0: none. [default: 100000; none with -o]",
 )
 @click.option(
     "--timeout",
     type=DurationParam(),
     default="30s",
     show_default=True,
-    help="Longest time; 0s: no limit.",
+    help="Time limit; 0s: none.",
 )
 @click.option(
     "--memory",
     type=SizeParam(),
     default="1GB",
     show_default=True,
-    help="Most memory; 0: no limit.",
+    help="Memory limit; 0: none.",
 )
 @selection_options
 @result_options
@@ -118,8 +118,8 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
 
     SQL is one SELECT, or - to read it from stdin. An analysis is a view, and a macro with its parameters:
     FROM idle_breakdown(kernel_wait_ns := 10000). FROM tw_help lists all names. Queries are read-only, limited
-    to the files of the selected runs, and fail beyond a limit of rows, time or memory: a result is never a
-    part of the rows.
+    to the files of the selected runs, and fail beyond a limit of rows, time or
+    memory; a partial result is never returned.
     """
     if max_rows is None:
         max_rows = 0 if session.output is not None else 100_000

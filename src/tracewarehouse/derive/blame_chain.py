@@ -1,8 +1,8 @@
 """Hands the waits at collectives on along the chain of ranks that were themselves late because they waited.
 
 A rank is excused only for waiting that it did in excess of the rank that waits for it: ranks in a pipeline
-wait by design, and their counterparts wait as long. A wait that computation hides does not excuse a rank (`waits`).
-All lists of work are arrays; a level of the chain is one step, so the cost is that of sorting.
+wait by design, and their counterparts wait as long. A wait that computation hides does not excuse a rank
+(`waits`). All lists of work are arrays; a level of the chain is one step, so the cost is that of sorting.
 """
 
 from __future__ import annotations

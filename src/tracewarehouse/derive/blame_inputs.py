@@ -90,17 +90,26 @@ WITH
   own AS (
     SELECT
       rank,
+      bool_or(waits_for_all) AS synchronizes,
       coalesce(sum(wait_ns) FILTER (reference_rank IS NOT NULL), 0)::BIGINT AS wait_ns,
       coalesce(sum(wait_ns) FILTER (reference_rank IS NULL), 0)::BIGINT AS not_charged_ns,
-      count(*) FILTER (instance_id IS NULL) AS unmatched,
-      coalesce(sum(dur_ns) FILTER (instance_id IS NULL), 0)::BIGINT AS unmatched_ns
+      coalesce(sum(any_wait_ns) FILTER (is_possible), 0)::BIGINT AS possible_wait_ns,
+      count(*) FILTER (waits_for_all AND instance_id IS NULL) AS unmatched,
+      coalesce(sum(dur_ns) FILTER (waits_for_all AND instance_id IS NULL), 0)::BIGINT AS unmatched_ns
     FROM arrival
-    WHERE waits_for_all
     GROUP BY rank
   )
-SELECT own.rank, period.period_ns, own.wait_ns, own.not_charged_ns, own.unmatched, own.unmatched_ns
+SELECT
+  own.rank,
+  period.period_ns,
+  own.wait_ns,
+  own.not_charged_ns,
+  own.possible_wait_ns,
+  own.unmatched,
+  own.unmatched_ns
 FROM own
 LEFT JOIN period ON period.rank = own.rank
+WHERE own.synchronizes
 ORDER BY own.rank
 """
 _ACTIVITIES = "SELECT rank, kind, start_ns, end_ns, on_gpu FROM rank_activities"
@@ -182,13 +191,18 @@ class Inputs:
 
     def why_nothing(self) -> str:
         """Why no wait is charged to a rank, for a run without blame."""
-        waits, apart, unmatched = (
-            int(self.basis[name].sum()) for name in ("wait_ns", "not_charged_ns", "unmatched")
+        waits, apart, possible, unmatched = (
+            int(self.basis[name].sum())
+            for name in ("wait_ns", "not_charged_ns", "possible_wait_ns", "unmatched")
         )
         if waits + apart == 0 and unmatched and not self.arrivals.synchronizes.any():
             return f"no collective is matched with another rank ({unmatched} are not)"
         if apart:
             return "ranks wait for one another, but have no common clock"
+        if possible:
+            return (
+                "ranks may have waited for one another in broadcasts only, which is not charged (wait_matrix)"
+            )
         return "no rank waited for another one at a collective"
 
 

@@ -188,7 +188,7 @@ def evaluate(
         return _by_absence(gate, left, right)
     if head_value is None or (gate.signed and base_value is None):
         unknown = [side.reason or "no row" for side in (left, right) if side.median is None]
-        reason = ", ".join(dict.fromkeys(unknown))
+        reason = "; ".join(dict.fromkeys(unknown))
         return GateResult(gate, "inconclusive", base_value, head_value, None, reason=reason)
     if not gate.signed:
         return _by_value(gate, base_value, head_value, head_value)

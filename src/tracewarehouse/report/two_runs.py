@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
@@ -12,7 +11,6 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.render.text import plural
-from tracewarehouse.report.data import ReportData, report_data
 from tracewarehouse.report.document import (
     Card,
     Command,
@@ -21,14 +19,11 @@ from tracewarehouse.report.document import (
     Section,
     Table,
     Tile,
-    TimelineView,
     Verdict,
 )
-from tracewarehouse.report.flame import flame_view
+from tracewarehouse.report.median_steps import median_steps
 from tracewarehouse.report.snapshot_change import snapshot_sections
 from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
-from tracewarehouse.report.timeline import timeline
-from tracewarehouse.report.timeline_data import timeline_json
 from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__
 
@@ -58,7 +53,7 @@ def two_runs(
     `runs` are one run of each side, whose median steps are drawn one above the other.
     """
     notify("computing the page")
-    timelines, host = _drawn_sections(runs)
+    timelines, host = median_steps(runs)
     breakdown = change.breakdown
     rows = breakdown.level("breakdown").rows if breakdown else ()
     categories = {base_category(row.part) for row in rows}
@@ -82,37 +77,6 @@ def two_runs(
         footer=f"tracewarehouse {__version__}",
         legend=("base", "head", *(name for name in CATEGORIES if name in categories), "longer", "shorter"),
     )
-
-
-def _drawn_sections(runs: Sequence[RankSelection]) -> tuple[list[Section], list[Section]]:
-    """A median step of each side: its timeline, on one scale, and what the training thread runs in it."""
-    views, flames = [], []
-    for side in runs:
-        with report_data(side) as data:
-            views.append(_timeline_view(data))
-            flames.append(flame_view(data, None))
-    drawn = [view for view in views if view is not None]
-    stacks = tuple(
-        replace(view, label=f"{name}: {view.label}")
-        for name, view in zip(("Base", "Head"), flames, strict=False)
-        if view is not None
-    )
-    both = "Base above, head below"
-    timelines = Section("timeline", "Timelines", f"{both}, on one scale; both move together.")
-    host = Section("host", "Host", f"{both}: host time of a median step as stacks, each on its own scale.")
-    return (
-        [replace(timelines, timelines=tuple(drawn))] if len(drawn) == len(runs) else [],
-        [replace(host, flames=stacks)] if stacks else [],
-    )
-
-
-def _timeline_view(data: ReportData) -> TimelineView | None:
-    drawn = timeline(data, [])
-    if drawn is None:
-        return None
-    what = "the recording" if drawn.step is None else f"median step {drawn.step}"
-    note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
-    return TimelineView(timeline_json(drawn), f"{data.run}, {what}", note)
 
 
 def _side_name(runs: Sequence[str]) -> str:

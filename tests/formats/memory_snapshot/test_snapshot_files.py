@@ -113,7 +113,7 @@ def test_two_snapshots_are_compared_by_call(tmp_path: Path) -> None:
     assert call("report", "before", "after", "-o", tmp_path / "page.html", "-w", tmp_path / "w").code == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "The peak of active memory went from 20 MiB to 60 MiB (+40 MiB)." in page
-    assert "train.py:31 step, other: 20 MiB to 60 MiB" in page
+    assert "train.py:31 step, forward: 20 MiB to 60 MiB" in page
 
 
 def test_a_secret_in_a_snapshot_is_redacted(tmp_path: Path) -> None:

@@ -222,7 +222,9 @@ def call(size: int, peer: int = 3) -> bytes:
     return pack("<IIIIQQ", 1, 0, 20, 0, len(payload), 32 + len(payload)) + payload
 
 
-def collectives(tmp_path: Path, *ranges: tuple[str, int, int, bytes | None]) -> dict[str, tuple[Any, ...]]:
+def collectives(
+    tmp_path: Path, *ranges: tuple[str, int | str, int, bytes | None]
+) -> dict[str, tuple[Any, ...]]:
     """Bytes, shapes and types of each range; the payloads of the first one give the number of ranks: 4."""
     group = pack("<IIIIQQ", 1, 0, 30, 0, 16, 48) + pack("<Qii", COMMUNICATOR, 4, 2)
     columns = NVTX.replace("domainId INT", "domainId INT, binaryData TEXT")
@@ -253,6 +255,16 @@ def test_message_sizes_of_nccl_calls_belong_to_the_range_around_them(tmp_path: P
     assert found["nccl:broadcast"] == (None, None, None)
     # A call of the library is not a collective: its size is kept, but it has no shape.
     assert found["ncclAllReduce"] == (8, None, None)
+
+
+def test_message_sizes_beside_unusable_times(tmp_path: Path) -> None:
+    found = collectives(
+        tmp_path,
+        ("nccl:reduce", "'x'", 50, None), ("ncclReduce", "'x'", 14, call(7)),
+        ("nccl:all_reduce", 60, 90, None), ("ncclAllReduce", 61, 62, call(2**63)),
+    )  # fmt: skip
+    assert found["nccl:reduce"] == found["nccl:all_reduce"] == (None, None, None)
+    assert found["ncclReduce"][0] == 7
 
 
 def test_message_sizes_without_a_framework(tmp_path: Path) -> None:

@@ -51,11 +51,12 @@ class Payloads:
         domain, number, size, _ = _HEADER.unpack_from(data)
         payload = data[_HEADER.size : _HEADER.size + size]
         fields = self.schemas.get((domain, number), ())
-        return {
+        found = {
             name: reader.unpack_from(payload, offset)[0]
             for name, reader, offset in fields
             if 0 <= offset <= len(payload) - reader.size
         }
+        return {name: value for name, value in found.items() if name == _COMMUNICATOR or value < 2**63}
 
     def read(self, found: SourceBatch) -> list[Values]:
         """The values of each row."""
@@ -107,12 +108,13 @@ def message_bytes(
     own = {row: _total(texts[row] or "", value, ranks) for row, value in enumerate(values) if _SIZE in value}
     ranges: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for row in pc.indices_nonzero(pc.fill_null(is_backend, False)).to_pylist():
-        ranges[threads[row]].append((starts[row], row))
+        if starts[row] is not None:
+            ranges[threads[row]].append((starts[row], row))
     for each in ranges.values():
         each.sort()
     inside: dict[int, list[tuple[str, int | None]]] = defaultdict(list)
     for row, size in own.items():
-        around = ranges.get(threads[row], [])
+        around = ranges.get(threads[row], []) if starts[row] is not None else []
         at = bisect_right(around, (starts[row], len(values))) - 1
         if at >= 0 and (ends[row] or starts[row]) <= (ends[around[at][1]] or 0):
             inside[around[at][1]].append((texts[row] or "", size))
