@@ -106,7 +106,7 @@ class FlowEnds(NamedTuple):
     group: NDArray[np.int64]
     ts_ns: Ints
 
-    def only(self, some: NDArray[np.int64]) -> FlowEnds:
+    def only(self, some: Positions) -> FlowEnds:
         """The rows at these positions."""
         times = type(self.ts_ns)(self.ts_ns.values[some], self.ts_ns.valid[some])
         return FlowEnds(self.rows[some], self.is_start[some], self.group[some], times)
