@@ -25,8 +25,9 @@ run = wh.select("job")
 #
 # MFU is the FLOP that the model needs, divided by what the device could do in the same time; HFU also counts
 # what is computed again. Read them together with `flop_coverage`, the share of computation time in operators
-# whose FLOP are known: below one half, MFU is null and `reason` says why. The peak is that of the vendor's
-# data sheet (`device_specs`); for another one, pass `peak_flop_per_ns`.
+# whose FLOP are known: below one half, MFU is null and `reason` says why. Peaks are those of `device_specs`,
+# where `checked` says which ones were compared with the vendor's documentation; for another one, pass
+# `peak_flop_per_ns`.
 
 # %%
 steps = run.mfu().polars().filter(pl.col("step").is_not_null())

@@ -51,6 +51,33 @@ def comparable(name: str, rows: Iterable[Row], not_carried: Mapping[str, tuple[s
     return kept
 
 
+def differing(
+    kineto: tw.Warehouse,
+    other: tw.Warehouse,
+    *,
+    abstaining: Mapping[str, str],
+    not_carried: Mapping[str, tuple[str, ...]],
+    null: tuple[str, ...] = (),
+) -> list[str]:
+    """The analyses that answer differently on the same run in another format, in the order of the catalog.
+
+    `abstaining`: analyses that need what the format lacks, with the reason they must give. `not_carried`: the
+    columns that are not compared; those in `null` must be null.
+    """
+    known, read = events(kineto), events(other)
+    found = []
+    for name in (analysis.name for analysis in kineto.catalog.analyses()):
+        expected, answered = answers(kineto, name, known), answers(other, name, read)
+        if name in abstaining and expected:
+            assert answered == [] and abstaining[name] in str(other.run(name).abstained), name
+            continue
+        absent = [column for column in not_carried.get(name, ()) if column in null]
+        assert all(row[column] is None for row in answered for column in absent), name
+        if comparable(name, answered, not_carried) != comparable(name, expected, not_carried):
+            found.append(name)
+    return found
+
+
 def summed(rows: Iterable[Row]) -> list[Row]:
     """Counts and times per remaining key."""
     measures = ("count", "sum_ns", "exclusive_ns")

@@ -19,11 +19,11 @@ STEPS = 3
 
 def recorded_runs(
     root: Path,
-    periods_ns: Sequence[int],
+    periods_ns: Sequence[int | Sequence[int]],
     labels: Mapping[int, Mapping[str, str]] | None = None,
     facts: Mapping[str, object] | None = None,
 ) -> Warehouse:
-    """Runs `night-0000` and so on, a day apart, of one rank and `STEPS` complete steps of that period.
+    """Runs `night-0000` and so on, a day apart, of one rank: `STEPS` complete steps of a period, or these.
 
     `facts` are what the headers of their traces say.
     """
@@ -31,11 +31,10 @@ def recorded_runs(
     contract = catalog.get("step_summary", kind="analysis")
     analysis, files = RecordedAnalysis.of(contract, catalog), {}
     with store.staging() as folder:
-        for at, period_ns in enumerate(periods_ns):
+        for at, given in enumerate(periods_ns):
+            periods = (given,) * STEPS if isinstance(given, int) else tuple(given)
             name = f"night-{at:04d}"
-            source = store.commit_source(
-                _rank(name, f"{at}-{period_ns}", START_NS + at * DAY_NS, facts or {})
-            )
+            source = store.commit_source(_rank(name, f"{at}-{periods}", START_NS + at * DAY_NS, facts or {}))
             published = store.publish(name, Changes(sources=(source,), labels=(labels or {}).get(at, {})))
             assert published.version is not None
             key = analysis.key(published.version, by_step=True)
@@ -45,12 +44,12 @@ def recorded_runs(
                 "number": 1,
                 "ranks": [0],
                 "reason": None,
-                "complete": {"0": [*range(STEPS)]},
+                "complete": {"0": [*range(len(periods))]},
             }
             rows = [
                 {"run_id": name, "rank": 0, "step": step, "host_ns": period_ns, "device_ns": period_ns,
                  "period_ns": period_ns, "partial": False}
-                for step in range(STEPS)
+                for step, period_ns in enumerate(periods)
             ]  # fmt: skip
             result = Result(table_of(contract, rows), Provenance("", (f"{name}@v1",)), contract)
             write_result(path, key, result.table, result.parquet_schema().metadata, metadata)

@@ -335,6 +335,9 @@ def test_findings_in_words(wh: Warehouse, same_text: Callable[[str, str], None])
     for name in ("table", "md"):
         done = command("check", "data", "-w", wh.root, "-f", name)
         same_text(f"messages/check.{name}.txt", done.out)
+    rows = command("check", "data", "-w", wh.root, "-f", "csv").out.splitlines()
+    assert rows[0].startswith("run_id,rank,severity,rule,subject,culprit,") and "advice" not in rows[0]
+    assert len(rows) == 3 and "waits for the data loader" in rows[1]
 
 
 def test_fail_on_a_severity(wh: Warehouse) -> None:

@@ -34,6 +34,7 @@ MOST_BYTES = 1 << 20
 
 # Path in a result (a regular expression for the entire path) → why it may differ.
 NOT_COMPARED = {
+    r"\.dtypes\.(dtype|element_bytes)": "sizes that are recorded in bytes have a row",
     r"\.\w+\.rows\.(observation|advice)\[\d+\]": "sentences have numbers and culprits: golden files",
     r"\.low_gpu_use\.rows\.severity\[\d+\]": "info if the findings about its causes are there",
     r"\.runs\.rows\.tool_version": "the release that converted the run, not the one that ingested it",
@@ -61,8 +62,9 @@ ADDED = {
     r"(\.runs\.rows\.schema_versions\[\d\])?\.(modules|kernel_modules)": "tables of modules",
     r"(\.runs\.rows\.schema_versions\[\d\])?\.op_work": "table of work",
     r"\.(step|window)_kernels\.rows\.(module_path|family|work_unit|work)": "modules and work of kernels",
-    r"\.(device_specs|join_rules|metric_rules)": "new rules",
+    r"\.(device_specs|join_rules|metric_rules|gpu_metric_rules)": "new rules",
     r"\.ranks\.\w+\.(snapshot|flight_records|kernel_metrics|execution_nodes)": "what files add to a rank",
+    r"\.ranks\.\w+\.gpu_metrics": "sampled GPU metrics",
     r"\.(flight_records|kernel_metrics|execution_nodes)": "tables of these files",
     r"\.snapshot_(events|segments|blocks|frames)": "tables of memory snapshots",
     r"\.\w+\.rows\.(step|culprit|saving_step_ns|saving_share)": "findings: where, of what, and per step",
@@ -245,6 +247,7 @@ def test_parts_of_exposed_communication_add_up_to_it(run: str, wh: tw.Warehouse)
     assert not list(differences(*others, FLOATS_WITHIN))
 
 
+@pytest.mark.deep
 def test_parts_of_exposed_communication_add_up_to_its_change(wh: tw.Warehouse) -> None:
     old, new = (each["changes"] for each in (today(stored("whole")), now.whole(wh)))
     assert old["line"] == new["line"]

@@ -51,6 +51,7 @@ APART = {
 }
 
 HOMES = {
+    "adbc_driver_manager": {"formats"},
     "adbc_driver_sqlite": {"formats"},
     "altair": {"plot"},
     "vl_convert": {"plot"},

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, deep
 from tracewarehouse.temp_folders import new_folder
 
 # Results of the simulated runs; the notebooks themselves only assert what holds for any run.
@@ -37,6 +37,8 @@ EXPECTED_LINES = {
     ),
 }
 
+LONG = ("a_runs_history", "sql_over_many_runs")
+
 
 def test_every_notebook_is_tested() -> None:
     assert {path.stem for path in (ROOT / "notebooks").glob("*.py")} == set(EXPECTED_LINES)
@@ -54,7 +56,7 @@ def test_notebook_has_a_question_prose_and_short_cells(name: str) -> None:
     assert max(len(cell.splitlines()) for cell in cells) <= 35
 
 
-@pytest.mark.parametrize("name", EXPECTED_LINES)
+@pytest.mark.parametrize("name", [*(name for name in EXPECTED_LINES if name not in LONG), *deep(*LONG)])
 def test_notebook_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

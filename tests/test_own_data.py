@@ -59,6 +59,7 @@ def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
 def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
     run = own.select(runs="first-steps")
     has_not = {"host", "memory_events", "memory_timeline", "kernel_counters", "critical_path", "blame"}
+    has_not |= {"gpu_metrics"}
     has_not |= {"snapshot", "flight_records", "kernel_metrics", "execution_nodes"}
     for contract in own.catalog.analyses():
         assert bool(run.run(contract.name).abstained) == bool(has_not.intersection(contract.needs)), (

@@ -17,12 +17,14 @@ from pathlib import Path
 import pytest
 
 from cli_runner import environment, tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from object_store import BUCKET, forward, s3_server
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDES = sorted((ROOT / "notebooks" / "guides").glob("*.md"))
 INSTALLS = "python3 -m venv "
+# Guides with many commands, or an object store: run by the deep tests, and by every release.
+LONG = {"past_one_machine", "across_ranks", "comparisons", "security"}
 # What only a shell understands; inside quotes it may also be SQL, which then runs in a shell.
 SHELL = re.compile(r"[|&;<>$`*?#~\\]")
 
@@ -79,7 +81,7 @@ def run(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_two_install_lines_work() -> None:
     first, second = [line for line in shell_lines() if line.startswith(INSTALLS)]
-    assert first.endswith("&& pip install -q '.[plot]' && tw demo")
+    assert first.endswith("&& pip install -q '.[plot,shell]' && tw demo")
     assert second.endswith("install -q -e '.[dev]' && .venv/bin/pytest")
     assert f"'^{INSTALLS}'" in (ROOT / ".ci" / "run").read_text()
 
@@ -104,7 +106,14 @@ def test_the_python_blocks_run(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "guide",
+    [
+        *(path for path in GUIDES if path.stem not in LONG),
+        *deep(*(path for path in GUIDES if path.stem in LONG)),
+    ],
+    ids=lambda path: path.stem,
+)
 def test_the_shell_lines_of_a_guide_run_in_order(
     guide: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,7 @@ def test_without_a_compiler_the_build_fails_with_a_remedy(tmp_path: Path) -> Non
     assert sysconfig.get_platform() not in "".join(path.name for path in tmp_path.iterdir())
 
 
+@pytest.mark.deep
 @needs_compiler
 def test_a_wheel_leaves_nothing_in_the_source_tree(tmp_path: Path) -> None:
     before = sorted(path.name for path in (ROOT / "src" / FOLDER).iterdir())

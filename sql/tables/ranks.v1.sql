@@ -53,6 +53,7 @@
 -- critical_path     = { type = "BOOLEAN", null = true, doc = "True if its critical path was derived." }
 -- blame             = { type = "BOOLEAN", null = true, doc = "True if blame was derived from the ranks that the run has now." }
 -- kernel_counters   = { type = "BOOLEAN", null = true, doc = "True if it has hardware counters per kernel." }
+-- gpu_metrics       = { type = "BOOLEAN", null = true, doc = "True if it has sampled GPU metrics (`gpu_metric_rules`)." }
 -- snapshot          = { type = "BOOLEAN", null = true, doc = "True if it has a CUDA memory snapshot." }
 -- flight_records    = { type = "BOOLEAN", null = true, doc = "True if it has a flight recorder dump." }
 -- kernel_metrics    = { type = "BOOLEAN", null = true, doc = "True if it has metrics of Nsight Compute." }

@@ -3,7 +3,7 @@
 -- name     = "host_segments"
 -- version  = 1
 -- summary  = "The time of each rank's training thread, split into segments of one innermost slice and one step."
--- requires = ["training_threads@1", "steps@1", "events@1", "data_loading_rules@1"]
+-- requires = ["training_slices@1", "steps@1"]
 -- grain    = ["run_id", "rank", "start_ns"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
@@ -21,47 +21,16 @@
 -- 1 = "First version."
 -- ///
 WITH
-  slice AS (
-    SELECT run_id, rank, event_id, category, name, pid, tid, ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, parent_id, pre
-    FROM events
-    WHERE pre IS NOT NULL AND dur_ns > 0
-  ),
   own AS (
-    SELECT
-      slice.run_id,
-      slice.rank,
-      slice.event_id,
-      slice.name,
-      slice.start_ns,
-      slice.end_ns,
-      slice.parent_id,
-      slice.pre,
-      CASE slice.category
-        WHEN 'user_annotation' THEN 'annotation'
-        WHEN 'cpu_op' THEN 'operator'
-        WHEN 'cuda_runtime' THEN 'call'
-        WHEN 'cuda_driver' THEN 'call'
-        WHEN 'python_function' THEN 'python'
-        ELSE 'other_slice'
-      END AS category
-    FROM slice
-    JOIN training_threads AS thread
-      ON thread.run_id = slice.run_id
-      AND thread.rank = slice.rank
-      AND thread.pid IS NOT DISTINCT FROM slice.pid
-      AND thread.tid IS NOT DISTINCT FROM slice.tid
-    WHERE NOT starts_with(slice.name, 'ProfilerStep#')
-  ),
-  loading_name AS (
-    SELECT name
-    FROM (SELECT DISTINCT name FROM own WHERE category IN ('operator', 'annotation')) AS each_name
-    SEMI JOIN data_loading_rules ON regexp_matches(each_name.name, data_loading_rules.pattern)
+    SELECT run_id, rank, event_id, parent_id, pre, start_ns, end_ns, category, name, is_loading
+    FROM training_slices
+    WHERE category <> 'step'
   ),
   loading AS (
     -- The outermost ones.
     SELECT own.run_id, own.rank, own.event_id, own.start_ns, own.end_ns
     FROM own
-    SEMI JOIN loading_name ON loading_name.name = own.name
+    WHERE own.is_loading
     WINDOW earlier AS (
       PARTITION BY own.run_id, own.rank
       ORDER BY own.start_ns, own.end_ns DESC, own.event_id
@@ -140,6 +109,6 @@ SELECT
   part.step,
   CASE WHEN part.is_data THEN 'data_loading' ELSE coalesce(own.category, 'unrecorded') END AS category,
   part.slice_id,
-  regexp_replace(own.name, ' at 0x[0-9a-fA-F]+', '', 'g') AS name
+  own.name
 FROM part
 LEFT JOIN own ON own.run_id = part.run_id AND own.rank = part.rank AND own.event_id = part.slice_id

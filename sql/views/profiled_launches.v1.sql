@@ -23,6 +23,7 @@
 -- kernel_id       = { type = "BIGINT", null = true, unit = "id", doc = "The launch in the trace if matched by order." }
 -- trace_count     = { type = "BIGINT", unit = "count", doc = "Launches in the trace with this name, grid and block." }
 -- trace_sum_ns    = { type = "BIGINT", null = true, unit = "ns", doc = "Sum of their durations." }
+-- pass            = { type = "VARCHAR", null = true, doc = "Pass of their operators, as in `kernels`; null if they belong to several, or without a match." }
 --
 -- [changes]
 -- 1 = "First version. Names match if the name in the trace begins with that of Nsight Compute, without spaces; a name without arguments matches every kernel of that function."
@@ -95,7 +96,8 @@ WITH
       shape.block_z,
       list(kernels.event_id ORDER BY kernels.ts_ns, kernels.event_id) AS kernel_ids,
       count(*) AS trace_count,
-      sum(kernels.dur_ns)::BIGINT AS trace_sum_ns
+      sum(kernels.dur_ns)::BIGINT AS trace_sum_ns,
+      CASE WHEN count(DISTINCT kernels.pass) = 1 AND count(kernels.pass) = count(*) THEN min(kernels.pass) END AS pass
     FROM shapes AS shape
     JOIN kernels
       ON kernels.run_id = shape.run_id
@@ -130,7 +132,8 @@ SELECT
   END AS match,
   CASE WHEN traced.trace_count = named.profiled THEN traced.kernel_ids[named.number] END AS kernel_id,
   coalesce(traced.trace_count, 0) AS trace_count,
-  traced.trace_sum_ns
+  traced.trace_sum_ns,
+  traced.pass
 FROM named
 LEFT JOIN traced
   ON traced.run_id = named.run_id

@@ -66,6 +66,9 @@ class Analyses(Generic[T_co]):
         recorder dumps."""
     def fragmentation(self, *, warning_share: float = 0.2, critical_share: float = 0.4) -> T_co:
         """Detects GPU memory that is reserved and free, but only in blocks between blocks in use."""
+    def gpu_metrics(self) -> T_co:
+        """Measured use of the GPU per step: activity of SMs and tensor cores and DRAM bandwidth, from sampled
+        metrics."""
     def gpu_timeline(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
         and `window_account` sum."""
@@ -100,6 +103,9 @@ class Analyses(Generic[T_co]):
         time and tokens per second."""
     def input_bound(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects GPU idle time while the training thread waits for the data loader."""
+    def kernel_gpu_metrics(self) -> T_co:
+        """Measured use of the GPU while each kernel runs: activity of SMs and tensor cores and DRAM
+        bandwidth, from sampled metrics."""
     def kernel_limits(self, *, min_share: float = 0.6, low_occupancy: float = 0.5) -> T_co:
         """What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; beside
         its time in the trace."""

@@ -54,7 +54,7 @@ LEVELS: Mapping[str, str] = {
     "categories": "by training phase and kernel kind",
     "modules": "by module (calls_ns: change in call count; speed_ns: change in time per call)",
     "work": "by work (calls_ns: change in FLOP or bytes; speed_ns: change in time per FLOP or byte)",
-    "ranks": "by rank",
+    "ranks": "by rank (its time divided by the number of ranks, so that rows sum to the mean)",
 }
 
 HOST_LEVELS: Mapping[str, str] = {  # without GPU activities

@@ -71,9 +71,10 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
         are in `Result.abstained`.
         """
-        from tracewarehouse.findings import run_rules
+        from tracewarehouse.findings import rules, run_rules
 
         part = self if runs is None else self.select(runs)
+        part._pool.will_read(rules(self.catalog))
         ranks = [(each.run, rank) for each in part.selected() for rank in each.ranks]
         return run_rules(self.catalog, part.run_or_skip, ranks, passed=passed)
 
@@ -85,21 +86,25 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         where: str | Iterable[str] = (),
         by: str | Iterable[str] = (),
         min_effect: float = 0.01,
+        normalize: str | None = None,
     ) -> History:
         """A metric over recorded runs in time order, with its changes: `wh.history("step_time").polars()`.
 
         `runs` are selectors, `where` conditions like `label.branch=main`; `by` labels (`label.gpu`) give one
         series per value. Removed runs with recorded results are included. Changes smaller than `min_effect`
-        are not reported. It reads what `record` has stored, with a notice about runs without results. Raises
-        UnknownName, ParamError, and TwError if no results are recorded.
+        are not reported. `p99(step_time)` is a percentile of the steps of each run. With `normalize`
+        (`sample`, `token` or `label.K`), times and sizes are per sample or token of a step, as in `diff`;
+        runs without the label have no value. It reads what `record` has stored, with a notice about runs
+        without results. Raises UnknownName, ParamError, and TwError if no results are recorded.
         """
-        from tracewarehouse.history import build_history, label_keys
-        from tracewarehouse.metric import parse_metric
+        from tracewarehouse.history import ValueForm, build_history, label_keys
+        from tracewarehouse.metric import WorkUnit, parse_statistic
 
-        parsed = parse_metric(metric, self.catalog)
+        statistic, parsed = parse_statistic(metric, self.catalog)
         selected = self._recorded(runs, where)
         keys = label_keys([by] if isinstance(by, str) else by, selected)
-        return build_history(self.store, self.catalog, parsed, selected, keys, min_effect)
+        form = ValueForm(statistic, None if normalize is None else WorkUnit.parse(normalize))
+        return build_history(self.store, self.catalog, parsed, selected, keys, min_effect, form)
 
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()

@@ -80,6 +80,11 @@ class WarehouseBase:
             self._store = Store.open(self.root, tool=__version__)
         return self._store
 
+    def _list_new_versions(self) -> None:
+        """Adds what this warehouse published to the lists of runs, if it published anything."""
+        if self._store is not None:
+            self._store.list_new_versions(catalog_row)
+
     def selected(self) -> tuple[SelectedRun, ...]:
         """The selected runs in time order; without a selection, the newest version of every run."""
         return select_runs(self.store) if self._selected is None else self._selected

@@ -127,7 +127,7 @@ class WarehouseFiles(WarehouseSecrets):
         gone = {name.lower() for name in removed}
         left = None if wanted is None else [name for name in wanted if name.lower() not in gone]
         selected = self.selected() if left is None else self._matching(left) if left else ()
-        target = delta.DeltaTarget(str(destination), self.store.id)
+        target = delta.DeltaTarget.at(destination, self.store.id)
         done = []
         for each in selected:
             done.append(delta.publish_run(target, each, self._with([each]), names))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
 from tracewarehouse.location import StoreUrl, paths_in
-from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
     Published,
@@ -40,14 +38,20 @@ R = TypeVar("R")
 
 
 def writing(method: Callable[P, R]) -> Callable[P, R]:
-    """Refuses a method that changes the warehouse if that is on a web server, before any work."""
+    """A method that changes the warehouse: refused on a web server; new versions are listed after it."""
 
     @wraps(method)
     def checked(*args: P.args, **named: P.kwargs) -> R:
-        root = args[0].root  # type: ignore[attr-defined]
-        if isinstance(root, StoreUrl) and root.is_web:
-            objects_at(root).check_writable()
-        return method(*args, **named)
+        warehouse: WarehouseBase = args[0]  # type: ignore[assignment]
+        if isinstance(warehouse.root, StoreUrl) and warehouse.root.is_web:
+            objects_at(warehouse.root).check_writable()
+        try:
+            done = method(*args, **named)
+        except TwError:  # it may have published some runs before
+            warehouse._list_new_versions()
+            raise
+        warehouse._list_new_versions()
+        return done
 
     return checked
 
@@ -111,10 +115,8 @@ class WarehouseWrites(WarehouseBase):
             auto_labels=auto_labels,
             push=push,
         )
-        store = Store.open_or_create(self.root, tool=__version__)
-        report = ingest(store, self.catalog, sources, options, progress, engine)
-        _update_catalog(store, any(one.written for one in report.runs))
-        return report
+        store = self._store = Store.open_or_create(self.root, tool=__version__)
+        return ingest(store, self.catalog, sources, options, progress, engine)
 
     @writing
     def seal(
@@ -135,15 +137,13 @@ class WarehouseWrites(WarehouseBase):
 
         for name, value in check_labels(labels or {}).items():
             self._check_text("a label", {name: value})
-        done = seal(
+        return seal(
             self.store,
             self._unversioned(run, "a seal"),
             expect_ranks=expect_ranks,
             allow_missing=allow_missing,
             labels=labels,
         )
-        _update_catalog(self.store, done.written)
-        return done
 
     @writing
     def record(
@@ -189,14 +189,15 @@ class WarehouseWrites(WarehouseBase):
         Raises UnknownName, ParamError, also for a reason that looks like a secret.
         """
         from tracewarehouse.history import acknowledge
-        from tracewarehouse.metric import parse_metric
+        from tracewarehouse.metric import parse_statistic
 
+        _, parsed = parse_statistic(metric, self.catalog)  # one reason for all statistics of a metric
         runs = self._recorded(run)
         if len(runs) != 1:
             names = ", ".join(each.selector for each in runs)
             raise UnknownName("single run", run, [], f"it matches {names}")
         self._check_text("the reason", {"reason": why})
-        acknowledge(self.store, parse_metric(metric, self.catalog), runs[0], why)
+        acknowledge(self.store, parsed, runs[0], why)
         return runs[0].selector
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:
@@ -226,9 +227,7 @@ class WarehouseWrites(WarehouseBase):
         for name, value in check_labels(labels).items():
             self._check_text("a label", {name: value})
         one = self._one(self._unversioned(run, "a label")).selected()[0]
-        done = self.store.relabel(one.run, labels)
-        _update_catalog(self.store, done.version is not None)
-        return done
+        return self.store.relabel(one.run, labels)
 
     def _check_text(self, what: str, texts: Mapping[str, str | None]) -> None:
         """Raises ParamError for a text that looks like a secret."""
@@ -283,7 +282,6 @@ class WarehouseWrites(WarehouseBase):
         report = removal.report(self.store)
         if not dry_run:
             removal.apply(self.store)
-            _update_catalog(self.store, bool(report))
         return report
 
     def refresh(self) -> Path:
@@ -320,7 +318,6 @@ class WarehouseWrites(WarehouseBase):
             self.refresh()
         rebuilt, errors = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
         recorded = record_again(self.store, self.catalog, self.selected(), self._verified)
-        _update_catalog(self.store, bool(rebuilt))
         failed = {run: error.message for run, error in errors.items()}
         failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
         return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
@@ -394,13 +391,3 @@ class WarehouseWrites(WarehouseBase):
         runs = CaptureRuns(others[0] if named else None, others)
         derived = derive_graphs(self.store, self.catalog, readable.selected[0], runs)
         return replace(derived, notices=(*readable.notices, *derived.notices))
-
-
-def _update_catalog(store: Store, has_published: bool) -> None:
-    """Writes a new run catalog if this call published and many versions are newer than the last one.
-
-    The catalog only saves requests: if this fails, nothing is missing.
-    """
-    with suppress(TwError, OSError):
-        if has_published:
-            store.overview.update_catalog(catalog_row)

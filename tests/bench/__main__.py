@@ -22,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import analyses, ingest, memory, ranks, report, size, stages, start, thousand
+from . import analyses, exports, ingest, memory, ranks, report, size, stages, start, thousand
 from .bench import HERE, Bench
 from .model import Case, Row, Unmeasured, WrongAnswer
 
 CASES = (
     *ingest.CASES,
+    *exports.CASES,
     *memory.CASES,
     *size.CASES,
     *analyses.CASES,

@@ -23,6 +23,7 @@ _SIZES: dict[str, dict[str, Any]] = {
     "eight": {"ranks": 8, "tensor": 2, "layers": 46, "steps": 11},
     "base": {"ranks": 1, "layers": 48, "steps": 6},
     "many": {"ranks": 64, "tensor": 2, "layers": 12, "steps": 5},
+    "export": {"ranks": 1, "layers": 46, "steps": 165, "stacks": False, "memory": False},
 }
 _SMOKE: dict[str, dict[str, Any]] = {
     "small": {"ranks": 1, "layers": 1, "steps": 2},
@@ -30,6 +31,7 @@ _SMOKE: dict[str, dict[str, Any]] = {
     "eight": {"ranks": 2, "tensor": 2, "layers": 2, "steps": 2},
     "base": {"ranks": 1, "layers": 1, "steps": 2},
     "many": {"ranks": 1, "layers": 1, "steps": 2},
+    "export": {"ranks": 1, "layers": 1, "steps": 2},
 }
 REAL = (
     "hta-singles/v100_df_index_resolver_rank1of2.json.gz",

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli_runner import tw
+from conftest import deep
 from tracewarehouse.engines import ray
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
@@ -20,7 +21,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return warehouse
 
 
-@pytest.mark.parametrize("name", ["temporal_breakdown", "stragglers"])
+@pytest.mark.parametrize("name", ["temporal_breakdown", *deep("stragglers")])
 def test_worker_processes_print_the_same(stored: Path, name: str) -> None:
     whole, spread = tw("show", name, "-w", stored), tw("show", name, "-w", stored, "--engine", "local")
     assert spread.code == 0, spread.err

@@ -133,6 +133,7 @@ def test_a_purge_that_was_killed_is_finished_by_the_next(
     assert tw("secrets", "--redact", "--purge", "-w", warehouse).code == 0
 
 
+@pytest.mark.deep
 def test_a_run_whose_name_is_a_secret_is_renamed(tmp_path: Path) -> None:
     root = tmp_path / "wh"
     assert tw("ingest", write(tmp_path / ACME, "plain"), "-w", root).code == 0
@@ -146,6 +147,7 @@ def test_a_run_whose_name_is_a_secret_is_renamed(tmp_path: Path) -> None:
     assert not [path for path in root.rglob("*") if ACME in path.name]
 
 
+@pytest.mark.deep
 def test_the_inbox_is_searched_and_redacted_by_ingest(tmp_path: Path) -> None:
     root = tmp_path / "wh"
     token = next(each for each in all_samples() if each.rule == "npm-access-token").text

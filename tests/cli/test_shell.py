@@ -135,6 +135,7 @@ def test_the_prompt_runs_statements_from_a_pipe(stored: Path) -> None:
     assert "3" not in cli.stdout.splitlines()
 
 
+@pytest.mark.deep
 def test_both_shells_give_the_same_rows(stored: Path) -> None:
     sql = "SELECT rank, device, window_ns FROM temporal_breakdown ORDER BY ALL;"
     ours = piped(sql, stored, "--run", "two").stdout
@@ -168,7 +169,7 @@ def test_the_prompt_is_read_only_and_continues_after_errors(stored: Path, tmp_pa
 def test_arguments_without_the_duckdb_command_are_refused(stored: Path) -> None:
     done = piped("", stored, "--", "-csv")
     assert done.returncode == 1
-    assert done.stderr.splitlines()[1] == "hint: pip install duckdb-cli"
+    assert done.stderr.splitlines()[1] == "hint: pip install 'tracewarehouse[shell]'"
 
 
 def test_the_prompt_on_a_terminal(stored: Path, tmp_path: Path) -> None:
@@ -177,6 +178,7 @@ def test_the_prompt_on_a_terminal(stored: Path, tmp_path: Path) -> None:
     temporary.mkdir()
     settings = {**NO_SHELL, "HOME": str(home), "TMPDIR": str(temporary), "TERM": "dumb"}
     with terminal(*ALONE, "shell", "-w", str(stored), "--run", "two", env=environment(settings)) as shell:
+        shell.wait_for(r"pip install 'tracewarehouse\[shell\]' installs the DuckDB shell")
         shell.wait_for("tw> ")
         assert list(temporary.iterdir()), "a file over just that run"
         shell.type("SELECT count(*) AS runs\n")

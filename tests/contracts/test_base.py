@@ -192,3 +192,12 @@ def test_a_catalog_reads_the_bases_of_its_folder(tmp_path: Path) -> None:
     assert [error.message for error in errors] == [
         "sql/analyses/gpu/busy.v1.sql:1: requires runs@1, which does not exist"
     ]
+
+
+def test_added_columns_are_placed_before_an_empty_entry() -> None:
+    column = '-- kernel = { type = "VARCHAR", doc = "The kernel." }\n'
+    placed = OWN.replace("-- busy_ns  = {", f"{column}-- busy_ns = {{}}\n-- # {{")
+    at_end = OWN.replace("-- [changes]", f"{column}-- [changes]", 1)
+    names = [[column.name for column in parsed(text).columns] for text in (placed, at_end)]
+    assert names == [["run_id", "rank", "kernel", "busy_ns"], ["run_id", "rank", "busy_ns", "kernel"]]
+    assert parsed(placed).columns[-1].doc == "Time."

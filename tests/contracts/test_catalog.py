@@ -124,6 +124,9 @@ def test_wording_keeps_the_hash(sql: Path, old: str, new: str) -> None:
         ('-- grain    = ["run_id", "rank"]', '-- needs = ["gpu"]\n-- grain    = ["run_id", "rank"]'),
         ('-- grain    = ["run_id", "rank"]', '-- grain    = ["run_id", "rank", "span_ns"]'),
         ('unit = "ns", doc = "Idle', 'unit = "ns", min = 0, doc = "Idle'),
+        ('null = true, doc = "busy_ns over', 'doc = "busy_ns over'),
+        ('unit = "ns", better', 'unit = "ns", signed = true, better'),
+        ('doc = "Time with a', 'fold = "sum", doc = "Time with a'),
     ],
 )
 def test_meaning_moves_the_hash(sql: Path, old: str, new: str) -> None:

@@ -38,6 +38,7 @@ def messages(folder: Path) -> list[str]:
         return [finding.message for finding in check_compatible(con, Catalog.read(folder))]
 
 
+@pytest.mark.deep
 def test_an_added_column_moves_no_hash_but_of_those_that_name_it(every: Path) -> None:
     before = Catalog.read(every)
     add_kernels_3(every)
@@ -123,6 +124,7 @@ def test_a_table_with_a_select_is_never_compatible(sql: Path) -> None:
     assert "critical_path@2 cannot be declared compatible" in messages(sql)
 
 
+@pytest.mark.deep
 def test_the_version_before_must_have_a_file(sql: Path) -> None:
     path = add_kernels_3(sql)
     text = path.read_text().replace("version    = 3", "version    = 4")

@@ -79,6 +79,7 @@ def test_an_exposed_collective_is_on_the_path(wh: Warehouse) -> None:
     assert length(wh, "two-no-overlap", "kernels[kind=communication]=0") < length(wh, "two-no-overlap")
 
 
+@pytest.mark.deep
 def test_what_if_matches_the_simulated_job(wh: Warehouse) -> None:
     slow = "kernels[name=*gemm*]=1.5"
     took = length(wh, "large-slow-gemm")

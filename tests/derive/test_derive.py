@@ -70,6 +70,7 @@ def test_deriving_again_writes_nothing(wh: Warehouse) -> None:
     assert files_under(wh.root) == files
 
 
+@pytest.mark.deep
 def test_derived_scopes_are_kept_when_others_are_added(wh: Warehouse) -> None:
     wh.derive("critical_path", "job", steps=[1], ranks=[0, 1])
     before = wh.select(ranks=0).critical_path_breakdown().rows()
@@ -93,6 +94,7 @@ def test_ranks_without_a_path_are_skipped_with_a_remedy(wh: Warehouse) -> None:
     assert shell == [{"rank": 2}]
 
 
+@pytest.mark.deep
 def test_older_versions_and_removal(wh: Warehouse) -> None:
     wh.derive("critical_path", "job")
     assert len(wh.select(runs="job@v1").critical_path_breakdown().abstained) == 3
@@ -106,6 +108,7 @@ def test_older_versions_and_removal(wh: Warehouse) -> None:
     assert not list((wh.root / "data").rglob("*critical*.parquet"))
 
 
+@pytest.mark.deep
 def test_reingesting_the_same_trace_keeps_derived_tables(wh: Warehouse, tmp_path: Path) -> None:
     wh.derive("critical_path", "job")
     report = wh.ingest(tmp_path / "traces" / "job")

@@ -80,11 +80,34 @@ def test_a_sql_file_and_a_golden_file_are_enough(edited: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
 
 
+@pytest.mark.deep  # it runs the laws
+def test_a_finding_rule_is_its_condition_and_its_words(checkout: Path) -> None:
+    """The skeleton needs texts and, because its rows repeat them, a golden file that is written again."""
+    assert tw(checkout, "new", "long_copies", "--group", "findings").returncode == 0
+    sql, golden = (
+        checkout / f"{folder}/analyses/findings/long_copies.v1.{suffix}"
+        for folder, suffix in (("sql", "sql"), ("tests/golden", "golden"))
+    )
+    for path in (sql, golden):
+        assert "TODO" in path.read_text()
+        path.write_text(path.read_text().replace("TODO: ", "").replace("TODO", "copies"))
+    assert tw(checkout, "sync").returncode == 0
+    found = tw(checkout, "check", "long_copies").stdout
+    assert found.startswith(f"{golden.relative_to(checkout)}: fails") and "--update-golden" in found
+    update = [sys.executable, "-m", "pytest", "-n", "0", "-q", "--update-golden", str(golden)]
+    subprocess.run(update, cwd=checkout, check=True, capture_output=True)
+    rows = golden.read_text().partition("result\n")[2]
+    assert "a,0,copies,warning,0.1,0.1," in rows and "a,1,copies,none,0.099,0.1," in rows
+    done = tw(checkout, "check", "long_copies")
+    assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
+
+
 @pytest.mark.deep
 def test_nothing_else_is_needed(edited: Path) -> None:
     assert tw(edited, "check").stdout == "no problems found\n"
 
 
+@pytest.mark.deep
 def test_a_wrong_row_is_found_by_its_golden_file(edited: Path) -> None:
     text = (edited / GOLDEN).read_text()
     (edited / GOLDEN).write_text(text.replace("a,0,", "a,0,9"))

@@ -66,6 +66,14 @@ def changed_unit(root: Path) -> None:
     )
 
 
+def changed_nulls(root: Path) -> None:
+    edit(root / SUMMARY, 'unit = "count", fold = "sum"', 'unit = "count", null = true, fold = "sum"')
+
+
+def changed_fold(root: Path) -> None:
+    edit(root / SUMMARY, 'unit = "ns", fold = "min"', 'unit = "ns", fold = "max"')
+
+
 def changed_definition(root: Path) -> None:
     edit(root / "sql/tables/kernels.v2.sql", "-- definition = ", "-- definition = 9")
 
@@ -84,6 +92,8 @@ def deleted(root: Path) -> None:
     [
         (changed_sql, "kernel_summary@1 is released, but was changed"),
         (changed_unit, "memory_events@1 is released, but was changed"),
+        (changed_nulls, "kernel_summary@1 is released, but was changed"),
+        (changed_fold, "kernel_summary@1 is released, but was changed"),
         (changed_definition, "kernels@2 is released, but was changed"),
         (column_added_in_place, "kernels@2 is released, but was changed"),
         (deleted, "slow_rank@1 is released, but its file was deleted"),

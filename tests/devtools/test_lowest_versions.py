@@ -16,14 +16,17 @@ from conftest import ROOT
 from pythons import PYTHONS, installed
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-EXTRAS = ("plot", "hta", "nsys", "cloud")
+EXTRAS = ("plot", "hta", "nsys", "cloud", "shell")
 # Tests that use each of them; what they need beside pytest.
 CORE = (
     "tests/contracts", "tests/duck", "tests/render", "tests/test_result.py", "tests/test_warehouse_api.py",
     "tests/formats/kineto", "tests/golden/analyses/gpu", "tests/cli/test_cli_frame.py",
-    "tests/cli/test_shell.py", "tests/query/test_shell_file.py", "tests/stats/test_shift.py",
+    "tests/stats/test_shift.py",
 )  # fmt: skip
-OPTIONAL = ("tests/plot", "tests/hta", "tests/formats/nsys", "tests/test_notebook_magics.py")
+OPTIONAL = (
+    "tests/plot", "tests/hta", "tests/formats/nsys", "tests/test_notebook_magics.py",
+    "tests/cli/test_shell.py", "tests/query/test_shell_file.py",
+)  # fmt: skip
 
 
 def lowest(requirements: list[str]) -> list[str]:

@@ -180,14 +180,14 @@ def test_the_wheel_works_without_a_compiler_and_without_extras(
     python: Path, release: Path, tmp_path: Path
 ) -> None:
     bin_folder = installed(tmp_path / "venv", python, str(wheel_of(GLIBC, release)))
-    for extra in ("pandas", "obstore", "altair", "adbc_driver_sqlite", "plotly", "IPython"):
+    for extra in ("pandas", "obstore", "altair", "adbc_driver_sqlite", "plotly", "IPython", "duckdb_cli"):
         probe = [bin_folder / "python", "-c", f"import {extra}"]
         assert subprocess.run(probe, capture_output=True, check=False).returncode, f"{extra} is installed"
 
-    def run(*command: str) -> str:
+    def run(*command: str, typed: str = "") -> str:
         done = subprocess.run(
             [bin_folder / command[0], *command[1:]],
-            cwd=tmp_path, env=clean_environment(bin_folder, tmp_path),
+            cwd=tmp_path, env=clean_environment(bin_folder, tmp_path), input=typed,
             capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
@@ -198,6 +198,7 @@ def test_the_wheel_works_without_a_compiler_and_without_extras(
     assert "is the straggler in demo-after" in run("tw", "demo")
     for line in CORE:
         assert run("tw", *line.split()), line
+    assert run("tw", "shell", typed="SELECT count(*) AS ranks FROM ranks;") == "ranks\n16\n"
 
 
 @pytest.fixture(scope="module")

@@ -147,6 +147,7 @@ def test_only_selected_steps_are_compared(wh: Warehouse) -> None:
     assert account.base_mean * 6 == row["sum_ns"]
 
 
+@pytest.mark.deep
 def test_ranks_of_different_layouts_are_paired_by_role(wh: Warehouse) -> None:
     change = wh.diff("wide", "tensor").changes()
     layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
@@ -184,6 +185,10 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
     arguments = ("diff", "base", "slow", "-w", house, "--gate-file", gates, "--junit", tmp_path / "j.xml")
     untested = cli_runner.tw(*arguments)
     assert untested.code == 0 and "not tested: one run per side" in untested.err
+    assert re.search(
+        r"note: compared \d+ of \d+ steps of base; steps \d+ and \d+ are incomplete", untested.out
+    )
+    assert " by kernel" in untested.out and " by operator" not in untested.out, "the answer, on a screen"
     failed = cli_runner.process(*arguments, "--within-run")
     assert failed.code == 3
     assert failed.errors[0].startswith(
@@ -208,6 +213,7 @@ def test_an_inconclusive_gate_warns_unless_strict(house: Path) -> None:
     assert cli_runner.tw("diff", "base", "slow", "-w", house, *gate, "--strict").code == 3
 
 
+@pytest.mark.deep
 def test_markdown_fits_a_comment(house: Path) -> None:
     done = cli_runner.tw("diff", "base", "slow", "-w", house, "-f", "md", "--top", "3")
     assert done.out.startswith("### median step ")

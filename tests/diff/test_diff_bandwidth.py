@@ -10,9 +10,11 @@ import pytest
 import tracewarehouse as tw
 from cli_runner import tw as call
 from conftest import deep
+from tracewarehouse.cli.diff_text import text
 from tracewarehouse.simulation import Noise
 
 SETTINGS: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 4, "stacks": False, "noise": Noise(0, 0, 0, 0)}
+TITLE = "bus bandwidth by collective, message size and number of ranks"
 SLOW = "slow-link:group=data0,factor=5"
 RUNS: dict[str, dict[str, Any]] = {
     "base": {"memory": False},
@@ -45,8 +47,9 @@ def test_another_model_on_the_same_machine_has_the_same_bandwidth(wh: tw.Warehou
 
 
 def test_a_slow_link_is_a_lower_bandwidth(wh: tw.Warehouse) -> None:
-    found = wh.diff("deeper", "slow").changes(force=True).bandwidth
-    assert found is not None
+    change = wh.diff("deeper", "slow").changes(force=True)
+    found = change.bandwidth
+    assert found is not None and TITLE in text(change, ["breakdown"], 5, 100)
     (row,) = found.changed
     assert row["ratio"] == pytest.approx(1 / 5, rel=1e-4)
     transfers = {
@@ -57,29 +60,29 @@ def test_a_slow_link_is_a_lower_bandwidth(wh: tw.Warehouse) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "text"),
+    ("run", "explained"),
     [
         *deep(("slow", "is unknown: record memory"), ("measured", "GPU memory was not nearly full")),
         ("full", "possible cause: too little was left for communication buffers"),
     ],
 )
-def test_a_collapse_is_explained_as_a_hypothesis(wh: tw.Warehouse, run: str, text: str) -> None:
+def test_a_collapse_is_explained_as_a_hypothesis(wh: tw.Warehouse, run: str, explained: str) -> None:
     found = wh.diff("base", run).changes(force=True).bandwidth
     assert found is not None
     (notice,) = found.notices
-    assert text in notice
+    assert explained in notice
 
 
+@pytest.mark.deep
 def test_no_bandwidth_with_one_rank(wh: tw.Warehouse) -> None:
     assert wh.diff("base", "one").changes(force=True).bandwidth is None
 
 
 @pytest.mark.deep
 def test_it_is_printed_where_it_changed(wh: tw.Warehouse) -> None:
-    title = "bus bandwidth by collective, message size and number of ranks"
     texts = {run: call("diff", "base", run, "-w", wh.root) for run in ("deeper", "slow")}
-    assert title not in texts["deeper"].out and title in texts["slow"].out
+    assert TITLE not in texts["deeper"].out and TITLE in texts["slow"].out
     assert "record memory" in texts["slow"].err
-    assert title in call("diff", "base", "slow", "-w", wh.root, "-f", "md").out
+    assert TITLE in call("diff", "base", "slow", "-w", wh.root, "-f", "md").out
     (row,) = json.loads(call("diff", "base", "slow", "-w", wh.root, "--json").out)["result"]
     assert [each["collective"] for each in row["bandwidth"]] == ["all_reduce"]

@@ -93,6 +93,7 @@ def test_the_account_has_a_row_for_the_rank_that_is_waited_for(wh: tw.Warehouse)
     assert list(exposed(wh, "base", "base")) in ([], ["exposed_wait"])
 
 
+@pytest.mark.deep
 def test_a_late_rank_is_named_in_both_directions(wh: tw.Warehouse) -> None:
     """Its own time grew, or shrank again, while the others waited for it."""
     late = wh.diff("base", "slow").changes(force=True).causes

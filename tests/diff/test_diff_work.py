@@ -60,6 +60,7 @@ def test_slower_kernels_are_less_efficient_work(wh: tw.Warehouse, per: str) -> N
     assert first.part.endswith("Linear_8") and first.change == "slower"  # the head of the model
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("per", ["step", "window"])
 def test_a_wider_model_is_more_work(wh: tw.Warehouse, per: str) -> None:
     row = gemm(compared(wh, "wider", per))

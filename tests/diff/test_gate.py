@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,12 +13,13 @@ import pytest
 import cli_runner
 import sketch
 import tracewarehouse
+from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.diff.gate import Gate, GateOptions, evaluate, parse
 from tracewarehouse.diff.gate import _by_interval as by_interval
-from tracewarehouse.diff.gate_value import step_statistic
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.metric import Measured, RunValue
+from tracewarehouse.metric.statistic import step_statistic
 from tracewarehouse.stats import ShiftTest, relative_shift
 
 
@@ -125,7 +127,7 @@ def measured(text: str, *values: float) -> Measured:
 def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "kernel_summary.count<=+4%"
     sides = measured(text, 100, 101, 102, 101), measured(text, 102, 103, 105, 104)
-    monkeypatch.setattr("tracewarehouse.diff.gate.measure_value", lambda _, __, *sides: sides)
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
     base, head = cast(Any, sides)
     default, strict = (
         evaluate(gate(text), base, head, options=GateOptions(alpha)) for alpha in (0.05, 0.001)
@@ -156,7 +158,7 @@ def test_a_gate_guards_against_the_return_of_a_kernel(tmp_path: Path) -> None:
 
 
 def test_one_run_per_side_is_not_tested_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracewarehouse.diff.gate.measure_value", lambda _, __, *sides: sides)
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
 
     def outcome(text: str, base: float, head: float, within_run: bool = False) -> str:
         sides = cast(Any, (measured(text, base), measured(text, head)))
@@ -187,3 +189,12 @@ def test_percentiles_are_values_of_steps() -> None:
     assert [step_statistic(name, steps) for name in ("p50", "p90", "p99")] == [100, 180, 198]
     assert [step_statistic(name, steps) for name in ("min", "mean", "max")] == [1, 100.5, 200]
     assert step_statistic("p99", [3.0]) == 3
+
+
+def test_gates_of_the_guide_are_understood() -> None:
+    guide = (ROOT / "notebooks" / "guides" / "comparisons.md").read_text(encoding="utf-8")
+    texts = re.findall(r"--gate '([^']+)'", guide)
+    others = guide[guide.index("Other gates: ") :].partition("--format")[0].rpartition(".")[0]
+    inline = re.findall(r"`([^`]+)`", others)
+    assert len(texts) >= 3 and len(inline) >= 3
+    assert [gate(text).text for text in (*texts, *inline)] == [*texts, *inline]

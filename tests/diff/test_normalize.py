@@ -72,6 +72,7 @@ def test_times_per_token_are_of_a_thousand_tokens(wh: tw.Warehouse) -> None:
     assert parts is not None and parts.base_mean == mean_ns(wh, "four") * 1_000 / (512 * 4)
 
 
+@pytest.mark.deep
 def test_gates_are_per_unit(wh: tw.Warehouse) -> None:
     per_sample = float(mean_ns(wh, "eight") / 8)
     above, below = (f"step_time<={round(per_sample * factor)}ns" for factor in (1.1, 0.9))
@@ -87,6 +88,7 @@ def test_gates_are_per_unit(wh: tw.Warehouse) -> None:
         assert diff(wh, "--within-run", "--gate", text).code == 3
 
 
+@pytest.mark.deep
 def test_a_label_counts_the_work(wh: tw.Warehouse) -> None:
     by_label = wh.diff("four", "eight").changes(normalize="label.samples_per_step")
     assert by_label.verdict.change == wh.diff("four", "eight").changes(normalize="sample").verdict.change

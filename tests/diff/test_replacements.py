@@ -149,3 +149,17 @@ def test_renames_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         )
     assert right >= 0.98 * found
     assert right >= 0.95 * injections
+
+
+def test_kernels_that_prepare_a_convolution_do_not_replace_one() -> None:
+    def kernel(name: str) -> LocatedKernel:
+        return LocatedKernel("computation", name, "Conv2d_0", "aten::cudnn_convolution", 4, 100)
+
+    convolution, other = "volta_scudnn_128x64_relu_interior_nn_v1", "cudnn_ampere_scudnn_128x64_nn_v1"
+    for name in (
+        "void cudnn::ops::nchwToNhwcKernel<float, float, float>(float)",
+        "void cask_cudnn::computeWgradBOffsetsKernel(int)",
+        "void cudnn::cnn::im2col4d_kernel<float, long>(float)",
+    ):
+        assert replacements([kernel(convolution)], [kernel(name)]) == ({}, {})
+    assert replacements([kernel(convolution)], [kernel(other)])[0] == {kernel(convolution): other}

@@ -15,6 +15,7 @@ from tracewarehouse.simulation import Noise
 RUNS = 6
 
 
+@pytest.mark.deep
 def test_the_rank_and_kernel_that_vary_are_named(tmp_path: Path) -> None:
     """Six equal runs a rank of which computes at another speed in each."""
     for run in range(RUNS):

@@ -167,8 +167,8 @@ def test_limits_choices_and_names(busy: Contract) -> None:
     one = replace(busy, params=params)
     assert engine.bind(one, {}) == {"low_ns": 0, "side": "host"}
     for values, message, hint in [
-        ({"low_ns": -1}, "low_ns: -1 is too small", "the least is 0"),
-        ({"low_ns": 11}, "low_ns: 11 is too large", "the most is 10"),
+        ({"low_ns": -1}, "low_ns: -1 is too small", "the minimum is 0"),
+        ({"low_ns": 11}, "low_ns: 11 is too large", "the maximum is 10"),
         ({"low_ns": None}, "low_ns: missing value", "the default is 0"),
         ({"side": "top"}, "side: 'top' is not one of its choices", "choose one of host, device"),
         ({"low": 1}, "gpu_busy@2 has no parameter low", "did you mean low_ns?"),

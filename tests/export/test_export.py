@@ -156,6 +156,7 @@ def test_times_have_the_units_of_the_trace(dialect: str, tmp_path: Path) -> None
         assert counted == {"GB/s": Decimal(repr(row["bandwidth_bytes_per_ns"]))}
 
 
+@pytest.mark.deep
 def test_added_events_change_no_result(tmp_path: Path) -> None:
     before = tw.open(tmp_path / "before")
     before.ingest(FIRST_STEPS / "rank0.json.gz", run="first")

@@ -151,6 +151,7 @@ def test_a_time_range_is_described_in_the_header(cut_house: tuple[tw.Warehouse, 
     assert (1_000 * mark["ts"], 1_000 * mark["dur"]) == (100, 100)
 
 
+@pytest.mark.deep
 def test_default_additions_of_a_time_range(cut_house: tuple[tw.Warehouse, dict[str, Any]]) -> None:
     warehouse, _ = cut_house
     idle = warehouse.idle_intervals().rows()
@@ -169,6 +170,7 @@ def test_default_additions_of_a_time_range(cut_house: tuple[tw.Warehouse, dict[s
     assert ours(written(warehouse, "a", start=100, end=200, plain=True)) == []
 
 
+@pytest.mark.deep
 def test_times_with_a_unit_are_since_the_first_event(tmp_path: Path) -> None:
     sketch.write("a 0 op t1 first 5000 10\na 0 op t1 second 9000 10\n", tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
@@ -346,6 +348,7 @@ def check_times(job: tw.Warehouse, text: str, document: dict[str, Any]) -> None:
     assert found <= stored
 
 
+@pytest.mark.deep
 def test_launches_are_linked_in_merged_ranks(job: tw.Warehouse, tmp_path: Path) -> None:
     (tmp_path / "seen").mkdir()
     (tmp_path / "seen" / "all.json").write_text("".join(job.export_trace("job", [0, 1, 2, 3], plain=True)))

@@ -129,6 +129,7 @@ def two_ranks(folder: Path) -> list[Path]:
     return paths
 
 
+@pytest.mark.deep
 def test_a_file_with_another_suffix_is_ingested_if_named(tmp_path: Path, toy: ToyFormat) -> None:
     paths = two_ranks(tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")

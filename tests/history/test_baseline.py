@@ -55,6 +55,7 @@ def test_one_run_is_tested_by_the_runs_since_the_last_change(root: Path) -> None
     assert gate.detects is not None and 0.05 < gate.detects < 0.08
 
 
+@pytest.mark.deep
 def test_the_spread_of_earlier_runs_tests_one_run_per_side(root: Path) -> None:
     change = tw.open(root).diff("head", "next", spread="history").changes(gates=["step_time<=+9%"])
     assert (change.verdict.sample, change.verdict.test) == ("run", "history")

@@ -20,6 +20,7 @@ from cli_runner import on_terminal, process
 from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.history.page import _Axis, round_values
 from tracewarehouse.storage import Changes
 
 RUNS, CHANGE = 60, 40
@@ -79,20 +80,44 @@ def test_series_and_conditions(shared_path: Path) -> None:
     assert "change detection needs at least 12 runs" in few.notices
 
 
-def test_mixed_hardware_is_reported(warehouse_path: Path) -> None:
+def test_a_percentile_is_one_of_the_steps_of_each_run(tmp_path: Path) -> None:
+    """100 steps a run: 99 of 100 ms, and one that is slower from the 12th run on."""
+    steps = [[*[100_000_000] * 98, 100_000_001, 100_000_000 + 50_000_000 * (at >= 12)] for at in range(24)]
+    wh = recorded_runs(tmp_path / "warehouse", [*steps, steps[0][:50]])
+    assert {row["value"] for row in wh.history("step_time").rows()} == {100_000_000}
+    slowest, p99 = wh.history("max(step_time)"), wh.history("p99( step_time )")
+    assert [change.after for change in slowest.changes] == ["night-0012"]
+    assert [row["value"] for row in p99.rows()] == [100_000_000] * 12 + [100_000_001] * 12 + [None]
+    assert p99.rows()[-1]["reason"] == "p99 needs 100 complete steps, run night-0024@v1 has 50"
+    assert p99.plot().startswith("p99(step_time), 24 runs, 0 changes")
+    assert "values are the p99 of the complete steps, mean of their ranks" in p99.notices[0]
+    wh.acknowledge("max(step_time)", "night-0012", "a larger checkpoint")
+    assert wh.history("max(step_time)").changes[0].why == "a larger checkpoint"
+    for text, problem in (
+        ("p77(step_time)", "unknown statistic: p77"),
+        ("absent(step_time)", "unknown statistic: absent"),
+        ("p99(step_time", "expected `)`"),
+        ("p99(step_time)x", "unexpected text"),
+        ("p99(memory_peak.peak_bytes)", "has no value per step"),
+    ):
+        with pytest.raises(TwError, match=re.escape(problem)):
+            wh.history(text)
+
+
+def test_runs_on_other_hardware_are_other_series(warehouse_path: Path) -> None:
     wh = tw.open(warehouse_path)
-    assert not any("hardware" in notice for notice in wh.history("step_time").notices)
+    assert [each.name for each in wh.history("step_time").series] == [""]
     version = wh.store.newest("night-0007")
     assert version is not None
     stored = version.sources[0]
     source = replace(stored, attempt="other", facts={**stored.facts, "device_name": "H100"})
     wh.store.publish("night-0007", Changes(sources=(source,), rebuilt=True))
-    kinds = "one series mixes 2 hardware configurations (1 × H100, 1 × unknown)"
-    notice = f'{kinds}: separate them with where="label.K=V" or by="label.K"'
-    assert notice in tw.open(warehouse_path).history("step_time").notices
-    assert notice not in tw.open(warehouse_path).history("step_time", where="label.gpu=A100").notices
-    wh.store.relabel("night-0007", {"gpu": "other"})
-    assert notice not in tw.open(warehouse_path).history("step_time", by="label.gpu").notices
+    wh = tw.open(warehouse_path)
+    series = {each.name: len(each.points) for each in wh.history("step_time").series}
+    assert series == {"1 × H100": 1, "1 × unknown GPU": RUNS - 1}
+    assert [each.name for each in wh.history("step_time", where="label.gpu=A100").series] == [""]
+    names = [each.name for each in wh.history("step_time", by="label.gpu").series]
+    assert names == ["gpu=-", "gpu=<H100>, 1 × H100", "gpu=<H100>, 1 × unknown GPU", "gpu=A100"]
 
 
 def test_invalid_requests_raise(shared_path: Path) -> None:
@@ -164,6 +189,19 @@ def test_the_html_page(warehouse_path: Path, tmp_path: Path) -> None:
     assert len(body.findall(".//svg")) == 3
     assert len(body.findall(".//circle")) == RUNS
     assert len(body.findall(".//tr")) == 4
+    texts = [each.text for each in body.findall(".//svg//text")]
+    assert {"98.000 ms", "100.000 ms", "start of the run"} <= set(texts), "round values, and a time axis"
+
+
+def test_runs_lie_at_their_times_unless_these_coincide() -> None:
+    assert _Axis.of([0, 10, 40]).is_time and not _Axis.of([7, 7, 7]).is_time
+    first, second, third = _Axis.of([0, 10, 40]).places
+    assert third - second == pytest.approx(3 * (second - first))
+    cluster = _Axis.of([0, 1, 2, 3, 10**6])
+    gaps = [b - a for a, b in zip(cluster.places, cluster.places[1:], strict=False)]
+    assert not cluster.is_time and max(gaps) == pytest.approx(min(gaps))
+    assert [round(value, 6) for value in round_values(0.13, 0.41)] == [0.2, 0.3, 0.4]
+    assert [*round_values(97, 112)] == [100, 105, 110]
 
 
 def test_output_formats(shared_path: Path) -> None:
@@ -205,6 +243,7 @@ def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
     assert done.out == "nothing to record: 60 runs, 1 analysis; 60 already recorded\n"
 
 
+@pytest.mark.deep
 def test_recording_on_the_command_line(warehouse_path: Path) -> None:
     done = call("record", "night-0001", "night-0002", "--analysis", "quality", "--json", "-w", warehouse_path)
     (row,) = json.loads(done.out)["result"]
@@ -263,6 +302,7 @@ def test_a_new_change_fails_the_job(warehouse_path: Path) -> None:
     assert call(*history, "--fail-on-change", "--since", "night-0040").code == 0
 
 
+@pytest.mark.deep
 def test_a_ramp_is_a_trend_and_the_newest_runs_are_suspected(tmp_path: Path) -> None:
     chance = random.Random(8)
     ramp = [round(1e8 * (1 + 0.001 * at + chance.gauss(0, 0.01))) for at in range(60)]

@@ -46,6 +46,7 @@ def rollups(wh: tw.Warehouse) -> list[Path]:
     return sorted(Path(str(wh.root)).glob("rollups/*/*/*/*.parquet"))
 
 
+@pytest.mark.deep
 def test_values_are_equal_with_and_without_roll_ups(
     recorded: tw.Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,9 +152,9 @@ def test_clean_keeps_what_a_seal_may_publish(wh: Warehouse, traces: tuple[Path, 
 
 def test_the_commands(traces: tuple[Path, ...], tmp_path: Path) -> None:
     def call(*args: str | Path) -> cli_runner.CliResult:
-        return cli_runner.process(*args, cwd=tmp_path)
+        return cli_runner.tw(*args, "-w", tmp_path / "warehouse")
 
-    done = call("ingest", traces[0], traces[1], "--run", "job", "--push")
+    done = call("ingest", traces[0], traces[1], "--run", "job", "--push", "--jobs", "1")
     assert done.code == 0 and "run job  pushed ranks 0-1" in done.out and "tw seal job" in done.out
     done = call("seal", "job", "--expect-ranks", "3")
     assert done.code == 1

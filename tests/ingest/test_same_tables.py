@@ -216,6 +216,7 @@ def test_read_row_by_row_every_table_is_the_same(samples: Samples, natively: dic
         assert one.source.facts == rowwise[run].source.facts, run
 
 
+@pytest.mark.deep
 def test_rebuilt_from_stored_events_every_table_is_the_same(natively: dict[str, Kept]) -> None:
     found: set[str] = set()
     for one in natively.values():

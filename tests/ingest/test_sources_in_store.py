@@ -67,16 +67,14 @@ def gets(s3: Proxy) -> dict[str, int]:
 
 
 def equal(one: Warehouse, other: Warehouse) -> None:
-    """Every cell of every stored table, and the rows of analyses."""
+    """Every cell of every stored table."""
     tables = [contract.name for contract in stored_tables(one.catalog)]
     assert "events" in tables and "kernels" in tables
     for table in tables:
         assert one.scan(table).collect().equals(other.scan(table).collect()), table
-    for name in ("temporal_breakdown", "kernel_summary", "stragglers", "quality"):
-        assert one.run(name).rows() == other.run(name).rows(), name
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.deep), 2])
 def test_each_object_is_downloaded_once(
     s3: Proxy, uploaded: dict[str, int], local: Warehouse, tmp_path: Path, jobs: int
 ) -> None:
@@ -111,7 +109,7 @@ def test_a_large_object_is_downloaded_in_two_parts(s3: Proxy, traces: Path, tmp_
     """The survey reads a megabyte, which holds the rank, and the worker the rest."""
     folder = tmp_path / "large"
     folder.mkdir()
-    for number, path in enumerate(sorted(traces.glob("*.gz"))):
+    for number, path in enumerate(sorted(traces.glob("*.gz"))[:2]):
         text = gzip.decompress(path.read_bytes()).rstrip()[:-1] + b" " * (2 << 20) + b"}"
         name = f"node{number % 2}_{90 - number}.17000000000{number}.pt.trace.json"
         (folder / name).write_bytes(text)
@@ -119,8 +117,8 @@ def test_a_large_object_is_downloaded_in_two_parts(s3: Proxy, traces: Path, tmp_
     bucket().put({key: (folder / Path(key).name).read_bytes() for key in sizes})
     wh, local = tw.open(tmp_path / "warehouse"), tw.open(tmp_path / "local")
     places = []
-    for one, source in ((wh, f"s3://{BUCKET}/src-all/large"), (local, folder)):
-        report = one.ingest(source, jobs=2)
+    for one, source, jobs in ((wh, f"s3://{BUCKET}/src-all/large", 2), (local, folder, 1)):
+        report = one.ingest(source, jobs=jobs)
         assert {file.state for file in report.files} == {"intact"}
         places.append([(file.path.name, file.run, file.rank) for file in report.files])
     assert places[0] == places[1]
@@ -150,7 +148,7 @@ def test_a_remote_warehouse_takes_objects_of_a_store(
     s3: Proxy, uploaded: dict[str, int], local: Warehouse, tmp_path: Path
 ) -> None:
     url = f"s3://{BUCKET}/warehouse-of-objects"
-    done = cli_runner.process("ingest", SOURCES, "-w", url, cwd=tmp_path, env=s3.environment)
+    done = cli_runner.tw("ingest", SOURCES, "-w", url, "--jobs", "1")
     assert done.code == 0, done.err
     assert "ingested 4 ranks of 1 run" in done.out
     assert {key: size for key, size in gets(s3).items() if key.startswith("src/")} == uploaded

@@ -62,17 +62,18 @@ def test_traces_are_uploaded_and_ingested_from_the_inbox(s3: Proxy, traces: Path
     found = keys("upload-uploaded")
     assert len(found) == 4 and all(key.startswith("inbox/job/rank") for key in found)
     assert {path.name for path in spool.rglob("*") if path.is_file()} == {".upload.lock", "upload.log"}
-    done = cli_runner.process("ingest", "--inbox", "-w", url, env=s3.environment)
+    done = cli_runner.tw("ingest", "--inbox", "-w", url, "--jobs", "1")
     assert done.code == 0, done.err
     (row,) = tw.open(url).runs().rows()
     assert (row["run_id"], row["ranks_present"]) == ("job", 2)
     assert row["labels"]["team"] == "a"
     assert keys("upload-uploaded") == []
     assert tw.open(url).verify() == []
-    again = cli_runner.process("ingest", "--inbox", "-w", url, env=s3.environment)
+    again = cli_runner.tw("ingest", "--inbox", "-w", url)
     assert (again.code, again.out.splitlines()[0]) == (0, "no traces ingested")
 
 
+@pytest.mark.deep
 def test_an_upload_that_fails_is_repeated_with_the_next_window(
     s3: Proxy, traces: Path, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ import polars as pl
 import pytest
 
 import tracewarehouse
-from cli_runner import environment, tw
+from cli_runner import TW, environment, process, tw
+from object_store import BUCKET, Proxy
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -39,11 +41,11 @@ def warehouse(ingested: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(ingested, tmp_path / "warehouse"))
 
 
-def counts(lake: Path) -> dict[str, dict[str, int]]:
+def counts(lake: Path | str) -> dict[str, dict[str, int]]:
     """Table → run → rows."""
     found = {}
     for table in TABLES:
-        runs = pl.read_delta(str(lake / table))["run_id"].to_list()
+        runs = pl.read_delta(f"{lake}/{table}")["run_id"].to_list()
         found[table] = {run: runs.count(run) for run in set(runs)}
     return found
 
@@ -100,6 +102,7 @@ def test_a_version_is_written_once_and_replaced_by_the_next(warehouse: Path, tmp
     assert published(lake) == {"one": (2, sorted(TABLES))}
 
 
+@pytest.mark.deep
 def test_rows_of_a_removed_run_are_deleted(warehouse: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     wh = tracewarehouse.open(warehouse)
@@ -125,6 +128,48 @@ def test_errors_name_what_is_wrong(warehouse: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     cli = tw("publish", "delta", tmp_path / "file", "-w", warehouse)
     assert (cli.code, "Traceback" in cli.err) == (1, False), cli.err
+
+
+@pytest.mark.deep
+def test_tables_in_an_object_store(s3: Proxy, warehouse: Path, tmp_path: Path) -> None:
+    """In processes: deltalake blocks the threads of the server in this one while it waits."""
+    lake = f"s3://{BUCKET}/lake"
+    publish = ("publish", "delta", lake, "-w", warehouse)
+    for printed in (f"published one@v1: {', '.join(TABLES)}\n", "nothing to publish\n"):
+        done = process(*publish, env=s3.environment)
+        assert (done.code, done.out) == (0, printed), done.err
+    assert remote_counts(s3, lake) == stored(warehouse)
+
+    started = [_start(s3, publish) for _ in range(3)]
+    tracewarehouse.open(warehouse).ingest(FIRST_STEPS, run="two")
+    started += [_start(s3, publish) for _ in range(3)]
+    time.sleep(2)
+    started[-1].kill()
+    assert [each.wait(240) for each in started][:-1] == [0] * 5
+    assert remote_counts(s3, lake) == stored(warehouse)
+
+    s3.ignore_conditions = True
+    done = process(*publish, env=s3.environment)
+    assert done.code == 1 and "ignores If-None-Match" in done.err
+    s3.reset()
+    s3.refuses = lambda request: 403 if request.kind == "GET" and "_delta_log" in request.path else None
+    done = process(*publish, env=s3.environment)
+    assert done.code == 1 and "Traceback" not in done.err, done.err
+
+
+def _start(s3: Proxy, command: Sequence[str | Path]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([*TW, *map(str, command)], env=environment(s3.environment))
+
+
+def remote_counts(s3: Proxy, lake: str) -> dict[str, dict[str, int]]:
+    """The counts of a lake in a store, read by Polars in another process."""
+    code = "import sys, json; from test_delta import counts; print(json.dumps(counts(sys.argv[1])))"
+    env = environment({**s3.environment, "AWS_ALLOW_HTTP": "true"})
+    env["PYTHONPATH"] += f":{Path(__file__).parent}:{Path(__file__).parents[1]}"
+    done = subprocess.run([sys.executable, "-c", code, lake], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, dict[str, int]] = json.loads(done.stdout)
+    return found
 
 
 @pytest.mark.deep

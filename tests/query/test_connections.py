@@ -14,7 +14,7 @@ from tracewarehouse.duck.engine import Connection, Error, connect
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.query import connections
 from tracewarehouse.query.connections import ConnectionPool, connection
-from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable
+from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable, shared_views
 from tracewarehouse.query.rank_batches import rank_batches
 from tracewarehouse.query.sandbox import check_reads_only, lock
 from tracewarehouse.runs.capabilities import with_capabilities
@@ -387,6 +387,28 @@ def test_a_view_is_materialized_by_its_second_reader_without_changing_rows(
     assert tables == [("gemms",)]
     with pool.connection(select_runs(store), [contract]) as con:
         assert con.sql("SELECT count(*) FROM kernels").fetchall() == [(6,)]
+
+
+def test_a_view_that_announced_analyses_share_is_materialized_by_its_first_reader(
+    store: Store, catalog: Catalog
+) -> None:
+    store_run(store, catalog, "a")
+    contract, gemms = catalog.get("gemm_shapes"), catalog.get("gemms")
+    assert shared_views(catalog, [contract]) == frozenset()
+    assert shared_views(catalog, [contract, gemms]) == {gemms.ref}
+    plain = ConnectionPool(store, catalog)
+    expected = answer(plain, select_runs(store), contract)
+    pool = ConnectionPool(store, catalog)
+    pool.will_read([contract, gemms])
+    assert answer(pool, select_runs(store), contract) == expected
+    (((_, before),), ((_, after),)) = plain._idle, pool._idle
+    assert (list(before.created), list(after.created)) == ([], ["gemms"])
+
+
+def test_views_below_a_shared_one_are_computed_with_it() -> None:
+    catalog = Catalog.load()
+    segments, account = catalog.get("account_segments"), catalog.get("step_account")
+    assert shared_views(catalog, [segments, account]) == {segments.ref}
 
 
 def test_a_missing_file_is_named_by_an_analysis(store: Store, catalog: Catalog) -> None:

@@ -22,6 +22,10 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
         ("<built-in method append>", "<built-in method append>"),
         ("iteration(5)", "iteration(5)"),
         ("aten::add_", "aten::add_"),
+        (
+            f"{FILL} → void (anonymous namespace)::index_kernel<int>(int*)",
+            "vectorized_elementwise_kernel → index_kernel",
+        ),
     ],
 )
 def test_a_kernel_name_loses_its_boilerplate(name: str, short: str) -> None:

@@ -179,3 +179,11 @@ def test_markdown_escapes_hostile_names(name: str) -> None:
 def test_markdown_escapes_cell_separators() -> None:
     text = markdown([Field("name", "VARCHAR")], [("a|b*c*[x](y)`z`\\",)])
     assert text.splitlines()[2] == r"| a\|b\*c\*\[x\](y)\`z\`\\ |"
+    code = markdown([Field("gate", "VARCHAR")], [("step_time<=+3%",), ("a|b`c",)], code=("gate",))
+    assert code.splitlines()[2:] == ["| `step_time<=+3%` |", r"| `` a\|b`c `` |"]
+
+
+def test_of_a_replaced_kernel_both_names_are_shortened() -> None:
+    text = shortened("cudnn::cnn::wgrad_alg0_engine → cask_cudnn::computeWgradBOffsetsKernel", 30)
+    old, new = text.split(" → ")
+    assert len(text) <= 30 and old.startswith("cudnn::") and new.endswith("nel") and "…" in old and "…" in new

@@ -22,6 +22,8 @@ from tracewarehouse.errors import UnknownName
 from tracewarehouse.plot.theme import format_short
 from tracewarehouse.report import timeline
 from tracewarehouse.report.data import report_data
+from tracewarehouse.report.many_runs import _Time
+from tracewarehouse.report.many_runs import _verdict as many_runs_verdict
 from tracewarehouse.report.text import distinct_labels, finding_percent
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
@@ -136,6 +138,13 @@ def test_tables_can_be_sorted_and_searched(window: Browser, page: Path) -> None:
     )
     assert [HOSTILE in row for row in window.cells("kernel_summary")[1:]] == [True]
     assert len(rows) > 1
+    shown = (
+        "return [...document.querySelectorAll('td[data-full]')].map(each => [each.textContent, each.title])"
+    )
+    names = dict(window.run(shown))
+    assert names["cunn_SoftMaxForward"].startswith(
+        "void at::native::(anonymous namespace)::cunn_SoftMaxForward<"
+    )
 
 
 @needs_chromium
@@ -172,13 +181,20 @@ def test_the_theme_follows_the_system_and_the_button(window: Browser, page: Path
 def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
     done = call("report", "before", "hostile", "-w", warehouse_path, "-o", tmp_path / "diff.html")
     assert done.code == 0, done.err
-    sections = ["verdict", "timeline", "breakdown", "kernels", "ranks", "limits", "run"]
+    sections = ["verdict", "timeline", "breakdown", "kernels", "ranks", "host", "limits", "run"]
     check_page(window, tmp_path / "diff.html", sections)
     spans = window.run(
         "return [...document.querySelectorAll('figure.timeline')].map(({ timeline }) => {"
         " const view = timeline.view(); return view.to - view.from; })"
     )
     assert len(spans) == 2 and spans[0] == spans[1]
+    flames = window.run(
+        "return [...document.querySelectorAll('figure.flame h3')].map(each => each.textContent)"
+    )
+    assert [text[:35] for text in flames] == [
+        "Base: Training thread of rank 0 in ",
+        "Head: Training thread of rank 0 in ",
+    ]
     assert any(HOSTILE in cell for row in window.cells("kernels") for cell in row)
     check_levels(window, warehouse_path, "before", "hostile")
     line = call("diff", "before", "hostile", "-w", warehouse_path, "--json").out
@@ -215,6 +231,7 @@ def test_the_report_on_many_runs(window: Browser, warehouse_path: Path, tmp_path
     assert call("report", "-w", warehouse_path).code == 2
 
 
+@pytest.mark.deep
 def test_incomparable_runs_have_no_report(warehouse_path: Path) -> None:
     done = call("report", "before", "before", "-w", warehouse_path)
     assert done.code == 1 and done.errors[0].startswith("tw: not comparable: the same run on both")
@@ -246,6 +263,16 @@ def test_names_that_would_look_alike_show_where_they_differ() -> None:
     first, second, *others = distinct_labels(names)
     assert "CUDAFunctorOnSelf" in first and "FillOfSomething" in second and others == ["gemm", "(no name)"]
     assert max(map(len, (first, second))) <= 40
+
+
+def test_steps_are_not_compared_with_windows_of_runs_without_steps() -> None:
+    times = {"a": _Time(5e6, "step"), "b": _Time(2e9, "GPU window"), "c": _Time(6e6, "step")}
+    verdict = many_runs_verdict(times)
+    slowest = "c is the slowest (6 ms, 1.20 times as long)"
+    assert verdict.sentence == f"a is the fastest of 2 runs: its step takes 5 ms; {slowest}."
+    assert verdict.price.endswith(" 1 run without a complete step is not compared.")
+    windows = many_runs_verdict({"b": times["b"], "d": _Time(4e9, "GPU window"), "a": times["a"]})
+    assert windows.sentence.startswith("b is the fastest of 2 runs: its GPU window takes 2 s;")
 
 
 def test_combined_slices_keep_their_exact_totals(
@@ -348,6 +375,7 @@ def test_percentages_of_findings_have_the_decimals_of_their_sentences(value: flo
     assert finding_percent(value, 1.0) == shown
 
 
+@pytest.mark.deep
 def test_a_timestamp_that_is_years_off_does_not_prevent_the_report(tmp_path: Path) -> None:
     moments = [
         {

@@ -10,12 +10,13 @@ import pytest
 import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from conftest import real_traces
-from report_checks import check_levels, check_page, check_tables, check_timeline, write
+from report_checks import SECTIONS, check_levels, check_page, check_tables, check_timeline, write
 
 TRACES = real_traces()
 pytestmark = [pytest.mark.deep, needs_chromium]
 needs_traces = pytest.mark.skipif(TRACES is None, reason="no real traces here")
-DIFF = ["verdict", "timeline", "breakdown", "kernels", "limits", "run"]
+WITH_MODULES = ("gloo", "h100", "mi300")
+DIFF = ["verdict", "timeline", "breakdown", "kernels", "host", "limits", "run"]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,8 @@ def test_64_simulated_ranks(window: Browser, tmp_path: Path) -> None:
 @needs_traces
 @pytest.mark.parametrize("run", ["dlrm", "gloo", "workers-0", "workers-4", "h100", "mi300", "control"])
 def test_real_runs(window: Browser, warehouse_path: Path, tmp_path: Path, run: str) -> None:
-    check_page(window, write(warehouse_path, run, to=tmp_path / "page.html"))
+    sections = [each for each in SECTIONS if each != "modules" or run in WITH_MODULES]
+    check_page(window, write(warehouse_path, run, to=tmp_path / "page.html"), sections)
     check_tables(window, warehouse_path, run)
     check_timeline(window, warehouse_path, run)
 

@@ -47,6 +47,7 @@ def test_check_skips_rules_by_name(stored: Path) -> None:
     assert "needs" not in process("check", "now", "-w", stored).err
 
 
+@pytest.mark.deep
 def test_all_other_rules_have_the_same_rows(stored: Path) -> None:
     wh = tw.open(stored)
     with_work = {"low_roofline_hot_ops", "misaligned_gemm"}
@@ -57,6 +58,7 @@ def test_all_other_rules_have_the_same_rows(stored: Path) -> None:
     assert texts[0] == texts[1] and len(old) > len(rules(wh.catalog)) / 2
 
 
+@pytest.mark.deep
 def test_a_check_of_both_runs_skips_the_rules_for_one(stored: Path) -> None:
     found = tw.open(stored).check(["now", "old"], passed=True)
     work = {row["run_id"] for row in found.rows() if row["rule"] == "misaligned_gemm"}

@@ -154,9 +154,9 @@ EPOCH_MI300 = {"gpu": "MI300X", "dialect": "epoch"}
         ({"gpu": "H100"}, NVIDIA, [*GPU, DRIVER]),
         ({"gpu": "H100"}, SYNCS, [("X", "cuda_sync")]),
         ({"gpu": "MI300X"}, AMD, GPU),
-        ({"gpu": "MI300X", "mode": "inference", "graphs": True}, [*AMD, *GRAPHS], [("X", "kernel")]),
-        ({"gpu": "V100", "dialect": "old"}, V100, [*OLD, *NAMES, *MARKS]),
         *deep(
+            ({"gpu": "MI300X", "mode": "inference", "graphs": True}, [*AMD, *GRAPHS], [("X", "kernel")]),
+            ({"gpu": "V100", "dialect": "old"}, V100, [*OLD, *NAMES, *MARKS]),
             (EPOCH_A100, [*NVIDIA, *AMD], [*GPU, DRIVER, *HOST, *NAMES, *SORTS, *MARKS]),
             (EPOCH_MI300, [*AMD, *NVIDIA], [*GPU, *HOST, *NAMES, *SORTS, *MARKS, *CPU]),
             ({"gpu": "V100", "dialect": "old", "stacks": False}, V100, [("X", "Kernel"), ("X", "Runtime")]),

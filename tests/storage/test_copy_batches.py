@@ -77,6 +77,7 @@ def test_analyses_of_each_rank_run_in_batches(
         monkeypatch.setenv("TW_MIRROR", f"{wh.store.folder.parent}-next")
 
 
+@pytest.mark.deep
 def test_other_selections_are_refused_before_a_download(
     s3: Proxy, local: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

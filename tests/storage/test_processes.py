@@ -28,6 +28,7 @@ def race(root: str, writer: int, rounds: int, reported: str, together: Any) -> N
     Path(reported).write_text(" ".join(map(str, won)))
 
 
+@pytest.mark.deep
 def test_of_eight_that_put_the_same_object_one_wins(tmp_path: Path) -> None:
     rounds = 200
     store = Store.open_or_create(tmp_path / "warehouse")

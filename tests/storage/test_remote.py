@@ -23,21 +23,13 @@ from simulated import SMALL
 from storage_sources import commit, staged
 from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Changes, Store, remote
+from tracewarehouse.storage import Changes, Store, layout, remote
 from tracewarehouse.storage.objects import FileRef
 from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
-ANALYSES = (
-    "temporal_breakdown",
-    "kernel_summary",
-    "comm_comp_overlap",
-    "stragglers",
-    "step_summary",
-    "collective_waits",
-    "quality",
-)
+ANALYSES = ("temporal_breakdown", "stragglers", "quality")
 URL = f"s3://{BUCKET}/shared"
 
 
@@ -86,8 +78,17 @@ def test_answers_are_those_of_a_local_warehouse(s3: Proxy, stored: str, local: W
         assert wh.run(name).rows() == local.run(name).rows(), name
     sql = "SELECT rank, count(*) AS n, sum(dur_ns) AS ns FROM kernels GROUP BY ALL ORDER BY ALL"
     assert wh.query(sql).rows() == local.query(sql).rows()
-    assert wh.select("job").check().rows() == local.check().rows()
     assert wh.scan("kernels").collect().equals(local.scan("kernels").collect())
+
+
+@pytest.mark.deep
+def test_findings_and_comparisons_are_those_of_a_local_warehouse(
+    s3: Proxy, stored: str, local: Warehouse
+) -> None:
+    wh = tw.open(stored)
+    for name in ("kernel_summary", "comm_comp_overlap", "step_summary", "collective_waits"):
+        assert wh.run(name).rows() == local.run(name).rows(), name
+    assert wh.select("job").check().rows() == local.check().rows()
     assert wh.diff("job", "job").kernel_summary().rows() == local.diff("job", "job").kernel_summary().rows()
 
 
@@ -116,12 +117,10 @@ def test_the_command_line_takes_a_url(s3: Proxy, traces: Path, tmp_path: Path) -
     assert [entry.key for entry in objects("cli").walk("data/")] == []
 
 
-def test_recorded_results_give_the_same_history(s3: Proxy, traces: Path, tmp_path: Path) -> None:
+def test_recorded_results_give_the_same_history(s3: Proxy, stored: str, local: Warehouse) -> None:
     series = []
-    for place in (f"s3://{BUCKET}/history", tmp_path / "warehouse"):
-        wh = tw.open(place)
-        wh.ingest(traces, jobs=1)
-        wh.record(analyses="step_summary")
+    for place in (stored, local.root):
+        tw.open(place).record(analyses="step_summary")
         series.append(tw.open(place).history("step_time").polars())
     assert series[0].drop("ingested_at", strict=False).equals(series[1].drop("ingested_at", strict=False))
 
@@ -175,6 +174,27 @@ def test_many_runs_are_listed_with_few_requests(s3: Proxy) -> None:
         assert s3.counts() == {"LIST": lists, "GET": 13}
 
 
+def test_a_clean_lists_all_objects_once(s3: Proxy) -> None:
+    place = store_url(f"s3://{BUCKET}/cleaned")
+    store = Store.open_or_create(place)
+    for run in ("one", "two"):
+        for rank in range(2):
+            source = commit(store, rank, run=run)
+            store.publish(run, Changes(sources=(source,)))
+        commit(store, 2, run=run)  # never published
+    time.sleep(1.1)  # the clock of S3 has seconds
+    s3.requests.clear()
+    report = Store.open(place).clean(grace_s=0, keep_versions_s=0)
+    # Per run: an older version with its receipt, a manifest and two files.
+    assert (report.files, report.versions) == (2 * 5, 2)
+    counts = s3.counts()
+    assert (counts["HEAD"], counts["LIST"]) == (1, 17), counts
+    reads = [one.path for one in s3.requests if one.kind == "GET" and "/_tw/sources/" in one.path]
+    assert len(reads) == len(set(reads)) == 2 * 3
+    assert [one.ranks for one in Store.open(place).present()] == [(0, 1)] * 2
+    assert Store.open(place).verify() == []
+
+
 def test_files_of_an_old_commit_are_checked_before_it_is_published(s3: Proxy) -> None:
     store = Store.open_or_create(store_url(f"s3://{BUCKET}/old"))
     recent, deleted = commit(store, 0), commit(store, 1)
@@ -200,11 +220,13 @@ def test_a_changed_copy_is_reported_and_replaced(s3: Proxy, stored: str, local: 
     assert again.rows() == local.temporal_breakdown().rows()
 
 
-def test_a_damaged_object_is_an_error(s3: Proxy, traces: Path) -> None:
+def test_a_damaged_object_is_an_error(s3: Proxy, stored: str) -> None:
     url = f"s3://{BUCKET}/damaged"
+    objects("damaged").put(
+        {entry.key: objects("shared").get(entry.key) for entry in objects("shared").walk("")}
+    )
     wh = tw.open(url)
-    wh.ingest(traces, jobs=1)
-    (kernels,) = [file.key for file in files_of(wh) if "/kernels/" in file.key]
+    kernels = next(file.key for file in files_of(wh) if "/kernels/" in file.key)
     data = bytearray(wh.store.objects.get(kernels))
     data[len(data) // 3] ^= 1
     wh.store.objects.put({kernels: bytes(data)})
@@ -384,6 +406,41 @@ def test_32_publishers_of_a_run_write_little(s3: Proxy) -> None:
     assert newest is not None and newest.ranks == tuple(range(number))
 
 
+@pytest.mark.deep
+def test_machines_with_caches_of_their_own_agree(
+    s3: Proxy, traces: Path, local: Warehouse, tmp_path: Path
+) -> None:
+    """Four machines push a rank each; then all ask, while one of them compacts the run."""
+    url = f"s3://{BUCKET}/machines"
+
+    def call(machine: int, *args: str | Path) -> cli_runner.CliResult:
+        env = {**s3.environment, "TW_MIRROR": str(tmp_path / f"cache-{machine}")}
+        return cli_runner.process(*args, "-w", url, env=env)
+
+    def push(machine: int) -> int:
+        return call(machine, "ingest", ranks[machine], "--run", "job", "--push", "--expect-ranks", "4").code
+
+    def ask(machine: int) -> str:
+        done = call(machine, "show", "stragglers", "-f", "csv")
+        assert done.code == 0, done.err
+        return done.out
+
+    ranks = sorted(path for path in traces.iterdir() if "rank" in path.name)
+    tw.open(url).ingest(traces, run="other", jobs=1)
+    tw.open(url).remove("other")
+    with ThreadPoolExecutor(4) as pool:
+        # Each that sees all four ranks seals them; the first one publishes.
+        assert 0 in (codes := set(pool.map(push, range(4)))) and codes <= {0, 4}
+        expected = cli_runner.tw("show", "stragglers", "-f", "csv", "-w", local.root).out
+        assert list(pool.map(ask, range(4))) == [expected] * 4
+        compacted = pool.submit(call, 0, "compact")
+        assert list(pool.map(ask, range(1, 4))) == [expected] * 3
+        assert compacted.result().out.startswith("compacted job"), compacted.result().err
+        assert list(pool.map(ask, range(4))) == [expected] * 4
+    assert [row["ranks_present"] for row in tw.open(url).runs().rows()] == [4]
+    assert tw.open(url).verify(deep=True) == []
+
+
 def test_a_conflict_without_an_object_is_tried_again(s3: Proxy) -> None:
     refused: list[str] = []
 
@@ -406,22 +463,29 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Proxy, traces: Path) -> 
     assert list(objects("unconditional").walk("")) == []
 
 
-# An ingest into a new warehouse: 2 to probe, its identity, 13 tables, a manifest, the version, its receipt.
-_PUTS, _VERSION = 19, 17
+# The folders of each command's PUTs in a new warehouse: 2 probes, the identity, 13 tables and a manifest. To
+# publish: the version, its receipt and the list for web servers.
+_PUTS = {
+    "ingest": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources", "runs", "receipts", "catalog"],
+    "push": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources"],
+    "seal": [*("probe",) * 2, "runs", "receipts", "catalog"],
+}
 
 
 def _kill_points() -> list[object]:
-    points = [(number, when) for number in range(_PUTS) for when in ("before", "after")]
-    return [pytest.param(*point, marks=[] if point[0] == _VERSION else pytest.mark.deep) for point in points]
+    """Before and after every PUT; outside of the deep tests, only when the version was stored."""
+    points = [
+        (command, number, when)
+        for command, puts in _PUTS.items()
+        for number in range(len(puts))
+        for when in ("before", "after")
+    ]
+    always = ("ingest", _PUTS["ingest"].index("runs"), "after")
+    return [pytest.param(*point, marks=[] if point == always else pytest.mark.deep) for point in points]
 
 
-@pytest.mark.parametrize(("number", "when"), _kill_points())
-def test_a_killed_ingest_leaves_nothing_half_visible(
-    s3: Proxy, traces: Path, tmp_path: Path, number: int, when: str
-) -> None:
-    """The process is killed when it sends the given PUT, before or after the server stores the object."""
-    url = f"s3://{BUCKET}/killed-{number}-{when}"
-    env = cli_runner.environment({**s3.environment, "TW_MIRROR": str(tmp_path / "cache")})
+def _killed_at(s3: Proxy, number: int, when: str, command: list[str], cache: Path) -> list[str]:
+    """Kills a process at a PUT, before or after the server stores the object; the folders of its PUTs."""
     running: list[subprocess.Popen[bytes]] = []
     puts: list[str] = []
 
@@ -432,24 +496,48 @@ def test_a_killed_ingest_leaves_nothing_half_visible(
                 running[0].send_signal(signal.SIGKILL)
 
     setattr(s3, when, kill)
-    command = [*cli_runner.TW, "ingest", "-w", url, "--jobs", "1", str(traces)]
+    env = cli_runner.environment({**s3.environment, "TW_MIRROR": str(cache)})
     with subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         running.append(process)
         process.communicate()
     s3.reset()
     assert process.returncode == -signal.SIGKILL, puts
-    assert ("/_tw/runs/job/v000001" in puts[number]) == (number == _VERSION)
+    found = (re.search(r"/(data|_tw/[a-z]+)[/.]", path) for path in puts)
+    return [one[1].removeprefix("_tw/") for one in found if one]
+
+
+@pytest.mark.parametrize(("command", "number", "when"), _kill_points())
+def test_a_killed_command_leaves_nothing_half_visible(
+    s3: Proxy, traces: Path, tmp_path: Path, command: str, number: int, when: str
+) -> None:
+    url = f"s3://{BUCKET}/killed-{command}-{number}-{when}"
+    wh = tw.open(url)
+    if command == "seal":
+        wh.ingest(traces, jobs=1, push=True)
+    what = [] if command == "seal" else ["--jobs", "1", str(traces)]
+    words = {"ingest": ["ingest"], "push": ["ingest", "--push"], "seal": ["seal", "job"]}[command]
+    puts = _killed_at(s3, number, when, [*cli_runner.TW, *words, "-w", url, *what], tmp_path / "cache")
+    assert puts[: number + 1] == _PUTS[command][: number + 1]
+
     try:
         before = tw.open(url).runs().rows()
     except WarehouseError:
         before = []
     assert [row["ranks_present"] for row in before] in ([], [4])
-    tw.open(url).ingest(traces, jobs=1)
+    assert not (before and command == "push")
+    if command != "seal":
+        tw.open(url).ingest(traces, jobs=1, push=command == "push")
+    if command != "ingest":
+        tw.open(url).seal("job")
     wh = tw.open(url)
     assert [row["ranks_present"] for row in wh.runs().rows()] == [4]
     assert wh.verify() == []
     wh.clean(grace_s=0)
-    assert {entry.key for entry in wh.store.objects.walk("data/")} == {file.key for file in files_of(wh)}
+    stored = [entry.key for entry in wh.store.objects.walk("")]
+    assert {key for key in stored if key.startswith("data/")} == {file.key for file in files_of(wh)}
+    (run,) = wh.selected()
+    manifests = {layout.manifest("job", source.manifest) for source in run.sources}
+    assert {key for key in stored if key.startswith("_tw/sources/")} == manifests
 
 
 # Errors

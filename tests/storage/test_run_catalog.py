@@ -17,17 +17,18 @@ from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import Changes, RunVersion, Store, layout, overview, run_catalog
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
+from tracewarehouse.warehouse import Warehouse
 
 
 def url(prefix: str) -> str:
     return f"s3://{BUCKET}/{prefix}"
 
 
-def fill(store: Store, runs: int) -> None:
-    """Publishes runs with one rank each."""
+def fill(store: Store, runs: int, rank: int = 0) -> None:
+    """Publishes a rank of each run."""
     for number in range(runs):
         with store.staging() as folder:
-            source = store.commit_source(staged(folder, 0, run=f"Run-{number:03d}"))
+            source = store.commit_source(staged(folder, rank, run=f"Run-{number:03d}"))
         store.publish(source.run, Changes(sources=(source,), labels={"number": str(number)}))
 
 
@@ -80,6 +81,25 @@ def test_rows_from_a_catalog_are_those_of_the_versions(local: Path) -> None:
     assert rows_of(local) == with_catalog
     assert Store.open(local).briefs() == briefs
     assert [brief.run for brief in briefs] == ["Run-000", "Run-002", "Run-003"]
+
+
+def compact(wh: Warehouse, folder: Path) -> None:
+    assert [one.files_after for one in wh.compact()] == [2] * 4
+
+
+def retain(wh: Warehouse, folder: Path) -> None:
+    (folder / "policy.toml").write_text('[[rule]]\ntables = ["events"]\nolder_than = "0s"\n')
+    assert [one.tables for one in wh.retain(folder / "policy.toml")] == [("events",)] * 4
+
+
+@pytest.mark.parametrize("upkeep", [compact, retain])
+def test_upkeep_that_publishes_writes_a_catalog(few: None, tmp_path: Path, upkeep: Any) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
+    for rank in range(2):
+        fill(store, 4, rank)
+    wh = tw.open(tmp_path / "warehouse")
+    upkeep(wh, tmp_path)
+    assert {one.brief.number for one in run_catalog.read(store.objects).entries.values()} == {3}
 
 
 def _flipped(data: bytes) -> bytes:
@@ -170,7 +190,7 @@ def test_a_lost_version_is_damage_whatever_the_catalog_says(local: Path) -> None
     assert states["Run-000"] == "damaged"
 
 
-def test_purged_secrets_leave_no_catalog(local: Path) -> None:
+def test_purged_secrets_are_in_no_catalog(local: Path) -> None:
     wh = tw.open(local)
     secret = "ghp_" + "a1B2" * 9
     wh.store.relabel("run-002", {"token": secret})
@@ -179,8 +199,11 @@ def test_purged_secrets_leave_no_catalog(local: Path) -> None:
     wh.store.relabel("run-000", {"a": "b"})
     assert wh.store.overview.update_catalog(catalog_row)
     assert any(found.file == layout.catalog(2) for found in wh.secrets().found)
+    wh.label("run-002", {"token": None})
     wh.remove_secrets(redact=False, purge=True)
-    assert run_catalog.numbers(wh.store.objects) == []
+    assert not wh.secrets().found
+    (number,) = run_catalog.numbers(wh.store.objects)
+    assert secret not in gzip.decompress(wh.store.objects.get(layout.catalog(number))).decode()
 
 
 # In an object store

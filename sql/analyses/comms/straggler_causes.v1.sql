@@ -26,7 +26,7 @@
 -- rank_share    = { type = "DOUBLE", unit = "ratio", doc = "What is charged to this rank for all causes but communication, as a share of the run's total." }
 -- null_p99      = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank, if the blame of each step is dealt to the ranks at random; null without steps." }
 -- is_named      = { type = "BOOLEAN", doc = "True if the rank is a straggler: step_share reaches min_step_share and rank_share is above null_p99." }
--- reason        = { type = "VARCHAR", null = true, doc = "Why the rank is not named." }
+-- reason        = { type = "VARCHAR", null = true, doc = "Why the rank is not named. Where a rank may have waited in broadcasts for min_step_share of its steps, the reason says so: `wait_matrix` shows for whom." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -85,7 +85,11 @@ WITH
     GROUP BY run_id, rank
   ),
   chance AS (
-    SELECT run_id, max(null_p99) AS null_p99, bool_and(enough_steps) AS enough_steps
+    SELECT
+      run_id,
+      max(null_p99) AS null_p99,
+      bool_and(enough_steps) AS enough_steps,
+      max(possible_wait_ns / period_ns) AS possible_share
     FROM blame_basis
     GROUP BY run_id
   ),
@@ -106,6 +110,8 @@ WITH
       CASE
         WHEN chance.null_p99 IS NULL THEN 'no steps: chance cannot be ruled out'
         WHEN per_rank.own_ns IS NULL THEN 'late only because of communication that is slow or not matched'
+        WHEN NOT per_rank.step_share >= $min_step_share AND chance.possible_share >= $min_step_share
+          THEN 'too small a part of the step; possible waits in broadcasts are longer, but not charged (wait_matrix)'
         WHEN NOT per_rank.step_share >= $min_step_share THEN 'too small a part of the step'
         WHEN rank_share <= chance.null_p99 AND NOT chance.enough_steps THEN 'too few steps to rule out chance'
         WHEN rank_share <= chance.null_p99 THEN 'not more than by chance (null_p99)'

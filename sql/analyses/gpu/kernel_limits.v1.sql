@@ -27,6 +27,7 @@
 -- match           = { type = "VARCHAR", null = true, doc = "order: the trace has as many launches of this name, grid and block; shape: other numbers of them; null: none, or no trace." }
 -- trace_count     = { type = "BIGINT", unit = "count", doc = "Launches in the trace with this name, grid and block." }
 -- trace_sum_ns    = { type = "BIGINT", null = true, unit = "ns", better = "lower", doc = "Sum of their durations." }
+-- pass            = { type = "VARCHAR", null = true, doc = "Pass of their operators: forward, backward, …; null if they belong to several, or without a match." }
 --
 -- [changes]
 -- 1 = "First version. The limits follow the utilization that Nsight Compute calls high, 60 %. Untested on real data."
@@ -46,7 +47,8 @@ WITH
       sum(replay_ns)::BIGINT // count(replay_ns) AS replay_mean_ns,
       min(match) AS match,
       max(trace_count) AS trace_count,
-      max(trace_sum_ns) AS trace_sum_ns
+      max(trace_sum_ns) AS trace_sum_ns,
+      min(pass) AS pass
     FROM profiled_launches
     GROUP BY run_id, rank, kernel, grid, block
   )
@@ -70,5 +72,6 @@ SELECT
   replay_mean_ns,
   match,
   trace_count,
-  trace_sum_ns
+  trace_sum_ns,
+  pass
 FROM per_shape

@@ -3,7 +3,7 @@
 -- name     = "host_stacks"
 -- version  = 1
 -- summary  = "Call tree of the training thread: Python frames, annotations, operators and calls, merged by stack, with total and self time."
--- requires = ["training_threads@1", "events@1", "steps@1", "data_loading_rules@1"]
+-- requires = ["training_slices@1", "steps@1"]
 -- grain    = ["run_id", "rank", "node_id"]
 -- order    = ["run_id", "rank", "-total_ns", "depth", "node_id"]
 --
@@ -28,33 +28,18 @@
 WITH RECURSIVE
   on_thread AS (
     SELECT
-      events.run_id,
-      events.rank,
-      events.event_id,
-      events.parent_id,
-      events.pre,
-      events.category = 'user_annotation' AS is_annotation,
-      events.ts_ns AS start_ns,
-      events.ts_ns + events.dur_ns AS end_ns,
-      CASE
-        WHEN starts_with(events.name, 'ProfilerStep#') THEN 'unrecorded'
-        WHEN events.category = 'user_annotation' THEN 'annotation'
-        WHEN events.category = 'cpu_op' THEN 'operator'
-        WHEN events.category IN ('cuda_runtime', 'cuda_driver') THEN 'call'
-        WHEN events.category = 'python_function' THEN 'python'
-        ELSE 'other_slice'
-      END AS category,
-      CASE
-        WHEN starts_with(events.name, 'ProfilerStep#') THEN 'ProfilerStep*'
-        ELSE regexp_replace(events.name, ' at 0x[0-9a-fA-F]+', '', 'g')
-      END AS name
-    FROM events
-    JOIN training_threads AS thread
-      ON thread.run_id = events.run_id
-      AND thread.rank = events.rank
-      AND thread.pid IS NOT DISTINCT FROM events.pid
-      AND thread.tid IS NOT DISTINCT FROM events.tid
-    WHERE events.pre IS NOT NULL AND events.dur_ns > 0
+      run_id,
+      rank,
+      event_id,
+      parent_id,
+      pre,
+      start_ns,
+      end_ns,
+      is_loading,
+      is_annotation,
+      CASE category WHEN 'step' THEN 'unrecorded' ELSE category END AS category,
+      CASE category WHEN 'step' THEN 'ProfilerStep*' ELSE name END AS name
+    FROM training_slices
   ),
   span AS (
     SELECT run_id, rank, period_start_ns AS from_ns, period_start_ns + period_ns AS to_ns
@@ -65,11 +50,6 @@ WITH RECURSIVE
     FROM on_thread
     WHERE $only_step IS NULL
     GROUP BY run_id, rank
-  ),
-  loading_name AS (
-    SELECT name
-    FROM (SELECT DISTINCT name FROM on_thread WHERE category IN ('operator', 'annotation')) AS each_name
-    SEMI JOIN data_loading_rules ON regexp_matches(each_name.name, data_loading_rules.pattern)
   ),
   slice AS (
     SELECT
@@ -87,14 +67,13 @@ WITH RECURSIVE
       least(on_thread.end_ns, span.to_ns) AS to_ns,
       on_thread.category,
       on_thread.name,
-      loading_name.name IS NOT NULL AND on_thread.category IN ('operator', 'annotation') AS is_loading
+      on_thread.is_loading
     FROM on_thread
     JOIN span
       ON span.run_id = on_thread.run_id
       AND span.rank = on_thread.rank
       AND on_thread.start_ns < span.to_ns
       AND on_thread.end_ns > span.from_ns
-    LEFT JOIN loading_name ON loading_name.name = on_thread.name
   ),
   point AS (
     -- Annotations nest among themselves, and so do all other slices: two layers. At the end of a slice its caller runs

@@ -3,7 +3,7 @@
 -- name     = "timeline"
 -- version  = 1
 -- summary  = "The slices of each stream and of each launching thread, of one step or of the recording: what a timeline draws."
--- requires = ["kernels@1", "runtime@1", "events@1", "steps@1"]
+-- requires = ["kernels@1", "runtime@1", "events@1", "steps@1", "data_loading_rules@1"]
 -- grain    = ["run_id", "rank", "lane", "track", "position"]
 -- order    = ["run_id", "rank", "lane", "track", "position"]
 --
@@ -18,7 +18,7 @@
 -- position = { type = "BIGINT", unit = "id", doc = "Position in the track by start, starting at 1." }
 -- start_ns = { type = "BIGINT", unit = "ts", signed = true, doc = "Start." }
 -- dur_ns   = { type = "BIGINT", unit = "ns", doc = "Duration of the entire slice." }
--- category = { type = "VARCHAR", doc = "stream: compute, communication, memory or other; thread: annotation (outermost, without profiler steps), dataloader (waiting for data), operator (outermost), launch, blocking (a call that waits for the device) or call (another runtime call)." }
+-- category = { type = "VARCHAR", doc = "stream: compute, communication, memory or other; thread: annotation (outermost, without profiler steps), dataloader (loads data or waits for it, by `data_loading_rules`), operator (outermost), launch, blocking (a call that waits for the device) or call (another runtime call)." }
 -- name     = { type = "VARCHAR", null = true, doc = "The GPU activity, operator, annotation or call." }
 -- op_name  = { type = "VARCHAR", null = true, doc = "The innermost operator that launched the activity or contains the call." }
 -- event_id = { type = "BIGINT", unit = "id", doc = "The event." }
@@ -45,6 +45,11 @@ WITH
     )
     GROUP BY run_id, rank, pid, tid
   ),
+  loading_name AS (
+    SELECT name
+    FROM (SELECT DISTINCT name FROM events WHERE category IN ('cpu_op', 'user_annotation')) AS each_name
+    SEMI JOIN data_loading_rules ON regexp_matches(each_name.name, data_loading_rules.pattern)
+  ),
   host_slice AS (
     SELECT
       events.run_id,
@@ -54,7 +59,7 @@ WITH
       events.ts_ns,
       events.dur_ns,
       CASE
-        WHEN starts_with(events.name, 'enumerate(DataLoader)#') THEN 'dataloader'
+        WHEN loading_name.name IS NOT NULL THEN 'dataloader'
         WHEN events.category = 'cpu_op' THEN 'operator'
         ELSE 'annotation'
       END AS category,
@@ -72,6 +77,7 @@ WITH
       AND launching.rank = events.rank
       AND launching.pid = events.pid
       AND launching.tid = events.tid
+    LEFT JOIN loading_name ON loading_name.name = events.name
     WHERE events.category IN ('cpu_op', 'user_annotation')
       AND events.dur_ns IS NOT NULL
       AND NOT starts_with(coalesce(events.name, ''), 'ProfilerStep')

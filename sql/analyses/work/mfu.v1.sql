@@ -24,7 +24,7 @@
 -- flop_covered_ns   = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of computation in operators of known FLOP." }
 -- flop_coverage     = { type = "DOUBLE", null = true, unit = "ratio", better = "higher", doc = "flop_covered_ns as a share of the sum of the durations of all computation." }
 -- peak_dtype        = { type = "VARCHAR", null = true, doc = "Type of the arithmetic of most FLOP of the rank, whose peak rate is used." }
--- limit_flop_per_ns = { type = "DOUBLE", null = true, unit = "flop_per_ns", doc = "That peak rate." }
+-- limit_flop_per_ns = { type = "DOUBLE", null = true, unit = "flop_per_ns", doc = "That peak rate. `checked` in `device_specs` says whether the figure was compared with the vendor's documentation." }
 -- dtype_known       = { type = "BOOLEAN", null = true, doc = "False if the type or its peak is not certain." }
 -- reason            = { type = "VARCHAR", null = true, doc = "Why mfu is null." }
 --

@@ -24,7 +24,7 @@
 -- hfu               = { type = "DOUBLE", null = true, unit = "ratio", better = "higher", doc = "Hardware FLOP utilization: hardware_flop by the same denominator." }
 -- flop_coverage     = { type = "DOUBLE", null = true, unit = "ratio", better = "higher", doc = "Share of the computation time of all ranks in operators of known FLOP." }
 -- peak_dtype        = { type = "VARCHAR", null = true, doc = "Type of the arithmetic of most FLOP, whose peak rate is used; null if it differs between ranks." }
--- limit_flop_per_ns = { type = "DOUBLE", null = true, unit = "flop_per_ns", doc = "Sum of the peak rates of the ranks' devices, which are taken to be alike: the highest × ranks." }
+-- limit_flop_per_ns = { type = "DOUBLE", null = true, unit = "flop_per_ns", doc = "Sum of the peak rates of the ranks' devices, which are taken to be alike: the highest × ranks. `checked` in `device_specs` says whether the figure was compared with the vendor's documentation." }
 -- dtype_known       = { type = "BOOLEAN", null = true, doc = "False if the type or its peak is not certain on some rank." }
 -- reason            = { type = "VARCHAR", null = true, doc = "Why mfu is null." }
 --

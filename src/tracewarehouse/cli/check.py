@@ -65,6 +65,9 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     not a fault in itself, or one whose causes have separate findings. Without complete steps, the
     profiling window is analyzed, and the confidence is low. `tw list` shows the rules in group findings;
     `tw describe RULE` shows what a rule tests and its threshold.
+
+    CSV, the default in a pipe, has a line per finding and rank without the suggestions; --wide has all
+    columns.
     """
     from tracewarehouse.findings import at_least
 
@@ -78,12 +81,18 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     if fail_on is not None and (failing := at_least(findings, fail_on)):
         error = FindingsFailed(f"{plural(failing, 'finding')} of severity {fail_on} or higher")
     ranks = sum(len(each.ranks) for each in warehouse.selected())
+    if not session.json and not session.wide and session.out.resolved_format == "csv":
+        findings = findings.select(*_CSV_COLUMNS)
     session.out.print_result(findings, error, ranks, as_text=partial(text, out=session.out))
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 
 
 _WIDTH = 100
+_CSV_COLUMNS = (
+    *("run_id", "rank", "severity", "rule", "subject", "culprit", "step", "share", "saving_step_ns"),
+    *("saving_ns", "confidence", "observation"),
+)
 Row = Mapping[str, Any]
 
 
@@ -103,6 +112,8 @@ def text(result: Result, out: Output) -> str:
 
 def _headline(rows: Sequence[Row]) -> str:
     """The number of findings, in total and by severity."""
+    if not rows:
+        return "0 findings (--all lists the checks that passed)"
     counts = Counter(row["severity"] for row in rows)
     by_severity = ", ".join(f"{counts[each]} {each}" for each in reversed(SEVERITIES) if counts[each])
     return plural(len(rows), "finding") + (f": {by_severity}" if by_severity else "")

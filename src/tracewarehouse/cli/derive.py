@@ -6,10 +6,9 @@ from functools import partial
 
 import click
 
+from tracewarehouse.cli.option_types import RankListParam, RenamedOption
 from tracewarehouse.cli.session import (
     Command,
-    RankListParam,
-    RenamedOption,
     Session,
     complete_runs,
     engine_options,
@@ -112,7 +111,7 @@ def blame(session: Session, /, run: str) -> None:
     """Find the ranks that other ranks wait for, and why.
 
     Reads all ranks of the run. Waits at collectives are charged to the rank that caused them: a rank that was
-    late only because it waited itself hands them on. The result is stored with the run.
+    late only because it waited itself passes them on. The result is stored with the run.
     """
     done = session.open().derive("blame", run)
     stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
@@ -194,7 +193,7 @@ def whatif(
     annotations: tuple[str, ...],
     entire_trace: bool,
 ) -> None:
-    """Estimate the length of steps if some work ran faster or slower.
+    """Estimate the step time if some work ran faster or slower.
 
     WHAT is kernels, host, launch, a category of critical_path_breakdown, or all. Filters are kind=, name= and
     op= (any enclosing operator); * matches any text. All dependencies are kept, so the critical path may move

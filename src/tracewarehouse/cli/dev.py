@@ -46,6 +46,7 @@ def sync(session: Session, /) -> None:
 @dev.command(
     epilog=examples(
         "tw dev new host_gaps --group launch",
+        "tw dev new slow_copies --group findings",
     )
 )
 @click.argument("name", metavar="NAME")
@@ -55,7 +56,7 @@ def sync(session: Session, /) -> None:
 def new(session: Session, /, name: str, group: str) -> None:
     """Write skeletons of an analysis and its golden file.
 
-    Generated files are updated too.
+    In the group findings, the analysis is a finding rule. Generated files are updated too.
     """
     from tracewarehouse.devtools import skeleton
 

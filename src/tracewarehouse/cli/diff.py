@@ -10,10 +10,9 @@ from xml.etree import ElementTree
 
 import click
 
-from tracewarehouse.cli.ratio import RatioParam
+from tracewarehouse.cli.option_types import RankListParam, RatioParam
 from tracewarehouse.cli.session import (
     FORMATS,
-    RankListParam,
     Session,
     complete_analyses,
     complete_runs,
@@ -45,6 +44,8 @@ LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", 
 _DEFAULT_LEVELS = ("breakdown", "kernels", "operators")
 _HOST_LEVELS = ("breakdown", "operators")  # without GPU activities
 _TOP = 10
+# What a terminal shows without --level: the answer, on about a screen.
+_SHORT_LEVELS, _SHORT_TOP = ("breakdown", "kernels"), 5
 BASELINE = "@baseline"
 
 
@@ -166,8 +167,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
     --format github writes a comment of at most 60 kB for a pull request, and the job summary in Actions.
 
-    --normalize sample divides times and sizes, also in gates, by the label samples_per_step of each run,
-    token by tokens_per_step: what a step of a rank processes.
+    --normalize sample divides times and sizes, also in gates, by the label samples_per_step of each run: the
+    samples that a rank processes in a step. --normalize token divides by tokens_per_step.
 
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
     then test a single run. --spread history takes only the noise between runs from them.
@@ -257,7 +258,7 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
     if session.format == _GITHUB:
         _print_github(session, change, levels, error)
     else:
-        _print_levels(session, change, levels, error)
+        _print_levels(session, change, levels, error, is_short=not own["levels"] and not on_host)
     for each in change.inconclusive:
         if not own["strict"]:
             session.out.notice(
@@ -267,7 +268,9 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> No
         raise click.exceptions.Exit(error.exit_code)
 
 
-def _print_levels(session: Session, change: Change, levels: tuple[str, ...], error: TwError | None) -> None:
+def _print_levels(
+    session: Session, change: Change, levels: tuple[str, ...], error: TwError | None, is_short: bool
+) -> None:
     from tracewarehouse.cli.diff_text import markdown_comment, text
     from tracewarehouse.cli.output import line_width
 
@@ -275,7 +278,13 @@ def _print_levels(session: Session, change: Change, levels: tuple[str, ...], err
     format_ = session.out.resolved_format
     if session.json or format_ in ("table", "md"):
         width = line_width(session.out)
-        lines = markdown_comment(change, levels, top) if format_ == "md" else text(change, levels, top, width)
+        if format_ == "md":
+            lines = markdown_comment(change, levels, top)
+        elif is_short:
+            top = _SHORT_TOP if session.top is None else session.top
+            lines = text(change, _SHORT_LEVELS, top, width)
+        else:
+            lines = text(change, levels, top, width)
         session.out.print_text(lines, [] if not session.json else [_row(change)], error)
     else:
         session.out.print_result(change.rows(levels), error)

@@ -84,7 +84,7 @@ def _wrapped(text: str, width: int | None) -> str:
 
 def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
     """The same as Markdown: the verdict visible, levels collapsed."""
-    parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change, _markdown)]
+    parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change)]
     if change.breakdown is not None:
         for name in levels:
             opened = " open" if name in _SHORT_LEVELS else ""
@@ -154,7 +154,8 @@ def _remarks(change: Change) -> Iterator[str]:
         of_host = ("operator, call or frame", "operators, calls or frames")
         rows = plural(changed, *(of_host if change.breakdown.on_host else ("kernel",)))
         yield f"the step as a whole: {change.verdict.word}; {rows} changed significantly"
-    yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes))
+    left_out = change.breakdown.incomplete if change.breakdown else ()
+    yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes, *left_out))
 
 
 def _significant_rows(change: Change) -> int:
@@ -218,10 +219,11 @@ def _snapshot(change: Change, top: int, layout: Layout) -> Iterator[str]:
         yield layout(fields, [[row[each.name] for each in fields] for row in rows])
 
 
-def _gates(change: Change, layout: Layout) -> Iterator[str]:
+def _gates(change: Change) -> Iterator[str]:
     if change.gates:
         fields = [Field(name, "VARCHAR") for name in (*_GATE_COLUMNS, "reason", "power")]
-        yield layout(fields, [_gate_row(each) for each in _worst_first(change)])
+        rows = [_gate_row(each) for each in _worst_first(change)]
+        yield markdown(fields, rows, code=("gate",)).rstrip("\n")
 
 
 def _gate_table(change: Change, width: int | None) -> Iterator[str]:

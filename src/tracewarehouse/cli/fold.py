@@ -39,9 +39,10 @@ def folded(result: Result, count: int) -> Result:
 
 
 def _named(contract: Contract) -> str:
-    """The column with the number of folded rows: the last of the grain within a group."""
+    """The column with the number of folded rows: the name, or the last of the grain within a group."""
     groups = ranking_groups(contract) or ()
-    return [name for name in contract.grain if name not in groups][-1]
+    keys = [name for name in contract.grain if name not in groups]
+    return "name" if "name" in keys else keys[-1]
 
 
 def ranking_groups(contract: Contract) -> tuple[str, ...] | None:

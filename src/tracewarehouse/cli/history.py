@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse import hints
-from tracewarehouse.cli.ratio import RatioParam
+from tracewarehouse.cli.option_types import RatioParam
 from tracewarehouse.cli.session import (
     Session,
     complete_analyses,
@@ -115,6 +115,7 @@ def _record_error(done: RecordReport) -> TwError | None:
         "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
         "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
         "tw history step_time --fail-on-change --since 7d",
+        "tw history 'p99(step_time)' --normalize token",
         "tw history step_time --parts",
         "tw history step_time --ack nightly-0412 'driver 570, accepted'",
     )
@@ -130,6 +131,7 @@ def _record_error(done: RecordReport) -> TwError | None:
 )
 @click.option("--where", multiple=True, metavar="label.K=V", help="Select runs by label (repeatable).")
 @click.option("--by", multiple=True, metavar="label.K", help="Plot one series per value of this label.")
+@click.option("--normalize", metavar="UNIT", help="Plot times and sizes per sample, token or label.K.")
 @click.option(
     "--min-effect",
     type=RatioParam(1.0),
@@ -166,6 +168,7 @@ def history(
     runs: tuple[str, ...],
     where: tuple[str, ...],
     by: tuple[str, ...],
+    normalize: str | None,
     min_effect: float,
     acks: tuple[tuple[str, str], ...],
     unacks: tuple[str, ...],
@@ -176,8 +179,13 @@ def history(
     """Plot a metric over recorded runs and report change points.
 
     METRIC is ANALYSIS[@VERSION].COLUMN[K=V,...]; step_time is short for step_summary.period_ns, the median
-    step. Sums are per rank, and per complete step if the analysis has steps. A change point has the runs
-    before and after it, its size with a 95 % confidence interval, and the range of runs in which it lies.
+    step. p99(METRIC), also min, mean, max, p50, p90 and p95, is that of the complete steps of each run; an
+    acknowledgement counts for all of them. Sums are per rank, and per complete step if the analysis has
+    steps. A change point has the runs before and after it, its size with a 95 % confidence interval, and the
+    range of runs in which it lies.
+
+    --normalize sample divides times and sizes by the label samples_per_step of each run, token by
+    tokens_per_step, as tw diff does. Runs without the label have no value.
 
     --fail-on-change exits with code 3 if a change that is not acknowledged has its first run at --since or
     later. A steady rise or fall is reported as a trend; the newest runs may be suspected before a change is
@@ -191,7 +199,9 @@ def history(
     for run in unacks:
         session.out.notice(f"acknowledgement removed: {warehouse.acknowledge(metric, run, None)}")
     try:
-        found = warehouse.history(metric, runs or None, where=where, by=by, min_effect=min_effect)
+        found = warehouse.history(
+            metric, runs or None, where=where, by=by, min_effect=min_effect, normalize=normalize
+        )
     except TwError as error:
         if acks or unacks:
             raise PartlyDone(f"acknowledgements are stored, but: {error.message}", error.hint) from error

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tracewarehouse.cli.option_types import DurationParam
 from tracewarehouse.cli.session import (
-    DurationParam,
     Session,
     complete_runs,
     examples,

@@ -39,6 +39,7 @@ FORMAT_OF_EXTENSION = {
     ".ndjson": "jsonl",
     ".md": "md",
     ".parquet": "parquet",
+    ".svg": "svg",
     ".txt": "table",
 }
 _TEXT_FORMATS = ("table", "md")
@@ -169,6 +170,8 @@ class Output:
         """Prints `shown`, the first rows of `result`."""
         if format_ == "parquet":
             self._parquet(shown)
+        elif format_ == "svg":
+            self._chart(shown)
         elif format_ == "table":
             self._table(result)
         elif format_ == "md":
@@ -196,6 +199,12 @@ class Output:
         else:
             with _replacing(self.path) as unfinished:
                 unfinished.write_bytes(data)
+
+    def _chart(self, result: Result) -> None:
+        """The chart that `Result.plot` draws, as a picture."""
+        assert self.path is not None  # the format is that of a file extension
+        with _replacing(self.path) as unfinished:
+            result.plot().save(str(unfinished), format="svg")
 
     def _envelope(self, result: Result, error: TwError | None) -> str:
         return _enveloped(
@@ -249,9 +258,11 @@ def table_lines(result: Result, out: Output, bold: bool = False) -> list[str]:
 
 
 def _answer(contract: Contract | None, out: Output) -> list[str]:
-    """The columns that rows are sorted by, largest first: they stay in a narrow table."""
+    """Columns that stay in a narrow table: those that rows are sorted by, largest first, and a goal."""
     order = out.sort or (contract.order if contract else ())
-    return [key[1:] for key in order if key.startswith("-")]
+    columns = contract.columns if contract else ()
+    goals = [column.name for column in columns if column.unit == "ratio" and column.better]
+    return [*(key[1:] for key in order if key.startswith("-")), *goals[:1]]
 
 
 def _first(result: Result, out: Output) -> Result:

@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.session import (
-    NamesParam,
-    Session,
-    complete_runs,
-    examples,
-    output_options,
-    pass_session,
-)
+from tracewarehouse.cli.option_types import NamesParam
+from tracewarehouse.cli.session import Session, complete_runs, examples, output_options, pass_session
 
 if TYPE_CHECKING:
     from tracewarehouse.publishing.delta import Publication

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tracewarehouse.cli.option_types import LabelParam
 from tracewarehouse.cli.session import (
-    LabelParam,
     Session,
     complete_runs,
     examples,

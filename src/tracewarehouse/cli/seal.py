@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from tracewarehouse.cli.session import LabelParam, Session, examples, output_options, pass_session
+from tracewarehouse.cli.option_types import LabelParam
+from tracewarehouse.cli.session import Session, examples, output_options, pass_session
 from tracewarehouse.exact_text import rank_list
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from tracewarehouse.durations import age_ns
-from tracewarehouse.location import Location, StoreUrl, is_url, store_url
+from tracewarehouse.cli.option_types import LocationParam, NamesParam, RankListParam, RenamedOption
+from tracewarehouse.location import Location
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
@@ -105,119 +103,6 @@ pass_session = click.make_pass_decorator(Session)
 def examples(*lines: str) -> str:
     """Epilog of a help text: example command lines, not wrapped."""
     return "\n".join(["\b", "Examples:" if len(lines) > 1 else "Example:", *(f"  {line}" for line in lines)])
-
-
-class LocationParam(click.Path):
-    """A folder, or the URL of an object store."""
-
-    def __init__(self) -> None:
-        super().__init__(path_type=Path, readable=False)
-
-    def convert(  # type: ignore[override]
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Location:
-        """The folder as it was written, or the URL; raises WarehouseError for a URL that is not supported."""
-        if not is_url(value):
-            return cast(Path, super().convert(value, param, ctx))
-        return value if isinstance(value, StoreUrl) else store_url(value)
-
-
-class RankListParam(click.ParamType[tuple[int, ...]]):
-    """`3`, `0,2` or `0-3`: ranks, or steps."""
-
-    def __init__(self, noun: str = "rank") -> None:
-        self.noun = noun
-        self.name = f"{noun.upper()}S"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The ranks; a usage error for anything else."""
-        ranks: list[int] = []
-        for part in str(value).split(","):
-            match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
-            if match is None:
-                wanted = f"a {self.noun} or a list of {self.noun}s such as 0,2 or 0-3"
-                self.fail(f"{value!r} is not {wanted}", param, ctx)
-            first, last = int(match[1]), int(match[2] or match[1])
-            if last < first:
-                self.fail(f"{part!r} is an empty range; write it as LOW-HIGH", param, ctx)
-            ranks += range(first, last + 1)
-        return tuple(ranks)
-
-
-class LabelParam(click.ParamType[tuple[str, str]]):
-    """`K=V`, a label."""
-
-    name = "K=V"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Key and value; a usage error without `=` or key."""
-        key, equals, text = str(value).partition("=")
-        if not equals or not key.strip():
-            self.fail(f"{value!r} is not a label; write K=V", param, ctx)
-        return key.strip(), text
-
-
-class NamesParam(click.ParamType[tuple[str, ...]]):
-    """`name,-sum_ns`: names separated by commas."""
-
-    name = "NAMES"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names; a usage error without any."""
-        names = tuple(name.strip() for name in str(value).split(",") if name.strip())
-        if not names:
-            self.fail("expected names of columns, separated by commas", param, ctx)
-        return names
-
-
-class DurationParam(click.ParamType[float]):
-    """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds; a bare number is seconds."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds; a usage error for anything else."""
-        ns = age_ns(str(value), default_unit="s")
-        if ns is None:
-            self.fail(f"{value!r} is not a duration; use 90s, 30m, 12h, 90d or 2w", param, ctx)
-        return ns / 1e9
-
-
-class SizeParam(click.ParamType[int]):
-    """`500MB`, `4GB` or `1GiB`, in bytes; a bare number is bytes."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes; a usage error for anything else."""
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?", str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a size; use 500MB, 4GB or 1GiB", param, ctx)
-        unit = (1024 if match[3] else 1000) ** " kMGT".index(match[2].replace("K", "k") or " ")
-        return int(float(match[1]) * unit)
-
-
-class RenamedOption(click.Option):
-    """An option whose names after the first are former ones: accepted, but not in the help."""
-
-    def __init__(self, names: Sequence[str], **settings: Any) -> None:
-        own = [name for name in names if not name.startswith("-")]
-        own = own or [names[0].removeprefix("--").replace("-", "_")]
-        super().__init__([*(name for name in names if name.startswith("-")), *own], **settings)
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The line of the help, with the current name only."""
-        shown = copy(self)
-        shown.opts = self.opts[:1]
-        return click.Option.get_help_record(shown, ctx)
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -12,10 +12,9 @@ from pathlib import Path
 
 import click
 
+from tracewarehouse.cli.option_types import DurationParam, SizeParam
 from tracewarehouse.cli.session import (
-    DurationParam,
     Session,
-    SizeParam,
     examples,
     no_warehouse_options,
     pass_session,
@@ -43,13 +42,14 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
     """Open a read-only DuckDB shell on the warehouse.
 
     It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them. With
-    --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, a
-    built-in prompt is used.
+    --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, which
+    pip install 'tracewarehouse[shell]' installs, a built-in prompt is used.
     """
     program = _shell_program()
     if program is None and args:
         raise TwError(
-            "arguments after -- need the duckdb command, which is not installed", "pip install duckdb-cli"
+            "arguments after -- need the duckdb command, which is not installed",
+            "pip install 'tracewarehouse[shell]'",
         )
     warehouse = session.open()
     with warehouse.shell_file() as path:
@@ -94,21 +94,21 @@ def _run(command: Sequence[str]) -> int:
     "--max-rows",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Most rows; 0: no limit. [default: 100000; none with -o]",
+    help="Row limit; 0: none. [default: 100000; none with -o]",
 )
 @click.option(
     "--timeout",
     type=DurationParam(),
     default="30s",
     show_default=True,
-    help="Longest time; 0s: no limit.",
+    help="Time limit; 0s: none.",
 )
 @click.option(
     "--memory",
     type=SizeParam(),
     default="1GB",
     show_default=True,
-    help="Most memory; 0: no limit.",
+    help="Memory limit; 0: none.",
 )
 @selection_options
 @result_options
@@ -118,8 +118,8 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
 
     SQL is one SELECT, or - to read it from stdin. An analysis is a view, and a macro with its parameters:
     FROM idle_breakdown(kernel_wait_ns := 10000). FROM tw_help lists all names. Queries are read-only, limited
-    to the files of the selected runs, and fail beyond a limit of rows, time or memory: a result is never a
-    part of the rows.
+    to the files of the selected runs, and fail beyond a limit of rows, time or
+    memory; a partial result is never returned.
     """
     if max_rows is None:
         max_rows = 0 if session.output is not None else 100_000

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.session import (
-    Session,
-    SizeParam,
-    complete_runs,
-    examples,
-    output_options,
-    pass_session,
-)
+from tracewarehouse.cli.option_types import SizeParam
+from tracewarehouse.cli.session import Session, complete_runs, examples, output_options, pass_session
 
 if TYPE_CHECKING:
     from tracewarehouse.storage import Compacted, Expired
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
 @output_options
 @pass_session
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
-    """Write small files of runs as few large ones.
+    """Merge small files of runs into a few large ones.
 
     Without RUN, of all runs. Rows, answers and recorded results stay the same. Files of at least half the
     target stay, unless ranks in them were replaced. tw clean deletes the replaced files.

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
     from tracewarehouse.duck.engine import Connection
 
-_WELCOME = "Read-only SQL; statements end with a semicolon. .help for help, .quit to exit."
+_WELCOME = """\
+Read-only SQL; statements end with a semicolon. .help for help, .quit to exit.
+This is a minimal prompt: pip install 'tracewarehouse[shell]' installs the DuckDB shell.
+"""
 _HELP = """\
 SELECT …;      run a statement; it may span several lines
 FROM tw_help;  list tables, views and analyses with columns and units
@@ -42,7 +45,7 @@ def prompt(out: Output, path: Path, root: Path) -> int:
     if interactive:
         with suppress(ImportError):
             import readline  # noqa: F401
-        print(_WELCOME)
+        print(_WELCOME, end="")
     failed = False
     with connect(database=path, read_only=True) as con:
         lock(con, root / "data")

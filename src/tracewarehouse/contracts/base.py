@@ -1,8 +1,9 @@
 """Bases: declarations that several contracts share, written once under `sql/bases/`.
 
 A contract with `like = "findings_base@1"` inherits the base's `grain`, `order`, parameters and columns; its
-keys replace those of the base, also single ones (`share = { doc = "…" }`). The SELECT of the base reads the
-contract's SELECT as `base_input`. A base may be like another one in the same way. The result is a contract
+keys replace those of the base, also single ones (`share = { doc = "…" }`), and `count = {}` places the
+columns that it adds before `count`. The SELECT of the base reads the contract's SELECT as `base_input`. A
+base may be like another one in the same way. The result is a contract
 like any other: hashes, style checks and documentation cover what is inherited.
 """
 
@@ -73,10 +74,20 @@ def _base(ref: object, place: Place, read: ReadBase | None) -> tuple[dict[str, A
 
 
 def _merge(base: Any, own: Any) -> Any:
-    """The entries of a section in the order of the base, then the contract's; the contract's keys win."""
+    """The entries of a section in the order of the base, then the contract's; the contract's keys win.
+
+    An empty entry of the contract, `count = {}`, places those above it before that of the base.
+    """
     if not (isinstance(base, dict) and isinstance(own, dict)):
         return own or base
-    return {name: _entry(base.get(name), own.get(name)) for name in base | own}
+    added = list(own)
+    order: list[str] = []
+    for name in base:
+        if own.get(name) == {} and name in added:
+            at = added.index(name)
+            order, added = [*order, *added[:at]], added[at:]
+        order.append(name)
+    return {name: _entry(base.get(name), own.get(name)) for name in dict.fromkeys([*order, *added])}
 
 
 def _entry(base: Any, own: Any) -> Any:

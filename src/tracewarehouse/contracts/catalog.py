@@ -95,7 +95,9 @@ class Catalog:
             return UnknownName(
                 kind, name, (), hints.fill("it is a {}: {}", others[-1].kind, hints.query(f"FROM {name}"))
             )
-        return UnknownName(kind or "table, view or analysis", name, [ref.name for ref in self.refs(kind)])
+        names = [ref.name for ref in self.refs(kind)]
+        hint = hints.fill("{} lists all of them", hints.call("list"))
+        return UnknownName(kind or "table, view or analysis", name, names, hint)
 
     def tables(self) -> tuple[Contract, ...]:
         """The newest version of each table, by name."""
@@ -216,7 +218,10 @@ def _load(folder: Path) -> Catalog:
 
 
 def own_hash(contract: Contract) -> str:
-    """sha256 over the meaning of a contract, with the tokens of its body or the number of its definition."""
+    """sha256 over the meaning of a contract, with the tokens of its body or the number of its definition.
+
+    Documentation, the order of rows, and which runs are served (`optional`) may change after a release.
+    """
     meaning = {
         "kind": contract.kind,
         "scope": contract.scope,
@@ -226,7 +231,7 @@ def own_hash(contract: Contract) -> str:
         "transient": contract.transient,
         "needs": sorted(contract.needs),
         "params": [[p.name, p.type, p.default, p.unit, p.min, p.max, p.choices] for p in contract.params],
-        "columns": [[c.name, c.type, c.unit, c.better] for c in contract.columns],
+        "columns": [[c.name, c.type, c.unit, c.better, c.null, c.signed, c.fold] for c in contract.columns],
         "body": token_texts(contract.body),
     }
     if contract.definition is not None:

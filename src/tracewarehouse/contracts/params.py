@@ -107,10 +107,10 @@ def _wanted(param: Param) -> str:
     if param.unit == "ns":
         return "a whole number of ns; 30000, 30us, 1ms and 2s are understood"
     return {
-        "BIGINT": "a whole number of 64 bits",
-        "INTEGER": "a whole number of 32 bits",
+        "BIGINT": "a 64-bit integer",
+        "INTEGER": "a 32-bit integer",
         "DOUBLE": "a finite number",
-        "VARCHAR": "a text",
+        "VARCHAR": "a string",
         "BOOLEAN": "true or false",
     }[param.type]
 
@@ -121,9 +121,9 @@ def _check_range(param: Param, value: object) -> None:
         raise ParamError(f"{param.name}: {value!r} is not one of its choices", f"choose one of {known}")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if param.min is not None and value < param.min:
-            raise ParamError(f"{param.name}: {value} is too small", f"the least is {param.min}")
+            raise ParamError(f"{param.name}: {value} is too small", f"the minimum is {param.min}")
         if param.max is not None and value > param.max:
-            raise ParamError(f"{param.name}: {value} is too large", f"the most is {param.max}")
+            raise ParamError(f"{param.name}: {value} is too large", f"the maximum is {param.max}")
 
 
 def _unknown(name: str, known: list[str], owner: str) -> ParamError:

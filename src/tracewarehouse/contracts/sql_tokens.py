@@ -53,6 +53,7 @@ def token_texts(sql: str) -> tuple[str, ...]:
     return tuple(text for text in _TEXT.findall(sql) if text)
 
 
+@lru_cache(maxsize=256)
 def names_read(sql: str) -> frozenset[str] | None:
     """All names that may refer to a column, in lower case; None if the SQL may read unnamed columns."""
     texts = token_texts(sql)

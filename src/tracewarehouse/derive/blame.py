@@ -13,7 +13,7 @@ from tracewarehouse.derive.blame_chain import Chain, Charged, Mates, Tasks
 from tracewarehouse.derive.blame_inputs import NO_STEP, Arrivals, Inputs
 from tracewarehouse.derive.causes import CAUSES, Causes
 from tracewarehouse.derive.chance import enough_steps, largest_share
-from tracewarehouse.derive.intervals import at
+from tracewarehouse.derive.intervals import Union, at
 from tracewarehouse.derive.waits import Waits
 from tracewarehouse.errors import TwError
 
@@ -47,44 +47,37 @@ def compute(inputs: Inputs) -> Blame:
     """Charges each wait at a synchronizing collective to the ranks that caused it."""
     arrivals = inputs.arrivals
     roots = _roots(arrivals)
-    chain, causes = _chain(arrivals, len(inputs.ranks)), _causes(inputs)
+    causes = Causes.of(arrivals.span_ns, inputs.activities, inputs.on_gpu)
+    chain = _chain(arrivals, len(inputs.ranks), causes.computation)
     parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
     found = _grouped(_joined(parts))
     _check_sums(found, arrivals)
     return found
 
 
-def _causes(inputs: Inputs) -> Causes:
-    return Causes.of(inputs.arrivals.span_ns, inputs.activities, inputs.on_gpu)
-
-
-def _chain(arrivals: Arrivals, ranks: int) -> Chain:
-    waits = Waits.of(
-        arrivals.span_ns,
-        arrivals.rank,
-        arrivals.start_ns,
-        np.where(arrivals.rank == arrivals.last, 0, arrivals.wait_ns),
-        arrivals.last,
-        ~arrivals.is_possible,
-    )
+def _chain(arrivals: Arrivals, ranks: int, computation: Union) -> Chain:
     synchronized = arrivals.synchronizes
-    return Chain(waits, Mates.of(ranks, arrivals.rank_set[synchronized], arrivals.rank[synchronized]), ranks)
+    mates = Mates.of(ranks, arrivals.rank_set[synchronized], arrivals.rank[synchronized])
+    return Chain(Waits.of(arrivals, computation), mates, ranks)
 
 
 def _roots(arrivals: Arrivals) -> Tasks:
     """The waits of other ranks for the last one, since the last collective of the same ranks ended."""
     is_last = arrivals.rank == arrivals.last
-    arrived = np.zeros(arrivals.instances, dtype=np.int64)
-    arrived[arrivals.instance[is_last]] = arrivals.start_ns[is_last]
+    row_of_last = np.zeros(arrivals.instances, dtype=np.int64)
+    row_of_last[arrivals.instance[is_last]] = np.flatnonzero(is_last)
     (root,) = np.nonzero(arrivals.synchronizes & ~is_last & (arrivals.wait_ns > 0))
     instance = arrivals.instance[root]
+    late = row_of_last[instance]
     ends = _Ends.of(arrivals)
     return Tasks(
         root,
-        arrivals.last[root],
+        arrivals.rank[late],
         arrivals.rank[root],
+        arrivals.stream[late],
+        arrivals.stream[root],
         ends.before(instance),
-        arrived[instance],
+        arrivals.start_ns[late],
         arrivals.start_ns[root],
         arrivals.wait_ns[root],
         np.ones(len(root), dtype=bool),

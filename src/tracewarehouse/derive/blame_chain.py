@@ -1,8 +1,8 @@
 """Hands the waits at collectives on along the chain of ranks that were themselves late because they waited.
 
 A rank is excused only for waiting that it did in excess of the rank that waits for it: ranks in a pipeline
-wait by design, and their counterparts wait as long. All lists of work are arrays; a level of the chain is one
-step, so the cost is that of sorting.
+wait by design, and their counterparts wait as long. A wait that computation hides does not excuse a rank
+(`waits`). All lists of work are arrays; a level of the chain is one step, so the cost is that of sorting.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tracewarehouse.derive.intervals import expand
-from tracewarehouse.derive.waits import PartnerWaits, Queries, Waits
+from tracewarehouse.derive.waits import NO_STREAM, PartnerWaits, Queries, Waits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,6 +62,8 @@ class Tasks:
     root: Integers  # the wait at a collective that each is a part of
     late: Integers
     other: Integers  # who waited, or its counterpart; NO_RANK if there is none
+    late_stream: Integers  # where each of both arrived at a collective
+    other_stream: Integers
     from_ns: Integers
     late_to_ns: Integers
     other_to_ns: Integers
@@ -122,11 +124,12 @@ class Chain:
                 yield charged
 
     def _level(self, tasks: Tasks, depth: int) -> tuple[Charged, Tasks]:
-        late = self._waits(tasks.late, tasks.from_ns, tasks.late_to_ns)
+        late = self._waits(tasks.late, tasks.late_stream, tasks.from_ns, tasks.late_to_ns)
         has_waits = np.zeros(len(tasks), dtype=bool)
         has_waits[late.query] = True
         # Without waits of the late rank nothing is compared: those of the other one need no search.
-        other = self._waits(np.where(has_waits, tasks.other, NO_RANK), tasks.from_ns, tasks.other_to_ns)
+        compared = np.where(has_waits, tasks.other, NO_RANK)
+        other = self._waits(compared, tasks.other_stream, tasks.from_ns, tasks.other_to_ns)
         excess = _Excess.of(self, tasks, late, other)
         most = np.minimum(tasks.amount_ns, excess.total_ns) if depth < MOST_HANDS else 0 * tasks.amount_ns
         charged = Charged(
@@ -138,8 +141,8 @@ class Chain:
         )
         return charged, excess.handed_on(tasks, most, self.mates).merged()
 
-    def _waits(self, rank: Integers, from_ns: Integers, to_ns: Integers) -> PartnerWaits:
-        return self.waits.by_partner(Queries(rank, from_ns, to_ns), self.ranks)
+    def _waits(self, rank: Integers, stream: Integers, from_ns: Integers, to_ns: Integers) -> PartnerWaits:
+        return self.waits.by_partner(Queries(rank, stream, from_ns, to_ns), self.ranks)
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,11 @@ class _Excess:
     partner: Integers
     excess_ns: Integers
     end_ns: Integers
+    stream: Integers
     certain: Flags
     counterpart: Integers  # or NO_RANK
     counterpart_end_ns: Integers
+    counterpart_stream: Integers
     tasks: int
 
     @classmethod
@@ -160,9 +165,14 @@ class _Excess:
         """Only where there is any."""
         found = _counterparts(chain, late, other)
         known = found >= 0
-        rank, waited_ns, end_ns = (
+        rank, waited_ns, end_ns, stream = (
             np.where(known, column[found], nothing) if len(column) else np.full(len(found), nothing)
-            for column, nothing in ((other.partner, NO_RANK), (other.wait_ns, 0), (other.end_ns, 0))
+            for column, nothing in (
+                (other.partner, NO_RANK),
+                (other.wait_ns, 0),
+                (other.end_ns, 0),
+                (other.stream, NO_STREAM),
+            )
         )
         excess = late.wait_ns - waited_ns
         kept = excess > 0
@@ -171,9 +181,11 @@ class _Excess:
             late.partner[kept],
             excess[kept],
             late.end_ns[kept],
+            late.stream[kept],
             late.certain[kept],
             rank[kept],
             np.where(known, end_ns, tasks.other_to_ns[late.query])[kept],
+            stream[kept],
             len(tasks),
         )
 
@@ -196,6 +208,8 @@ class _Excess:
             tasks.root[task],
             partner,
             np.where(counterpart == NO_RANK, mates.lowest_other[partner], counterpart),
+            self.stream[kept],
+            self.counterpart_stream[kept],
             tasks.from_ns[task],
             self.end_ns[kept],
             self.counterpart_end_ns[kept],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.derive.waits import NO_STREAM
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import create
@@ -34,7 +35,8 @@ NO_STEP = -(1 << 62)  # outside of all steps
 
 _ARRIVALS = """
 SELECT
-  rank, instance_id, waits_for_all, step, last_rank, reference_rank, aligned_start_ns, dur_ns, wait_ns,
+  rank, stream, instance_id, waits_for_all, step, last_rank,
+  reference_rank, aligned_start_ns, dur_ns, wait_ns,
   coalesce(wait_ns, pair_wait_ns, possible_wait_ns, 0) AS any_wait_ns,
   possible_wait_ns IS NOT NULL AS is_possible,
   start_ns - aligned_start_ns AS offset_ns,
@@ -63,6 +65,7 @@ SELECT
   instance.number AS instance,
   instance.rank_set,
   arrival.rank,
+  coalesce(arrival.stream, $no_stream) AS stream,
   arrival.last_rank,
   arrival.waits_for_all,
   arrival.is_possible,
@@ -87,17 +90,26 @@ WITH
   own AS (
     SELECT
       rank,
+      bool_or(waits_for_all) AS synchronizes,
       coalesce(sum(wait_ns) FILTER (reference_rank IS NOT NULL), 0)::BIGINT AS wait_ns,
       coalesce(sum(wait_ns) FILTER (reference_rank IS NULL), 0)::BIGINT AS not_charged_ns,
-      count(*) FILTER (instance_id IS NULL) AS unmatched,
-      coalesce(sum(dur_ns) FILTER (instance_id IS NULL), 0)::BIGINT AS unmatched_ns
+      coalesce(sum(any_wait_ns) FILTER (is_possible), 0)::BIGINT AS possible_wait_ns,
+      count(*) FILTER (waits_for_all AND instance_id IS NULL) AS unmatched,
+      coalesce(sum(dur_ns) FILTER (waits_for_all AND instance_id IS NULL), 0)::BIGINT AS unmatched_ns
     FROM arrival
-    WHERE waits_for_all
     GROUP BY rank
   )
-SELECT own.rank, period.period_ns, own.wait_ns, own.not_charged_ns, own.unmatched, own.unmatched_ns
+SELECT
+  own.rank,
+  period.period_ns,
+  own.wait_ns,
+  own.not_charged_ns,
+  own.possible_wait_ns,
+  own.unmatched,
+  own.unmatched_ns
 FROM own
 LEFT JOIN period ON period.rank = own.rank
+WHERE own.synchronizes
 ORDER BY own.rank
 """
 _ACTIVITIES = "SELECT rank, kind, start_ns, end_ns, on_gpu FROM rank_activities"
@@ -113,6 +125,7 @@ class Arrivals:
     instance: Integers
     rank_set: Integers  # the same number for collectives of the same ranks
     rank: Integers
+    stream: Integers  # NO_STREAM on the host
     last: Integers  # the rank that the others waited for
     synchronizes: Flags
     is_possible: Flags
@@ -157,7 +170,7 @@ class Inputs:
     def read(cls, store: Versions, catalog: Catalog, selected: SelectedRun) -> Inputs:
         """Reads a run. Raises WarehouseError if a file is missing."""
         with _opened(store, catalog, selected) as con:
-            rows = con.execute(_ROWS, {"no_step": NO_STEP}).fetchnumpy()
+            rows = con.execute(_ROWS, {"no_step": NO_STEP, "no_stream": NO_STREAM}).fetchnumpy()
             instances = con.execute("SELECT instance_id FROM instance ORDER BY number").fetchnumpy()
             basis = con.execute(_BASIS).fetchnumpy()
             ranks = np.array(selected.ranks, dtype=np.int64)
@@ -178,20 +191,25 @@ class Inputs:
 
     def why_nothing(self) -> str:
         """Why no wait is charged to a rank, for a run without blame."""
-        waits, apart, unmatched = (
-            int(self.basis[name].sum()) for name in ("wait_ns", "not_charged_ns", "unmatched")
+        waits, apart, possible, unmatched = (
+            int(self.basis[name].sum())
+            for name in ("wait_ns", "not_charged_ns", "possible_wait_ns", "unmatched")
         )
         if waits + apart == 0 and unmatched and not self.arrivals.synchronizes.any():
             return f"no collective is matched with another rank ({unmatched} are not)"
         if apart:
             return "ranks wait for one another, but have no common clock"
+        if possible:
+            return (
+                "ranks may have waited for one another in broadcasts only, which is not charged (wait_matrix)"
+            )
         return "no rank waited for another one at a collective"
 
 
 def _arrivals(rows: Columns, ranks: Integers) -> Arrivals:
     integers = {
         name: rows[name].astype(np.int64)
-        for name in ("instance", "rank_set", "step", "start_ns", "dur_ns", "wait_ns")
+        for name in ("instance", "rank_set", "stream", "step", "start_ns", "dur_ns", "wait_ns")
     }
     return Arrivals(
         rank=np.searchsorted(ranks, rows["rank"]),

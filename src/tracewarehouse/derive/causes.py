@@ -40,6 +40,11 @@ class Causes:
             _unions(span, activities, ~on_gpu, _ON_HOST),
         )
 
+    @property
+    def computation(self) -> Union:
+        """When the GPUs of ranks computed; nothing for ranks without GPU activities."""
+        return self.gpu[_ON_GPU.index("computation")]
+
     def name(self, charged: Charged) -> Integers:
         """The index in CAUSES of what each charged rank did longest in excess of the other one."""
         tasks = charged.tasks

@@ -1,4 +1,8 @@
-"""Waits of ranks for other ranks, and how long a rank waited for each of them between two times."""
+"""Waits of ranks for other ranks, and how long a rank waited for each of them between two times.
+
+A wait that the rank's own computation hides, in a send say, delays nothing, unless it moves the transfer
+beyond that computation. On the same stream it delays what is queued behind it, whatever the rank computes.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +12,36 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tracewarehouse.derive.intervals import at, expand
+from tracewarehouse.derive.intervals import Union, at, expand
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tracewarehouse.derive.blame_inputs import Arrivals
+
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+NO_STREAM = -1
 _MOST_ROWS = 4_000_000  # waits that are looked at together; bounds memory
 
 
 @dataclass(frozen=True)
 class Queries:
-    """Between which times the waits of a rank are wanted; a rank below 0 has none."""
+    """Between which times the waits of a rank are wanted; a rank below 0 has none.
+
+    Waits on `stream` count as a whole, others as far as the rank did not compute.
+    """
 
     rank: Integers
+    stream: Integers
     from_ns: Integers
     to_ns: Integers
 
     def distinct(self) -> tuple[Queries, Integers]:
         """Each query once, and for every query its place among them."""
-        order = np.lexsort((self.to_ns, self.from_ns, self.rank))
-        columns = [column[order] for column in (self.rank, self.from_ns, self.to_ns)]
+        order = np.lexsort((self.to_ns, self.from_ns, self.stream, self.rank))
+        columns = [column[order] for column in (self.rank, self.stream, self.from_ns, self.to_ns)]
         is_new = np.ones(len(order), dtype=bool)
         is_new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
         place = np.empty(len(order), dtype=np.int64)
@@ -46,15 +57,15 @@ class PartnerWaits:
     partner: Integers
     wait_ns: Integers
     end_ns: Integers
+    stream: Integers  # where the partner arrived at the latest end
     certain: Flags
 
     def per(self, place: Integers) -> PartnerWaits:
         """The waits of distinct queries for all queries; `place` as in `Queries.distinct`."""
         first = np.searchsorted(self.query, place, side="left")
         owner, index = expand(first, np.searchsorted(self.query, place, side="right") - first)
-        return PartnerWaits(
-            owner, self.partner[index], self.wait_ns[index], self.end_ns[index], self.certain[index]
-        )
+        _, *columns = (column[index] for column in vars(self).values())
+        return PartnerWaits(owner, *columns)
 
 
 @dataclass(frozen=True)
@@ -63,28 +74,39 @@ class Waits:
 
     span: int
     rank: Integers
+    stream: Integers
     start_ns: Integers
     end_ns: Integers
+    left_ns: Integers  # when the rank left the collective: after the wait and the transfer
     partner: Integers
+    partner_stream: Integers
     certain: Flags
     reached: Integers  # rank and latest end so far
+    computation: Union
 
     @classmethod
-    def of(
-        cls,
-        span: int,
-        rank: Integers,
-        start_ns: Integers,
-        wait_ns: Integers,
-        partner: Integers,
-        certain: Flags,
-    ) -> Waits:
-        """The waits that are longer than 0."""
-        order = np.lexsort((start_ns, rank))
-        order = order[wait_ns[order] > 0]
-        end_ns = (start_ns + wait_ns)[order]
-        reached = np.maximum.accumulate(at(span, rank[order], end_ns))
-        return cls(span, rank[order], start_ns[order], end_ns, partner[order], certain[order], reached)
+    def of(cls, arrivals: Arrivals, computation: Union) -> Waits:
+        """The waits of a run that are longer than 0."""
+        is_last = arrivals.rank == arrivals.last
+        last_stream = np.full(arrivals.instances, NO_STREAM)
+        last_stream[arrivals.instance[is_last]] = arrivals.stream[is_last]
+        order = np.lexsort((arrivals.start_ns, arrivals.rank))
+        order = order[(arrivals.wait_ns > 0)[order] & ~is_last[order]]
+        rank, start_ns = arrivals.rank[order], arrivals.start_ns[order]
+        end_ns = start_ns + arrivals.wait_ns[order]
+        return cls(
+            arrivals.span_ns,
+            rank,
+            arrivals.stream[order],
+            start_ns,
+            end_ns,
+            start_ns + arrivals.dur_ns[order],
+            arrivals.last[order],
+            last_stream[arrivals.instance[order]],
+            ~arrivals.is_possible[order],
+            np.maximum.accumulate(at(arrivals.span_ns, rank, end_ns)),
+            computation,
+        )
 
     def by_partner(self, queries: Queries, ranks: int) -> PartnerWaits:
         """How long each rank waited for each partner between two times; `ranks` is the number of ranks."""
@@ -92,7 +114,7 @@ class Waits:
         parts = list(self._parts(wanted, ranks))
         joined = (
             np.concatenate([getattr(part, name) for part in parts])
-            for name in ("query", "partner", "wait_ns", "end_ns", "certain")
+            for name in ("query", "partner", "wait_ns", "end_ns", "stream", "certain")
         )
         return PartnerWaits(*joined).per(place)
 
@@ -113,18 +135,33 @@ class Waits:
     def _grouped(self, wanted: Queries, query: Integers, index: Integers, ranks: int) -> PartnerWaits:
         begin = np.maximum(self.start_ns[index], wanted.from_ns[query])
         end = np.minimum(self.end_ns[index], wanted.to_ns[query])
-        kept = end > begin
-        query, index, begin, end = query[kept], index[kept], begin[kept], end[kept]
+        length = self._lengths(wanted, query, index, begin, end)
+        kept = length > 0
+        query, index, end, length = query[kept], index[kept], end[kept], length[kept]
         key = query * ranks + self.partner[index]
-        order = np.argsort(key, kind="stable")
-        key, length, end, certain = key[order], (end - begin)[order], end[order], self.certain[index][order]
-        first = np.flatnonzero(np.append(True, key[1:] != key[:-1])) if len(key) else np.zeros(0, np.int64)
+        order = np.lexsort((self.partner_stream[index], end, key))
+        key, index, end, length = key[order], index[order], end[order], length[order]
+        (first,) = np.nonzero(np.append(True, key[1:] != key[:-1])[: len(key)])
         if not len(first):
-            return PartnerWaits(first, first, first, first, np.zeros(0, dtype=bool))
+            return PartnerWaits(first, first, first, first, first, np.zeros(0, dtype=bool))
+        last = np.append(first[1:], len(key)) - 1
         return PartnerWaits(
             key[first] // ranks,
             key[first] % ranks,
             np.add.reduceat(length, first),
-            np.maximum.reduceat(end, first),
-            np.logical_and.reduceat(certain, first),
+            end[last],
+            self.partner_stream[index[last]],
+            np.logical_and.reduceat(self.certain[index], first),
         )
+
+    def _lengths(
+        self, wanted: Queries, query: Integers, index: Integers, begin: Integers, end: Integers
+    ) -> Integers:
+        """How long waits delayed what came next."""
+        length: Integers = end - begin
+        (other,) = np.nonzero((length > 0) & (self.stream[index] != wanted.stream[query]))
+        rank, begin = self.rank[index[other]], begin[other]
+        left = np.minimum(self.left_ns[index[other]], wanted.to_ns[query[other]])
+        exposed = left - begin - self.computation.within(rank, begin, left)
+        length[other] = np.minimum(length[other], exposed)
+        return length

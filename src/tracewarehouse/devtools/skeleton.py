@@ -1,4 +1,4 @@
-"""Skeletons of a new analysis and its golden file, and all checks of one contract."""
+"""Skeletons of a new analysis or finding rule and its golden file, and all checks of one contract."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from tracewarehouse.devtools.sql_style import Violation
 from tracewarehouse.errors import ContractError, ParamError
 
 TODO = "TODO"
+# Analyses of this group are finding rules.
+_RULES = "findings"
 # Tests of all contracts; those of one are selected by its name.
 _TESTS = ("tests/laws", "tests/query/test_answers.py", "tests/query/test_plans.py")
 _CONTRACT = """-- /// tw
@@ -52,12 +54,84 @@ result
   run_id,rank,count
   a,0,2
 """
+_RULE = """-- /// tw
+-- kind     = "analysis"
+-- like     = "culprit_base@1"
+-- name     = "{name}"
+-- version  = 1
+-- summary  = "TODO: what it detects, in one sentence."
+-- requires = ["analyzed_segments@1", "{ref}"]
+-- needs    = ["gpu"]
+--
+-- [params]
+-- warning_share  = {{ default = 0.1 }}
+-- critical_share = {{ default = 0.3 }}
+--
+-- [columns]
+-- subject  = {{ doc = "Always: TODO. Ranks without GPU activity have no row." }}
+-- share    = {{ doc = "TODO: which time is lost, as a share of analyzed_ns." }}
+-- count    = {{ doc = "Number of such segments." }}
+-- culprit  = {{ doc = "The GPU activity with most of this time." }}
+-- event_id = {{ doc = "The GPU activity with the longest such segment." }}
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+SELECT
+  segment.run_id,
+  segment.rank,
+  segment.steps,
+  segment.analyzed_ns,
+  -- TODO: the condition.
+  segment.kind = 'memory' AS matches,
+  activity.name AS label,
+  segment.segment_ns AS lost_ns,
+  segment.kernel_id AS event_id,
+  segment.step,
+  segment.start_ns AS from_ns,
+  segment.start_ns + segment.segment_ns AS to_ns,
+  {{
+    subject: 'TODO',
+    saving_limit: 'TODO: what limits the saving',
+    confidence: 'medium',
+    observation: 'TODO: what was observed: it takes {{lost}}. The largest part is {{culprit}} ({{detail}}).',
+    advice: 'TODO: what to try.',
+    evidence: 'kernel_summary',
+    evidence_filter: 'kind = ''memory''',
+    only_largest: FALSE,
+    is_context: FALSE
+  }} AS words
+FROM analyzed_segments AS segment
+LEFT JOIN {table} AS activity
+  ON activity.run_id = segment.run_id
+  AND activity.rank = segment.rank
+  AND activity.event_id = segment.kernel_id
+"""
+_RULE_GOLDEN = """# TODO: in the complete step 2 (1000 to 2000), rank 0 at the threshold, rank 1 just below.
+trace
+  a 0 step t1 1 0 1000
+  a 0 step t1 2 1000 1000
+  a 0 step t1 3 2000 1000
+  a 0 gpu s7 first 900 100
+  a 0 gpu s7 'Memcpy HtoD (Pinned -> Device)' 1000 100
+  a 0 gpu s7 k 1100 900
+  a 0 gpu s7 last 2100 900
+  a 1 step t1 1 0 1000
+  a 1 step t1 2 1000 1000
+  a 1 step t1 3 2000 1000
+  a 1 gpu s7 first 900 100
+  a 1 gpu s7 'Memcpy HtoD (Pinned -> Device)' 1000 99
+  a 1 gpu s7 k 1100 900
+  a 1 gpu s7 last 2100 900
+result
+"""
 
 
 def new(root: Path, name: str, group: str) -> list[Path]:
     """Writes skeletons of an analysis and its golden file, and updates generated files; returns their paths.
 
-    Raises ContractError, and ParamError for an invalid or existing name.
+    In the group `findings`, the analysis is a finding rule; its golden file has no rows yet, because they
+    repeat its texts. Raises ContractError, and ParamError for an invalid or existing name.
     """
     catalog = Catalog.read(sql_folder_of(root))
     for text in (name, group):
@@ -66,11 +140,12 @@ def new(root: Path, name: str, group: str) -> list[Path]:
     if any(ref.name == name for ref in catalog.refs()):
         raise ParamError(f"{name} already exists", "use another name; for a new version, copy its file")
     kernels = catalog.get("kernels", kind="table")
+    contract, golden = (_RULE, _RULE_GOLDEN) if group == _RULES else (_CONTRACT, _GOLDEN)
     texts = {
-        root / "sql" / "analyses" / group / f"{name}.v1.sql": _CONTRACT.format(
+        root / "sql" / "analyses" / group / f"{name}.v1.sql": contract.format(
             name=name, table=kernels.name, ref=f"{kernels.name}@{kernels.compatible_since}"
         ),
-        root / "tests" / "golden" / "analyses" / group / f"{name}.v1.golden": _GOLDEN,
+        root / "tests" / "golden" / "analyses" / group / f"{name}.v1.golden": golden,
     }
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)

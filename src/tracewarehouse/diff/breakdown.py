@@ -20,6 +20,7 @@ from tracewarehouse.diff.levels import WAIT, Level, Row, ranked, with_awaited_fo
 from tracewarehouse.diff.roles import roles
 from tracewarehouse.diff.waits import both_have_blame, exposed_waits
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.render.text import plural, show
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.stats import MIN_SAMPLES, blocks, row_tests
@@ -61,6 +62,7 @@ class Breakdown:
     abstained: tuple[Abstained, ...]  # ranks that are left out
     on_host: bool = False  # without GPU activities: what the training threads run, from `host_account`
     unit: str | None = None  # what times are per, such as `sample`; None if they are of the entire interval
+    incomplete: tuple[str, ...] = ()  # the steps that are left out because they are incomplete, in words
 
     @property
     def whole(self) -> str:
@@ -125,10 +127,40 @@ def breakdown(
         replicate="run" if by_run else "step",
         levels=tuple(_level(name, sides, level_per, alpha, provenance) for name in LEVELS),
         notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
+        incomplete=tuple(_incomplete_steps(base, head)) if per == STEP else (),
         abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
         on_host=on_host,
         unit=text,
     )
+
+
+_ALL_STEPS = """
+SELECT run_id, step, bool_and(partial) AS is_left_out, avg(period_ns) AS ns
+FROM steps GROUP BY run_id, step ORDER BY run_id, step
+"""
+
+
+def _incomplete_steps(*sides: Selection) -> Iterator[str]:
+    """Per side the steps that are complete on no rank, so that what happens in them is not compared."""
+    for side in sides:
+        rows = side.query_all(_ALL_STEPS).rows()
+        left_out = [row for row in rows if row["is_left_out"]]
+        runs = {row["run_id"] for row in rows}
+        if not left_out:
+            continue
+        compared = f"compared {len(rows) - len(left_out)} of {plural(len(rows), 'step')}"
+        if len(runs) > 1:
+            yield f"{compared} of {len(runs)} runs; the others are incomplete"
+            continue
+        steps, times = (
+            " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
+            for texts in (
+                [str(row["step"]) for row in left_out],
+                [show(row["ns"], "ns") for row in left_out],
+            )
+        )
+        verb = "steps {} are" if len(left_out) > 1 else "step {} is"
+        yield f"{compared} of {runs.pop()}; {verb.format(steps)} incomplete ({times})"
 
 
 def _mean_step_ns(times: Sequence[SideTimes], per: str) -> float:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
 _LEAST_CAUSE = 0.2  # share of the change, from which the largest row is its cause
+# Beyond this many times the change of the step, a row is not a part of it: others went the other way.
+_OFFSET = 2
 _ALL = 0.995
 _UNMATCHED = "exposed_unassigned"
 
@@ -93,5 +95,9 @@ def _row_text(row: Row, total: Fraction) -> str:
     delta, of = (show(float(ns), "ns") for ns in (row.delta, total))
     sign = "+" if row.delta > 0 else ""
     name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
-    text = f"largest part: {name} {row.change}, {sign}{delta} of {sign}{of}"
+    text = f"largest part: {name} {row.change}, {sign}{delta}"
+    if abs(row.delta) > _OFFSET * abs(total):
+        text += ", offset by other parts"
+    else:
+        text += f" of {sign}{of}"
     return text if _is_significant(row) else f"{text}, not significant"

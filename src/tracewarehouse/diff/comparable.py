@@ -9,9 +9,9 @@ from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.diff.roles import layouts
-from tracewarehouse.diff.work import LABELS
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
+from tracewarehouse.metric import WORK_LABELS
 from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import Selection, run_attributes
 
@@ -166,7 +166,7 @@ def _damaged(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 
 def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     """Labels that count the work of a step, if they differ."""
-    for unit, key in LABELS.items():
+    for unit, key in WORK_LABELS.items():
         found = [
             {run_attributes(each.version).labels.get(key) for each in side.selection.selected()}
             for side in (base, head)

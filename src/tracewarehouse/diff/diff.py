@@ -146,9 +146,12 @@ class Diff(Analyses[Result]):
         contract = replace(comparison.result, body=join_sql(comparison, *divisors))
         kind, replicates = _replicates(comparison, results)
         with _side_tables(results, ranks, folded_names(comparison)) as con:
-            rows = execute(con, contract, {}).to_pylist()
+            rows, size = _largest_first(comparison, execute(con, contract, {}).to_pylist())
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
             verdicts = _row_verdicts(con, comparison, keys, replicates, self.alpha, self.min_effect)
+        if size != comparison.sizes[0]:
+            notices.append(f"rows are sorted by {size}, because {comparison.sizes[0]} is unknown")
+        contract = replace(contract, order=(f"-delta_{size}",))
         columns = (*contract.columns, *_verdict_columns(comparison.classifier, kind))
         contract = replace(contract, columns=columns)
         table = table_of(contract, [row | verdict for row, verdict in zip(rows, verdicts, strict=True)])
@@ -219,6 +222,17 @@ def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
 def _ignored_ranks(results: Sequence[_SideResult], common: set[int]) -> list[str]:
     extra = {each.side: {rank for _, rank in each.ranks} - common for each in results}
     return [f"ignored, only in {side}: rank {rank_list(ranks)}" for side, ranks in extra.items() if ranks]
+
+
+def _largest_first(comparison: Comparison, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """The rows by the size of their difference, increase or decrease, and the measure that sorts them.
+
+    It is the first one with a value: times on the GPU are unknown in a trace of the CPU.
+    """
+    sizes = comparison.sizes
+    known = (name for name in sizes if any(row[f"delta_{name}"] is not None for row in rows))
+    size = next(known, sizes[0])
+    return sorted(rows, key=lambda row: -abs(row[f"delta_{size}"] or 0)), size
 
 
 @contextmanager

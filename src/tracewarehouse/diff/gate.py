@@ -15,11 +15,10 @@ from typing import Literal
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.diff.gate_value import GateValue, measure_value, parse_value
 from tracewarehouse.diff.work import Work
 from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
 from tracewarehouse.errors import ExpressionError
-from tracewarehouse.metric import Measured, Metric
+from tracewarehouse.metric import Measured, Metric, Statistic, measure_statistic, parse_statistic_prefix
 from tracewarehouse.runs.selection import Selection
 from tracewarehouse.stats import (
     MIN_SAMPLES,
@@ -65,7 +64,7 @@ class Gate:
     bound: float
     unit: str
     signed: bool
-    value: GateValue = "value"
+    value: Statistic = "value"
 
     @property
     def relative(self) -> bool:
@@ -112,7 +111,7 @@ class GateOptions:
 
 def parse(text: str, catalog: Catalog) -> Gate:
     """The gate in a text; raises ExpressionError or UnknownName with the position of the error."""
-    value, metric, at = parse_value(text, catalog, len(text) - len(text.lstrip()))
+    value, metric, at = parse_statistic_prefix(text, catalog, len(text) - len(text.lstrip()))
     if value == "absent" and not text[at:].strip():
         return Gate(text.strip(), metric, "<=", 0.0, "", False, value)
     match = _BOUND.fullmatch(text, at) if value != "absent" else None
@@ -179,7 +178,7 @@ def evaluate(
     metric cannot be aggregated over several rows.
     """
     options = options or GateOptions()
-    left, right = measure_value(gate.value, gate.metric, base, head)
+    left, right = measure_statistic(gate.value, gate.metric, base, head)
     if options.work is not None:
         left, right = options.work.divide(left, right)
     earlier = options.earlier(gate.metric) if gate.signed and gate.value == "value" else None
@@ -189,7 +188,7 @@ def evaluate(
         return _by_absence(gate, left, right)
     if head_value is None or (gate.signed and base_value is None):
         unknown = [side.reason or "no row" for side in (left, right) if side.median is None]
-        reason = ", ".join(dict.fromkeys(unknown))
+        reason = "; ".join(dict.fromkeys(unknown))
         return GateResult(gate, "inconclusive", base_value, head_value, None, reason=reason)
     if not gate.signed:
         return _by_value(gate, base_value, head_value, head_value)

@@ -67,15 +67,12 @@ class Comparison:
     @property
     def result(self) -> Contract:
         """The contract of the result, without a SELECT."""
-        descending = [key[1:] for key in self.contract.order if key.startswith("-")]
-        names = [measure.name for measure in self.measures]
-        size = next((name for name in descending if name in names), self.classifier.name)
         return replace(
             self.contract,
             name=f"{self.contract.name}_diff",
             summary=f"Difference of two selections: {self.contract.summary}",
             grain=tuple(key.name for key in self.keys),
-            order=(f"-delta_{size}",),
+            order=(f"-delta_{self.sizes[0]}",),
             requires=(self.contract.ref,),
             needs=(),
             params=(),
@@ -83,6 +80,13 @@ class Comparison:
             source=f"{self.contract.name}_diff",
             body="",
         )
+
+    @property
+    def sizes(self) -> list[str]:
+        """The measures that can sort rows: those that sort the analysis, then the one that classifies."""
+        descending = [key[1:] for key in self.contract.order if key.startswith("-")]
+        names = {measure.name for measure in self.measures}
+        return [*(name for name in descending if name in names), self.classifier.name]
 
     def _values(self) -> Iterator[Column]:
         for measure in self.measures:

@@ -57,9 +57,11 @@ def replacements(
 
 
 _ROLES = {
+    # Before matrix products, which they prepare and whose words their names contain.
+    "layout": ("nchwtonhwc", "nhwctonchw", "im2col", "col2im", "offsets", "scalepacked"),
     "attention": ("flash", "fmha", "attention", "attn"),  # its kernels name libraries of matrix products, too
     "matrix product": ("gemm", "cutlass", "xmma", "cijk_", "nvjet", "matmul", "triton_tem")
-    + ("conv", "wgrad", "dgrad", "winograd"),
+    + ("conv", "cudnn_", "wgrad", "dgrad", "winograd"),
     "normalization": ("softmax", "norm"),
     "optimizer": ("multi_tensor", "adam", "sgd"),
     "reduction": ("reduce", "triton_red"),

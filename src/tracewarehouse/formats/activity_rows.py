@@ -51,30 +51,56 @@ def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.A
 
     Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`).
     """
-    parts = [part for key, values in members.items() if (part := _member(key, values)) is not None]
-    if not parts:
+    present = {
+        key: shown for key, values in members.items() if (shown := _without_nulls_only(values)) is not None
+    }
+    if not present:
         return pa.nulls(rows, pa.large_string())
+    is_always, parts = _member_parts(present)
     # "skip" would drop rows without any member, so each member brings its comma.
-    joined = pc.binary_join_element_wise(*parts, _EMPTY, null_handling="replace", null_replacement="")
+    closing = pa.scalar("}" if is_always else "", pa.large_string())
+    joined = pc.binary_join_element_wise(
+        *parts, closing, _EMPTY, null_handling="replace", null_replacement=""
+    )
     if isinstance(joined, pa.Scalar):
         joined = pa.repeat(joined, rows)
+    if is_always:
+        return joined
     opened = pc.binary_replace_slice(joined, 0, 1, "{")
     closed = pc.binary_join_element_wise(opened, pa.scalar("}", pa.large_string()), _EMPTY)
     return pc.if_else(pc.equal(joined, _EMPTY), pa.scalar(None, pa.large_string()), closed)
 
 
-def _member(key: str, values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
-    """`,"key":value` per row, as a scalar if all values are equal; None if all are null."""
-    prefix = pa.scalar(f",{msgspec.json.encode(key).decode()}:", pa.large_string())
-    if isinstance(values, pa.Array):
-        if values.null_count == len(values):
-            return None
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
-        if not values.null_count and pa.types.is_integer(values.type):
-            low, high = pc.min_max(values).as_py().values()
-            values = pa.scalar(low, values.type) if low == high else values
-    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
+def _member_parts(members: Mapping[str, pa.Array | pa.Scalar]) -> tuple[bool, list[pa.Array | pa.Scalar]]:
+    """What to join for the members, and whether the first one is in all rows, so that it can open the object.
+
+    Members with nulls are joined with their keys first: the key is left out too.
+    """
+    parts: list[pa.Array | pa.Scalar] = []
+    is_always = False
+    for at, (key, values) in enumerate(members.items()):
+        complete = isinstance(values, pa.Scalar) or not values.null_count
+        if at == 0:
+            is_always = complete
+        opening = "{" if at == 0 and complete else ","
+        prefix = pa.scalar(f"{opening}{msgspec.json.encode(key).decode()}:", pa.large_string())
+        value = pc.cast(values, pa.large_string())
+        parts += [prefix, value] if complete else [pc.binary_join_element_wise(prefix, value, _EMPTY)]
+    return is_always, parts
+
+
+def _without_nulls_only(values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
+    """The values of a member, as a scalar if all are equal; None if all are null."""
+    if isinstance(values, pa.Scalar):
+        return values
+    if values.null_count == len(values):
+        return None
+    if pa.types.is_floating(values.type):
+        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
+    if not values.null_count and pa.types.is_integer(values.type):
+        low, high = pc.min_max(values).as_py().values()
+        return pa.scalar(low, values.type) if low == high else values
+    return values
 
 
 def json_texts(texts: pa.Array) -> pa.Array:

@@ -135,6 +135,12 @@ class SourceBatch:
         place = self.batch.schema.get_field_index(name)
         return self._no_text if place < 0 else self.batch.column(place).cast(pa.string())
 
+    def binaries(self, name: str) -> pa.Array:
+        """A column of bytes; nulls if the table lacks it."""
+        self._unused.pop(name, None)
+        place = self.batch.schema.get_field_index(name)
+        return pa.nulls(self.rows, pa.binary()) if place < 0 else self.batch.column(place).cast(pa.binary())
+
     def strings(self, name: str, change: Callable[[str], str] = str) -> pa.Array:
         """The texts of a column of string ids, each changed by a function; ids without a text are null."""
         ids = self.ints(name)

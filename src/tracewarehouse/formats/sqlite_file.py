@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -31,6 +31,9 @@ _HINT: Final = "export the report again: nsys export --type sqlite FILE"
 _ALLOWED_ACTIONS: Final = (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION)
 # Both are read-only and need no table.
 _ALLOWED_PRAGMAS: Final = ("table_info", "trusted_schema", "cell_size_check")
+_KINDS: Final[Mapping[pa.DataType, tuple[type, ...]]] = {
+    pa.int64(): (int,), pa.float64(): (int, float), pa.binary(): (bytes,)
+}  # fmt: skip
 _FUNCTIONS: Final = ("min", "max", "count")
 
 # A condition of a SELECT, and its parameters.
@@ -189,13 +192,8 @@ def _read_with_adbc(
     for value in values:
         sql = sql.replace("?", str(int(value)), 1)
     try:
-        with adbc.connect(_uri(path)) as con, con.cursor() as cursor:
-            cursor.execute("PRAGMA trusted_schema = OFF")
-            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
-            cursor.execute(sql)
-            found = cursor.fetch_arrow_table()
-            found.validate(full=True)  # text may not be UTF-8
-    except (adbc.Error, pa.ArrowInvalid):
+        found = _fetch(adbc, path, sql)
+    except (adbc.driver.Error, pa.ArrowException, OSError):
         return None
     arrays = []
     for place, type_ in enumerate(columns.values()):
@@ -208,14 +206,40 @@ def _read_with_adbc(
     return pa.Table.from_arrays(arrays, names=list(columns))
 
 
+def _fetch(adbc: _Adbc, path: Path, sql: str) -> pa.Table:
+    """The rows of a SELECT."""
+    with (
+        adbc.sqlite.connect(_uri(path)) as database,
+        adbc.driver.AdbcConnection(database) as con,
+        adbc.driver.AdbcStatement(con) as statement,
+    ):
+        statement.set_sql_query("PRAGMA trusted_schema = OFF")
+        statement.execute_update()
+        statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
+        statement.set_sql_query(sql)
+        stream, _ = statement.execute_query()
+        found = pa.RecordBatchReader._import_from_c(stream.address).read_all()
+        found.validate(full=True)  # text may not be UTF-8
+        return found
+
+
+class _Adbc(NamedTuple):
+    driver: Any
+    sqlite: Any
+
+
 @cache
-def _adbc() -> Any:
-    """The ADBC driver for SQLite, which the extra `nsys` installs."""
+def _adbc() -> _Adbc | None:
+    """The ADBC driver for SQLite, which the extra `nsys` installs.
+
+    Its `dbapi` is not used: importing it loads Polars and pandas, which takes longer than reading many files.
+    """
     try:
-        from adbc_driver_sqlite import dbapi
+        import adbc_driver_manager
+        import adbc_driver_sqlite
     except ImportError:
         return None
-    return dbapi
+    return _Adbc(adbc_driver_manager, adbc_driver_sqlite)
 
 
 def _uri(path: Path) -> str:
@@ -253,7 +277,7 @@ def _array(values: Sequence[Any], type_: pa.DataType) -> tuple[pa.Array, int]:
     try:
         return pa.array(values, type_), 0
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-        kinds = (int,) if pa.types.is_integer(type_) else (int, float)
+        kinds = _KINDS[type_]
         usable = [value if isinstance(value, kinds) else None for value in values]
         dropped = sum(value is not None for value in values) - sum(value is not None for value in usable)
         return pa.array(usable, type_), dropped

@@ -22,6 +22,7 @@ from tracewarehouse.history.record import (
     run_batches,
 )
 from tracewarehouse.history.series import Change, Point, Series
+from tracewarehouse.history.value_form import ValueForm
 
 __all__ = [
     "Baseline",
@@ -35,6 +36,7 @@ __all__ = [
     "RecordProgress",
     "RecordReport",
     "Series",
+    "ValueForm",
     "acknowledge",
     "build_history",
     "failing_changes",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError
-from tracewarehouse.history.read import build_history
+from tracewarehouse.history.read import build_history, hardware
 from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.history.series import Point
 from tracewarehouse.metric import Metric
@@ -73,14 +73,10 @@ def find_baseline(
 
 def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuration:
     """GPU models, world size, framework up to its minor version, and the values of these labels."""
-    facts = [rank.facts for rank in version.by_rank]
-
-    def distinct(key: str) -> tuple[str, ...]:
-        return tuple(sorted({str(each[key]) for each in facts if each.get(key) is not None}))
-
-    framework = {".".join(each.split(".")[:2]) for each in distinct("framework_version")}
+    names = (rank.facts.get("framework_version") for rank in version.by_rank)
+    framework = {".".join(str(each).split(".")[:2]) for each in names if each is not None}
     labels = tuple(version.labels.get(key) for key in same)
-    return distinct("device_name"), distinct("world_size"), tuple(sorted(framework)), labels
+    return *hardware(version), tuple(sorted(framework)), labels
 
 
 def _whole(run: SelectedRun) -> bool:

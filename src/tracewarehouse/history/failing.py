@@ -73,5 +73,5 @@ def _first_position(series: Series, since: str | None) -> int:
 
 def _text(history: HistoryData, series: Series, change: Change) -> str:
     levels = f"{show(change.old, history.unit)} → {show(change.new, history.unit)}"
-    where = f"{history.metric}" + (f" ({series.name})" if series.name else "")
+    where = history.measured + (f" ({series.name})" if series.name else "")
     return f"{where}: {levels}, {change.effect}, between {change.before} and {change.after}"

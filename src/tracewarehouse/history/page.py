@@ -5,21 +5,24 @@ The chart is plain SVG drawn by the template, so that the page does not need the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil, floor, inf, log10
 
 from tracewarehouse.history.series import HistoryData, Point, Series
 from tracewarehouse.pages import render_page
 from tracewarehouse.render.text import show, timestamp
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 960, 260, 90, 16, 40  # pixels of the plot area and its margins
+_WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 960, 260, 90, 16, 58  # pixels of the plot area and its margins
+_EDGE, _DATE = 12, 100  # pixels between the edge and a run, and of a date
+_LEAST_GAP = 2  # pixels between two runs that can be distinguished
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A horizontal grid line with its label."""
+    """A grid line at a place of the vertical or horizontal axis, with its label."""
 
-    y: float
+    at: float
     label: str
 
 
@@ -64,7 +67,8 @@ class Chart:
     dots: tuple[Dot, ...]
     levels: tuple[LevelLine, ...]
     changes: tuple[ChangeMarker, ...]
-    dates: tuple[str, str]  # of the first and the last run
+    dates: tuple[Tick, ...]
+    axis: str  # what the horizontal axis is
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def _page(history: HistoryData) -> HistoryPage:
     source = history.provenance
     definition = (source.effective_hash or "")[:16]
     return HistoryPage(
-        title=str(history.metric),
+        title=history.measured,
         subtitle=history.metric.column.doc,
         facts=(
             ("Runs", f"{sum(len(series.known) for series in history.series):,}"),
@@ -134,6 +138,7 @@ def _change_row(history: HistoryData, series: Series, at: int) -> tuple[str, ...
 def _chart(history: HistoryData, series: Series) -> Chart:
     known = series.known
     low, high = series.plotted_range()
+    x = _Axis.of([point.time_ns for point in known])
     return Chart(
         width=_WIDTH,
         height=_TOP + _HEIGHT + _BELOW,
@@ -141,26 +146,64 @@ def _chart(history: HistoryData, series: Series) -> Chart:
         top=_TOP,
         bottom=_TOP + _HEIGHT,
         ticks=tuple(
-            Tick(_y(value, low, high), show(value, history.unit)) for value in (high, (high + low) / 2, low)
+            Tick(_y(value, low, high), show(value, history.unit)) for value in round_values(low, high)
         ),
-        dots=tuple(
-            _dot(point, _x(at, len(known)), low, high, history.unit) for at, point in enumerate(known)
-        ),
-        levels=tuple(_level_lines(series, low, high)),
+        dots=tuple(_dot(point, x.places[at], low, high, history.unit) for at, point in enumerate(known)),
+        levels=tuple(_level_lines(series, x, low, high)),
         changes=tuple(
-            ChangeMarker(
-                _x(at - 0.5, len(known)), number, f"{change.before} → {change.after}: {change.effect}"
-            )
+            ChangeMarker(x.before(at), number, f"{change.before} → {change.after}: {change.effect}")
             for number, (change, at) in enumerate(
                 zip(series.changes, series.change_positions, strict=True), 1
             )
         ),
-        dates=(timestamp(known[0].time_ns)[:10], timestamp(known[-1].time_ns)[:10]),
+        dates=tuple(_dates(known, x)),
+        axis="start of the run" if x.is_time else "runs in the order of their start, evenly spaced",
     )
 
 
-def _x(at: float, count: int) -> float:
-    return _LEFT + (at + 0.5) * (_WIDTH - _LEFT) / count
+@dataclass(frozen=True)
+class _Axis:
+    """The places of runs from left to right: by time or, where most would lie on another one, by order."""
+
+    places: tuple[float, ...]
+    is_time: bool
+
+    @classmethod
+    def of(cls, times_ns: Sequence[int]) -> _Axis:
+        """The axis of runs that started at these times."""
+        span, width, count = times_ns[-1] - times_ns[0], _WIDTH - _LEFT - 2 * _EDGE, len(times_ns)
+        gaps = [later - earlier for earlier, later in zip(times_ns, times_ns[1:], strict=False)]
+        is_time = span > 0 and 2 * sum(gap * width >= _LEAST_GAP * span for gap in gaps) >= len(gaps)
+        shares = (
+            [(ns - times_ns[0]) / span for ns in times_ns]
+            if is_time
+            else [(at + 0.5) / count for at in range(count)]
+        )
+        return cls(tuple(_LEFT + _EDGE + share * width for share in shares), is_time)
+
+    def before(self, at: int) -> float:
+        """The place between a run and the one before; the edge of the chart outside of the runs."""
+        if at in (0, len(self.places)):
+            return float(_LEFT if at == 0 else _WIDTH)
+        return (self.places[at - 1] + self.places[at]) / 2
+
+
+def round_values(low: float, high: float) -> Iterator[float]:
+    """At most six multiples of 1, 2 or 5 times a power of ten from `low` to `high`."""
+    least = (high - low) / 5
+    power = 10.0 ** floor(log10(least))
+    step = next(digit * power for digit in (1, 2, 5, 10) if digit * power >= least)
+    for number in range(ceil(low / step), floor(high / step) + 1):
+        yield number * step
+
+
+def _dates(known: Sequence[Point], x: _Axis) -> Iterator[Tick]:
+    """The date of the first run, and of others as far as there is room."""
+    last = -inf
+    for point, at in zip(known, x.places, strict=True):
+        if at - last >= _DATE and at <= _WIDTH - _DATE / 2:
+            yield Tick(at, timestamp(point.time_ns)[:10])
+            last = at if last > 0 else at + _DATE / 2  # the first begins at its run, others surround theirs
 
 
 def _y(value: float, low: float, high: float) -> float:
@@ -173,10 +216,10 @@ def _dot(point: Point, x: float, low: float, high: float, unit: str | None) -> D
     return Dot(x, _y(value, low, high), not low <= value <= high, label)
 
 
-def _level_lines(series: Series, low: float, high: float) -> Iterator[LevelLine]:
+def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[LevelLine]:
     known = series.known
     edges = [0, *series.change_positions, len(known)]
     for start, end in zip(edges, edges[1:], strict=False):
         level = known[start].level
         if level is not None:
-            yield LevelLine(_x(start - 0.5, len(known)), _x(end - 0.5, len(known)), _y(level, low, high))
+            yield LevelLine(x.before(start), x.before(end), _y(level, low, high))

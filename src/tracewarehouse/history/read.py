@@ -18,13 +18,14 @@ from tracewarehouse.history.results import (
 )
 from tracewarehouse.history.rollups import serves
 from tracewarehouse.history.series import Point, Series, build_series
+from tracewarehouse.history.value_form import PLAIN, ValueForm
 from tracewarehouse.metric import Measured, Metric, check_filters
 from tracewarehouse.render.text import plural
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
 from tracewarehouse.stats.points import MIN_RUNS
-from tracewarehouse.storage import Recorded, Store, acknowledgement_key, same_rows
+from tracewarehouse.storage import Recorded, RunVersion, Store, acknowledgement_key, same_rows
 from tracewarehouse.storage.results import is_intact
 from tracewarehouse.version import __version__
 
@@ -84,11 +85,14 @@ def build_history(
     selected: Sequence[SelectedRun],
     by: Sequence[str] = (),
     min_effect: float = 0.01,
+    form: ValueForm = PLAIN,
 ) -> History:
-    """The metric over the selected runs: one series per value of the labels `by` and per definition.
+    """The metric over the selected runs: one series per value of the labels `by`, hardware and definition.
 
-    Raises TwError if no results are recorded, UnknownName if no row has the values of the filters.
+    Values have a `form`. Raises TwError if no results are recorded, UnknownName if no row has the values of
+    the filters, and what `ValueForm.for_runs` raises.
     """
+    in_form = form.for_runs(metric, selected)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     stored = store.recorded(analysis.contract.name, analysis.contract.version)
     rollups = _intact_rollups(store, metric)
@@ -100,11 +104,13 @@ def build_history(
             raise damaged_result(f"{damaged[0]} is damaged")
         raise _nothing_recorded(analysis, len(selected))
     measured = {
-        definition: recorded_values(
-            store,
-            metric,
-            {run.selected.selector: run.files[definition] for run in recorded},
-            {stored[key]: path for key, path in rollups.items() if key in stored},
+        definition: in_form(
+            recorded_values(
+                store,
+                metric,
+                {run.selected.selector: run.files[definition] for run in recorded},
+                {stored[key]: path for key, path in rollups.items() if key in stored},
+            )
         )
         for definition, recorded in by_definition.items()
     }
@@ -117,9 +123,11 @@ def build_history(
         for definition, recorded in by_definition.items()
         for name, points in _points_by_group(recorded, measured[definition], by).items()
     ]
-    notices = (*_damaged(damaged), *_notices(analysis, runs, series, next(iter(measured.values())).per))
+    per = form.per(next(iter(measured.values())).per)
+    notices = (*_damaged(damaged), *_notices(analysis, runs, series, per))
     missing = tuple(run.selected.selector for run in runs if not run.files)
-    return History(metric, tuple(series), missing, notices, _provenance(analysis, catalog, runs))
+    provenance = _provenance(analysis, catalog, runs)
+    return History(metric, tuple(series), missing, notices, provenance, form.title(metric))
 
 
 def recorded_files(
@@ -205,12 +213,15 @@ def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> d
 def _points_by_group(
     runs: Sequence[RecordedRun], measured: Measured, by: Sequence[str]
 ) -> dict[str, list[Point]]:
-    """The points of each series, by the values of their labels."""
+    """The points of each series, by the values of their labels; those on other hardware are other series."""
     groups: dict[str, list[Point]] = {}
     values = {each.run: each for each in measured.runs}
+    kinds = _hardware_by_labels(runs, by)
     for run in runs:
         version, value = run.selected.version, values[run.selected.selector]
-        name = ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
+        labels = _label_text(version, by)
+        own = (hardware_text(version),) if len(kinds[labels]) > 1 else ()
+        name = ", ".join(filter(None, (labels, *own)))
         start_ns, _ = run_attributes(version).order
         point = Point(
             version.run, version.number, version.source, start_ns, not version.tombstone,
@@ -218,6 +229,18 @@ def _points_by_group(
         )  # fmt: skip
         groups.setdefault(name, []).append(point)
     return dict(sorted(groups.items()))
+
+
+def _hardware_by_labels(runs: Sequence[RecordedRun], by: Sequence[str]) -> dict[str, set[str]]:
+    """Values of the labels `by` → the hardware of the runs with them."""
+    kinds: dict[str, set[str]] = {}
+    for version in (run.selected.version for run in runs):
+        kinds.setdefault(_label_text(version, by), set()).add(hardware_text(version))
+    return kinds
+
+
+def _label_text(version: RunVersion, by: Sequence[str]) -> str:
+    return ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
 
 
 def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
@@ -250,14 +273,6 @@ def _notices(
             "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
             _count(other, len(runs)), analysis.contract.ref, _some(other), hints.record(),
         )  # fmt: skip
-    hardware = {run.selected.selector: _hardware(run) for run in runs}
-    mixed = max(
-        ({hardware[f"{point.run}@v{point.number}"] for point in each.points} for each in series), key=len
-    )
-    if len(mixed) > 1:
-        kinds = f"one series mixes {len(mixed)} hardware configurations ({_some(sorted(mixed))})"
-        options = hints.option("where", "label.K=V"), hints.option("by", "label.K")
-        yield hints.fill("{}: separate them with {} or {}", kinds, *options)
     without = Counter(point.reason for each in series for point in each.points if point.value is None)
     for reason, count in without.items():
         yield f"{count:,} of {len(runs):,} runs {'has' if count == 1 else 'have'} no value: {reason}"
@@ -270,11 +285,18 @@ def _notices(
         yield f"change detection needs at least {MIN_RUNS} runs{where}"
 
 
-def _hardware(run: RecordedRun) -> str:
-    """The number of ranks of a run and its GPU models."""
-    ranks = run.selected.version.by_rank
-    names = {str(rank.facts["device_name"]) for rank in ranks if rank.facts.get("device_name")}
-    return f"{len(ranks)} × {' and '.join(sorted(names)) or 'unknown'}"
+def hardware(version: RunVersion) -> tuple[int, tuple[str, ...]]:
+    """The number of ranks of a run, its world size if that is known, and its GPU models."""
+    facts = [rank.facts for rank in version.by_rank]
+    sizes = [size for each in facts if isinstance(size := each.get("world_size"), int)]
+    names = {str(each["device_name"]) for each in facts if each.get("device_name")}
+    return max(sizes, default=len(facts)), tuple(sorted(names))
+
+
+def hardware_text(version: RunVersion) -> str:
+    """The same as text: `8 × NVIDIA H100`."""
+    ranks, names = hardware(version)
+    return f"{ranks} × {' and '.join(names)}" if names else f"{ranks} × unknown GPU"
 
 
 def _count(some: Sequence[str], total: int) -> str:

@@ -123,13 +123,17 @@ class Series:
 
 @dataclass(frozen=True)
 class HistoryData:
-    """The series of a metric over recorded runs; `missing` runs have no recorded results."""
+    """The series of a metric over recorded runs; `missing` runs have no recorded results.
+
+    `measured` is what the values are: the metric, a statistic of its steps, per unit of work.
+    """
 
     metric: Metric
     series: tuple[Series, ...]
     missing: tuple[str, ...]
     notices: tuple[str, ...]
     provenance: Provenance
+    measured: str
 
     @property
     def unit(self) -> str | None:
@@ -147,7 +151,7 @@ class HistoryData:
         if len({each.definition for each in self.series}) > 1:
             parts.append(f"definition {series.definition}")
         parts += [plural(len(series.known), "run"), plural(len(series.changes), "change")]
-        return ", ".join([one_line(str(self.metric)), *parts])
+        return ", ".join([self.measured, *parts])
 
     def verdict(self, change: Change) -> str:
         """Whether a change is better or worse; empty if the metric has no goal."""

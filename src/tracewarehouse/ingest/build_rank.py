@@ -5,7 +5,6 @@ A source that fails or is already stored does not affect the others, which are c
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,38 +18,27 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.other_formats import UnsupportedFormatError
-from tracewarehouse.formats.redact import (
-    POLICY_FILE,
-    Policy,
-    Redactor,
-    clean_name,
-    fingerprint,
-    policy_of,
-    rules,
-)
+from tracewarehouse.formats.redact import POLICY_FILE, Policy, Redactor, policy_of
 from tracewarehouse.ingest.naming.assignment import Assignment
-from tracewarehouse.ingest.naming.header import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.open_files import file_stamp
-from tracewarehouse.ingest.outcome import Content, content_of, is_cut_short, lost_events, window
+from tracewarehouse.ingest.outcome import Content, content_of, is_cut_short, window
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.plan import (
     BuiltTables,
     Item,
     ReadSource,
     Report,
-    StoredSources,
-    Target,
     UnreadSource,
 )
 from tracewarehouse.ingest.remote_file import ObjectChanged, without_copy
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
-from tracewarehouse.ingest.stored_objects import object_fact
-from tracewarehouse.storage import Json, Staged, Store, uid
+from tracewarehouse.ingest.source_facts import definitions, facts_of, uid_of
+from tracewarehouse.ingest.stored_sources import StoredSources, Target
+from tracewarehouse.storage import Staged, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.ingest.columns import Columns
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
@@ -84,17 +72,6 @@ class Settings:
     redact: bool = True
     reuse: bool = True
     started_at: str | None = None
-
-
-def definitions(catalog: Catalog) -> dict[str, int]:
-    """The current definition of every stored table."""
-    return {contract.name: contract.definition or 0 for contract in _tables(catalog)}
-
-
-def _tables(catalog: Catalog) -> Sequence[Contract]:
-    from tracewarehouse.ingest.tables.build import stored_tables
-
-    return stored_tables(catalog)
 
 
 @dataclass
@@ -294,7 +271,7 @@ class _SourceBuild:
             outcome.status, outcome.text_bytes, self.group.settings.replace
         ):
             return read
-        source_uid = self._uid(target, outcome)
+        source_uid = uid_of(self.group, self.item, outcome, target)
         if target.unpublished and target.unpublished.uid == source_uid:
             return replace(
                 read,
@@ -313,24 +290,6 @@ class _SourceBuild:
         wanted = Assignment(self.item.path, target.run, outcome.rank, target.world_size)
         return self.group.stored.target(self.item.format, wanted)
 
-    def _uid(self, target: Target, outcome: Outcome) -> str:
-        settings = self.group.settings
-        options = {
-            "time_unit": settings.time_unit,
-            "step_range": settings.step_range,
-            "redact": "" if settings.redact else "no",
-        }
-        return uid(
-            outcome.digest,
-            target.run,
-            target.rank,
-            part=self.item.part.name,
-            format=self.item.format.name,
-            format_version=self.item.format.version,
-            definitions=self.group.stored.definitions,
-            options={name: value for name, value in options.items() if value},
-        )
-
     def _build(self, tables: Tables, outcome: Outcome, target: Target, source_uid: str) -> Content:
         """Builds the tables of the rank, which is committed with the others of its group."""
         from tracewarehouse.ingest.rules import rules_of
@@ -345,7 +304,7 @@ class _SourceBuild:
             partial(group.files.add, target.run, target.rank),
             group.settings.step_range,
         )
-        facts = self._facts(built.facts, outcome, target)
+        facts = facts_of(group, item, built.facts, outcome, target)
         content = content_of(outcome, facts, built)
         # Stored for the coverage notice of analyses that use launches.
         facts |= {
@@ -370,33 +329,3 @@ class _SourceBuild:
             committed_at=self.group.settings.started_at,
         )
         return content
-
-    def _facts(self, built: Mapping[str, Json], outcome: Outcome, target: Target) -> dict[str, Json]:
-        """The facts that are stored for the rank, the columns of `ranks`."""
-        header = header_of(outcome.header_json)
-        facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
-        facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
-        if self.group.settings.time_unit is not None:
-            facts["time_unit"] = self.group.settings.time_unit
-        if self.group.settings.step_range is not None:
-            facts["step_range"] = self.group.settings.step_range
-        known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
-        name = os.fsencode(self.item.path.name).decode(errors="backslashreplace")
-        return facts | {
-            "world_size": known if known is not None else target.world_size,
-            # A file name may hold any bytes; a table holds text.
-            "source_name": clean_name(self.group.redactor, name),
-            **object_fact(self.item, self.group.store.salt, outcome),
-            "source_bytes": outcome.stored_bytes,
-            "status": outcome.status,
-            "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
-            "lost_events": lost_events(outcome),
-            "redacted": len(outcome.redactions),
-            "redaction": redacted_by(self.group.policy),
-            "tables": {contract.name: [contract.version] for contract in _tables(self.group.catalog)},
-        }
-
-
-def redacted_by(policy: Policy) -> Json:
-    """The version of the redaction rules (0: not redacted), and the hash of the policy (empty for none)."""
-    return {"rules": rules(policy).version, "policy": fingerprint(policy)}

@@ -17,9 +17,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import (
     Engine,
     EngineOrName,
-    Failure,
     LocalEngine,
-    OnProgress,
     WorkerDied,
     advice,
     is_remote,
@@ -29,35 +27,34 @@ from tracewarehouse.errors import EngineError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build_rank import BUILDING, Settings, definitions
+from tracewarehouse.ingest.build_rank import Settings
 from tracewarehouse.ingest.build_task import BuildRanks
+from tracewarehouse.ingest.decisions import (
+    Decisions,
+    ReadySource,
+    assign_all,
+    conflict,
+    decide,
+    unread_outcome,
+)
+from tracewarehouse.ingest.file_progress import FileProgress
 from tracewarehouse.ingest.naming.header import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
 from tracewarehouse.ingest.plan import (
     Item,
     ReadSource,
     Report,
-    StoredSources,
     UnreadSource,
     item_of,
     provisional_assignments,
     task_groups,
 )
-from tracewarehouse.ingest.publication import (
-    Decisions,
-    PushedRanks,
-    ReadySource,
-    assign_all,
-    conflict,
-    decide,
-    publish,
-    relabel,
-    run_outcomes,
-    unread_outcome,
-)
+from tracewarehouse.ingest.publication import PushedRanks, publish, relabel, run_outcomes
 from tracewarehouse.ingest.push import push
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.source_facts import definitions
 from tracewarehouse.ingest.stored_objects import StoredObjects, read_before
+from tracewarehouse.ingest.stored_sources import StoredSources
 from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
 from tracewarehouse.ingest.url_discovery import discover_urls
 from tracewarehouse.location import is_url
@@ -305,7 +302,7 @@ class _Ingest:
             BuildRanks(group, staging / f"{name}-{number:06d}", settings)
             for number, group in enumerate(task_groups(items, self.engine.slots))
         ]
-        progress = _FileProgress(self.watch)
+        progress = FileProgress(self.watch)
         remaining: list[BuildRanks] = []
         for number, found in self.engine.run(tasks, progress.of(tasks), retry=False):
             if isinstance(found, WorkerDied):
@@ -317,7 +314,7 @@ class _Ingest:
 
     def _completed(self, source: SurveyedSource, one: Item, read: ReadSource) -> ReadSource:
         """A report of known content, completed from what is stored."""
-        stored = self._stored.known(one) if read.known else None
+        stored = self._stored.known(one.target, one.format) if read.known else None
         if stored is None or stored.digest != read.digest:
             return read
         start, end = stored.facts.get("start_ns"), stored.facts.get("end_ns")
@@ -359,42 +356,6 @@ class _Ingest:
                 found.delete(f"{found.entry.key}{inbox.NOTE_SUFFIX}")
             else:
                 inbox.remove(file.path)
-
-
-@dataclass
-class _FileProgress:
-    """Translates the progress of tasks to that of files."""
-
-    watch: Watch
-    done: dict[int, int] = field(default_factory=dict)
-
-    def of(self, tasks: Sequence[BuildRanks]) -> OnProgress:
-        """The callback for the progress of these tasks."""
-
-        def on_progress(task: int, position: int, done_bytes: int) -> None:
-            self._report(tasks[task].items[position], done_bytes)
-
-        return on_progress
-
-    def _report(self, one: Item, done_bytes: int) -> None:
-        before = self.done.get(one.number, 0)
-        if done_bytes == BUILDING:
-            self.watch(Progress(one.path, "tables", before, before))
-        else:
-            self.done[one.number] = done = max(before, done_bytes)
-            self.watch(Progress(one.path, "read", done, max(done, one.text_bytes)))
-
-    def finished(self, task: BuildRanks, found: object) -> Iterator[Report]:
-        """The reports of a finished task."""
-        for position, one in enumerate(task.items):
-            if isinstance(found, Failure):
-                report: Report = UnreadSource(one.number, "failed", found)
-            else:
-                report = found[position]  # type: ignore[index]
-            read_bytes = report.text_bytes if isinstance(report, ReadSource) else one.text_bytes
-            total = max(1, self.done.get(one.number, 0), read_bytes)
-            self.watch(Progress(one.path, "done", total, total))
-            yield report
 
 
 def _not_stored(one: ReadySource) -> FileOutcome:

@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from tracewarehouse.errors import MissingRanks, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build_task import staged_in
+from tracewarehouse.ingest.decisions import ReadySource, conflict
 from tracewarehouse.ingest.outcome import FileOutcome, Options
 from tracewarehouse.ingest.publication import (
     PushedRanks,
-    ReadySource,
     automatic_labels,
-    conflict,
     file_outcome,
     host_label,
     labels_of,

@@ -103,6 +103,11 @@ class Rules:
         """The patterns for names of annotations that mark steps, in the order of their precedence."""
         return tuple(str(pattern) for _, pattern in self._values("step_rules", "rule_id, pattern"))
 
+    @cached_property
+    def gpu_metric_patterns(self) -> tuple[str, ...]:
+        """The patterns for names of counters with sampled GPU metrics."""
+        return tuple(str(pattern) for _, pattern in self._values("gpu_metric_rules", "rule_id, pattern"))
+
     def check_pattern(self, pattern: str) -> None:
         """Raises ParamError for an invalid regular expression (RE2)."""
         from tracewarehouse.duck import engine

@@ -17,7 +17,7 @@ from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.formats.redact import Policy, Redactor, clean_name
 from tracewarehouse.ingest import resources
-from tracewarehouse.ingest.build_rank import redacted_by
+from tracewarehouse.ingest.source_facts import redacted_by
 from tracewarehouse.ingest.upgrade.rebuild import stored_files
 from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank
 from tracewarehouse.storage import (
@@ -190,6 +190,7 @@ class SecretRemoval:
         for run in runs:
             self._purge_run(run)
         run_catalog.delete_all(self.store.objects)
+        run_catalog.delete_copy(self.store.folder)
         self.store.clean(0.0)
         for name in former:
             self.store.objects.delete(list(self._left_of(run_key(name))))

@@ -19,8 +19,9 @@ from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.naming.file_names import folder_run_name
 from tracewarehouse.ingest.naming.header import number
 from tracewarehouse.ingest.outcome import left_content
-from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource, StoredSources
+from tracewarehouse.ingest.plan import BuiltTables, Item, ReadSource
 from tracewarehouse.ingest.remote_file import RemoteFile
+from tracewarehouse.ingest.stored_sources import StoredSources
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource
 from tracewarehouse.storage import Json, RankSource, layout
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from pathlib import PosixPath
 
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, TwError
@@ -17,7 +18,6 @@ from tracewarehouse.ingest.survey import (
     RefusedPath,
     SkippedFile,
 )
-from tracewarehouse.ingest.url_path import UrlPath
 from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
@@ -29,6 +29,19 @@ _NONE = (
     "no such object or folder",
     "check the bucket and the path; folders are searched to any depth",
 )
+
+
+class UrlPath(PosixPath):
+    """The URL of an object as a path, so that names of runs and ranks are derived as from local files."""
+
+    def __str__(self) -> str:
+        """The URL; a path has one slash where a URL has two."""
+        scheme, separator, rest = super().__str__().partition(":/")
+        return f"{scheme}://{rest}" if separator else scheme
+
+    def absolute(self) -> UrlPath:
+        """The path itself."""
+        return self
 
 
 def discover_urls(urls: Iterable[str], warehouse: Objects) -> DiscoveredFiles:

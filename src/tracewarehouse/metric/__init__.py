@@ -7,17 +7,34 @@ mean of its ranks. A column without a `fold` needs filters that leave one row.""
 
 from tracewarehouse.metric.model import BY_STEP, Measured, Metric, RunValue
 from tracewarehouse.metric.parse import parse_metric, parse_metric_prefix
+from tracewarehouse.metric.statistic import (
+    Statistic,
+    measure_statistic,
+    of_steps,
+    parse_statistic,
+    parse_statistic_prefix,
+)
 from tracewarehouse.metric.values import COMPLETE_STEPS_SQL, Ranks, check_filters, measure
+from tracewarehouse.metric.work import WORK_LABELS, WorkUnit, is_normalized, per_unit
 
 __all__ = [
     "BY_STEP",
     "COMPLETE_STEPS_SQL",
+    "WORK_LABELS",
     "Measured",
     "Metric",
     "Ranks",
     "RunValue",
+    "Statistic",
+    "WorkUnit",
     "check_filters",
+    "is_normalized",
     "measure",
+    "measure_statistic",
+    "of_steps",
     "parse_metric",
     "parse_metric_prefix",
+    "parse_statistic",
+    "parse_statistic_prefix",
+    "per_unit",
 ]

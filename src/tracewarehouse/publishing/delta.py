@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName, WarehouseError
+from tracewarehouse.location import location
 from tracewarehouse.publishing.arrow_types import plain_batches, plain_schema
 from tracewarehouse.runs.selection import SelectedRun, Selection
 from tracewarehouse.storage import Store, run_key
+from tracewarehouse.storage.remote import RemoteObjects, allows_http
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,18 +45,48 @@ class Publication:
 
 @dataclass(frozen=True)
 class DeltaTarget:
-    """The folder or URL of the Delta tables, and the warehouse that is published there."""
+    """The folder or URL of the Delta tables, options of deltalake, and the warehouse that is published."""
 
     url: str
     warehouse: str
+    options: Mapping[str, str] | None = None
 
-    def table(self, name: str) -> str:
-        """The location of a table."""
-        return f"{self.url.rstrip('/')}/{name}"
+    @classmethod
+    def at(cls, destination: str | PathLike[str], warehouse: str) -> DeltaTarget:
+        """Raises WarehouseError for a URL with credentials, and for a store that ignores conditional writes:
+        of two commits at once, one would be lost.
+        """
+        place = location(destination)
+        if isinstance(place, Path):
+            return cls(str(place), warehouse)
+        RemoteObjects(place).check_conditions()
+        return cls(place.url, warehouse, {"allow_http": "true"} if allows_http(place) else {})
 
     def app(self, run: str) -> str:
         """The name of the app transactions of a run."""
         return f"tw:{self.warehouse}:{run_key(run)}"
+
+    def existing(self, table: str) -> Any:
+        """A Delta table, None if there is none."""
+        from deltalake import DeltaTable
+
+        place = f"{self.url}/{table}"
+        options = dict(self.options or {})
+        return (
+            DeltaTable(place, storage_options=options) if DeltaTable.is_deltatable(place, options) else None
+        )
+
+    def opened(self, table: str, schema: pa.Schema) -> Any:
+        """A Delta table, created if there is none; its files are partitioned by run."""
+        from deltalake import DeltaTable
+
+        return self.existing(table) or DeltaTable.create(
+            f"{self.url}/{table}",
+            schema,
+            mode="ignore",
+            partition_by=["run_id"],
+            storage_options=dict(self.options or {}),
+        )
 
 
 def check_tables(names: Sequence[str], known: Sequence[str]) -> None:
@@ -74,7 +109,7 @@ def publish_run(
     written = []
     for table in tables:
         schema = plain_schema(side.query_all(f"SELECT * FROM {table} LIMIT 0").table.schema)
-        write = _Write(target.table(table), app, selected.run, number, schema)
+        write = _Write(target, table, app, selected.run, number, schema)
         if _retried(partial(_write_rows, write, side, selected, table)):
             written.append(table)
     _note(target, selected.run, number, tables)
@@ -100,7 +135,7 @@ def unpublish_run(target: DeltaTarget, run: str, number: int, tables: Sequence[s
     """Deletes the rows of a run that was removed in version `number`; None if there are none."""
     app, deleted = target.app(run), []
     for table in (*tables, PUBLISHED):
-        write = _Write(target.table(table), app, run, number, None)
+        write = _Write(target, table, app, run, number, None)
         if _retried(write.delete):
             deleted.append(table)
     return Publication(run, number, tuple(deleted), removed=True) if deleted else None
@@ -110,7 +145,8 @@ def unpublish_run(target: DeltaTarget, run: str, number: int, tables: Sequence[s
 class _Write:
     """One commit to a table."""
 
-    location: str
+    target: DeltaTarget
+    table: str
     app: str
     run: str
     number: int
@@ -126,7 +162,7 @@ class _Write:
         import pyarrow as pa
         from deltalake import write_deltalake
 
-        table = _opened(self.location, self.schema)
+        table = self.target.opened(self.table, self.schema)
         known = table.transaction_version(self.app)
         if known is not None and known >= self.number:
             return False
@@ -139,11 +175,9 @@ class _Write:
 
     def delete(self) -> bool:
         """Deletes the rows unless this version is published; whether it did."""
-        from deltalake import DeltaTable
-
-        if not DeltaTable.is_deltatable(self.location):
+        table = self.target.existing(self.table)
+        if table is None:
             return False
-        table = DeltaTable(self.location)
         known = table.transaction_version(self.app)
         if known is None or known >= self.number:
             return False
@@ -158,30 +192,21 @@ class _Write:
         return CommitProperties(app_transactions=[Transaction(self.app, self.number)])
 
 
-def _opened(location: str, schema: pa.Schema) -> Any:
-    """The Delta table, created if there is none; its files are partitioned by run."""
-    from deltalake import DeltaTable
-
-    if DeltaTable.is_deltatable(location):
-        return DeltaTable(location)
-    return DeltaTable.create(location, schema, mode="ignore", partition_by=["run_id"])
-
-
 def _note(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> None:
     """Lists the tables of a published version, last, so that a reader knows that they are complete."""
     import pyarrow as pa
 
     schema = pa.schema([("run_id", pa.string()), ("version", pa.int64()), ("tables", pa.string())])
-    location, app = target.table(PUBLISHED), target.app(run)
+    write_once = _Write(target, PUBLISHED, target.app(run), run, number, schema)
 
     def write() -> bool:
-        table = _opened(location, schema)
+        table = target.opened(PUBLISHED, schema)
         known = _noted(table, run)
         listed = sorted({*tables, *(known[1] if known and known[0] == number else ())})
         if known is not None and (known[0] > number or known == (number, listed)):
             return False
         row = pa.record_batch([[run], [number], [json.dumps(listed)]], schema=schema)
-        _overwrite(table, _Write(location, app, run, number, schema), row)
+        _overwrite(table, write_once, row)
         return True
 
     _retried(write)
@@ -218,12 +243,22 @@ def _retried(write: Callable[[], bool]) -> bool:
                     _first_line(error), "check the destination and its permissions"
                 ) from error
             last = error
+        except OSError as error:  # what the store answered
+            raise WarehouseError(
+                _first_and_last_line(error), "check the destination, its permissions and credentials"
+            ) from error
         time.sleep(random.uniform(0.5, 1.5) * min(0.02 * 2**at, 2.0))
     raise WarehouseError(f"other processes keep writing: {_first_line(last)}", "run it again") from last
 
 
 def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
+
+
+def _first_and_last_line(error: Exception) -> str:
+    """What failed, and the innermost cause; without the lines between and their colors."""
+    lines = [re.sub(r"\x1b\[[0-9;]*m|\u21b3", "", line).strip() for line in str(error).splitlines()]
+    return ": ".join(dict.fromkeys(line for line in (lines[:1] + lines[-1:]) if line))
 
 
 def removed_runs(store: Store, names: Sequence[str] | None) -> dict[str, int]:

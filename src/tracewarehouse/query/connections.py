@@ -18,7 +18,7 @@ from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, concatena
 from tracewarehouse.duck.limited import Limits
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.query.analysis_views import create_analyses, create_empty, create_help
-from tracewarehouse.query.dependencies import Dependencies, Mentioned, queryable
+from tracewarehouse.query.dependencies import Dependencies, Mentioned, queryable, shared_views
 from tracewarehouse.query.rank_batches import event_count, rank_batches
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.sandbox import lock_to_files
@@ -98,9 +98,14 @@ class ConnectionPool:
         self.store = store
         self.catalog = catalog
         self.threads = threads
+        self._shared: frozenset[Ref] = frozenset()
         self._idle: list[tuple[object, _PooledConnection]] = []
         self._lock = Lock()
         weakref.finalize(self, _close_all, self._idle)
+
+    def will_read(self, contracts: Iterable[Contract]) -> None:
+        """Announces analyses and views: on small selections, those that they share are computed once."""
+        self._shared |= shared_views(self.catalog, contracts)
 
     def close(self) -> None:
         """Closes the connections that no query uses; later queries open new ones."""
@@ -175,6 +180,7 @@ class ConnectionPool:
         key = (os.getpid(), purpose, tuple((each.selector, each.ranks) for each in relations.selected))
         threads = 1 if event_count(relations.selected) <= _ONE_THREAD_EVENTS else self.threads
         opened = self._take(key, relations.names) or _PooledConnection(_connect(threads))
+        opened.shared = self._shared if event_count(relations.selected) <= _FEW_EVENTS else frozenset()
         try:
             yield opened
         except BaseException:
@@ -201,11 +207,15 @@ class ConnectionPool:
 
 @dataclass
 class _PooledConnection:
-    """A connection, the versions of the relations created in it, and the views that a query has read."""
+    """A connection, the versions of the relations created in it, and the views that a query has read.
+
+    Queries to come share the views in `shared`.
+    """
 
     con: Connection
     created: dict[str, Ref] = field(default_factory=dict)
     read_before: set[Ref] = field(default_factory=set)
+    shared: frozenset[Ref] = frozenset()
 
     def agrees(self, names: Mapping[Ref, str]) -> bool:
         """Whether no relation created here is another version of one with the same name."""
@@ -220,13 +230,16 @@ class _PooledConnection:
     def with_clause(self, relations: Relations, query: Contract) -> str:
         """The `WITH` clause of a query on these relations, in which each is bound only once.
 
-        A view is materialized when a second query reads it.
+        A view is materialized when a second query reads it, at once if it is shared.
         """
         names = relations.names
         missing = [each for each in relations.dependencies.contracts if names[each.ref] not in self.created]
+        read = {each.ref for each in self._still_missing(relations, query, missing)}
         for contract in missing:
             if contract.is_built and not relations.can_inline(contract):
                 self._create(relations, contract)
+            elif contract.kind == "view" and contract.ref in read & self.shared:
+                self._materialize(relations, contract, missing)
             elif contract.kind == "view" and contract.ref in query.requires:
                 if contract.ref in self.read_before and event_count(relations.selected) <= _CACHED_EVENTS:
                     self._materialize(relations, contract, missing)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -111,6 +112,25 @@ def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contr
     for contract in contracts:
         visit(contract)
     return tuple(order.values())
+
+
+def shared_views(catalog: Catalog, read: Iterable[Contract]) -> frozenset[Ref]:
+    """The views that would be computed more than once if these analyses and views were read one by one.
+
+    A view below others counts once for each statement that computes it: those below a shared view are
+    computed with it, once.
+    """
+    read = tuple(read)
+    computed_in: dict[Ref, set[Ref]] = defaultdict(set)
+    for contract in read:
+        for ref in (contract.ref,) if contract.kind == "view" else contract.requires:
+            computed_in[ref].add(contract.ref)
+    for contract in reversed(dependencies(catalog, read)):  # readers before their dependencies
+        if contract.kind == "view":
+            statements = computed_in[contract.ref]
+            for ref in contract.requires:
+                computed_in[ref] |= {contract.ref} if len(statements) > 1 else statements
+    return frozenset(ref for ref, statements in computed_in.items() if len(statements) > 1)
 
 
 def relation_names(contracts: Iterable[Contract], unqualified: Iterable[Ref] = ()) -> dict[Ref, str]:

@@ -10,7 +10,7 @@ from os.path import commonprefix
 from textwrap import wrap
 from typing import TYPE_CHECKING, Protocol
 
-from tracewarehouse.render.names import short_names
+from tracewarehouse.render.names import REPLACED, short_names
 from tracewarehouse.render.text import one_line, show
 
 if TYPE_CHECKING:
@@ -152,13 +152,18 @@ def values(rows: pa.Table) -> list[tuple[object, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
-    """`rows` as a Markdown table with the same cell texts; names are escaped."""
+def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]], code: Collection[str] = ()) -> str:
+    """`rows` as a Markdown table with the same cell texts, escaped; those of columns in `code` as code."""
     sides = ["---:" if is_number(each) else "---" for each in fields]
     lines = [[_escaped(one_line(each.name)) for each in fields], sides]
     for row in rows:
         shown = [show(value, each.unit) for each, value in zip(fields, row, strict=True)]
-        lines.append([_escaped(one_line(text)) for text in shown])
+        lines.append(
+            [
+                _code(one_line(text)) if each.name in code else _escaped(one_line(text))
+                for each, text in zip(fields, shown, strict=True)
+            ]
+        )
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
@@ -168,6 +173,10 @@ def shortened(text: str, width: int) -> str:
         return text
     if text.endswith("."):
         return _start(text, width - 1) + "…"
+    old, arrow, new = text.partition(REPLACED)
+    if arrow:
+        half = (width - len(arrow)) // 2
+        return f"{shortened(old, half)}{arrow}{shortened(new, half)}"
     tail = (width - 1) // 3
     return _start(text, width - 1 - tail) + "…" + _start(text[::-1], tail)[::-1]
 
@@ -192,6 +201,13 @@ def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
 def is_number(field: Field) -> bool:
     """Whether the cells of a column are right-aligned and never shortened."""
     return field.unit is not None or field.type.partition("(")[0] in _NUMBERS
+
+
+def _code(text: str) -> str:
+    """`text` as a code span; the fence is longer than any in it, and `|` would end the cell."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    edge = " " if "`" in text else ""
+    return f"{fence}{edge}{text.replace('|', chr(92) + '|')}{edge}{fence}"
 
 
 def _escaped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +11,7 @@ from tracewarehouse.display_names import category_name
 from tracewarehouse.pages import render_page
 from tracewarehouse.plot import svg
 from tracewarehouse.plot.theme import Spec
+from tracewarehouse.render.names import short_names
 from tracewarehouse.result import Field
 
 
@@ -34,6 +35,12 @@ class Table:
     total: int
     command: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def short_names(self) -> tuple[Mapping[str, str], ...]:
+        """For each column, the short name of each text in it, as in tables of a terminal."""
+        columns = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.fields)
+        return tuple(short_names(each for each in column if isinstance(each, str)) for column in columns)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,7 @@ class MetricValue:
 class RunRow:
     """A run in a table of runs; `width` is its time as a share of the longest, `link` its page.
 
+    `time_of` is what takes the time, if it is not the same as in most rows.
     All rows of a table have the same metrics.
     """
 
@@ -123,6 +131,7 @@ class RunRow:
     command: str
     metrics: tuple[MetricValue, ...] = ()
     link: str = ""
+    time_of: str = ""
 
 
 @dataclass(frozen=True)

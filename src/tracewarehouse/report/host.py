@@ -105,6 +105,8 @@ def _summary(data: ReportData) -> str:
     if account is None:
         return "No GPU activities were recorded: below is what the training thread runs."
     total, idle = account.total_ns, sum(account.idle.values())
+    if not idle:
+        return f"No GPU is idle in the {account.whole}: the host always launches in time."
     return (
         f"GPUs are idle for {account.mean_text(idle)} ({percent(idle, total)}): "
         f"{percent(account.times.get('idle_dataloader', 0), total)} of the {account.whole} while the host"

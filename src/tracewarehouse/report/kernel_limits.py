@@ -5,6 +5,7 @@ from __future__ import annotations
 from tracewarehouse.report.data import ReportData
 from tracewarehouse.report.document import Table
 from tracewarehouse.report.tables import first_rows
+from tracewarehouse.report.text import label
 
 
 def limits_tables(data: ReportData) -> tuple[Table, ...]:
@@ -21,4 +22,4 @@ def profile_statement(data: ReportData) -> tuple[str, ...]:
     worst = data.row(
         "SELECT kernel, command FROM ncu_commands ORDER BY gpu_sum_ns DESC, rank, kernel LIMIT 1"
     )
-    return (f"Nsight Compute shows what limits {worst['kernel']}: {worst['command']} PROGRAM",)
+    return (f"Nsight Compute shows what limits {label(worst['kernel'])}: {worst['command']} PROGRAM",)

@@ -56,6 +56,15 @@ def kernels_section(data: ReportData) -> Section:
         caption = "GPU utilization by step"
         utilization = first_rows(data, "gpu_utilization", caption, order="rank, step NULLS FIRST")
         tables = (*tables, utilization)
+    if data.has_rows("gpu_metrics"):
+        caption = "Sampled GPU metrics by step"
+        tables = (*tables, first_rows(data, "gpu_metrics", caption, order="rank, device, step NULLS FIRST"))
+    if data.has_rows("kernel_gpu_metrics"):
+        order = "sample_count DESC, rank, device, name"
+        tables = (
+            *tables,
+            first_rows(data, "kernel_gpu_metrics", "Sampled GPU metrics by kernel", order=order),
+        )
     if data.has_rows("compiled_kernels"):
         order = "gpu_sum_ns DESC, name, kernel_hash"
         tables = (*tables, combined_ranks(data, "compiled_kernels", "Compiled kernels", order))
@@ -112,7 +121,7 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     total = sum(row["ns"] for row in rows)
     shown = rows[:_MAX_BARS]
     labels = distinct_labels([row["name"] for row in shown])
-    by_step = _by_step(data)
+    by_step = _by_step(data, "kind", "name")
     if by_step is None:
         title, means = "Time per rank, colored by kind", [row["ns"] / data.ranks for row in shown]
         shares = [percent(row["ns"], total) for row in shown]
@@ -142,14 +151,14 @@ def _kernel_cards(data: ReportData) -> list[Card]:
 
 @dataclass(frozen=True)
 class _ByStep:
-    """Kernel time of the mean complete step, as mean over ranks: (kind, name) → time, and the period."""
+    """Kernel time of the mean complete step, as mean over ranks: values of keys → time, and the period."""
 
-    mean_ns: Mapping[tuple[str, str | None], float]
+    mean_ns: Mapping[tuple[str | None, ...], float]
     period_ns: float
 
 
-def _by_step(data: ReportData) -> _ByStep | None:
-    """The time of each kernel per step; None without complete steps."""
+def _by_step(data: ReportData, *keys: str) -> _ByStep | None:
+    """The time of kernels per step by columns of `step_kernels`; None without complete steps."""
     if not data.has_rows("step_summary"):
         return None
     (whole,) = data.rows(
@@ -157,15 +166,16 @@ def _by_step(data: ReportData) -> _ByStep | None:
     )
     if not whole["steps"] or not data.has_rows("step_kernels"):
         return None
+    listed = ", ".join(keys)
     rows = data.rows(
-        """
-        SELECT kind, name, sum(sum_ns)::BIGINT AS ns
+        f"""
+        SELECT {listed}, sum(sum_ns)::BIGINT AS ns
         FROM step_kernels
         SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)
-        GROUP BY kind, name
+        GROUP BY {listed}
         """
     )
-    mean_ns = {(row["kind"], row["name"]): row["ns"] / whole["steps"] for row in rows}
+    mean_ns = {tuple(row[key] for key in keys): row["ns"] / whole["steps"] for row in rows}
     return _ByStep(mean_ns, whole["ns"] / whole["steps"])
 
 
@@ -203,19 +213,27 @@ def _operators_card(data: ReportData) -> Card:
     if not rows:
         return Card("By operator", "No GPU work is attributed to an operator.")
     total, no_name = sum(row["ns"] for row in rows), "no operator or unknown launch"
+    by_step, shown = _by_step(data, "op"), rows[:_MAX_BARS]
+    if by_step is None:
+        title, means = "GPU time per rank", [row["ns"] / data.ranks for row in shown]
+        texts = [data.per_rank(row["ns"]) for row in shown]
+    else:
+        title, means = "GPU time per step", [by_step.mean_ns.get((row["name"],), 0.0) for row in shown]
+        texts = [f"{duration(ns)}, {percent(ns, by_step.period_ns)}" for ns in means]
     bars = [
         Bar(
             label(row["name"] or f"({no_name})"),
-            row["ns"] / data.ranks,
+            ns,
             "plain",
-            data.per_rank(row["ns"]),
-            f"{row['name'] or no_name}: {plural(row['count'], 'GPU activity')}, {percent(row['ns'], total)}",
+            text,
+            f"{row['name'] or no_name}: {plural(row['count'], 'GPU activity')} in the recording,"
+            f" {percent(row['ns'], total)} of GPU time",
         )
-        for row in rows[:_MAX_BARS]
+        for row, ns, text in zip(shown, means, texts, strict=True)
     ]
     first = next((row for row in rows if row["name"]), rows[0])
     text = f"{percent(first['ns'], total)} of GPU time was launched by {label(first['name'])}."
-    return Card("By operator", text, (Figure("GPU time per rank, by operator", bar_chart(bars, PAGE)),))
+    return Card("By operator", text, (Figure(f"{title}, by operator", bar_chart(bars, PAGE)),))
 
 
 def _launch_cards(data: ReportData) -> list[Card]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -27,7 +27,7 @@ from tracewarehouse.report.document import (
     Verdict,
 )
 from tracewarehouse.report.text import duration, percent, shell_quoted
-from tracewarehouse.report.verdict import finding_groups, subject_sentence
+from tracewarehouse.report.verdict import finding_groups, sentences, subject_sentence
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import SelectedRun, Selection, run_attributes
 from tracewarehouse.version import __version__
@@ -49,29 +49,27 @@ def many_runs(
     notify("computing breakdowns")
     parts = mean_parts(side, summary)
     names = [each.run for each in runs]
-    times = {run: _time_ns(steps.get(run, []), parts.get(run, {})) for run in names}
+    found = {run: _time(steps.get(run, []), parts.get(run, {})) for run in names}
+    times = {run: time for run, time in found.items() if time is not None}
     labels = _differing_labels(runs)
     worst = _worst(findings, {each.run: len(each.ranks) for each in runs})
-    first = next((ns for ns in times.values() if ns), None)
-    longest = max((ns for ns in times.values() if ns), default=None)
     rows = tuple(
         replace(
-            _run_row(each, labels, steps, parts, times[each.run], first, longest, worst),
+            _run_row(each, labels, steps, parts, times, worst),
             metrics=tuple(_metric_value(metric, each.run) for metric in measured),
         )
         for each in runs
     )
-    has_steps = any(steps.values())
     return Page(
         name="runs",
         title=plural(len(runs), "run"),
         subtitle="One row per run, in order of their start",
         facts=(("Runs", ", ".join(names)),),
-        verdict=_verdict(times, "step" if has_steps else "GPU window"),
+        verdict=_verdict(times),
         tiles=(),
         sections=(
-            Section("runs", "Runs", _summary(labels, has_steps), runs=rows, statements=_explained(measured)),
-            Section("times", "Times", "Each point is a run.", (_times_card(times, has_steps),)),
+            Section("runs", "Runs", _summary(labels, times), runs=rows, statements=_explained(measured)),
+            Section("times", "Times", "Each point is a run.", (_times_card(times),)),
         ),
         footer=f"tracewarehouse {__version__}",
         legend=tuple(name for name in CATEGORIES if any(name in each for each in parts.values())),
@@ -90,11 +88,31 @@ def _steps(result: Result) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-def _time_ns(steps: Sequence[tuple[int, float]], parts: Mapping[str, float]) -> float | None:
+@dataclass(frozen=True)
+class _Time:
+    """The time of a run, and what takes it: `step` or `GPU window`. Only times of one kind are compared."""
+
+    ns: float
+    whole: str
+
+
+_STEP, _WINDOW = "step", "GPU window"
+
+
+def _time(steps: Sequence[tuple[int, float]], parts: Mapping[str, float]) -> _Time | None:
     """The median complete step, else the GPU window."""
     if steps:
-        return float(median(ns for _, ns in steps))
-    return sum(parts.values()) or None
+        return _Time(float(median(ns for _, ns in steps)), _STEP)
+    return _Time(sum(parts.values()), _WINDOW) if parts else None
+
+
+def _of_kind(times: Mapping[str, _Time], whole: str) -> dict[str, float]:
+    return {run: time.ns for run, time in times.items() if time.whole == whole}
+
+
+def _compared(times: Mapping[str, _Time]) -> str:
+    """The kind of time that most runs have; steps if as many have steps."""
+    return max((_STEP, _WINDOW), key=lambda whole: len(_of_kind(times, whole)))
 
 
 def _differing_labels(runs: Sequence[SelectedRun]) -> list[str]:
@@ -105,14 +123,14 @@ def _differing_labels(runs: Sequence[SelectedRun]) -> list[str]:
 
 
 def _worst(findings: Result, ranks: Mapping[str, int]) -> dict[str, tuple[str, str]]:
-    """Run → severity and sentence of its worst finding."""
+    """Run → severity and first sentence of its worst finding."""
     rows: dict[str, list[Row]] = {}
     for row in findings.rows():
         rows.setdefault(row["run_id"], []).append(row)
     worst = {}
     for run, of_run in rows.items():
         group = finding_groups(of_run)[0]
-        worst[run] = (group[0]["severity"], subject_sentence(group, ranks[run]))
+        worst[run] = (group[0]["severity"], sentences(subject_sentence(group, ranks[run]))[0])
     return worst
 
 
@@ -121,23 +139,24 @@ def _run_row(
     labels: Sequence[str],
     steps: Mapping[str, Sequence[tuple[int, float]]],
     parts: Mapping[str, Mapping[str, float]],
-    time_ns: float | None,
-    first_ns: float | None,
-    longest_ns: float | None,
+    times: Mapping[str, _Time],
     worst: Mapping[str, tuple[str, str]],
 ) -> RunRow:
     run, known = selected.run, run_attributes(selected.version).labels
     own, each = parts.get(run, {}), [ns for _, ns in steps.get(run, ())]
     whole = sum(own.values())
     severity, finding = worst.get(run, ("", "No findings."))
+    time = times.get(run)
+    alike = [*_of_kind(times, time.whole).values()] if time else []
     return RunRow(
         name=run,
         labels=tuple(f"{key}={known[key]}" for key in labels if key in known),
         ranks=len(selected.ranks),
-        time=duration(time_ns),
-        time_ns=time_ns,
-        change=_change(time_ns, first_ns),
-        width=time_ns / longest_ns if time_ns and longest_ns else 0.0,
+        time=duration(time.ns if time else None),
+        time_ns=time.ns if time else None,
+        time_of=time.whole if time and time.whole != _compared(times) else "",
+        change=_change(time.ns, alike[0]) if time else "",
+        width=time.ns / max(alike) if time else 0.0,
         steps=tuple(ns / max(each) for ns in each) if 1 < len(each) <= _MAX_STEPS else (),
         shares=tuple(_share(name, own[name], whole) for name in _STACK_ORDER if own.get(name)),
         severity=severity,
@@ -164,15 +183,16 @@ def _share(name: str, ns: float, whole_ns: float) -> Share:
     return Share(name, ns / whole_ns, text)
 
 
-def _change(time_ns: float | None, first_ns: float | None) -> str:
-    """The difference from the first run."""
-    if not time_ns or not first_ns or time_ns == first_ns:
+def _change(time_ns: float, first_ns: float) -> str:
+    """The difference from the first run with a time of the same kind."""
+    if not first_ns or time_ns == first_ns:
         return ""
     return f"{100 * (time_ns / first_ns - 1):+.1f} %"
 
 
-def _verdict(times: Mapping[str, float | None], whole: str) -> Verdict:
-    known = {run: ns for run, ns in times.items() if ns}
+def _verdict(times: Mapping[str, _Time]) -> Verdict:
+    whole = _compared(times)
+    known = _of_kind(times, whole)
     if not known:
         return Verdict("None of these runs has steps or GPU activities, so their times cannot be compared.")
     fastest, slowest = min(known, key=lambda run: known[run]), max(known, key=lambda run: known[run])
@@ -180,32 +200,43 @@ def _verdict(times: Mapping[str, float | None], whole: str) -> Verdict:
     if len(known) == 1:
         return Verdict(f"{fastest} is the only run with times: its {whole} takes {best}.")
     ratio = known[slowest] / known[fastest]
+    others = len(times) - len(known)
+    of = "the median complete step, mean over ranks" if whole == _STEP else "the GPU window, mean over ranks"
+    price = f"Times are {of}; parts are those of the mean {whole}."
+    if others:
+        other = "a complete step" if whole == _STEP else "only a GPU window"
+        price += f" {plural(others, 'run')} without {other} {'is' if others == 1 else 'are'} not compared."
     return Verdict(
         f"{fastest} is the fastest of {plural(len(known), 'run')}: its {whole} takes {best}; "
         f"{slowest} is the slowest ({worst}, {_times(ratio)} times as long).",
-        price=f"Times are the median complete {whole}, mean over ranks; parts are those of the mean {whole}.",
+        price=price,
         commands=(Command(f"tw diff {shell_quoted(fastest)} {shell_quoted(slowest)}", "why they differ"),),
     )
 
 
 def _times(ratio: float) -> str:
-    """A ratio with two decimals, a large one without."""
-    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.2f}"
+    """A ratio with three digits."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}"
 
 
-def _summary(labels: Sequence[str], has_steps: bool) -> str:
+def _summary(labels: Sequence[str], times: Mapping[str, _Time]) -> str:
     by = f" Labels that differ: {', '.join(labels)}." if labels else ""
-    what = "median complete step" if has_steps else "GPU window"
+    kinds = {time.whole for time in times.values()}
+    if len(kinds) > 1:
+        return (
+            f"Time: median complete step, or GPU window; change: against the first run of the same kind.{by}"
+        )
+    what = _WINDOW if kinds == {_WINDOW} else "median complete step"
     return f"Time: {what}; change: against the first run.{by}"
 
 
-def _times_card(times: Mapping[str, float | None], has_steps: bool) -> Card:
+def _times_card(times: Mapping[str, _Time]) -> Card:
+    whole = _compared(times)
     points = [
         Point(at, ns, "head", f"{run}: {duration(ns)}", None)
-        for at, (run, ns) in enumerate(times.items(), 1)
-        if ns
+        for at, (run, ns) in enumerate(_of_kind(times, whole).items(), 1)
     ]
-    quantity = "step time" if has_steps else "GPU window"
+    quantity = "step time" if whole == _STEP else whole
     figures = (
         (Figure(f"{quantity} by run", point_chart(points, quantity, "run", "ns", PAGE)),) if points else ()
     )

@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 
 from tracewarehouse.plot.theme import format_short
+from tracewarehouse.render.names import REPLACED
 from tracewarehouse.render.table import shortened
 from tracewarehouse.render.text import one_line
 
@@ -21,6 +22,8 @@ def label(name: str | None) -> str:
     """A name from a trace as a chart label: on one line, shortened, without C++ arguments and boilerplate."""
     if not name:
         return "(no name)"
+    if REPLACED in name:
+        return shortened(REPLACED.join(map(label, name.split(REPLACED))), _MAX_LABEL)
     name = _BUILT_IN.sub(r"\1 (built-in)", name)
     return shortened(one_line(_BOILERPLATE.sub("", _without_arguments(name))), _MAX_LABEL)
 

@@ -246,7 +246,10 @@ def _count(data: ReportData, slices: str, bin_ns: int, named: str) -> int:
 def _view(
     data: ReportData, step: int | None, rows: Sequence[Row], offsets: Mapping[int, int]
 ) -> tuple[int, int]:
-    """The earliest start and the latest end of the step over ranks, or of the slices."""
+    """The earliest start and the latest end of the step over ranks, or of the recording.
+
+    A recording that is mostly outside of the GPU window (warm-up, loading) begins with the GPU window.
+    """
     gpu = [row for row in rows if row["lane"] == "gpu" and row["category"] != "idle_outside"]
     if step is not None and not gpu:
         periods = data.side.query_all(
@@ -255,8 +258,13 @@ def _view(
         starts = [row["period_start_ns"] - offsets.get(row["rank"], 0) for row in periods]
         ends = [start + row["period_ns"] for start, row in zip(starts, periods, strict=True)]
         return min(starts), max(ends)
-    drawn = gpu or rows
-    return min(row["start_ns"] for row in drawn), max(row["start_ns"] + row["dur_ns"] for row in drawn)
+    window, entire = _extent(gpu or rows), _extent(rows)
+    is_most = 2 * (window[1] - window[0]) >= entire[1] - entire[0]
+    return entire if step is None and is_most else window
+
+
+def _extent(rows: Sequence[Row]) -> tuple[int, int]:
+    return min(row["start_ns"] for row in rows), max(row["start_ns"] + row["dur_ns"] for row in rows)
 
 
 def _left_out(data: ReportData, ranks: Sequence[int], detailed: Sequence[int]) -> str:

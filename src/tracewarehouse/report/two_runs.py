@@ -11,7 +11,6 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.render.text import plural
-from tracewarehouse.report.data import report_data
 from tracewarehouse.report.document import (
     Card,
     Command,
@@ -20,12 +19,11 @@ from tracewarehouse.report.document import (
     Section,
     Table,
     Tile,
-    TimelineView,
     Verdict,
 )
+from tracewarehouse.report.median_steps import median_steps
+from tracewarehouse.report.snapshot_change import snapshot_sections
 from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
-from tracewarehouse.report.timeline import timeline
-from tracewarehouse.report.timeline_data import timeline_json
 from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__
 
@@ -55,13 +53,16 @@ def two_runs(
     `runs` are one run of each side, whose median steps are drawn one above the other.
     """
     notify("computing the page")
+    timelines, host = median_steps(runs)
     breakdown = change.breakdown
     rows = breakdown.level("breakdown").rows if breakdown else ()
     categories = {base_category(row.part) for row in rows}
     sections = (
         _verdict_section(change, times),
-        *_timelines_section(runs),
+        *timelines,
         *_breakdown_sections(change),
+        *host,
+        *snapshot_sections(change),
         *_history_section(change, history),
         *_limits_section(change),
     )
@@ -76,21 +77,6 @@ def two_runs(
         footer=f"tracewarehouse {__version__}",
         legend=("base", "head", *(name for name in CATEGORIES if name in categories), "longer", "shorter"),
     )
-
-
-def _timelines_section(runs: Sequence[RankSelection]) -> Iterator[Section]:
-    """A median step of each side, on one scale."""
-    views = []
-    for side in runs:
-        with report_data(side) as data:
-            drawn = timeline(data, [])
-        if drawn is None:
-            return
-        what = "the recording" if drawn.step is None else f"median step {drawn.step}"
-        note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
-        views.append(TimelineView(timeline_json(drawn), f"{data.run}, {what}", note))
-    summary = "Base above, head below, on one scale; both move together."
-    yield Section("timeline", "Timelines", summary, timelines=tuple(views))
 
 
 def _side_name(runs: Sequence[str]) -> str:
@@ -115,7 +101,8 @@ def _verdict(change: Change) -> Verdict:
     """The verdict of the comparison, and the part that changed the most."""
     price = ""
     if change.breakdown:
-        price = _breakdown_summary(change.breakdown)
+        late = [sentence(change.late_rank)] if change.late_rank else []
+        price = " ".join([*late, _breakdown_summary(change.breakdown)])
     elif change.no_breakdown_reason:
         price = sentence(f"no breakdown: {change.no_breakdown_reason}")
     sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
@@ -159,7 +146,7 @@ def _limits_section(change: Change) -> Iterator[Section]:
     """What the comparison cannot show, at the end of the page."""
     statements = [change.verdict.reason] if change.verdict.reason else []
     statements += [f"no breakdown: {change.no_breakdown_reason}"] if change.no_breakdown_reason else []
-    statements += change.breakdown.notices if change.breakdown else ()
+    statements += [*change.breakdown.notices, *change.breakdown.incomplete] if change.breakdown else ()
     if statements:
         summary = "What limits the conclusions on this page."
         yield Section(

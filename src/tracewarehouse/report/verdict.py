@@ -35,14 +35,14 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
     first, *others = groups
     worst = first[0]
     # The first sentence is the verdict, further ones explain it.
-    sentence, *details = re.split(r"(?<=\.) (?=[A-Z])", subject_sentence(first, data.ranks))
+    sentence, *details = sentences(subject_sentence(first, data.ranks))
     return Verdict(
         sentence=sentence,
         severity=worst["severity"],
         price=" ".join([*details, saving(worst)]),
         advice=worst["advice"],
         commands=tuple(finding_commands(data.run, worst)),
-        others=tuple((each[0]["severity"], _short(each)) for each in others[:_MAX_OTHERS]),
+        others=tuple((each[0]["severity"], _short(each, data.ranks)) for each in others[:_MAX_OTHERS]),
         rest=f"{len(others) - _MAX_OTHERS} more" if len(others) > _MAX_OTHERS else "",
     )
 
@@ -74,6 +74,11 @@ def _group_order(group: Group) -> tuple[object, ...]:
         -(worst["saving_ns"] or 0) / worst["analyzed_ns"],
         worst["rule"],
     )
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of an observation."""
+    return re.split(r"(?<=\.) (?=[A-Z])", text)
 
 
 def subject_sentence(group: Group, ranks: int) -> str:
@@ -126,12 +131,20 @@ def finding_commands(run: str, row: Row) -> Iterator[Command]:
         yield Command(text, "the worst occurrence in Perfetto")
 
 
-def _short(group: Group) -> str:
-    """A finding in a few words."""
+def _short(group: Group, ranks: int) -> str:
+    """A finding in a few words: its rule, its ranks if the run has several, and the share of the time."""
     worst = group[0]
     name = worst["rule"].replace("_", " ")
     lost = finding_percent(worst["saving_ns"], worst["analyzed_ns"]) if worst["saving_ns"] is not None else ""
-    return " ".join(each for each in (name, lost) if each)
+    where = ""
+    if ranks > 1:
+        every = len(group) == ranks
+        where = "every rank: " if every else f"{_named_ranks([row['rank'] for row in group])}: "
+    return where + ", ".join(each for each in (name, lost) if each)
+
+
+def _named_ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
 
 
 def _no_finding(data: ReportData, findings: Result) -> Verdict:

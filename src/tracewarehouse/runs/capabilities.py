@@ -30,6 +30,7 @@ _MISSING = {
     "collectives": "no collectives recorded",
     "message_sizes": "no message sizes of collectives recorded",
     "counters": "no counters recorded",
+    "gpu_metrics": "no sampled GPU metrics",
     "kernel_counters": "no kernel counters recorded",
     "device_properties": "no device properties recorded",
     "host": "no host name recorded",
@@ -121,9 +122,11 @@ def _missing_data(
 
 def _has(rank: Rank, need: str) -> bool:
     if need == "message_sizes":
-        # Arguments of collectives, or the input shapes of their annotations, which only PyTorch records.
+        # Arguments of collectives, the input shapes of their annotations, which only PyTorch records, or
+        # NCCL's payloads.
         shapes = rank.facts.get("shapes") and rank.main.format == "kineto"
-        return bool(rank.facts.get("collective_args") or shapes)
+        payloads = rank.main.facts.get("message_sizes")
+        return bool(rank.facts.get("collective_args") or shapes or payloads)
     return rank.facts.get(need) not in (None, False)  # the host is a name
 
 

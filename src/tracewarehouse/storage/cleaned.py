@@ -24,9 +24,13 @@ class Cleaned:
 
 def read(objects: Objects, run: str) -> Cleaned:
     """All records of a run."""
+    return _read(objects, _keys(objects, run))
+
+
+def _read(objects: Objects, keys: Iterable[str]) -> Cleaned:
     versions: set[int] = set()
     faults = []
-    for key in _keys(objects, run):
+    for key in keys:
         try:
             fields = unsealed(objects.get(key))
             check_understood(fields, key)
@@ -44,24 +48,20 @@ def write(
     versions: Collection[int],
     sources: Iterable[str] = (),
     keys: Iterable[str] = (),
-) -> str:
-    """Writes a record of versions, the names of the sources and the keys that go with them; returns its key.
+) -> list[str]:
+    """Writes a record of versions, the names of the sources and the keys that go with them.
 
-    Versions of earlier records are added.
+    It names the versions of the earlier records, too, whose keys are returned.
     """
-    numbers = sorted({*versions, *read(objects, run).versions})
+    earlier = _keys(objects, run)
+    numbers = sorted({*versions, *_read(objects, earlier).versions})
     fields = {"format": FORMAT, "must_understand": [], "run": run, "versions": numbers}
     data = sealed(fields | {"sources": sorted(sources), "keys": sorted(keys)})
-    known = [layout.cleaned_number(key.rpartition("/")[2]) or 0 for key in _keys(objects, run)]
+    known = [layout.cleaned_number(key.rpartition("/")[2]) or 0 for key in earlier]
     number = max(known, default=0) + 1
     while not objects.put_if_absent(layout.cleaned(run, number), data):
         number += 1
-    return layout.cleaned(run, number)
-
-
-def delete_before(objects: Objects, run: str, key: str) -> None:
-    """Deletes the records before this one, whose versions it names, too."""
-    objects.delete([each for each in _keys(objects, run) if each < key])
+    return earlier
 
 
 def _keys(objects: Objects, run: str) -> list[str]:

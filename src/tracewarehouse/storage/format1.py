@@ -27,7 +27,6 @@ from tracewarehouse.storage.root import Identity, stored_format
 
 NUMBER = 1
 
-_UNITS = "_tw/units"
 _HEAD = b"tracewarehouse.run"
 _TIMELINE = "memory_timeline"
 _DAMAGED = "restore the file from a backup, or remove the run with the release that wrote it"
@@ -81,7 +80,9 @@ class Format1:
 
     def runs(self) -> tuple[str, ...]:
         """The keys of all runs, published or pending."""
-        found = {path.name for folder in (layout.RUNS, _UNITS) for path in (self.root / folder).glob("*")}
+        found = {
+            path.name for folder in (layout.RUNS, layout.UNITS) for path in (self.root / folder).glob("*")
+        }
         return tuple(sorted(name for name in found if layout.is_run_key(name)))
 
     def numbers(self, run: str) -> tuple[int, ...]:
@@ -106,11 +107,11 @@ class Format1:
     def pending(self, run: str) -> Iterator[OldPendingSource]:
         """The pending sources of a run, by rank; not those that were published or dropped since."""
         settled = self._settled(run)
-        for path in sorted((self.root / _UNITS / run / "waiting").glob("*.json")):
+        for path in sorted((self.root / layout.UNITS / run / "waiting").glob("*.json")):
             rank, _, name = path.stem.partition("-")
             if name not in settled:
                 fields = json.loads(path.read_bytes())
-                source, header = self.unit(self.root / _UNITS / run / rank / f"{name}.json")
+                source, header = self.unit(self.root / layout.UNITS / run / rank / f"{name}.json")
                 labels = fields.get("labels", {})
                 yield OldPendingSource(source, header, fields["expected_ranks"], fields["replace"], labels)
 
@@ -160,7 +161,7 @@ class Format1:
                 yield Problem(run, key, what)
 
     def _manifests(self) -> Iterator[Problem]:
-        for path in sorted((self.root / _UNITS).glob("*/[0-9]*/*.json")):
+        for path in sorted((self.root / layout.UNITS).glob("*/[0-9]*/*.json")):
             try:
                 self.unit(path)
             except TwError as error:
@@ -182,7 +183,7 @@ class Format1:
 
     def files(self, source: RankSource) -> tuple[str, ...]:
         """The keys of all files of a source, its manifest first."""
-        unit = f"{_UNITS}/{run_key(source.run)}/{source.rank:06d}/{source.name}.json"
+        unit = f"{layout.UNITS}/{run_key(source.run)}/{source.rank:06d}/{source.name}.json"
         return unit, *(file.path for file in source.files)
 
     def _key(self, path: Path) -> str:

@@ -20,6 +20,8 @@ WAITING = "_tw/waiting"
 RUNS = "_tw/runs"
 RECEIPTS = "_tw/receipts"
 KEPT = "_tw/kept"
+# Manifests and markers of format 1.
+UNITS = "_tw/units"
 UNCONVERTED = "_tw/unconverted"
 ACKNOWLEDGED = "_tw/acknowledged"
 QUARANTINE = "_tw/quarantine"

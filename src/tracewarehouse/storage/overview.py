@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeAlias
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.storage import layout, run_catalog, run_list
+from tracewarehouse.storage import layout, objects, run_catalog, run_list
 from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.model import Brief, Json, Problem, RunVersion, UnreadableRun
-from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.run_catalog import Entry, Newest, RunCatalog
 
 if TYPE_CHECKING:
@@ -34,7 +33,10 @@ class Overview:
 
     def listed(self, prefix: str = "") -> dict[str, Newest]:
         """Run key → its newest version, tombstones included."""
-        return newest_versions(self.store.objects, prefix.lower(), with_lost=not self.store.is_remote)
+        stored, prefix = self.store.objects, prefix.lower()
+        # Receipts first: a version that is published meanwhile is not taken for lost.
+        receipts = () if self.store.is_remote else tuple(stored.walk(f"{layout.RECEIPTS}/{prefix}"))
+        return newest_versions(stored.walk(f"{layout.RUNS}/{prefix}"), receipts)
 
     def briefs(self, prefix: str = "") -> tuple[Brief, ...]:
         """The newest version of each run in brief, by run key; without removed and unreadable runs."""
@@ -57,9 +59,12 @@ class Overview:
         found, unreadable = self._entries(self.listed(), describe)
         return found, unreadable
 
-    def update_catalog(self, describe: Describe) -> bool:
-        """Writes a new catalog if many versions are newer than the last; True if this call wrote one."""
-        listed = self.listed()
+    def update_catalog(self, describe: Describe, listed: Mapping[str, Newest] | None = None) -> bool:
+        """Writes a new catalog if many versions are newer than the last; True if this call wrote one.
+
+        `listed`: what `listed` returns, if it was called already.
+        """
+        listed = self.listed() if listed is None else listed
         if len(listed) <= _NEWER:
             return False
         catalog = self._catalog = run_catalog.read(self.store.objects)
@@ -142,27 +147,24 @@ def list_problems(store: Versions) -> Iterator[Problem]:
             yield Problem("", layout.LATEST, error.message)
 
 
-def newest_versions(objects: Objects, prefix: str, with_lost: bool) -> dict[str, Newest]:
-    """Run key → its newest version, of the run keys with a prefix.
-
-    `with_lost`: also a version of which only the receipt is left.
-    """
+def newest_versions(
+    versions: Iterable[objects.Entry], receipts: Iterable[objects.Entry] = ()
+) -> dict[str, Newest]:
+    """Run key → its newest version by the listed objects, also one of which only the receipt is left."""
     found: dict[str, Newest] = {}
-    if with_lost:
-        # Receipts first: a version that is published meanwhile is not taken for lost.
-        for run, number, _ in _numbered(objects, layout.RECEIPTS, prefix, layout.receipt_number):
-            if run not in found or number > found[run].number:
-                found[run] = Newest(number, None)
-    for run, number, size in _numbered(objects, layout.RUNS, prefix, layout.version_number):
+    for run, number, _ in _numbered(receipts, layout.RECEIPTS, layout.receipt_number):
+        if run not in found or number > found[run].number:
+            found[run] = Newest(number, None)
+    for run, number, size in _numbered(versions, layout.RUNS, layout.version_number):
         if run not in found or number >= found[run].number:
             found[run] = Newest(number, size)
     return found
 
 
 def _numbered(
-    objects: Objects, folder: str, prefix: str, number_in: Callable[[str], int | None]
+    listed: Iterable[objects.Entry], folder: str, number_in: Callable[[str], int | None]
 ) -> Iterator[tuple[str, int, int]]:
-    for entry in objects.walk(f"{folder}/{prefix}"):
+    for entry in listed:
         run, _, name = entry.key.removeprefix(f"{folder}/").partition("/")
         number = number_in(name)
         if number is not None and layout.is_run_key(run):

@@ -316,7 +316,7 @@ def _open(place: StoreUrl) -> ObjectStore:
         found: ObjectStore = _in_memory.setdefault(place.url, MemoryStore())
         return found
     config: dict[str, Any] = dict(place.options)
-    client = {**_TIMEOUTS, "allow_http": _allows_http(place, config.pop("allow_http", ""))}
+    client = {**_TIMEOUTS, "allow_http": allows_http(place, config.pop("allow_http", ""))}
     with store_errors(place):
         opened: ObjectStore = from_url(
             place.url,
@@ -327,7 +327,7 @@ def _open(place: StoreUrl) -> ObjectStore:
     return opened
 
 
-def _allows_http(place: StoreUrl, option: str) -> bool:
+def allows_http(place: StoreUrl, option: str = "") -> bool:
     """Whether requests may go unencrypted: if that is allowed, or within this machine."""
     if place.scheme == "http":
         return True

@@ -1,11 +1,12 @@
 """The list of version objects, `_tw/catalog/latest.json`: for readers over HTTP, which cannot list a folder.
 
-Writers in an object store replace it after each version, with two requests; `tw refresh` writes it anywhere.
-It may be a version behind: two writers at once may leave the older list, until the next one.
+A command that publishes in an object store replaces it at its end, with two requests; `tw refresh` writes it
+anywhere. It may be behind: of two writers at once the older list may stay, until the next one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 
@@ -19,17 +20,18 @@ from tracewarehouse.storage.objects import Entry, Objects
 _FOLDER = f"{layout.RUNS}/"
 
 
-def write(objects: Objects) -> None:
-    """Replaces the list by the current one."""
-    listed = [[entry.key.removeprefix(_FOLDER), entry.bytes] for entry in objects.walk(_FOLDER)]
+def write(objects: Objects, versions: Iterable[Entry] | None = None) -> None:
+    """Replaces the list by the current one; `versions`: the version objects, if they were listed already."""
+    versions = objects.walk(_FOLDER) if versions is None else versions
+    listed = [[entry.key.removeprefix(_FOLDER), entry.bytes] for entry in versions]
     fields = {"format": FORMAT, "must_understand": [], "written_at": now(), "versions": listed}
     objects.put({layout.LATEST: sealed(fields)})
 
 
-def update(objects: Objects) -> None:
+def update(objects: Objects, versions: Iterable[Entry] | None = None) -> None:
     """Like `write`, and ignores failures: only readers over HTTP need the list."""
     with suppress(OSError, WarehouseError):
-        write(objects)
+        write(objects, versions)
 
 
 def decode(data: bytes, path: str) -> tuple[Entry, ...]:

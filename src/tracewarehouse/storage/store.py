@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
-from tracewarehouse.errors import WarehouseError
+from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.location import Location
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root, run_list
 from tracewarehouse.storage.changes import (
@@ -27,6 +27,7 @@ from tracewarehouse.storage.local import LocalObjects, disk_errors
 from tracewarehouse.storage.markers import held_or_dropped
 from tracewarehouse.storage.model import CleanReport, Problem, RankSource, RunVersion
 from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.overview import Describe, newest_versions
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.publish import Check
 from tracewarehouse.storage.pushed import Push
@@ -127,10 +128,7 @@ class Store(Versions):
         change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
         with disk_errors(self.folder):
-            published = publish.publish(self, run, changes, self.tool)
-            if published.version and self.is_remote:
-                run_list.update(self.objects)
-            return published
+            return publish.publish(self, run, changes, self.tool)
 
     def seal(
         self, run: str, labels: Mapping[str, str | None], expected_ranks: int | None, check: Check
@@ -153,10 +151,7 @@ class Store(Versions):
         recorded results of the newest version.
         """
         with disk_errors(self.folder):
-            removed = publish.remove(self, run, self.tool, keep_results)
-            if self.is_remote:
-                run_list.update(self.objects)
-            return removed
+            return publish.remove(self, run, self.tool, keep_results)
 
     # Recorded results and acknowledgements
 
@@ -243,6 +238,23 @@ class Store(Versions):
         """Writes the list of versions that readers over HTTP need; see `run_list`."""
         with disk_errors(self.folder):
             run_list.write(self.objects)
+
+    def list_new_versions(self, describe: Describe) -> None:
+        """Lists what this process published: in an object store for readers over HTTP, and in the run catalog
+        if many versions are newer than the last one; `describe` gives a version's row of `runs`.
+
+        Without new versions it does nothing. Failures are ignored: the next call lists the versions, too.
+        """
+        if not self.has_new_versions:
+            return
+        self.has_new_versions = False
+        with suppress(TwError, OSError):
+            listed = None
+            if self.is_remote:
+                versions = list(self.objects.walk(f"{layout.RUNS}/"))
+                run_list.update(self.objects, versions)
+                listed = newest_versions(versions)
+            self.overview.update_catalog(describe, listed)
 
 
 def place_of(objects: Objects) -> Location:

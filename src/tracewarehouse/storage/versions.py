@@ -35,6 +35,8 @@ class Versions:
         self._read: dict[tuple[str, int], RunVersion] = {}
         self._briefs: dict[tuple[str, int], Brief] = {}
         self._unreadable: tuple[UnreadableRun, ...] | None = None
+        # Whether this process published versions that it has not listed yet; see `Store.list_new_versions`.
+        self.has_new_versions = False
         self.overview = Overview(self)
 
     @property
@@ -320,6 +322,7 @@ class Versions:
     def remember(self, version: RunVersion) -> None:
         """Keeps a version that this process just published, so that it is not read again."""
         self._read[layout.versions(version.run), version.number] = version
+        self.has_new_versions = True
 
     def headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
         """The header (JSON) of each source, by the source's name, from the manifests.

@@ -178,7 +178,8 @@ def test_contradictions_are_found() -> None:
     first = next(at for at, entry in enumerate(trace) if entry["action"] == "free_completed")
     trace.insert(first + 1, dict(trace[first]))
     snapshot["segments"][0]["active_size"] += 512
+    address = trace[first]["addr"]
     tables = walk(snapshot, Budget(10**9)).tables
     rows, example = unbalanced(tables["snapshot_events"], tables["snapshot_blocks"])
-    assert rows == 1 and f"{trace[first]['addr']:#x}" in example
+    assert rows == 1 and f"{address:#x}" in example
     assert disagreeing_segments(tables["snapshot_segments"], tables["snapshot_blocks"])[0] == 1

@@ -15,7 +15,7 @@ import pytest
 
 import nsys_writer
 import tracewarehouse as tw
-from analysis_rows import answers, comparable, events
+from analysis_rows import differing
 from simulated import LAYOUTS, SMALL
 
 # Columns that an export cannot carry, by analysis: they are null, or follow from ones that are.
@@ -90,19 +90,9 @@ def test_every_analysis_equals_that_of_the_kineto_traces(
     kineto.ingest(job, run="job")
     report = nsys.ingest(export(job, tmp_path / "report.sqlite", generation), run="job")
     assert {file.state for file in report.files} == {"intact"}
-    known, read = events(kineto), events(nsys)
-    for analysis in kineto.catalog.analyses():
-        name = analysis.name
-        if name in (*OF_THE_FILE, *OF_INPUTS) or (name in BY_GROUP and layout in SEVERAL_GROUPS):
-            continue
-        expected, found = answers(kineto, name, known), answers(nsys, name, read)
-        if name in ABSTAINING and expected:
-            assert found == [] and ABSTAINING[name] in str(nsys.run(name).abstained), name
-            continue
-        for row in found:
-            absent = [column for column in NOT_CARRIED.get(name, ()) if column in NULL]
-            assert all(row[column] is None for column in absent), name
-        assert comparable(name, found, NOT_CARRIED) == comparable(name, expected, NOT_CARRIED), name
+    differ = differing(kineto, nsys, abstaining=ABSTAINING, not_carried=NOT_CARRIED, null=NULL)
+    by_group = BY_GROUP if layout in SEVERAL_GROUPS else ()
+    assert sorted(set(differ) - {*OF_THE_FILE, *OF_INPUTS, *by_group}) == []
 
 
 def test_call_chain_copies_are_not_calls(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from struct import pack
 from typing import Any, Final
 
 import pytest
@@ -81,6 +82,29 @@ def test_gpu_metrics_are_counters_of_the_devices_of_the_process(tmp_path: Path) 
         ("SM Active", "SM Active", 100, 40.0),
         ("SM Active", "SM Active", 200, 60.0),
     ]
+
+
+def test_gpu_metrics_while_kernels_run(tmp_path: Path) -> None:
+    """The kernel runs from 100 to 200 on device 1; the sample at 200 is behind it."""
+    warehouse = ingest(
+        tmp_path,
+        "CREATE TABLE TARGET_INFO_GPU_METRICS (typeId INT, metricId INT, metricName TEXT)",
+        "INSERT INTO TARGET_INFO_GPU_METRICS VALUES (257, 1, 'SMs Active [Throughput %]'),"
+        " (257, 2, 'DRAM Read Bandwidth [Throughput %]')",
+        "CREATE TABLE GPU_METRICS (timestamp INT, typeId INT, metricId INT, value INT)",
+        "INSERT INTO GPU_METRICS VALUES (100, 257, 1, 40), (150, 257, 1, 50), (200, 257, 1, 60),"
+        " (150, 257, 2, 7)",
+    )
+    (row,) = warehouse.run("gpu_metrics").rows()
+    assert (row["device"], row["step"], row["sample_count"], row["kernel_sample_count"]) == ("1", None, 2, 2)
+    assert (row["sm_active_share"], row["dram_read_share"], row["dram_write_share"]) == (0.45, 0.07, None)
+    (row,) = warehouse.run("kernel_gpu_metrics").rows()
+    assert (row["name"], row["sample_count"], row["tensor_active_share"]) == ("gemm", 2, None)
+
+
+def test_without_gpu_metrics_their_analyses_abstain(tmp_path: Path) -> None:
+    (abstained,) = ingest(tmp_path).run("gpu_metrics").abstained
+    assert abstained.reason == "no sampled GPU metrics"
 
 
 def test_device_memory_is_a_running_sum(tmp_path: Path) -> None:
@@ -179,6 +203,74 @@ def test_nccl_calls_are_not_annotations_beside_ranges_of_the_framework(tmp_path:
 def test_nccl_collectives_are_annotations_without_a_framework(tmp_path: Path) -> None:
     found = nvtx(tmp_path, "ncclGroupEnd", "ncclAllReduce")
     assert [row[:2] for row in found] == [("library", "ncclGroupEnd"), ("user_annotation", "nccl:all_reduce")]
+
+
+# As Nsight Systems writes them: two sizes, a communicator at offset 0, the message size behind it.
+SCHEMAS: Final = (
+    "CREATE TABLE NVTX_PAYLOAD_SCHEMA_ENTRIES (domainId INT, schemaId INT, idx INT, type INT, name TEXT,"
+    " offset INT)",
+    "INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (1, 20, 0, 18, 'NCCL communicator ID', NULL),"
+    " (1, 20, 1, 22, 'Message size [bytes]', 8), (1, 20, 2, 5, 'Peer rank', 16),"
+    " (1, 30, 0, 18, 'NCCL communicator ID', NULL), (1, 30, 1, 5, 'No. of ranks', 8),"
+    " (1, 30, 2, 5, 'Rank', 12)",
+)
+COMMUNICATOR: Final = 2**64 - 5
+
+
+def call(size: int, peer: int = 3) -> bytes:
+    payload = pack("<QQi4x", COMMUNICATOR, size, peer)
+    return pack("<IIIIQQ", 1, 0, 20, 0, len(payload), 32 + len(payload)) + payload
+
+
+def collectives(
+    tmp_path: Path, *ranges: tuple[str, int | str, int, bytes | None]
+) -> dict[str, tuple[Any, ...]]:
+    """Bytes, shapes and types of each range; the payloads of the first one give the number of ranks: 4."""
+    group = pack("<IIIIQQ", 1, 0, 30, 0, 16, 48) + pack("<Qii", COMMUNICATOR, 4, 2)
+    columns = NVTX.replace("domainId INT", "domainId INT, binaryData TEXT")
+    values = "".join(
+        f"INSERT INTO NVTX_EVENTS VALUES ({start}, {end}, 59, '{name}', {THREAD}, 1, "
+        + ("NULL);" if data is None else f"x'{data.hex()}');")
+        for name, start, end, data in (("ncclCommInitRank", 1, 2, group), *ranges)
+    )
+    warehouse = ingest(tmp_path, columns, *SCHEMAS, values)
+    sql = "SELECT name, bytes, shapes, dtypes FROM events WHERE tid = '11' AND category <> 'cuda_runtime'"
+    found = {name: rest for name, *rest in rows(warehouse, sql)}
+    arguments = dict(rows(warehouse, "SELECT name, args FROM events"))
+    assert f'"nsys.communicator":{COMMUNICATOR}' in arguments["ncclCommInitRank"]
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def test_message_sizes_of_nccl_calls_belong_to_the_range_around_them(tmp_path: Path) -> None:
+    found = collectives(
+        tmp_path,
+        ("nccl:all_to_all", 10, 50, None), ("ncclSend", 12, 14, call(100)), ("ncclRecv", 15, 16, call(300)),
+        ("ncclSend", 18, 19, call(100)), ("nccl:all_gather", 60, 80, None),
+        ("ncclAllGather", 61, 70, call(100)), ("ncclAllReduce", 90, 95, call(8)),
+        ("nccl:broadcast", 100, 110, None), ("ncclBroadcast", 102, 103, b"damaged"),
+    )  # fmt: skip
+    assert found["nccl:all_to_all"] == (300, "[[300]]", '["bytes"]')
+    # What each of four ranks contributes.
+    assert found["nccl:all_gather"] == (400, "[[400]]", '["bytes"]')
+    assert found["nccl:broadcast"] == (None, None, None)
+    # A call of the library is not a collective: its size is kept, but it has no shape.
+    assert found["ncclAllReduce"] == (8, None, None)
+
+
+def test_message_sizes_beside_unusable_times(tmp_path: Path) -> None:
+    found = collectives(
+        tmp_path,
+        ("nccl:reduce", "'x'", 50, None), ("ncclReduce", "'x'", 14, call(7)),
+        ("nccl:all_reduce", 60, 90, None), ("ncclAllReduce", 61, 62, call(2**63)),
+    )  # fmt: skip
+    assert found["nccl:reduce"] == found["nccl:all_reduce"] == (None, None, None)
+    assert found["ncclReduce"][0] == 7
+
+
+def test_message_sizes_without_a_framework(tmp_path: Path) -> None:
+    found = collectives(tmp_path, ("ncclAllReduce", 90, 95, call(8)), ("ncclGather", 96, 97, call(8)))
+    assert found["nccl:all_reduce"] == (8, "[[8]]", '["bytes"]')
+    assert found["nccl:gather"] == (None, None, None)
 
 
 def test_start_end_ranges_are_annotations(tmp_path: Path) -> None:

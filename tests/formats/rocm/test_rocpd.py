@@ -12,7 +12,7 @@ import pytest
 
 import nsys_writer
 import tracewarehouse as tw
-from analysis_rows import answers, comparable, events
+from analysis_rows import differing
 from conftest import deep
 from rocpd_writer import Writer
 from simulated import LAYOUTS, SMALL
@@ -78,15 +78,7 @@ def test_every_analysis_equals_that_of_the_kineto_traces(
     path = database(list(traces.values()), tmp_path / "job.db", tracks=tracks, by_number=by_number)
     report = rocpd.ingest(path, run="job")
     assert {file.state for file in report.files} == {"intact"}
-    known, read = events(kineto), events(rocpd)
-    differ = []
-    for analysis in kineto.catalog.analyses():
-        name = analysis.name
-        expected, found = answers(kineto, name, known), answers(rocpd, name, read)
-        if name in ABSTAINING and expected:
-            assert found == [] and ABSTAINING[name] in str(rocpd.run(name).abstained), name
-        elif comparable(name, found, NOT_CARRIED) != comparable(name, expected, NOT_CARRIED):
-            differ.append(name)
+    differ = differing(kineto, rocpd, abstaining=ABSTAINING, not_carried=NOT_CARRIED)
     assert sorted(set(differ) - set(NOT_COMPARED)) == []
 
 

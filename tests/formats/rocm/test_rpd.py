@@ -12,7 +12,7 @@ import pytest
 import nsys_writer
 import rpd_writer
 import tracewarehouse as tw
-from analysis_rows import answers, comparable, events
+from analysis_rows import differing
 from simulated import LAYOUTS, SMALL
 
 # Columns that an rpd file cannot carry; the list grows only with a line in the CHANGELOG.
@@ -71,6 +71,7 @@ def rows(warehouse: tw.Warehouse, sql: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in warehouse.query(sql).rows()]
 
 
+@pytest.mark.deep
 def test_every_analysis_equals_that_of_the_kineto_traces(tmp_path: Path) -> None:
     job = tmp_path / "job"
     tw.simulate(job, **{**SMALL, **LAYOUTS["amd"], "tensor": 1})
@@ -81,15 +82,7 @@ def test_every_analysis_equals_that_of_the_kineto_traces(tmp_path: Path) -> None
         kineto.ingest(path, run="job")
     report = rpd.ingest(database(job, tmp_path / "job.rpd"), run="job")
     assert {file.state for file in report.files} == {"intact"}
-    known, read = events(kineto), events(rpd)
-    differ = []
-    for analysis in kineto.catalog.analyses():
-        name = analysis.name
-        expected, found = answers(kineto, name, known), answers(rpd, name, read)
-        if name in ABSTAINING and expected:
-            assert found == [] and ABSTAINING[name] in str(rpd.run(name).abstained), name
-        elif comparable(name, found, NOT_CARRIED) != comparable(name, expected, NOT_CARRIED):
-            differ.append(name)
+    differ = differing(kineto, rpd, abstaining=ABSTAINING, not_carried=NOT_CARRIED)
     assert sorted(set(differ) - set(NOT_COMPARED) - set(OF_INPUTS)) == []
 
 

@@ -14,8 +14,9 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import Loss, Outcome
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables import build as build_module
 from tracewarehouse.ingest.tables import events as module
-from tracewarehouse.ingest.tables.build import Built, build, stored_tables
+from tracewarehouse.ingest.tables.build import KEYS, Built, build, stored_tables
 from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES, Coverage
 
 OUTCOME = Outcome(digest="", header_json="{}", text_bytes=9, stored_bytes=9, base_time_ns=5)
@@ -62,6 +63,28 @@ def test_rows_without_null_where_the_contract_has_none() -> None:
         rows = found[contract.name]
         never = [column.name for column in contract.columns[2:] if not column.null]
         assert [name for name in never if rows.column(name).null_count] == [], contract.name
+
+
+def test_builders_give_every_column_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new column that its builder does not know would be null in every run, without an error."""
+    given: dict[str, set[str]] = {}
+    declared = build_module._declared
+
+    def recorded(table: str, schema: pa.Schema, rows: pa.Table) -> pa.Table:
+        given[table] = set(rows.schema.names)
+        return declared(table, schema, rows)
+
+    monkeypatch.setattr(build_module, "_declared", recorded)
+    module = slice_("nn.Module: Linear_0", 0, 20, "python_function", args='{"Python module id": 0}')
+    made({"activities": columns_of([*ROWS, module, slice_("aten::mm", 1, 5, shapes="[[2, 2], [2, 2]]")])})
+    of_formats = {"memory_timeline", *ADDED_TABLES}
+    contracts = {c.name: c for c in stored_tables(rules_of().catalog) if c.name not in of_formats}
+    assert given == {name: {c.name for c in each.columns} - set(KEYS) for name, each in contracts.items()}
+
+
+def test_a_column_without_nulls_may_not_be_missing() -> None:
+    with pytest.raises(TwError, match="memory_timeline lacks event_id"):
+        made({"memory_timeline": pa.table({"ts_ns": [7]})})
 
 
 def test_the_largest_table_comes_first() -> None:

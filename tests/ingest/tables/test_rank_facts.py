@@ -26,7 +26,8 @@ NONE = {
     "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_activities": 0, "steps": 0,
     "gpu": False, "launches": False, "shapes": False, "stacks": False, "modules": False,
     "memory_events": False, "memory_timeline": False, "collective_args": False,
-    "collectives": False, "counters": False, "kernel_counters": False, "snapshot": False,
+    "collectives": False, "counters": False, "kernel_counters": False, "gpu_metrics": False,
+    "snapshot": False,
     "flight_records": False,
     "kernel_metrics": False, "execution_nodes": False,
 }  # fmt: skip
@@ -48,7 +49,7 @@ def of(
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
     annotations = find_step_annotations(columns, rules)
-    wanted = {"counters": False, "memory_events": False} | held
+    wanted = {"counters": False, "gpu_metrics": False, "memory_events": False} | held
     facts = rank_facts(
         activity_facts(columns, RankContents(nesting, launches, annotations, **wanted), rules), timeline, 7
     )

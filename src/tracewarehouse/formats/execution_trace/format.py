@@ -10,9 +10,10 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import Outcome, Redaction, Request
 from tracewarehouse.formats.execution_trace.nodes import TABLE, Trace, decoded, node_table
 from tracewarehouse.formats.file_text import TextStream
+from tracewarehouse.formats.one_part_file import OnePartFile
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes, redacted, short_text
 
@@ -36,24 +37,9 @@ class ExecutionTraceFormat:
             return False
         return other_formats.object_format(other_formats.top_keys(start)) == NAME
 
-    def open(self, path: Path) -> ExecutionTraceFile:
+    def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return ExecutionTraceFile(path)
-
-
-class ExecutionTraceFile:
-    """A TraceFile with one rank, whose number is not in the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """A single part."""
-        return (Part(addition=NAME),)
-
-    def read(self, part: Part, request: Request) -> ExecutionTraceSource:
-        """Reads the file. Raises TraceFormatError if it is damaged or has no nodes."""
-        return ExecutionTraceSource(self.path, request)
+        return OnePartFile(path, ExecutionTraceSource, NAME)
 
 
 class ExecutionTraceSource:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.base import Part, Request
+from tracewarehouse.formats.one_part_file import OnePartFile
 from tracewarehouse.formats.pickle_reader.source import PlainSource
 
 NAME: Final = "flight_recorder"
@@ -39,24 +39,9 @@ class FlightRecorderFormat:
         start = head[:_SEARCHED_BYTES]
         return any(key in start for key in (b"pg_config", b"collective_seq_id", b"pg_status"))
 
-    def open(self, path: Path) -> FlightRecorderFile:
+    def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return FlightRecorderFile(path)
-
-
-class FlightRecorderFile:
-    """A TraceFile with one rank, whose number is rarely in the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """A single part."""
-        return (Part(addition=NAME),)
-
-    def read(self, part: Part, request: Request) -> FlightRecorderSource:
-        """Reads the file in a child process. Raises TraceFormatError if it is not a dump."""
-        return FlightRecorderSource(self.path, part, request)
+        return OnePartFile(path, FlightRecorderSource, NAME)
 
 
 class FlightRecorderSource(PlainSource):

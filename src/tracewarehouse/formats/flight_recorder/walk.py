@@ -18,6 +18,7 @@ from tracewarehouse.formats.pickle_reader.plain import (
     dictionaries,
     mapping,
 )
+from tracewarehouse.formats.pickle_reader.stacks import unfolded
 
 _NS_PER_MS: Final = 1_000_000
 _INT64_LIMIT: Final = 2**63
@@ -167,6 +168,7 @@ def _thread(entry: Mapping[str, Any]) -> str | None:
 
 
 def _frames(stack: object, budget: Budget) -> list[Mapping[str, Any]]:
+    stack = unfolded(stack)
     if type(stack) is not list:
         return []
     budget.spend(len(stack))

@@ -9,8 +9,8 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.memory_snapshot.checks import disagreeing_segments, unbalanced
+from tracewarehouse.formats.one_part_file import OnePartFile
 from tracewarehouse.formats.pickle_reader.source import PlainSource
 
 NAME: Final = "memory_snapshot"
@@ -33,24 +33,9 @@ class MemorySnapshotFormat:
             )
         return not path.is_dir() and other_formats.is_pickle(path, head)
 
-    def open(self, path: Path) -> MemorySnapshotFile:
+    def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return MemorySnapshotFile(path)
-
-
-class MemorySnapshotFile:
-    """A TraceFile with one rank, whose number is not in the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """A single part."""
-        return (Part(addition=NAME),)
-
-    def read(self, part: Part, request: Request) -> MemorySnapshotSource:
-        """Reads the file in a child process. Raises TraceFormatError if it is not a memory snapshot."""
-        return MemorySnapshotSource(self.path, part, request)
+        return OnePartFile(path, MemorySnapshotSource, NAME)
 
 
 class MemorySnapshotSource(PlainSource):

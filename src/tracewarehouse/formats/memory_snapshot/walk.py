@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,22 +12,26 @@ from tracewarehouse.formats.pickle_reader.plain import (
     Budget,
     Records,
     RefusedPickleError,
-    Stacks,
     Tables,
     dictionaries,
     items,
     mapping,
     scalars,
 )
+from tracewarehouse.formats.pickle_reader.stacks import Stacks
 
 _NS_PER_US: Final = 1000
 # Two names of one state.
 _STATES: Final = {"active_awaiting_free": "active_pending_free"}
 _NO_POOL: Final = (0, 0)
+_ROWS: Final = 16_384
 
 
 def walk(root: object, budget: Budget) -> Tables:
-    """The tables of the loaded values. Raises RefusedPickleError if they are not a memory snapshot."""
+    """The tables of the loaded values, whose entries it removes to save memory.
+
+    Raises RefusedPickleError if they are not a memory snapshot.
+    """
     top = mapping(root, "the top level")
     if "segments" not in top:
         raise RefusedPickleError("has no list of segments")
@@ -54,12 +57,24 @@ def _events(traces: object, stacks: Stacks, budget: Budget, unusable: Counter[st
         dictionaries(trace, f"device_traces[{device}]", budget)
         for device, trace in enumerate(items(traces, "device_traces", budget))
     ]
-    records = Records(list(chain.from_iterable(per_device)), unusable, "events")
-    devices = [device for device, trace in enumerate(per_device) for _ in trace]
-    entries = list(chain.from_iterable(range(len(trace)) for trace in per_device))
+    is_shared = len(set(map(id, per_device))) < len(per_device)
+    tables = [_event_table([], 0, 0, stacks, unusable)]
+    for device, rows in enumerate(per_device):
+        for first in range(0, len(rows), _ROWS):
+            part = rows[first : first + _ROWS]
+            tables.append(_event_table(part, device, first, stacks, unusable))
+            if not is_shared:  # columns take the place of the values
+                rows[first : first + _ROWS] = [{}] * len(part)
+    return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def _event_table(
+    rows: Sequence[Mapping[str, Any]], device: int, first: int, stacks: Stacks, unusable: Counter[str]
+) -> pa.Table:
+    records = Records(rows, unusable, "events")
     return pa.table({
-        "device": pa.array(devices, pa.int64()),
-        "entry": pa.array(entries, pa.int64()),
+        "device": pa.repeat(pa.scalar(device, pa.int64()), len(rows)),
+        "entry": pa.array(range(first, first + len(rows)), pa.int64()),
         "ts_ns": records.ints("time_us", scale=_NS_PER_US),
         "action": records.texts("action"),
         "address": records.ints("addr"),

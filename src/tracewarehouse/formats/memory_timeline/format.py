@@ -10,13 +10,14 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import Finding, Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import TextStream, digest_of, read_text
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.python_scanner import PythonScanner
 from tracewarehouse.formats.kineto.repair import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, State
 from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
+from tracewarehouse.formats.one_part_file import OnePartFile
 from tracewarehouse.formats.other_formats import holds_objects
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.spill import Spill
@@ -37,24 +38,9 @@ class MemoryTimelineFormat:
         """Whether this is a list that starts with a list of four integers and has no object in `head`."""
         return _FIRST.match(head) is not None and not holds_objects(head)
 
-    def open(self, path: Path) -> MemoryTimelineFile:
+    def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return MemoryTimelineFile(path)
-
-
-class MemoryTimelineFile:
-    """A TraceFile with one rank, whose number is not in the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """A single part."""
-        return (Part(),)
-
-    def read(self, part: Part, request: Request) -> MemoryTimelineSource:
-        """Reads the file to its end. Raises TraceFormatError if nothing in it can be read."""
-        return MemoryTimelineSource(self.path, request)
+        return OnePartFile(path, MemoryTimelineSource)
 
 
 class MemoryTimelineSource:

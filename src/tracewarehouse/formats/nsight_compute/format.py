@@ -9,9 +9,10 @@ from typing import Final
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import TextStream
 from tracewarehouse.formats.nsight_compute.table import TABLE, is_header, metrics, rows_of, table
+from tracewarehouse.formats.one_part_file import OnePartFile
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes, redacted
 
@@ -35,24 +36,9 @@ class NsightComputeFormat:
         lines = head[:_SEARCHED_BYTES].decode(errors="replace").splitlines()
         return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
 
-    def open(self, path: Path) -> NsightComputeFile:
+    def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return NsightComputeFile(path)
-
-
-class NsightComputeFile:
-    """A TraceFile with one rank, whose number is not in the file."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """A single part."""
-        return (Part(addition=NAME),)
-
-    def read(self, part: Part, request: Request) -> NsightComputeSource:
-        """Reads the file. Raises TraceFormatError if it has no metrics."""
-        return NsightComputeSource(self.path, request)
+        return OnePartFile(path, NsightComputeSource, NAME)
 
 
 class NsightComputeSource:

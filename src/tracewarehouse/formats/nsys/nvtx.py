@@ -9,9 +9,13 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types
+from tracewarehouse.formats.nsys.payloads import COLUMN, Payloads, message_bytes, payloads
+from tracewarehouse.formats.nsys.payloads import arguments as payload_arguments
+from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types, number_texts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tracewarehouse.formats.activity_rows import ActivityRows
 
 _PUSH_POP: Final = (59, 70)
@@ -37,15 +41,14 @@ _NCCL_COLLECTIVES: Final = {
 }  # fmt: skip
 
 
-def add_nvtx(context: Context, rows: ActivityRows) -> None:
-    """Adds the NVTX ranges and marks of the process."""
+def add_nvtx(context: Context, rows: ActivityRows) -> bool:
+    """Adds the NVTX ranges and marks of the process, and returns whether collectives have message sizes."""
     database = context.database
     if not database.has(schema.NVTX, "start", "globalTid", "eventType"):
-        return
-    columns = declared_types(database, schema.NVTX)
-    condition, values = schema.process_condition("globalTid", context.pid)
-    has_backend_ranges = False
-    for batch in database.batches(schema.NVTX, columns, (condition, values)):
+        return False
+    known = payloads(database)
+    has_backend_ranges = has_sizes = False
+    for batch in _batches(context, known):
         types = batch.column("eventType")
         _note_unknown(context, types)
         batch = batch.filter(pc.is_in(types, value_set=pa.array(_EVENTS)))
@@ -55,7 +58,22 @@ def add_nvtx(context: Context, rows: ActivityRows) -> None:
         text = pc.coalesce(found.texts("text"), found.strings("textId"))
         backend = pc.match_substring_regex(pc.fill_null(text, ""), _BACKEND_RANGE)
         has_backend_ranges = has_backend_ranges or bool(pc.any(backend).as_py())
-        rows.add(found.rows, _ranges(found, text, has_backend_ranges=has_backend_ranges))
+        columns = _ranges(found, text, known, has_backend_ranges=has_backend_ranges)
+        has_sizes = has_sizes or columns["bytes"].null_count < found.rows
+        rows.add(found.rows, columns)
+    return has_sizes
+
+
+def _batches(context: Context, known: Payloads | None) -> Iterator[pa.RecordBatch]:
+    """The rows of the process; in one batch if calls with payloads may be far from the range around them."""
+    columns = declared_types(context.database, schema.NVTX)
+    if known is not None:
+        columns[COLUMN] = pa.binary()
+    found = context.database.batches(schema.NVTX, columns, schema.process_condition("globalTid", context.pid))
+    if known is None:
+        yield from found
+    elif parts := list(found):
+        yield from pa.Table.from_batches(parts).combine_chunks().to_batches()
 
 
 def _note_unknown(context: Context, types: pa.Array) -> None:
@@ -65,7 +83,7 @@ def _note_unknown(context: Context, types: pa.Array) -> None:
 
 
 def _ranges(
-    found: SourceBatch, text: pa.Array, *, has_backend_ranges: bool
+    found: SourceBatch, text: pa.Array, known: Payloads | None, *, has_backend_ranges: bool
 ) -> dict[str, pa.Array | pa.Scalar]:
     types, ends = found.ints("eventType"), found.ints("end")
     fields = pc.extract_regex(pc.fill_null(text, ""), _OPERATOR)
@@ -92,6 +110,14 @@ def _ranges(
     )
     mark = pc.if_else(is_push, pa.scalar(None, pa.int64()), types)
     arguments["nsys.eventType"] = mark
+    values = [] if known is None else known.read(found)
+    sizes = pa.nulls(found.rows, pa.int64())
+    if any(values):
+        arguments |= payload_arguments(values)
+        sizes = message_bytes(found, text, values, backend)
+        # The element type is not recorded; the entry `bytes` of `dtypes` has elements of one byte.
+        digits = number_texts(pc.if_else(pc.equal(category, "user_annotation"), sizes, None))
+        shapes = pc.coalesce(shapes, pc.binary_join_element_wise("[[", digits, "]]", ""))
     has_text = found.has_text
     return {
         "ph": pc.if_else(has_end, "X", "i"),
@@ -105,6 +131,8 @@ def _ranges(
         **thread,
         "sequence_number": numbers["Sequence number"],
         "shapes": shapes,
+        "dtypes": pc.if_else(pc.and_(sizes.is_valid(), shapes.is_valid()), '["bytes"]', None),
+        "bytes": sizes,
         "args": found.arguments(arguments),
         HAS_TEXT: has_text,
     }

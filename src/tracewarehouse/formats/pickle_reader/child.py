@@ -30,6 +30,7 @@ from tracewarehouse.formats.pickle_reader.plain import (  # noqa: E402
     Tables,
     Walk,
 )
+from tracewarehouse.formats.pickle_reader.stacks import FoldingReader, SharedFrames  # noqa: E402
 
 # Walks by the name of their format; the parent names one of these.
 WALKS: Final = {
@@ -110,7 +111,10 @@ def _address_space() -> int:
 
 def _read(job: Mapping[str, Any], walk: Walk) -> dict[str, Any]:
     with os.fdopen(job["input"], "rb") as file:
-        root = json.load(file) if job["json"] else PlainUnpickler(file).load()
+        if job["json"]:
+            root = json.load(file, object_hook=SharedFrames())
+        else:
+            root = PlainUnpickler(FoldingReader(file)).load()
     found = walk(root, Budget(job["values"]))
     _write(found, job["output"])
     return {

@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 
 _INT64_LIMIT: Final = 2**63
 _NONE: Final = type(None)
-_FRAME: Final = ("filename", "line", "name")
 TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -158,71 +157,6 @@ def _int(value: object, scale: int, signed: bool) -> int | None:
         return None
     scaled = value * scale
     return scaled if -_INT64_LIMIT <= scaled < _INT64_LIMIT else None
-
-
-class Stacks:
-    """Numbers for call stacks: equal stacks have the same number.
-
-    Frames are shared objects, lists of frames often are not. A list is looked up by its length and five of
-    its frames, then compared: equal objects compare by identity, which is much faster than hashing all.
-    """
-
-    def __init__(self, budget: Budget, unusable: Counter[str]) -> None:
-        self._budget, self._unusable = budget, unusable
-        self._similar: dict[tuple[int, ...], list[tuple[list[Any], int | None]]] = {}
-        self._numbers: dict[tuple[tuple[object, ...], ...], int] = {}
-
-    def numbers(self, stacks: Sequence[object]) -> list[int | None]:
-        """The number of each stack; None without frames. The lists must stay alive."""
-        return [self._number(stack) for stack in stacks]
-
-    def table(self) -> pa.Table:
-        """A row per stack and depth; depth 0 is the innermost frame."""
-        rows = [
-            (number, depth, *frame)
-            for content, number in self._numbers.items()
-            for depth, frame in enumerate(content)
-        ]
-        number, depth, file, line, name = map(list, zip(*rows, strict=True)) if rows else ([],) * 5
-        records = Records((), self._unusable, "frames")
-        return pa.table({
-            "stack_id": pa.array(number, pa.int64()),
-            "depth": pa.array(depth, pa.int64()),
-            "file": records.text_array(file, "filename"),
-            "line": records.int_array(line, "line"),
-            "name": records.text_array(name, "name"),
-        })  # fmt: skip
-
-    def _number(self, stack: object) -> int | None:
-        if type(stack) is not list or not stack:
-            return None
-        size = len(stack)
-        half = size >> 1
-        key = (
-            size, id(stack[0]), id(stack[half >> 1]), id(stack[half]), id(stack[(half + size) >> 1]),
-            id(stack[-1]),
-        )  # fmt: skip
-        similar = self._similar.setdefault(key, [])
-        for other, number in similar:
-            if other is stack or other == stack:
-                return number
-        number = self._new_number(stack)
-        similar.append((stack, number))
-        return number
-
-    def _new_number(self, stack: list[Any]) -> int | None:
-        self._budget.spend(len(stack))
-        frames = [frame for frame in stack if type(frame) is dict]
-        if len(frames) < len(stack):
-            self._unusable["frames"] += len(stack) - len(frames)
-        content = tuple(tuple(_plain(frame, key) for key in _FRAME) for frame in frames)
-        return self._numbers.setdefault(content, len(self._numbers)) if content else None
-
-
-def _plain(frame: Mapping[Any, Any], key: str) -> object:
-    """A hashable value of a frame."""
-    value = frame.get(key)
-    return value if type(value) in (str, int, _NONE) else repr(type(value))
 
 
 def scalars(value: object, budget: Budget) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import IO, Final
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Finding, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import Finding, Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import GZIP_MAGIC, TextStream, digest_of
 from tracewarehouse.formats.pickle_reader.reader import PlainFile, PlainTables, read_plain
 from tracewarehouse.formats.redact import Redactor
@@ -28,8 +28,8 @@ class PlainSource:
     walk: str
     what: str
 
-    def __init__(self, path: Path, part: Part, request: Request) -> None:
-        self._path, self._part, self._request = path, part, request
+    def __init__(self, path: Path, request: Request) -> None:
+        self._path, self._request = path, request
         self._redactor = Redactor(request.salt, request.policy)
         self._redactions: list[Redaction] = []
         self._notes = Notes()

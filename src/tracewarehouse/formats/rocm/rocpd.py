@@ -7,7 +7,6 @@ exist: rows with their own times, process and thread, and rows that refer to tab
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -19,8 +18,9 @@ from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows, json_ob
 from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.other_formats import sqlite_format
-from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import declared_types, json_triples, number_texts, short_text
+from tracewarehouse.formats.rocm.lookup import Lookup
+from tracewarehouse.formats.rocm.rocpd_tables import AXES, REFERENCES, Tables, chunk, guids
+from tracewarehouse.formats.source_tables import json_triples, number_texts, short_text
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 
 NAME: Final = "rocpd"
 VERSION: Final = 1
-_DISPATCH: Final = "rocpd_kernel_dispatch_"
 _INT, _TEXT = pa.int64(), pa.string()
 _NO_INT: Final = pa.scalar(None, _INT)
-_AXES: Final = "xyz"
 _GPU: Final = "GPU"
 # Beginning of the category of a region → category of the activity.
 _CATEGORIES: Final = {
@@ -47,12 +45,6 @@ _DIRECTIONS: Final = {
     (True, True): "DtoD",
     (False, False): "HtoH",
 }
-# Columns that refer to other tables, and those with typed columns in `activities`.
-_REFERENCES: Final = (
-    "id", "guid", "nid", "pid", "tid", "track_id", "start_id", "end_id", "start", "end", "agent_id",
-    "kernel_id", "event_id", "name_id", "region_name_id", "src_agent_id", "dst_agent_id", "size",
-    *(f"{kind}_size_{axis}" for kind in ("grid", "workgroup") for axis in _AXES),
-)  # fmt: skip
 _READ: Final = frozenset((
     "metadata", "string", "timestamp", "track", "event", "region", "kernel_dispatch", "memory_copy",
     "pmc_event", "info_node", "info_process", "info_thread", "info_agent", "info_queue", "info_stream",
@@ -86,7 +78,7 @@ class RocpdFile:
     def parts(self) -> tuple[Part, ...]:
         """The processes by node, first device and number. Raises TraceFormatError if there is none."""
         with Database(self.path) as database:
-            found = [process for guid in _guids(database) for process in _Tables(database, guid).processes]
+            found = [process for guid in guids(database) for process in Tables(database, guid).processes]
         if not found:
             raise TraceFormatError(self.path, "the file contains no GPU activity", hint=_HINT)
         several = len(found) > 1
@@ -100,83 +92,6 @@ class RocpdFile:
         return RocpdSource(self.path, part, request)
 
 
-def _guids(database: Database) -> list[str]:
-    return [name.removeprefix(_DISPATCH) for name in database.tables if name.startswith(_DISPATCH)]
-
-
-class _Tables:
-    """The tables with one GUID."""
-
-    def __init__(self, database: Database, guid: str) -> None:
-        self.database, self.guid = database, guid
-
-    def name(self, table: str) -> str:
-        """The name in the file."""
-        return f"rocpd_{table}_{self.guid}"
-
-    def table(self, table: str, columns: Mapping[str, pa.DataType]) -> pa.Table:
-        """Columns of a table; without rows if the file lacks it."""
-        return read_table(self.database, self.name(table), columns)
-
-    def lookup(self, table: str, *columns: tuple[str, pa.DataType]) -> Lookup:
-        """A table by its id."""
-        return Lookup(self.table(table, {"id": _INT, **dict(columns)}), "id")
-
-    @cached_property
-    def strings(self) -> Lookup:
-        """Texts by id."""
-        return self.lookup("string", ("string", _TEXT))
-
-    @cached_property
-    def events(self) -> Lookup:
-        """Category and correlation by id of an event."""
-        ids = (("category_id", _INT), ("stack_id", _INT), ("correlation_id", _INT))
-        return self.lookup("event", *ids, ("extdata", _TEXT))
-
-    @cached_property
-    def agents(self) -> Lookup:
-        """Agents by id: whether it is a GPU, and its number among those."""
-        return self.lookup("info_agent", ("type", _TEXT), ("type_index", _INT))
-
-    @cached_property
-    def processes(self) -> list[tuple[int, int, int, str]]:
-        """Node, first device, number and GUID of each process with GPU activities."""
-        found: dict[tuple[int, int], int] = {}
-        for table, agent in (("kernel_dispatch", "agent_id"), ("memory_copy", "dst_agent_id")):
-            rows = self.rows(table)
-            devices = self.agents.values(rows.column(agent), "type_index").to_pylist()
-            places = zip(
-                rows.column("nid").to_pylist(), rows.column("process").to_pylist(), devices, strict=True
-            )
-            for node, pid, device in places:
-                if pid is not None:
-                    key = (node or 0, pid)
-                    found[key] = min(found.get(key, 1 << 30), 1 << 30 if device is None else device)
-        return [(node, device, pid, self.guid) for (node, pid), device in found.items()]
-
-    def rows(self, table: str) -> pa.RecordBatch:
-        """A table with `process`, `thread`, `start` and `end`, whatever the layout; all its columns."""
-        if self.name(table) not in self.database.tables:
-            types: dict[str, pa.DataType] = {}
-        else:
-            types = declared_types(self.database, self.name(table))
-        wanted = dict.fromkeys(_REFERENCES, _INT) | types | {"guid": _TEXT}
-        found = {name: _chunk(self.table(table, wanted).column(name)) for name in wanted}
-        if "track_id" in types and "start_id" in types:
-            track = self.lookup("track", ("nid", _INT), ("pid", _INT), ("tid", _INT))
-            times = self.lookup("timestamp", ("value", _INT))
-            found |= {name: track.values(found["track_id"], name) for name in ("nid", "pid", "tid")}
-            found |= {name: times.values(found[f"{name}_id"], "value") for name in ("start", "end")}
-        found["process"] = self._numbers(found["pid"], "info_process", "pid")
-        found["thread"] = self._numbers(found["tid"], "info_thread", "tid")
-        return pa.RecordBatch.from_pydict(found)
-
-    def _numbers(self, keys: pa.Array, table: str, column: str) -> pa.Array:
-        """The numbers of processes or threads: keys are ids of the table, else the numbers themselves."""
-        by_id = self.lookup(table, (column, _INT)).values(keys, column)
-        return keys if pc.any(pc.and_(by_id.is_null(), keys.is_valid())).as_py() else by_id
-
-
 class RocpdSource(CollectedSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
@@ -187,7 +102,7 @@ class RocpdSource(CollectedSource):
     def _read(self) -> None:
         guid, _, pid = self._part.name.partition(" pid ")
         with Database(self._path) as database:
-            tables = _Tables(database, guid)
+            tables = Tables(database, guid)
             self._metadata = _metadata(tables, int(pid))
             _add_kernels(tables, int(pid), self._rows)
             _add_copies(tables, int(pid), self._rows)
@@ -205,7 +120,7 @@ class RocpdSource(CollectedSource):
             "source_schema": short_text(schema, self._rows.redactor, 40) if schema else None,
         }
 
-    def _add_notes(self, tables: _Tables) -> None:
+    def _add_notes(self, tables: Tables) -> None:
         notes, database = self._notes, tables.database
         notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
@@ -218,7 +133,7 @@ class RocpdSource(CollectedSource):
             notes.add("unusable_value", values, f"{table}: {values} values of another type")
 
 
-def _of_process(tables: _Tables, table: str, pid: int) -> dict[str, pa.Array]:
+def _of_process(tables: Tables, table: str, pid: int) -> dict[str, pa.Array]:
     """The rows of a process by column."""
     rows = tables.rows(table)
     mine = rows.filter(pc.fill_null(pc.equal(rows.column("process"), pid), False))
@@ -244,7 +159,7 @@ def _common(found: Mapping[str, pa.Array], category: pa.Array | pa.Scalar) -> di
 
 def _arguments(found: Mapping[str, pa.Array], typed: Mapping[str, pa.Array]) -> pa.Array:
     """JSON arguments: the given ones, and the columns of the file that refer to nothing."""
-    skipped = {*_REFERENCES, "process", "thread", "correlation", "external"}
+    skipped = {*REFERENCES, "process", "thread", "correlation", "external"}
     others = {
         f"{NAME}.{name}": json_texts(array) if pa.types.is_string(array.type) else array
         for name, array in found.items()
@@ -253,7 +168,7 @@ def _arguments(found: Mapping[str, pa.Array], typed: Mapping[str, pa.Array]) -> 
     return json_objects({**typed, **others}, len(found["start"]))
 
 
-def _device(tables: _Tables, found: Mapping[str, pa.Array], agent: pa.Array) -> dict[str, pa.Array]:
+def _device(tables: Tables, found: Mapping[str, pa.Array], agent: pa.Array) -> dict[str, pa.Array]:
     device = tables.agents.values(agent, "type_index")
     stream = found.get("stream_id")
     queue = found.get("queue_id")
@@ -264,13 +179,13 @@ def _device(tables: _Tables, found: Mapping[str, pa.Array], agent: pa.Array) -> 
     return {"device": device, "stream": chosen, "pid": number_texts(device), "tid": number_texts(chosen)}
 
 
-def _add_kernels(tables: _Tables, pid: int, rows: ActivityRows) -> None:
+def _add_kernels(tables: Tables, pid: int, rows: ActivityRows) -> None:
     """Kernels; the grid in the file counts threads."""
     found = _of_process(tables, "kernel_dispatch", pid)
     symbols = tables.lookup("info_kernel_symbol", ("display_name", _TEXT), ("kernel_name", _TEXT))
     names = [symbols.values(found["kernel_id"], name) for name in ("display_name", "kernel_name")]
-    block = [_positive(found[f"workgroup_size_{axis}"]) for axis in _AXES]
-    threads = [_positive(found[f"grid_size_{axis}"]) for axis in _AXES]
+    block = [_positive(found[f"workgroup_size_{axis}"]) for axis in AXES]
+    threads = [_positive(found[f"grid_size_{axis}"]) for axis in AXES]
     grid = [
         pc.divide(pc.add(total, pc.subtract(size, 1)), size)
         for total, size in zip(threads, block, strict=True)
@@ -282,7 +197,7 @@ def _add_kernels(tables: _Tables, pid: int, rows: ActivityRows) -> None:
         "grid": json_triples(*grid), "block": json_triples(*block), "shared memory": shared,
     }  # fmt: skip
     sizes = dict(
-        zip((f"{kind}_{axis}" for kind in ("grid", "block") for axis in _AXES), grid + block, strict=True)
+        zip((f"{kind}_{axis}" for kind in ("grid", "block") for axis in AXES), grid + block, strict=True)
     )
     rows.add(
         len(found["start"]),
@@ -297,7 +212,7 @@ def _add_kernels(tables: _Tables, pid: int, rows: ActivityRows) -> None:
     )
 
 
-def _add_copies(tables: _Tables, pid: int, rows: ActivityRows) -> None:
+def _add_copies(tables: Tables, pid: int, rows: ActivityRows) -> None:
     """Memory copies; the direction follows from the agents, and the GPU among them is the device."""
     found = _of_process(tables, "memory_copy", pid)
     source, target = found["src_agent_id"], found["dst_agent_id"]
@@ -321,7 +236,7 @@ def _add_copies(tables: _Tables, pid: int, rows: ActivityRows) -> None:
     )
 
 
-def _add_regions(tables: _Tables, pid: int, rows: ActivityRows) -> None:
+def _add_regions(tables: Tables, pid: int, rows: ActivityRows) -> None:
     """HIP, HSA and RCCL calls, and annotations, whose text may be a message beside the name."""
     found = _of_process(tables, "region", pid)
     kinds = tables.strings.values(tables.events.values(found["event_id"], "category_id"), "string")
@@ -331,7 +246,7 @@ def _add_regions(tables: _Tables, pid: int, rows: ActivityRows) -> None:
     messages = _messages(tables.events.values(found["event_id"], "extdata"), is_note)
     is_call = pc.equal(category, "cuda_runtime")
     correlation = pc.if_else(is_call, found["correlation"], _NO_INT)
-    has_text = any(pa.types.is_string(array.type) for name, array in found.items() if name not in _REFERENCES)
+    has_text = any(pa.types.is_string(array.type) for name, array in found.items() if name not in REFERENCES)
     rows.add(
         len(found["start"]),
         {
@@ -345,14 +260,14 @@ def _add_regions(tables: _Tables, pid: int, rows: ActivityRows) -> None:
     )
 
 
-def _add_counters(tables: _Tables, pid: int, rows: ActivityRows) -> None:
+def _add_counters(tables: Tables, pid: int, rows: ActivityRows) -> None:
     """Hardware counters of kernels, as counters at the start of each kernel."""
     values = tables.table("pmc_event", {"event_id": _INT, "pmc_id": _INT, "value": pa.float64()})
     kernels = _of_process(tables, "kernel_dispatch", pid)
     starts = Lookup(pa.table({"id": kernels["event_id"], "start": kernels["start"]}), "id")
-    start = starts.values(_chunk(values.column("event_id")), "start")
+    start = starts.values(chunk(values.column("event_id")), "start")
     mine = start.is_valid()
-    found = {name: _chunk(values.column(name)).filter(mine) for name in values.column_names}
+    found = {name: chunk(values.column(name)).filter(mine) for name in values.column_names}
     names = tables.lookup("info_pmc", ("name", _TEXT)).values(found["pmc_id"], "name")
     agents = Lookup(pa.table({"id": kernels["event_id"], "agent": kernels["agent_id"]}), "id")
     device = tables.agents.values(agents.values(found["event_id"], "agent"), "type_index")
@@ -395,7 +310,7 @@ def _messages(details: pa.Array, wanted: pa.Array) -> pa.Array:
     return pa.array(found, _TEXT)
 
 
-def _metadata(tables: _Tables, pid: int) -> dict[str, Any]:
+def _metadata(tables: Tables, pid: int) -> dict[str, Any]:
     """The header: metadata, command of the process, host and names of the GPUs."""
     pairs = tables.table("metadata", {"tag": _TEXT, "value": _TEXT}).to_pylist()
     known = {row["tag"]: row["value"] for row in pairs if row["tag"] and row["value"]}
@@ -414,8 +329,3 @@ def _metadata(tables: _Tables, pid: int) -> dict[str, Any]:
 
 def _positive(values: pa.Array) -> pa.Array:
     return pc.if_else(pc.greater(values, 0), values, _NO_INT)
-
-
-def _chunk(column: pa.ChunkedArray) -> pa.Array:
-    found = column.combine_chunks()
-    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found

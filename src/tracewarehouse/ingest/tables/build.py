@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from tracewarehouse.duck.arrow import schema_of
+from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import Columns
@@ -22,6 +22,7 @@ from tracewarehouse.ingest.tables.events import (
     counters,
     events,
     find_allocations,
+    samples_gpu,
 )
 from tracewarehouse.ingest.tables.flows import find_flows, flow_slabs
 from tracewarehouse.ingest.tables.kernel_modules import kernel_modules
@@ -197,7 +198,7 @@ class _Builders:
         yield "memory_events", allocation_slabs(columns, *allocations)
         del allocations
         values = counters(columns, self.rules)
-        counted = values.num_rows > 0
+        counted, has_gpu_metrics = values.num_rows > 0, samples_gpu(values, self.rules)
         yield "counters", values
         del values
         self.fired = list(
@@ -205,7 +206,7 @@ class _Builders:
                 QualityInput(columns, self.rules, nesting, calls, launches, without_start, step_annotations)
             )
         )
-        held = RankContents(nesting, launches, step_annotations, counted, allocated)
+        held = RankContents(nesting, launches, step_annotations, counted, has_gpu_metrics, allocated)
         self.facts = activity_facts(columns, held, self.rules)
 
 
@@ -231,9 +232,12 @@ def _as_declared(table: str, schema: pa.Schema, rows: pa.Table | Iterator[pa.Tab
 def _declared(table: str, schema: pa.Schema, rows: pa.Table) -> pa.Table:
     given = dict(zip(rows.schema.names, rows.itercolumns(), strict=True))
     nothing = pa.chunked_array([pa.nulls(rows.num_rows)])
+    lacking = [each.name for each in schema if not each.nullable and each.name not in given]
     columns = [_typed(table, field, given.pop(field.name, nothing)) for field in schema]
     if given:
         raise TwError(f"{table} has no column {', '.join(given)}", "a format or builder is at fault")
+    if lacking:
+        raise TwError(f"{table} lacks {', '.join(lacking)}", "a format or builder is at fault")
     return pa.Table.from_arrays(columns, names=schema.names)
 
 
@@ -249,10 +253,10 @@ def _typed(table: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedAr
 
 @cache
 def _schemas(rules: Rules) -> dict[str, pa.Schema]:
-    """Stored table → its columns without `KEYS`."""
+    """Stored table → its columns without `KEYS`, nullable as declared."""
     return {
         contract.name: pa.schema(
-            [pa.field(each.name, each.type) for each in schema_of(contract) if each.name not in KEYS]
+            [pa.field(c.name, type_of(c.type), c.null) for c in contract.columns if c.name not in KEYS]
         )
         for contract in stored_tables(rules.catalog)
     }

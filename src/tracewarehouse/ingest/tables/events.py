@@ -116,6 +116,12 @@ def counters(columns: Columns, rules: Rules) -> pa.Table:
     return rules.query(_COUNTER_VALUES, given).cast(COUNTERS_SCHEMA)
 
 
+def samples_gpu(counted: pa.Table, rules: Rules) -> bool:
+    """Whether a table of counters has sampled GPU metrics, by their names."""
+    names = counted.column("name").unique().to_pylist()
+    return any(any(rules.matches(pattern, names)) for pattern in rules.gpu_metric_patterns)
+
+
 def _memory_rows(columns: Columns) -> Positions:
     """The rows of allocations and frees: instant events with the name `[memory]`."""
     selected = columns.is_one_of("ph", ["i", "I"]) & columns.is_one_of("name", [MEMORY_EVENT_NAME])

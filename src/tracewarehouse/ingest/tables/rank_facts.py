@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Capabilities that analyses may require, without those that the header determines.
 _NEEDS: Final = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
-    "collectives", "counters", "kernel_counters", "snapshot", "flight_records",
+    "collectives", "counters", "kernel_counters", "gpu_metrics", "snapshot", "flight_records",
     "kernel_metrics", "execution_nodes",
 )  # fmt: skip
 # Need → the table of a file that adds to a rank, its column of times if any, and its other tables.
@@ -63,6 +63,7 @@ class RankContents:
     launches: Launches
     step_annotations: StepAnnotations
     counters: bool
+    gpu_metrics: bool
     memory_events: bool
 
 
@@ -102,6 +103,7 @@ def activity_facts(columns: Columns, contents: RankContents, rules: Rules) -> di
         "memory_events": contents.memory_events,
         "collectives": _communicates(columns, contents.launches, rules) or _host_collectives(columns, rules),
         "counters": contents.counters,
+        "gpu_metrics": contents.gpu_metrics,
     }
 
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import TaskProgress
-from tracewarehouse.ingest.build_rank import definitions
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
+from tracewarehouse.ingest.source_facts import definitions
 from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
 from tracewarehouse.storage import Json, RankSource, Staged, disk_error, uid
 from tracewarehouse.temp_folders import temporary_folder

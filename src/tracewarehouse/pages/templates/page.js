@@ -6,9 +6,11 @@
   document.getElementById('theme').addEventListener('click', () => {
     root.dataset.theme = dark() ? 'light' : 'dark';
   });
+  // The entire name behind a short one.
+  const full = cell => cell.dataset.full ?? cell.textContent;
   const value = (row, at) => {
     const cell = row.cells[at], number = cell.dataset.v;
-    return number === undefined ? cell.textContent : number === '' ? null : Number(number);
+    return number === undefined ? full(cell) : number === '' ? null : Number(number);
   };
   for (const head of document.querySelectorAll('th button')) {
     head.addEventListener('click', () => {
@@ -29,7 +31,7 @@
     const table = document.getElementById(field.getAttribute('aria-controls'));
     field.addEventListener('input', () => {
       const words = field.value.toLowerCase();
-      for (const row of table.tBodies[0].rows) row.hidden = !row.textContent.toLowerCase().includes(words);
+      for (const row of table.tBodies[0].rows) row.hidden = ![...row.cells].map(full).join('\n').toLowerCase().includes(words);
     });
   }
   const copy = async text => {

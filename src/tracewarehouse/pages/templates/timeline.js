@@ -161,16 +161,24 @@
 
     function write(slice, left, y, width, height) {
       const text = slice.name ? short(data.names[slice.name]) : data.categories[slice.category].name;
-      const room = Math.floor((width - 6) / 6);
-      if (room < 5) return;
+      const shown = fitting(text, width - 6);
+      if (shown.length < 4) return;
       draw.fillStyle = isLight(colors[slice.category]) ? '#10161d' : '#fff';
       if (patterns[slice.category]) {
-        const size = draw.measureText(text.slice(0, room)).width + 6;
+        const size = draw.measureText(shown).width + 6;
         draw.fillStyle = colors[slice.category];
         draw.fillRect(left + 1, y + 1, size, height - 2);
         draw.fillStyle = isLight(colors[slice.category]) ? '#10161d' : '#fff';
       }
-      draw.fillText(text.length > room ? text.slice(0, room - 1) + '…' : text, left + 4, y + height / 2 + 0.5);
+      draw.fillText(shown, left + 4, y + height / 2 + 0.5);
+    }
+    // The text, or as many of its first characters as fit into so many pixels.
+    function fitting(text, room) {
+      const width = draw.measureText(text).width;
+      if (width <= room) return text;
+      let count = Math.floor(text.length * room / width);
+      while (count > 0 && draw.measureText(text.slice(0, count) + '…').width > room) count--;
+      return count ? text.slice(0, count) + '…' : '';
     }
     const short = name => name.replace(/^void |at::native::|\(anonymous namespace\)::/g, '').replace(/[<(].*/, '') || name;
 
@@ -377,6 +385,9 @@
     new MutationObserver(refresh).observe(document.documentElement, { attributeFilter: ['data-theme'] });
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refresh);
     refresh();
+    // Of many ranks, the one of the finding is in view.
+    const marked = rows.find(row => mark && row.isRank && row.rank === mark.rank), lanes = part('.lanes');
+    if (marked) lanes.scrollTop = marked.y - lanes.clientHeight / 3;
   }
 
   const figures = [...document.querySelectorAll('figure.timeline')];
@@ -396,7 +407,7 @@
   }
   // Names in tables lead to their longest slice.
   for (const cell of document.querySelectorAll('table[data-name] tbody td:not(.n)')) {
-    const text = cell.textContent, name = text.length > 160 ? `${text.slice(0, 80)} … ${text.slice(-80)}` : text;
+    const text = cell.dataset.full ?? cell.textContent, name = text.length > 160 ? `${text.slice(0, 80)} … ${text.slice(-80)}` : text;
     const figure = figures.find(each => text.length > 3 && each.timeline.names.has(name));
     if (!figure) continue;
     cell.classList.add('jump');

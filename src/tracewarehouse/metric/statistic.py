@@ -1,4 +1,7 @@
-"""What a gate bounds: a metric, a statistic of its complete steps, or the absence of its rows."""
+"""`p99(METRIC)`: a statistic of the complete steps of a run; `absent(METRIC)`: the absence of rows.
+
+A percentile is one of steps, each the mean of its ranks; percentiles of calls or ranks are columns of
+analyses."""
 
 from __future__ import annotations
 
@@ -7,32 +10,54 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import ceil
 from statistics import fmean
-from typing import Literal, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ExpressionError, UnknownName
-from tracewarehouse.metric import Measured, Metric, RunValue, measure, parse_metric_prefix
-from tracewarehouse.runs.selection import Selection
+from tracewarehouse.metric.model import Measured, Metric, RunValue
+from tracewarehouse.metric.parse import parse_metric_prefix
+from tracewarehouse.metric.values import measure
 
-GateValue = Literal["value", "min", "mean", "max", "p50", "p90", "p95", "p99", "absent"]
+if TYPE_CHECKING:
+    from tracewarehouse.runs.selection import Selection
+
+Statistic = Literal["value", "min", "mean", "max", "p50", "p90", "p95", "p99", "absent"]
 MIN_STEPS = {"p90": 10, "p95": 20, "p99": 100}  # complete steps of a run; fewer have no such percentile
-_NAMES = get_args(GateValue)[1:]
+OF_STEPS = get_args(Statistic)[1:-1]
+_EXAMPLES = "for example step_time, p99(step_time), kernel_summary.sum_ns[kind=communication]"
 _CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(\s*")
 _CLOSE = re.compile(r"\s*\)")
 
 
-def parse_value(text: str, catalog: Catalog, start: int) -> tuple[GateValue, Metric, int]:
+def parse_statistic(text: str, catalog: Catalog) -> tuple[Statistic, Metric]:
+    """The statistic of steps and the metric in a text; `value` is the metric itself. Raises TwError."""
+    statistic, metric, at = parse_statistic_prefix(text, catalog, kind="metric", names=OF_STEPS)
+    if at < len(text):
+        raise ExpressionError(
+            f"metric {text!r}, character {at + 1}: unexpected text after the metric", _EXAMPLES
+        )
+    return statistic, metric
+
+
+def parse_statistic_prefix(
+    text: str,
+    catalog: Catalog,
+    start: int = 0,
+    kind: str = "gate",
+    names: Sequence[str] = (*OF_STEPS, "absent"),
+) -> tuple[Statistic, Metric, int]:
     """The statistic and the metric at `start` of a gate, and where they end; raises TwError."""
     call = _CALL.match(text, start)
     if call is None:
         return ("value", *parse_metric_prefix(text, catalog, start))
-    position = f"gate {text!r}, character {{}}"
-    if call[1] not in _NAMES:
-        error = UnknownName("statistic", call[1], _NAMES)
+    position = f"{kind} {text!r}, character {{}}"
+    if call[1] not in names:
+        error = UnknownName("statistic", call[1], names)
         error.message = f"{position.format(start + 1)}: {error.message}"
         error.args = (error.message,)
+        error.exit_code = ExpressionError.exit_code
         raise error
-    name = cast(GateValue, call[1])
+    name = cast(Statistic, call[1])
     metric, at = parse_metric_prefix(text, catalog, call.end())
     close = _CLOSE.match(text, at)
     if close is None:
@@ -45,15 +70,20 @@ def parse_value(text: str, catalog: Catalog, start: int) -> tuple[GateValue, Met
     return name, metric, close.end()
 
 
-def measure_value(value: GateValue, metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
+def measure_statistic(value: Statistic, metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
     """The metric of every run of each side, or the statistic of its complete steps."""
     measured = measure(metric, *sides, needs_rows=value != "absent")
-    if value in ("value", "absent"):
+    return tuple(of_steps(value, side) for side in measured)
+
+
+def of_steps(statistic: Statistic, measured: Measured) -> Measured:
+    """The statistic of the complete steps of each run, in place of its value."""
+    if statistic in ("value", "absent"):
         return measured
-    return tuple(replace(side, runs=tuple(_of_steps(value, run) for run in side.runs)) for side in measured)
+    return replace(measured, runs=tuple(_of_steps(statistic, run) for run in measured.runs))
 
 
-def _of_steps(value: GateValue, run: RunValue) -> RunValue:
+def _of_steps(value: Statistic, run: RunValue) -> RunValue:
     least = MIN_STEPS.get(value, 1)
     if run.reason is None and len(run.steps) < least:
         reason = f"{value} needs {least} complete steps, run {run.run} has {len(run.steps)}"
@@ -61,7 +91,7 @@ def _of_steps(value: GateValue, run: RunValue) -> RunValue:
     return run if run.reason else replace(run, value=step_statistic(value, run.steps))
 
 
-def step_statistic(value: GateValue, steps: Sequence[float]) -> float:
+def step_statistic(value: Statistic, steps: Sequence[float]) -> float:
     """The statistic of the steps; a percentile is the smallest value that this share does not exceed."""
     if value in _FUNCTIONS:
         return float(_FUNCTIONS[value](steps))

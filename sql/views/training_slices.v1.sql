@@ -1,0 +1,72 @@
+-- /// tw
+-- kind     = "view"
+-- name     = "training_slices"
+-- version  = 1
+-- summary  = "The slices of each rank's training thread, by what they are: an operator, a call, a Python frame, an annotation."
+-- requires = ["training_threads@1", "events@1", "data_loading_rules@1"]
+-- grain    = ["run_id", "rank", "event_id"]
+-- order    = ["run_id", "rank", "pre"]
+--
+-- [columns]
+-- run_id        = { type = "VARCHAR", doc = "The run." }
+-- rank          = { type = "INTEGER", doc = "The rank; ranks without host slices have no rows. The thread is that of `training_threads`." }
+-- event_id      = { type = "BIGINT", unit = "id", doc = "The slice; its duration is above 0." }
+-- parent_id     = { type = "BIGINT", unit = "id", null = true, doc = "The slice around it, as in `events`." }
+-- pre           = { type = "BIGINT", unit = "id", doc = "Position in nesting order (preorder) over the rank." }
+-- start_ns      = { type = "BIGINT", unit = "ts", signed = true, doc = "Its start." }
+-- end_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Its end." }
+-- category      = { type = "VARCHAR", doc = "step (of the profiler), annotation, operator, call (runtime and driver), python or other_slice." }
+-- name          = { type = "VARCHAR", null = true, doc = "Its name, without object addresses." }
+-- is_annotation = { type = "BOOLEAN", doc = "Whether it is a user annotation, maybe a step: they nest among themselves, and all other slices do." }
+-- is_loading    = { type = "BOOLEAN", doc = "Whether it is an operator or annotation whose name matches `data_loading_rules`." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  on_thread AS (
+    SELECT
+      events.run_id,
+      events.rank,
+      events.event_id,
+      events.parent_id,
+      events.pre,
+      events.ts_ns AS start_ns,
+      events.ts_ns + events.dur_ns AS end_ns,
+      events.category = 'user_annotation' AS is_annotation,
+      CASE
+        WHEN starts_with(events.name, 'ProfilerStep#') THEN 'step'
+        WHEN events.category = 'user_annotation' THEN 'annotation'
+        WHEN events.category = 'cpu_op' THEN 'operator'
+        WHEN events.category IN ('cuda_runtime', 'cuda_driver') THEN 'call'
+        WHEN events.category = 'python_function' THEN 'python'
+        ELSE 'other_slice'
+      END AS category,
+      regexp_replace(events.name, ' at 0x[0-9a-fA-F]+', '', 'g') AS name
+    FROM events
+    JOIN training_threads AS thread
+      ON thread.run_id = events.run_id
+      AND thread.rank = events.rank
+      AND thread.pid IS NOT DISTINCT FROM events.pid
+      AND thread.tid IS NOT DISTINCT FROM events.tid
+    WHERE events.pre IS NOT NULL AND events.dur_ns > 0
+  ),
+  loading_name AS (
+    SELECT name
+    FROM (SELECT DISTINCT name FROM on_thread WHERE category IN ('operator', 'annotation')) AS each_name
+    SEMI JOIN data_loading_rules ON regexp_matches(each_name.name, data_loading_rules.pattern)
+  )
+SELECT
+  on_thread.run_id,
+  on_thread.rank,
+  on_thread.event_id,
+  on_thread.parent_id,
+  on_thread.pre,
+  on_thread.start_ns,
+  on_thread.end_ns,
+  on_thread.category,
+  on_thread.name,
+  on_thread.is_annotation,
+  loading_name.name IS NOT NULL AND on_thread.category IN ('operator', 'annotation') AS is_loading
+FROM on_thread
+LEFT JOIN loading_name ON loading_name.name = on_thread.name
