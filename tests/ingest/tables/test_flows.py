@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from activity_rows import columns_of, slice_
 
+from tracewarehouse.formats.base import Ints
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables import flows as module
 from tracewarehouse.ingest.tables.flows import find_flows, flows
 from tracewarehouse.ingest.tables.nesting import nest
 
@@ -111,6 +114,35 @@ def test_many_flows_of_one_id_need_little_memory() -> None:
     tracemalloc.stop()
     assert found.num_rows == count and found.column("start_id").null_count == 0
     assert peak_bytes < count * 400
+
+
+def random_ends(rows: int, ids: int, seed: int) -> module.FlowEnds:
+    """Rows of flows, half of them of id 0; few distinct times, some missing, some rows without an id."""
+    draw = np.random.default_rng(seed)
+    group = np.where(draw.random(rows) < 0.5, 0, draw.integers(-1, ids, rows))
+    times = Ints(draw.integers(0, rows // 2, rows), draw.random(rows) < 0.9)
+    return module.FlowEnds(np.arange(rows, dtype=np.int32) * 3, draw.random(rows) < 0.3, group, times)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_ids_of_very_many_rows_pair_like_any_other(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = random_ends(400, (1, 3, 40)[seed % 3], seed)
+    expected = module._starts(ends)
+    monkeypatch.setattr(module, "_PART_ENDS", 16)
+    assert module._all_starts(ends).tolist() == expected.tolist()
+    one = np.flatnonzero(ends.group == 0)
+    assert module._starts_of_one(ends, one).tolist() == expected[one].tolist()
+
+
+def test_an_id_of_very_many_rows_needs_little_memory_per_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 200_000
+    ends = random_ends(rows, 1, 0)
+    monkeypatch.setattr(module, "_PART_ENDS", rows // 8)
+    tracemalloc.start()
+    module._all_starts(ends)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 80 * rows
 
 
 def test_ids_differ_if_they_are_written_differently() -> None:

@@ -106,7 +106,7 @@ class FlowEnds(NamedTuple):
     group: NDArray[np.int64]
     ts_ns: Ints
 
-    def only(self, some: NDArray[np.int64]) -> FlowEnds:
+    def only(self, some: Positions) -> FlowEnds:
         """The rows at these positions."""
         times = type(self.ts_ns)(self.ts_ns.values[some], self.ts_ns.valid[some])
         return FlowEnds(self.rows[some], self.is_start[some], self.group[some], times)
@@ -181,9 +181,51 @@ def _all_starts(ends: FlowEnds) -> Positions:
         part_of[slab] = ((ends.group[slab].view(np.uint64) * _MIX) >> np.uint64(32)) % np.uint64(parts)
     found = np.empty(len(ends.rows), np.int32)
     for part in range(parts):
-        some = np.flatnonzero(part_of == part)
-        found[some] = _starts(ends.only(some))
+        for some in _divided(ends.group, np.flatnonzero(part_of == part)):
+            if len(some) > _PART_ENDS and (ends.group[some] == ends.group[some[0]]).all():
+                found[some] = _starts_of_one(ends, some)
+            else:
+                found[some] = _starts(ends.only(some))
     return found
+
+
+def _divided(group: NDArray[np.int64], some: Positions) -> Iterator[Positions]:
+    """The positions of each id of very many rows, and of all others."""
+    if len(some) <= 2 * _PART_ENDS:
+        yield some
+        return
+    numbers, counts = np.unique(group[some], return_counts=True)
+    frequent = numbers[counts > _PART_ENDS]
+    for number in frequent.tolist():
+        yield some[group[some] == number]
+    yield some[~np.isin(group[some], frequent)]
+
+
+def _starts_of_one(ends: FlowEnds, some: Positions) -> Positions:
+    """Like `_starts`, of rows with one id: little more than the times of its starts is in memory."""
+    starts = some[ends.is_start[some]]
+    found = np.full(len(some), -1, np.int32)
+    if ends.group[some[0]] >= 0 and len(starts):
+        found[:] = ends.rows[starts[0]]
+        timed = starts[ends.ts_ns.valid[starts]]
+        if len(timed):
+            _put_nearest(ends, some, timed, found)
+    is_start = ends.is_start[some]
+    found[is_start] = ends.rows[some[is_start]]
+    return found
+
+
+def _put_nearest(ends: FlowEnds, some: Positions, timed: Positions, found: Positions) -> None:
+    """Puts the nearest of the starts with a time for each row with a time."""
+    timed = timed[np.argsort(ends.ts_ns.values[timed], kind="stable")]
+    times = ends.ts_ns.values[timed]
+    for part in slabs(len(some)):
+        with_time = np.flatnonzero(ends.ts_ns.valid[some[part]])
+        wanted = ends.ts_ns.values[some[part][with_time]]
+        before = np.maximum(np.searchsorted(times, wanted, side="right") - 1, 0)
+        # Of simultaneous starts the first in the file.
+        nearest = timed[np.searchsorted(times, times[before])]
+        found[part.start + with_time] = ends.rows[nearest]
 
 
 def _starts(ends: FlowEnds) -> Positions:
