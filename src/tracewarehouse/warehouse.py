@@ -54,9 +54,10 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         is these runs themselves: its verdict is on all of them, the breakdown on the newest that are stored.
         Raises UnknownName, ParamError; TwError if there are too few such runs.
         """
-        from tracewarehouse.diff import Diff
+        from tracewarehouse.diff import READS, Diff
         from tracewarehouse.history import sides_with_history
 
+        self._pool.will_read(map(self.catalog.get, READS))
         if base != "@baseline" and spread == "own":
             sides = self.select(base), self.select(head)
             return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)

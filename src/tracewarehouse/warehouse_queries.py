@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -214,6 +214,7 @@ class WarehouseQueries(WarehouseBase):
 
     def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
+        from tracewarehouse.duck.engine import with_plain_text
         from tracewarehouse.duck.limited import NO_LIMITS, query
         from tracewarehouse.query.sandbox import check_reads_only
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
@@ -223,9 +224,10 @@ class WarehouseQueries(WarehouseBase):
         def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Abstained, ...]], pa.Table]:
             runs = self._queryable(named.contracts, selected, names_read(sql), level, may_be_absent=True)
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
-            with self._connection(runs.selected, named, skipped, limits) as con:
-                check_reads_only(con, sql)
-                return runs, skipped, query(con, sql, limits or NO_LIMITS)
+            with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
+                check_reads_only(con, complete)
+                table = query(con, complete, limits or NO_LIMITS)
+                return runs, skipped, table if limits else with_plain_text(table)
 
         runs, skipped, table = self._without_damage(attempt)
         abstained = dict.fromkeys(each for ranks in skipped.values() for each in ranks)
@@ -234,20 +236,28 @@ class WarehouseQueries(WarehouseBase):
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
         return Result(table, provenance, abstained=tuple(abstained), notices=lines)
 
+    @contextmanager
     def _connection(
         self,
         selected: Sequence[SelectedRun],
         named: Mentioned,
         skipped: Mapping[Contract, Sequence[Abstained]],
         limits: Limits | None,
-    ) -> AbstractContextManager[Connection]:
-        """A new connection for SQL of users, one of the pool for other SQL on tables and views."""
+        sql: str,
+    ) -> Iterator[tuple[Connection, str]]:
+        """A new connection for SQL of users, one of the pool for other SQL on tables and views; and the SQL
+        as it runs there.
+        """
         from tracewarehouse.duck.limited import NO_LIMITS
         from tracewarehouse.query.connections import user_connection
 
         if limits is None and not (named.analyses or named.lists or named.has_help):
-            return self._pool.connection(selected, named.contracts)
-        return user_connection(self.store, self.catalog, selected, named, skipped, limits or NO_LIMITS)
+            with self._pool.with_relations(selected, named.contracts, sql) as opened:
+                yield opened
+            return
+        chosen = limits or NO_LIMITS
+        with user_connection(self.store, self.catalog, selected, named, skipped, chosen) as con:
+            yield con, sql
 
     def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Abstained, ...]:
         """The ranks that an analysis skips: those without needed data, and runs without a needed column."""

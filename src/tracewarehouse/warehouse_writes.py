@@ -172,6 +172,7 @@ class WarehouseWrites(WarehouseBase):
         )
         selected = self.select(runs).selected()
         if engine == "local":
+            self._pool.will_read(contracts)
             return record(self.store, self.catalog, selected, contracts, self._verified, progress)
         from tracewarehouse.engines import opened
         from tracewarehouse.history import missing_results, run_batches

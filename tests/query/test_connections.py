@@ -22,6 +22,7 @@ from tracewarehouse.runs.quality import most_frequent
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
+from tracewarehouse.warehouse import Warehouse
 
 
 @pytest.fixture
@@ -409,6 +410,32 @@ def test_views_below_a_shared_one_are_computed_with_it() -> None:
     catalog = Catalog.load()
     segments, account = catalog.get("account_segments"), catalog.get("step_account")
     assert shared_views(catalog, [segments, account]) == {segments.ref}
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT run_id, count(*) AS n FROM kernels AS kernel GROUP BY run_id",
+        "WITH few AS (SELECT * FROM gemms) SELECT run_id, count(*) AS n FROM few GROUP BY run_id",
+        "WITH kernels AS (SELECT * FROM kernels LIMIT 2) SELECT run_id, count(*) FROM kernels GROUP BY ALL",
+    ],
+    ids=["plain", "with clause", "a relation defined again"],
+)
+def test_sql_over_relations_has_the_rows_of_sql_over_views(store: Store, catalog: Catalog, sql: str) -> None:
+    store_run(store, catalog, "a")
+    contracts = mentioned(catalog, sql).contracts
+    pool = ConnectionPool(store, catalog)
+    with pool.connection(select_runs(store), contracts) as con:
+        expected = con.execute(sql).fetchall()
+    with pool.with_relations(select_runs(store), contracts, sql) as (con, complete):
+        assert con.execute(complete).fetchall() == expected
+
+
+def test_sql_of_the_library_returns_the_only_run_as_text(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a")
+    rows = Warehouse(store.folder, catalog=catalog).query_all("SELECT run_id FROM kernels").table
+    assert rows.schema.field("run_id").type == pa.string()
+    assert rows.schema.field("run_id").metadata == {b"type": b"VARCHAR"}
 
 
 def test_a_missing_file_is_named_by_an_analysis(store: Store, catalog: Catalog) -> None:

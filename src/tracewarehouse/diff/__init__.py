@@ -1,5 +1,5 @@
 """Differences between two selections: analyses joined row by row, and the overall change."""
 
-from tracewarehouse.diff.diff import Diff
+from tracewarehouse.diff.diff import READS, Diff
 
-__all__ = ["Diff"]
+__all__ = ["READS", "Diff"]

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from tracewarehouse.stats import RowTest
 
 
+# The analyses and views that `changes` reads, as far as they share views.
+READS = ("step_account", "step_kernels", "account_segments", "collective_arrivals", "bandwidth_by_size")
 SIDES = ("base", "head")
 VERDICTS = "better, worse (higher, lower for measures without a goal), no change or inconclusive"
 Replicate = tuple[Any, ...]  # a run, or a run and a step

@@ -227,6 +227,19 @@ def typed(table: pa.Table, types: Iterable[str]) -> pa.Table:
     return _as(table, pa.schema(fields))
 
 
+def with_plain_text(table: pa.Table) -> pa.Table:
+    """The rows of a `typed` table with VARCHAR in the place of ENUM."""
+    import pyarrow as pa
+
+    metadata = {"type": "VARCHAR"}
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            chunks = [chunk.dictionary_decode() for chunk in table.column(index).chunks]
+            plain = pa.field(field.name, pa.string(), metadata=metadata)
+            table = table.set_column(index, plain, pa.chunked_array(chunks, type=pa.string()))
+    return table
+
+
 def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with that schema's types and metadata."""
     import pyarrow as pa

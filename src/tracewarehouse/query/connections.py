@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.contracts.sql_tokens import quote_name, token_texts
 from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, concatenate, connect, execute
 from tracewarehouse.duck.limited import Limits
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
@@ -39,6 +39,10 @@ _CACHED_EVENTS = 2_000_000
 _FEW_EVENTS = 300_000
 # Up to this number of events, one thread answers at least as soon as several, with less CPU time.
 _ONE_THREAD_EVENTS = 50_000
+
+
+# What follows `name AS` in a `WITH` clause.
+_BODY_BEGINS = frozenset({"(", "materialized", "not"})
 
 
 @contextmanager
@@ -123,6 +127,26 @@ class ConnectionPool:
             opened.add(relations)
             yield opened.con
 
+    @contextmanager
+    def with_relations(
+        self, selected: Sequence[SelectedRun], contracts: Iterable[Contract], sql: str
+    ) -> Iterator[tuple[Connection, str]]:
+        """A connection, and the SELECT as it runs there: on few events with relations in a `WITH` clause.
+
+        They are then those of analyses, so that views are computed once for both, and a single run is an
+        ENUM. `contracts` are what it reads, each after its dependencies. Raises WarehouseError.
+        """
+        read = tuple(contracts)
+        texts = [text.strip('"').lower() for text in token_texts(sql)]
+        relations = Relations(self.store, tuple(selected), Dependencies.of(self.catalog, read))
+        named = {ref: name for ref, name in relations.names.items() if name in texts}
+        if event_count(selected) > _FEW_EVENTS or _defines_any(texts, named.values()):
+            with self.connection(selected, read) as con:
+                yield con, sql
+            return
+        with self._borrowed(relations) as opened:
+            yield opened.con, _joined(opened.with_clause(relations, tuple(named), sql), sql)
+
     def execute(
         self,
         selected: Sequence[SelectedRun],
@@ -156,7 +180,8 @@ class ConnectionPool:
             for view, rows in computed:
                 relations.create_computed(opened.con, view, rows)
                 opened.created[relations.names[view.ref]] = view.ref
-            return execute(opened.con, contract, bound, opened.with_clause(relations, contract))
+            clause = opened.with_clause(relations, contract.requires, contract.body)
+            return execute(opened.con, contract, bound, clause)
 
     def _rows(
         self,
@@ -171,7 +196,7 @@ class ConnectionPool:
             parts = (Relations(self.store, batch, relations.dependencies) for batch in batches)
             clauses = (part.with_clause(read, contract.body) for part in parts)
             return concatenate([execute(opened.con, contract, bound, clause) for clause in clauses])
-        clause = opened.with_clause(relations, contract)
+        clause = opened.with_clause(relations, contract.requires, contract.body)
         return execute(opened.con, contract, bound, clause, event_count(selected) <= _FEW_EVENTS)
 
     @contextmanager
@@ -227,30 +252,30 @@ class _PooledConnection:
             if relations.names[contract.ref] not in self.created:
                 self._create(relations, contract)
 
-    def with_clause(self, relations: Relations, query: Contract) -> str:
-        """The `WITH` clause of a query on these relations, in which each is bound only once.
+    def with_clause(self, relations: Relations, requires: Collection[Ref], query: str) -> str:
+        """The `WITH` clause of a query that requires these relations, in which each is bound only once.
 
         A view is materialized when a second query reads it, at once if it is shared.
         """
         names = relations.names
         missing = [each for each in relations.dependencies.contracts if names[each.ref] not in self.created]
-        read = {each.ref for each in self._still_missing(relations, query, missing)}
+        read = {each.ref for each in self._still_missing(relations, requires, missing)}
         for contract in missing:
             if contract.is_built and not relations.can_inline(contract):
                 self._create(relations, contract)
             elif contract.kind == "view" and contract.ref in read & self.shared:
                 self._materialize(relations, contract, missing)
-            elif contract.kind == "view" and contract.ref in query.requires:
+            elif contract.kind == "view" and contract.ref in requires:
                 if contract.ref in self.read_before and event_count(relations.selected) <= _CACHED_EVENTS:
                     self._materialize(relations, contract, missing)
                 self.read_before.add(contract.ref)
-        return relations.with_clause(self._still_missing(relations, query, missing), query.body)
+        return relations.with_clause(self._still_missing(relations, requires, missing), query)
 
     def _still_missing(
-        self, relations: Relations, query: Contract, missing: Sequence[Contract]
+        self, relations: Relations, requires: Collection[Ref], missing: Sequence[Contract]
     ) -> list[Contract]:
         """The missing relations that a query needs, except those that only existing ones read."""
-        read = set(query.requires)
+        read = set(requires)
         found = []
         for contract in reversed(missing):  # readers before their dependencies
             if contract.ref in read and relations.names[contract.ref] not in self.created:
@@ -259,7 +284,7 @@ class _PooledConnection:
         return found[::-1]
 
     def _materialize(self, relations: Relations, view: Contract, missing: Sequence[Contract]) -> None:
-        clause = relations.with_clause(self._still_missing(relations, view, missing), view.body)
+        clause = relations.with_clause(self._still_missing(relations, view.requires, missing), view.body)
         name = relations.names[view.ref]
         self.con.execute(
             f"CREATE TABLE {quote_name(name)} AS {clause}SELECT * FROM (\n{relations.sql(view)}\n)"
@@ -273,6 +298,21 @@ class _PooledConnection:
     def close(self) -> None:
         """Closes the connection."""
         self.con.close()
+
+
+def _defines_any(texts: Sequence[str], names: Iterable[str]) -> bool:
+    """Whether a `WITH` clause of the SQL may define one of these names, or is recursive."""
+    words = zip(texts, texts[1:], texts[2:], strict=False)
+    defined = {name for name, after, begin in words if after == "as" and begin in _BODY_BEGINS}
+    return not defined.isdisjoint(names) or "recursive" in texts[:2]
+
+
+def _joined(clause: str, sql: str) -> str:
+    """The SQL with another `WITH` clause before its own."""
+    begin, rest = sql.lstrip()[:4], sql.lstrip()[4:]
+    if not clause or begin.upper() != "WITH":
+        return clause + sql
+    return f"{clause.rstrip()},{rest}"
 
 
 def _connect(threads: int | None = None) -> Connection:
