@@ -18,8 +18,13 @@ GOLDEN = "tests/golden/analyses/gpu/long_kernels.v1.golden"
 
 
 def tw(checkout: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    return run(checkout, "tracewarehouse", "dev", *command)
+
+
+def run(checkout: Path, *module: str) -> subprocess.CompletedProcess[str]:
+    """A module with its arguments, run by the code of the checkout."""
     return subprocess.run(
-        [sys.executable, "-m", "tracewarehouse", "dev", *command],
+        [sys.executable, "-m", *module],
         cwd=checkout,
         env={**os.environ, "PYTHONPATH": str(checkout / "src")},
         capture_output=True,
@@ -94,8 +99,8 @@ def test_a_finding_rule_is_its_condition_and_its_words(checkout: Path) -> None:
     assert tw(checkout, "sync").returncode == 0
     found = tw(checkout, "check", "long_copies").stdout
     assert found.startswith(f"{golden.relative_to(checkout)}: fails") and "--update-golden" in found
-    update = [sys.executable, "-m", "pytest", "-n", "0", "-q", "--update-golden", str(golden)]
-    subprocess.run(update, cwd=checkout, check=True, capture_output=True)
+    updated = run(checkout, "pytest", "-n", "0", "-q", "--update-golden", str(golden))
+    assert updated.returncode == 0, updated.stdout
     rows = golden.read_text().partition("result\n")[2]
     assert "a,0,copies,warning,0.1,0.1," in rows and "a,1,copies,none,0.099,0.1," in rows
     done = tw(checkout, "check", "long_copies")
