@@ -126,7 +126,7 @@ def test_who_is_not_named_has_a_reason(wh: Warehouse) -> None:
     reasons = {row["reason"] for row in rows if not row["is_named"]}
     assert {
         "too small a part of the step",
-        "late only because of communication that is slow or not matched",
+        "late because of communication that is slow or not matched",
     } <= reasons
 
 

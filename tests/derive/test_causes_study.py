@@ -56,7 +56,7 @@ CAUSES: dict[str, tuple[dict[str, Any], str]] = {
 
 def names_the_link(wh: Warehouse, numbers: dict[str, int]) -> bool:
     """Whether the finding is about the ranks of the slow group and no others."""
-    rows = [row for row in wh.slow_network(warning_share=0.01).rows() if row["severity"] != "none"]
+    rows = [row for row in wh.slow_network().rows() if row["severity"] != "none"]
     return {row["rank"] for row in rows} == {2 * numbers["group"], 2 * numbers["group"] + 1}
 
 
