@@ -59,6 +59,7 @@ NOTHING: dict[int, dict[str, Any]] = {
 CAUSES: dict[str, tuple[dict[str, Any], str, int]] = {
     "data": (TENSOR, "slow-rank:rank={rank},what=data,factor=30", 19),
     "data, pure data parallelism": ({}, "slow-rank:rank={rank},what=data,factor=30", 0),
+    "copies": (TENSOR, "slow-rank:rank={rank},what=copies,factor=300", 19),
     "host": ({**TENSOR, **HOST_BOUND}, "slow-rank:rank={rank},what=host,factor=2", 19),
     "host, pure data parallelism": (HOST_BOUND, "slow-rank:rank={rank},what=host,factor=2", 19),
 }
