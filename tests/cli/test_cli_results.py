@@ -260,6 +260,7 @@ def test_skipped_ranks_are_counted(tmp_path: Path) -> None:
     assert [each["rank"] for each in envelope["abstained"]] == [0, 1]
 
 
+@pytest.mark.deep
 def test_completion_suggests_runs_and_analyses(stored: Path) -> None:
     assert complete("tw show --run fir", stored) == ["first-steps"]
     assert complete("tw info @", stored) == ["@latest", "@previous"]
