@@ -18,8 +18,8 @@ NONE = "none"
 NOT_APPLICABLE = re.compile(
     r"no collectives recorded|no memory snapshot|no flight recorder dump|requires \d+ ranks"
 )
-# Evidence that compares all ranks: it has no rows for one rank alone.
-OF_ALL_RANKS = frozenset({"stuck_collective"})
+# Evidence that compares ranks: it has no rows if only one is selected.
+OF_ALL_RANKS = frozenset({"collective_bandwidth", "collective_waits", "stragglers", "stuck_collective"})
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
 CONFIDENCE = ("low", "medium", "high")
 
@@ -27,6 +27,12 @@ CONFIDENCE = ("low", "medium", "high")
 def rules(catalog: Catalog) -> tuple[Contract, ...]:
     """The finding rules by name: the newest version of each analysis of the group."""
     return tuple(each for each in catalog.analyses() if each.group == GROUP)
+
+
+def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
+    """True if its rank alone has the evidence; if not, select all: the filter names the rank, if any."""
+    by_filter = (finding["evidence_filter"] or "").startswith("rank = ")
+    return not by_filter and finding["evidence"] not in OF_ALL_RANKS
 
 
 def finding_fields(rule: Contract) -> tuple[Field, ...]:
