@@ -60,8 +60,8 @@ def find_baseline(
     """The newest runs before those compared, of the same GPUs, world size, framework and labels `same`.
 
     They are whole, have a value above 0 under the current definition, and follow the last change point among
-    them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. Times and sizes are per `unit`, and change points those
-    of the times per unit; runs that do not say their work are left out. Raises TwError if there are fewer.
+    them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. With a `unit`, times and sizes are per unit, also for
+    the change points, and runs that do not say their work are left out. Raises TwError if there are fewer.
     """
     wanted = configuration(compared.head[0].version, compared.same)
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
