@@ -108,7 +108,7 @@ def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Line | 
     center = np.median(values) + (ends[1] - ends[0]) * at * count / (count - third)
     series = drawn_in(values, center, noise)
     stepped = drawn_in(values, medians(values, bounds), noise)
-    # Values that are drawn in follow the line, or the levels: a large step would look like a perfect line, and
+    # Values that are drawn in follow the line or the levels: a large step would look like a perfect line, and
     # a steep line like steps.
     off_line, off_levels = float(np.mean(series != values)), float(np.mean(stepped != values))
     if off_line > off_levels + _MORE_OFF:
