@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -291,6 +291,7 @@ def test_check_says_how_many_rules_it_checked(tmp_path: Path) -> None:
     assert said is not None and 0 < int(said[1]) < int(said[2])
 
 
+@pytest.mark.deep
 def test_completion_suggests_runs_and_analyses(stored: Path) -> None:
     assert complete("tw show --run fir", stored) == ["first-steps"]
     assert complete("tw info @", stored) == ["@latest", "@previous"]
