@@ -230,9 +230,9 @@ class WarehouseQueries(WarehouseBase):
                 return runs, skipped, table if limits else with_plain_text(table)
 
         runs, skipped, table = self._without_damage(attempt)
-        asked = {each.run for each in _filtered(selected, sql) or selected}
+        named_runs = {each.run for each in _filtered(selected, sql) or selected}
         abstained = dict.fromkeys(
-            each for ranks in skipped.values() for each in ranks if each.run_id in asked
+            each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
         )
         used = _used(runs.selected, sql, table)
         lines = (*runs.notices, *nothing_stored(selected), *notices(used))
