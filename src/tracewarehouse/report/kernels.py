@@ -82,9 +82,13 @@ def _summary(data: ReportData) -> str:
         FROM named
         """
     )
+    by_step = kernels_by_step(data, "kind")
+    time = f"{data.per_rank(row['ns'])} total {data.on_rank}"
+    if by_step is not None:
+        time = f"{duration(sum(by_step.mean_ns.values()))} of GPU time per step"
     return (
         f"{plural(row['count'], 'GPU activity')} with {plural(row['names'], 'distinct name')}, "
-        f"{data.per_rank(row['ns'])} total {data.on_rank}; {label(row['first'])} has the largest share, "
+        f"{time}; {label(row['first'])} has the largest share, "
         f"{percent(row['first_ns'], row['ns'])}."
     )
 
