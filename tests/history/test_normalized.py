@@ -42,7 +42,7 @@ def test_twice_the_work_in_twice_the_time_is_no_change(wh: Warehouse) -> None:
 
 
 def test_the_baseline_per_sample(wh: Warehouse) -> None:
-    """Twice the work changes nothing, so the runs before it count; one that does not say its work does not."""
+    """Twice the work changes nothing: earlier runs count, except one whose work is unknown."""
     metric, runs = parse_metric("step_time", wh.catalog), wh.recorded_runs()
     compared = Compared(None, runs[-1:])
     plain = find_baseline(wh.store, wh.catalog, metric, runs, compared)
