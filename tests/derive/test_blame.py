@@ -322,6 +322,7 @@ def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> N
     assert [row["state"] for row in states] == ["complete"]
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set TW_TRACES")
 def test_the_rank_that_sleeps_while_it_loads_a_batch(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "warehouse")

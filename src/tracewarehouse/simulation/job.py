@@ -206,10 +206,7 @@ WITHOUT_RANK = ("slow-link", "long-collective")
 # Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
-        "slow-rank": (
-            "slow down a rank: what=compute, host, data or copies",
-            {"what": "compute", "factor": 1.5},
-        ),
+        "slow-rank": ("slow down a rank: compute, host, data or copies", {"what": "compute", "factor": 1.5}),
         "slow-kernel": ("slow down a kernel by percent", {"kernel": None, "percent": 20.0}),
         "extra-kernel": ("add a kernel to each step", {"us": 50.0}),
         "removed-kernel": ("remove a kernel and its operator", {"kernel": "dropout"}),
