@@ -14,11 +14,11 @@
 -- period_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Sum of the periods of its steps; null without steps." }
 -- wait_ns        = { type = "BIGINT", unit = "ns", doc = "Its waits at synchronizing collectives that are charged to a rank." }
 -- not_charged_ns = { type = "BIGINT", unit = "ns", doc = "Its waits at synchronizing collectives whose ranks have no common clock (`clock_offsets`): they are not charged." }
--- possible_wait_ns = { type = "BIGINT", unit = "ns", doc = "At most so long it waited in broadcasts and other collectives that a rank may leave early: not charged." }
+-- possible_wait_ns = { type = "BIGINT", unit = "ns", doc = "Upper bound on its waits in broadcasts and other collectives that a rank may leave early: not charged." }
 -- unmatched      = { type = "BIGINT", unit = "count", doc = "Its synchronizing collectives that are not matched with another rank." }
 -- unmatched_ns   = { type = "BIGINT", unit = "ns", doc = "Their duration, which includes waits of unknown length." }
--- null_p99       = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank in the blame of the run, if the blame of each step is dealt to the ranks at random. The same on all ranks. Null without steps or waits." }
--- enough_steps   = { type = "BOOLEAN", doc = "True if the run has enough steps to rule out chance: dealt at random, all of the blame of every step goes to one and the same rank in 1 % of the cases at most. The same on all ranks." }
+-- null_p99       = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank in the blame of the run, if the blame of each step is assigned to the ranks at random. The same on all ranks. Null without steps or waits." }
+-- enough_steps   = { type = "BOOLEAN", doc = "True if the run has enough steps to rule out chance: assigned at random, all of the blame of every step goes to one and the same rank in 1 % of the cases at most. The same on all ranks." }
 --
 -- [changes]
 -- 1 = "First version."

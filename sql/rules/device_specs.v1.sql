@@ -17,7 +17,7 @@
 -- rate_known          = { type = "BOOLEAN", doc = "False if the rate depends on something that traces do not record, such as the type of the accumulator; the rate is then the highest." }
 -- source              = { type = "VARCHAR", doc = "Where the figures come from." }
 -- source_date         = { type = "VARCHAR", doc = "Year of the source." }
--- checked             = { type = "BOOLEAN", doc = "True if the row was compared with the source itself; the others are from memory or second hand." }
+-- checked             = { type = "BOOLEAN", doc = "True if the row was compared with the source itself; the others are not verified." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "clock_resolution"
 -- version  = 1
--- summary  = "The step in which a rank's trace counts durations: 1 ns, or 1 µs in traces with integer microseconds."
+-- summary  = "Time resolution of each rank's durations: 1 ns, or 1 µs in traces with integer microseconds."
 -- requires = ["kernels@1", "annotations@1"]
 -- grain    = ["run_id", "rank"]
 -- order    = ["run_id", "rank"]

@@ -24,7 +24,7 @@
 -- wait_ns            = { type = "BIGINT", unit = "ns", null = true, doc = "Longest wait of any rank (skew); null like transfer_ns." }
 -- last_rank          = { type = "INTEGER", null = true, doc = "The rank that arrived last; null like transfer_ns." }
 -- transfer_ns        = { type = "BIGINT", unit = "ns", null = true, doc = "Shortest duration of any rank: the time once all ranks have arrived; for send, the duration of the receive without its wait. Null if a rank may leave before the last one arrives (broadcast, reduce, gather, scatter)." }
--- resolution_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Coarsest step in which a participating trace counts durations; transfer_ns is uncertain by that much." }
+-- resolution_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Coarsest time resolution of a participating trace; transfer_ns is uncertain by that much." }
 -- algbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Algorithm bandwidth: message_bytes / transfer_ns; GB/s with 1 GB = 10^9 bytes." }
 -- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Bus bandwidth: algbw_bytes_per_ns × 2(n-1)/n for all_reduce, × (n-1)/n for all_gather, reduce_scatter, all_to_all, gather and scatter, × 1 for all_to_all_v, broadcast, reduce and send." }
 --

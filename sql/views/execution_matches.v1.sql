@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "execution_matches"
 -- version  = 1
--- summary  = "Per rank, whether its execution trace and its trace are of one run: IDs in both, and how many have the same name."
+-- summary  = "Per rank, whether its execution trace and its trace are of the same run: IDs in both, and how many have the same name."
 -- requires = ["execution_pairs@1", "join_rules@1"]
 -- grain    = ["run_id", "rank"]
 -- order    = ["run_id", "rank"]
@@ -14,7 +14,7 @@
 -- id_count    = { type = "BIGINT", unit = "count", doc = "IDs in both." }
 -- equal_count = { type = "BIGINT", unit = "count", doc = "IDs with the same name in both." }
 -- equal_share = { type = "DOUBLE", unit = "ratio", doc = "Their share." }
--- is_joined   = { type = "BOOLEAN", doc = "True if the files are of one run: enough names agree (`join_rules`)." }
+-- is_joined   = { type = "BOOLEAN", doc = "True if the files are of the same run: enough names agree (`join_rules`)." }
 --
 -- [changes]
 -- 1 = "First version. IDs are small numbers, so equal IDs alone do not show that the files are of one run."

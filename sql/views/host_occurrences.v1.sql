@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "host_occurrences"
 -- version  = 1
--- summary  = "Slices of the training thread within the analyzed interval by the time they spend themselves, on ranks without GPU activity."
+-- summary  = "Slices of the training thread within the analyzed interval with their self time, on ranks without GPU activity."
 -- requires = ["host_segments@1", "analyzed_intervals@1", "kernels@1"]
 -- grain    = ["run_id", "rank", "slice_id"]
 -- order    = ["run_id", "rank", "start_ns"]
@@ -12,9 +12,9 @@
 -- rank        = { type = "INTEGER", doc = "The rank; ranks with GPU activity have no rows." }
 -- slice_id    = { type = "BIGINT", unit = "id", null = true, doc = "The slice, as in `host_segments`; null for all unrecorded time." }
 -- label       = { type = "VARCHAR", doc = "Its name, or unknown." }
--- is_loading  = { type = "BOOLEAN", doc = "Whether it loads data." }
--- is_operator = { type = "BOOLEAN", doc = "Whether it is an operator with a name." }
--- is_copy     = { type = "BOOLEAN", doc = "Whether it is an operator that copies, converts or joins tensors." }
+-- is_loading  = { type = "BOOLEAN", doc = "True if it loads data." }
+-- is_operator = { type = "BOOLEAN", doc = "True if it is an operator with a name." }
+-- is_copy     = { type = "BOOLEAN", doc = "True if it is an operator that copies, converts or joins tensors." }
 -- step        = { type = "BIGINT", unit = "id", null = true, doc = "The step in which it starts; null outside of steps." }
 -- start_ns    = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of its first segment." }
 -- end_ns      = { type = "BIGINT", unit = "ts", signed = true, doc = "End of its last segment." }

@@ -15,7 +15,7 @@
 -- ts_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Timestamp of the entry; null before the first one." }
 -- action          = { type = "VARCHAR", null = true, doc = "Action of the entry; null before the first one." }
 -- allocated_bytes = { type = "BIGINT", unit = "bytes", signed = true, doc = "Bytes requested for blocks that are not freed. Entries that are lost do not matter: the state at the end is known." }
--- active_bytes    = { type = "BIGINT", unit = "bytes", signed = true, doc = "The same with blocks that were freed while another stream still used them." }
+-- active_bytes    = { type = "BIGINT", unit = "bytes", signed = true, doc = "The same, plus blocks that were freed while another stream still used them." }
 -- reserved_bytes  = { type = "BIGINT", unit = "bytes", signed = true, doc = "Bytes that the allocator holds of the device." }
 --
 -- [changes]

@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "training_slices"
 -- version  = 1
--- summary  = "The slices of each rank's training thread, by what they are: an operator, a call, a Python frame, an annotation."
+-- summary  = "The slices of each rank's training thread, classified as operator, call, Python frame, annotation or other."
 -- requires = ["training_threads@1", "events@1", "data_loading_rules@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "pre"]
@@ -17,8 +17,8 @@
 -- end_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Its end." }
 -- category      = { type = "VARCHAR", doc = "step (of the profiler), annotation, operator, call (runtime and driver), python or other_slice." }
 -- name          = { type = "VARCHAR", null = true, doc = "Its name, without object addresses." }
--- is_annotation = { type = "BOOLEAN", doc = "Whether it is a user annotation, maybe a step: they nest among themselves, and all other slices do." }
--- is_loading    = { type = "BOOLEAN", doc = "Whether it is an operator or annotation whose name matches `data_loading_rules`." }
+-- is_annotation = { type = "BOOLEAN", doc = "True for a user annotation, including a step. Annotations nest among themselves, and so do all other slices." }
+-- is_loading    = { type = "BOOLEAN", doc = "True if it is an operator or annotation whose name matches `data_loading_rules`." }
 --
 -- [changes]
 -- 1 = "First version."

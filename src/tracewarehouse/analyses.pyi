@@ -107,7 +107,7 @@ class Analyses(Generic[T_co]):
         """Measured use of the GPU while each kernel runs: activity of SMs and tensor cores and DRAM
         bandwidth, from sampled metrics."""
     def kernel_limits(self, *, min_share: float = 0.6, low_occupancy: float = 0.5) -> T_co:
-        """What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; beside
+        """What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; with
         its time in the trace."""
     def kernel_sequences(
         self,
@@ -230,8 +230,8 @@ class Analyses(Generic[T_co]):
     def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
         """Detects exposed copies from or to pageable memory."""
     def pipeline_bubbles(self) -> T_co:
-        """Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain,
-        waits, and the ideal beside it."""
+        """Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain and
+        waits, and the ideal bubble for comparison."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
@@ -276,8 +276,8 @@ class Analyses(Generic[T_co]):
     def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects stragglers: ranks that the other ranks wait for at collectives."""
     def snapshot_allocations(self) -> T_co:
-        """Each allocation in a memory snapshot with its lifetime, call stack and purpose: what a picture of
-        memory over time draws."""
+        """Each allocation in a memory snapshot with its lifetime, call stack and purpose: the data for a plot
+        of memory over time."""
     def snapshot_curve(self) -> T_co:
         """Allocated, active and reserved bytes of each device after each entry of a memory snapshot."""
     def snapshot_fragmentation(self) -> T_co:
@@ -287,7 +287,7 @@ class Analyses(Generic[T_co]):
         """Why an allocation failed: fragmentation, other processes or capacity, with the numbers at that
         moment."""
     def snapshot_peak(self) -> T_co:
-        """Who holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
+        """What holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
         frame outside of PyTorch."""
     def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
         """Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."""
@@ -321,8 +321,8 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."""
     def timeline(self, *, only_step: int | None = None) -> T_co:
-        """The slices of each stream and of each launching thread, of one step or of the recording: what a
-        timeline draws."""
+        """The slices of each stream and of each launching thread, of one step or of the recording: the data
+        for a timeline."""
     def wait_matrix(self) -> T_co:
         """Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused
         them."""

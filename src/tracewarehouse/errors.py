@@ -63,12 +63,8 @@ class UnknownName(TwError):
     """An unknown run, analysis, table, column or label; the hint suggests close matches."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], hint: str | None = None) -> None:
-        from difflib import get_close_matches
-
         names = sorted(set(known))
-        close = get_close_matches(name, names, n=3, cutoff=0.5)
-        close = close or [each for each in names if name and name.lower() in each.lower()][:3]
-        if close:
+        if close := similar_names(name, names):
             hint = f"did you mean {', '.join(map(_cut, close))}?"
         elif hint is None and names:
             few = len(names) <= _MOST_LISTED
@@ -81,6 +77,20 @@ class UnknownName(TwError):
 
 _MOST_LISTED, _EXAMPLES = 12, 4
 _LONGEST_NAME = 80
+
+
+def similar_names(name: str, known: Iterable[str]) -> list[str]:
+    """Up to three known names that may be meant: given in part, mistyped, or with the same first word."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    if len(name) > 2 and (longer := [each for each in names if name.lower() in each.lower()]):
+        return get_close_matches(name, longer, n=3, cutoff=0)
+    # With a lower cutoff, `nope` is close to `op_peaks`.
+    if close := get_close_matches(name, names, n=3, cutoff=0.6):
+        return close
+    word = f"{name.partition('_')[0]}_"
+    return [each for each in names if each.startswith(word)][:3]
 
 
 def _cut(name: str) -> str:

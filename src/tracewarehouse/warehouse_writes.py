@@ -38,12 +38,12 @@ R = TypeVar("R")
 
 
 def writing(method: Callable[P, R]) -> Callable[P, R]:
-    """A method that changes the warehouse: refused on a web server; new versions are listed after it."""
+    """A method that changes the warehouse: refused where writing is not allowed; then lists new versions."""
 
     @wraps(method)
     def checked(*args: P.args, **named: P.kwargs) -> R:
         warehouse: WarehouseBase = args[0]  # type: ignore[assignment]
-        if isinstance(warehouse.root, StoreUrl) and warehouse.root.is_web:
+        if _is_checked_first(warehouse.root, bool(named.get("dry_run"))):
             objects_at(warehouse.root).check_writable()
         try:
             done = method(*args, **named)
@@ -54,6 +54,11 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
         return done
 
     return checked
+
+
+def _is_checked_first(root: Path | StoreUrl, dry_run: bool) -> bool:
+    """False for object stores, which the first write tests, and for a dry run in a folder."""
+    return root.is_web if isinstance(root, StoreUrl) else not dry_run
 
 
 class WarehouseWrites(WarehouseBase):

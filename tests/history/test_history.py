@@ -131,7 +131,7 @@ def test_invalid_requests_raise(shared_path: Path) -> None:
             wh.history(metric)
     with pytest.raises(UnknownName, match="(?m)unknown label: label.gpu=A10$") as raised:
         wh.history("step_time", where="label.gpu=A10")
-    assert raised.value.hint == "did you mean label.gpu=A100, label.gpu=<H100>?"
+    assert raised.value.hint == "did you mean label.gpu=A100?"
     with pytest.raises(UnknownName, match="unknown label: label.gpx"):
         wh.history("step_time", by="label.gpx")
     with pytest.raises(ParamError, match="not a label: gpu"):
@@ -220,7 +220,7 @@ def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
     wrong = process("history", "step_tim", "-w", warehouse_path)
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.errors[0] == "tw: metric 'step_tim', character 1: unknown analysis: step_tim"
-    assert wrong.errors[1].startswith("hint: did you mean step_time, ")
+    assert wrong.errors[1] == "hint: did you mean step_time?"
     nothing = process("history", "temporal_breakdown.busy_ns", "-w", warehouse_path)
     assert nothing.code == 1
     assert nothing.errors[1].startswith("hint: tw record --all --analysis temporal_breakdown")

@@ -26,7 +26,7 @@
 -- skew_p50_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Median of the longest wait of any rank; not part of the bandwidth." }
 -- algbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, better = "higher", doc = "Median algorithm bandwidth: message size / transfer time, in GB/s (10^9 bytes)." }
 -- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, better = "higher", doc = "Median bus bandwidth, which can be compared with the speed of links: algbw_bytes_per_ns × 2(n-1)/n for all_reduce, × (n-1)/n for all_gather, reduce_scatter, all_to_all. Never from the duration on one rank." }
--- resolution_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Step in which the traces count durations." }
+-- resolution_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Time resolution of the traces' durations." }
 -- resolution_share   = { type = "DOUBLE", unit = "ratio", null = true, doc = "resolution_ns / transfer_p50_ns: relative error of both bandwidths that the resolution alone causes." }
 -- link_share         = { type = "DOUBLE", unit = "ratio", null = true, doc = "busbw_bytes_per_ns as a share of the peak of a GPU's links in one direction (`link_rules`). May exceed 1 with reduction in the switch (NVLS, SHARP). Null unless all ranks of the group are on one host and the device is listed." }
 -- other_groups       = { type = "BIGINT", unit = "count", doc = "Number of other groups with as many ranks and a bandwidth for the same collective, element type and size bucket." }

@@ -13,9 +13,9 @@
 -- min_count     = { type = "BIGINT", default = 5, unit = "count", min = 1, doc = "Minimum number of collectives at the same position of the step; with fewer there is no usual duration." }
 -- factor        = { type = "DOUBLE", default = 2.0, min = 1, doc = "Only collectives that take longer than this many times the usual duration." }
 -- min_excess_ns = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Only collectives that exceed the usual duration by at least this much." }
--- near_full     = { type = "DOUBLE", default = 0.9, unit = "ratio", min = 0, doc = "Memory counts as nearly full from this share on." }
--- larger        = { type = "DOUBLE", default = 1.1, min = 1, doc = "A message counts as larger than usual beyond this multiple of the usual size." }
--- part          = { type = "DOUBLE", default = 0.5, unit = "ratio", min = 0, doc = "Waiting or concurrent traffic counts as a possible cause from this share of the excess on." }
+-- near_full     = { type = "DOUBLE", default = 0.9, unit = "ratio", min = 0, doc = "Lowest share at which memory counts as nearly full." }
+-- larger        = { type = "DOUBLE", default = 1.1, min = 1, doc = "Multiple of the usual size above which a message counts as larger." }
+-- part          = { type = "DOUBLE", default = 0.5, unit = "ratio", min = 0, doc = "Lowest share of the excess at which waiting or concurrent traffic counts as a possible cause." }
 --
 -- [columns]
 -- run_id             = { type = "VARCHAR", doc = "The run." }

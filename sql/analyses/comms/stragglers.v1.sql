@@ -24,7 +24,7 @@
 -- blamed_ns      = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Waits of other ranks that this rank caused, whichever rank arrived last: a rank that was late only because it waited itself hands them on (`straggler_causes`). Null if blame is not derived." }
 -- blamed_share   = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "blamed_ns as a share of the run's total." }
 -- pair_wait_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited in sends and receives; null if none is matched." }
--- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "At most so long it waited in broadcasts and other collectives that a rank may leave early; null if none is matched." }
+-- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Upper bound on its waits in broadcasts and other collectives that a rank may leave early; null if none is matched." }
 -- late_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its starts minus those of the first ranks, on aligned clocks (`clock_offsets`), summed over its collectives." }
 -- reason         = { type = "VARCHAR", null = true, doc = "Why late_ns is null: no collectives matched; clock offset not known; clock uncertainty not known; under twice the clock uncertainty, which is summed in the same way." }
 --

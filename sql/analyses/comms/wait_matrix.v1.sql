@@ -19,7 +19,7 @@
 -- pair_wait_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits in sends and receives, except warmup_wait_ns and drain_wait_ns; like these not charged to a rank. Untested on real data: the traces at hand have no matched sends and receives." }
 -- warmup_wait_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits in sends and receives before the waiting rank's first computation of the step: a pipeline waits by design while it fills." }
 -- drain_wait_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "The same after its last computation of the step: while it drains." }
--- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "At most so much waiting in broadcasts and other collectives that a rank may leave early; not charged to a rank." }
+-- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Upper bound on its waits in broadcasts and other collectives that a rank may leave early; not charged to a rank." }
 -- blamed_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its waits at synchronizing collectives that for_rank caused, whichever rank arrived last (`blame`). Over all rows it sums to wait_ns at collectives whose ranks have a common clock. Null if blame is not derived." }
 --
 -- [changes]

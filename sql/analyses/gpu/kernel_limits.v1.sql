@@ -2,15 +2,15 @@
 -- kind     = "analysis"
 -- name     = "kernel_limits"
 -- version  = 1
--- summary  = "What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; beside its time in the trace."
+-- summary  = "What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; with its time in the trace."
 -- requires = ["profiled_launches@1"]
 -- needs    = ["kernel_metrics"]
 -- grain    = ["run_id", "rank", "kernel", "grid", "block"]
 -- order    = ["run_id", "rank", "-trace_sum_ns", "kernel", "grid", "block"]
 --
 -- [params]
--- min_share     = { type = "DOUBLE", unit = "ratio", default = 0.6, min = 0, max = 1, doc = "From this share of a peak on, that peak is called the limit." }
--- low_occupancy = { type = "DOUBLE", unit = "ratio", default = 0.5, min = 0, max = 1, doc = "If no peak is near, occupancy below this is called the limit." }
+-- min_share     = { type = "DOUBLE", unit = "ratio", default = 0.6, min = 0, max = 1, doc = "Lowest share of a peak at which that peak counts as the limit." }
+-- low_occupancy = { type = "DOUBLE", unit = "ratio", default = 0.5, min = 0, max = 1, doc = "If no peak is near, occupancy below this counts as the limit." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }

@@ -21,7 +21,7 @@
 -- grid        = { type = "VARCHAR", null = true, doc = "Its most expensive number of blocks as `(x, y, z)`." }
 -- launch_skip = { type = "BIGINT", unit = "count", doc = "Launches of the function before the one to profile: of this name and grid, the one with the median duration. Counted from the start of the trace: add those before it." }
 -- dur_ns      = { type = "BIGINT", unit = "ns", better = "lower", doc = "Duration of that launch." }
--- command     = { type = "VARCHAR", doc = "The command, in front of that of the program." }
+-- command     = { type = "VARCHAR", doc = "The command; append the command line of the program." }
 --
 -- [changes]
 -- 1 = "First version. CUDA kernels whose function has a plain name."

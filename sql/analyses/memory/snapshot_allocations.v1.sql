@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "snapshot_allocations"
 -- version  = 1
--- summary  = "Each allocation in a memory snapshot with its lifetime, call stack and purpose: what a picture of memory over time draws."
+-- summary  = "Each allocation in a memory snapshot with its lifetime, call stack and purpose: the data for a plot of memory over time."
 -- requires = ["snapshot_lifetimes@1", "snapshot_stacks@1", "events@1"]
 -- optional = ["events"]
 -- needs    = ["snapshot"]

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "snapshot_peak"
 -- version  = 1
--- summary  = "Who holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost frame outside of PyTorch."
+-- summary  = "What holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost frame outside of PyTorch."
 -- requires = ["snapshot_states@1", "snapshot_lifetimes@1", "snapshot_stacks@1"]
 -- needs    = ["snapshot"]
 -- grain    = ["run_id", "rank", "device", "stack_id", "born_before"]

@@ -14,8 +14,8 @@
 -- node_count            = { type = "BIGINT", unit = "count", doc = "Nodes of the execution trace." }
 -- joined_by             = { type = "VARCHAR", null = true, doc = "Argument of the events that holds the ID of the node; null if no ID is in both." }
 -- id_count              = { type = "BIGINT", unit = "count", doc = "IDs in both." }
--- equal_share           = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Share of these IDs with the same name in both; below 99 % the files are not of one run." }
--- is_joined             = { type = "BOOLEAN", doc = "True if the files are of one run." }
+-- equal_share           = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Share of these IDs with the same name in both; below 99 % the files are not of the same run." }
+-- is_joined             = { type = "BOOLEAN", doc = "True if the files are of the same run." }
 -- op_count              = { type = "BIGINT", unit = "count", doc = "Operators and annotations of the trace with a node (`op_graph`)." }
 -- collective_count      = { type = "BIGINT", unit = "count", doc = "Collectives of the trace." }
 -- group_filled_count    = { type = "BIGINT", unit = "count", doc = "Those whose process group is only in the execution trace (`collectives_filled`)." }

@@ -25,9 +25,9 @@
 -- cpu_total_ns             = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of their durations on the host; recursive calls count repeatedly." }
 -- self_device_ns           = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of the durations of the GPU activities that they launched themselves, or of themselves on the GPU; a sum even where activities overlap. Operators and GPU activities both have them, so that the rows sum to twice the GPU time. Null, like all of the device's columns, if the rank has no GPU activity. The device's columns follow PyTorch's source and have not been compared with its output on a GPU." }
 -- device_total_ns          = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same with their children." }
--- cpu_memory_bytes         = { type = "BIGINT", unit = "bytes", null = true, signed = true, doc = "Memory of the host allocated less freed while they ran, on any thread; null, like all columns of memory, if the trace has no allocations." }
+-- cpu_memory_bytes         = { type = "BIGINT", unit = "bytes", null = true, signed = true, doc = "Host memory allocated minus freed while they ran, on any thread; null, like all columns of memory, if the trace has no allocations." }
 -- self_cpu_memory_bytes    = { type = "BIGINT", unit = "bytes", null = true, signed = true, fold = "sum", doc = "The same outside of children." }
--- device_memory_bytes      = { type = "BIGINT", unit = "bytes", null = true, signed = true, doc = "Memory of devices allocated less freed while they ran, on any thread." }
+-- device_memory_bytes      = { type = "BIGINT", unit = "bytes", null = true, signed = true, doc = "Device memory allocated minus freed while they ran, on any thread." }
 -- self_device_memory_bytes = { type = "BIGINT", unit = "bytes", null = true, signed = true, fold = "sum", doc = "The same outside of children." }
 -- flops                    = { type = "BIGINT", null = true, fold = "sum", doc = "Sum of model_flop in `op_work`, counted at the outermost operator with a rule; null if unknown. PyTorch's estimate is not recorded in traces." }
 --

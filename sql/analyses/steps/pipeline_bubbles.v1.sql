@@ -3,7 +3,7 @@
 -- scope    = "run"
 -- name     = "pipeline_bubbles"
 -- version  = 1
--- summary  = "Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain, waits, and the ideal beside it."
+-- summary  = "Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain and waits, and the ideal bubble for comparison."
 -- requires = ["account_segments@1", "collective_arrivals@1"]
 -- needs    = ["gpu", "collectives", "steps>=1", "ranks>=2"]
 -- grain    = ["run_id", "rank", "step"]

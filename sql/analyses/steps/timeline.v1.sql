@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "timeline"
 -- version  = 1
--- summary  = "The slices of each stream and of each launching thread, of one step or of the recording: what a timeline draws."
+-- summary  = "The slices of each stream and of each launching thread, of one step or of the recording: the data for a timeline."
 -- requires = ["kernels@1", "runtime@1", "events@1", "steps@1", "data_loading_rules@1"]
 -- grain    = ["run_id", "rank", "lane", "track", "position"]
 -- order    = ["run_id", "rank", "lane", "track", "position"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracewarehouse.durations import trace_time_ns
-from tracewarehouse.errors import ParamError
+from tracewarehouse.errors import ParamError, similar_names
 
 _PYTHON_TYPES = {"BIGINT": int, "INTEGER": int, "DOUBLE": float, "VARCHAR": str, "BOOLEAN": bool}
 _BITS = {"BIGINT": 63, "INTEGER": 31}
@@ -127,10 +127,7 @@ def _check_range(param: Param, value: object) -> None:
 
 
 def _unknown(name: str, known: list[str], owner: str) -> ParamError:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, known, n=3, cutoff=0.5)
-    if close:
+    if close := similar_names(name, known):
         hint = f"did you mean {', '.join(close)}?"
     else:
         hint = f"it takes {', '.join(known)}" if known else "it takes no parameters"

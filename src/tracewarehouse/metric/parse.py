@@ -79,7 +79,7 @@ class _Reader:
             known = [each.name for each in self.catalog.analyses()]
             if error.kind == "version":
                 raise self.at_position(error, start) from None
-            raise self.unknown("analysis", word, [*known, *SHORT], start) from None
+            raise self.unknown("analysis", word, {*known, *SHORT} - {word}, start) from None
 
     def filters(self, contract: Contract, measure: Column) -> dict[Column | None, object]:
         """`kind=…,name=…,absent=0]`; the key of `absent` is None."""

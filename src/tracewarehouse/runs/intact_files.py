@@ -11,7 +11,7 @@ from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import ReadableRuns
 from tracewarehouse.storage import RankSource, TableFile, Versions
-from tracewarehouse.storage.file_check import Level, fault
+from tracewarehouse.storage.file_check import UNREADABLE, Level, fault
 
 
 def intact_runs(
@@ -52,12 +52,18 @@ def file_faults(
 
 def damaged_run(run: str, what: str) -> DamagedRunError:
     """The error of a run with a damaged file."""
+    if UNREADABLE in what:
+        return DamagedRunError(
+            f"run {run} cannot be read: {what}", "check the owner and permissions of the file"
+        )
     return DamagedRunError(f"run {run} is damaged: {what}", hints.repair(run))
 
 
 def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
-        hints.fill("run {} is damaged and left out: {}; {}", run, what, hints.repair(run))
+        f"run {run} is left out: {what}"
+        if UNREADABLE in what
+        else hints.fill("run {} is damaged and left out: {}; {}", run, what, hints.repair(run))
         for run, what in faults.items()
     )
 

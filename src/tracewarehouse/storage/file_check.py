@@ -14,6 +14,8 @@ from pathlib import Path
 from tracewarehouse.storage.model import TableFile
 from tracewarehouse.storage.parquet_file import sha256
 
+UNREADABLE = "permission denied"
+
 
 class Level(IntEnum):
     """How much of a file is compared with what was written."""
@@ -54,6 +56,8 @@ def _content_fault(path: Path, file: TableFile, level: Level) -> str | None:
         with path.open("rb") as opened:
             opened.seek(-file.footer_bytes, os.SEEK_END)
             footer = opened.read()
+    except PermissionError:
+        return UNREADABLE
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
     if hashlib.sha256(footer).hexdigest() != file.footer_sha256:

@@ -54,7 +54,10 @@ class LocalObjects:
         return nullcontext()
 
     def check_writable(self) -> None:
-        """Anything may be written, as far as the disk allows."""
+        """Raises WarehouseError if the folder for unfinished files exists and refuses new ones."""
+        staging = self.root / STAGING
+        if staging.is_dir() and not os.access(staging, os.W_OK | os.X_OK):
+            raise disk_error(staging, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
 
     def describe(self, key: str) -> str:
         """The path of the file."""
