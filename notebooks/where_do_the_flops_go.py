@@ -13,9 +13,11 @@ import polars as pl
 
 import tracewarehouse as tw
 
-# One rank of a small model. Put your own warehouse here: wh = tw.open("warehouse")
+# One rank of a small model with a kernel of torch.compile in each step.
+# Put your own warehouse here: wh = tw.open("warehouse")
 folder = tempfile.TemporaryDirectory()
-tw.simulate(Path(folder.name) / "traces", ranks=1, steps=3, layers=4, hidden=2048)
+small = {"ranks": 1, "steps": 3, "layers": 4, "hidden": 2048}
+tw.simulate(Path(folder.name) / "traces", injections=["extra-kernel:us=400"], **small)
 wh = tw.open(Path(folder.name) / "warehouse")
 wh.ingest(Path(folder.name) / "traces", run="job")
 run = wh.select("job")
@@ -48,6 +50,31 @@ families = work.group_by("family").agg(
     time_share=pl.col("gpu_union_ns").sum() / work["gpu_union_ns"].sum(),
 )
 print(families.sort("time_share", descending=True))
+
+# %% [markdown]
+# ## What would PyTorch print?
+#
+# `key_averages` has the rows and columns of `prof.key_averages()`, from the stored trace. Here `flops` counts
+# each call tree once, at its outermost operator with a rule; PyTorch's `with_flops` knows fewer operators.
+# `tw show key_averages --format table` prints it as PyTorch does.
+
+# %%
+averages = run.key_averages().polars()
+counted = averages.filter(pl.col("flops").is_not_null()).sort("device_total_ns", descending=True)
+print(counted.select("name", "count", "self_cpu_ns", "device_total_ns", "flops").head(6))
+assert counted["flops"].sum() == work["model_flop"].sum()
+
+# %% [markdown]
+# ## How much runs in generated kernels?
+#
+# What a kernel that torch.compile or Triton generated computes is not recorded: its FLOP are unknown, and
+# `flop_coverage` is lower by its share of the time. `source_ops` names the operators that were fused into it.
+
+# %%
+compiled = run.compiled_kernels().polars()
+print(compiled.select("name", "template", "source_ops", "count", "gpu_sum_ns"))
+share = compiled["gpu_sum_ns"].sum() / run.kernel_summary().polars()["sum_ns"].sum()
+print(f"{share:.1%} of GPU time in generated kernels")
 
 # %% [markdown]
 # ## How close does each kernel come to its limit?

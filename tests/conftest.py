@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import os
 import shutil
@@ -77,6 +78,13 @@ def deep(*cases: object) -> list[object]:
     """Parameters of the deep tests only: variants of one that always runs; a tuple for several arguments."""
     listed = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=pytest.mark.deep) for case in listed]
+
+
+def pytest_collection_finish() -> None:
+    """The collected tests stay until the end: the garbage collector need not visit them again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.hookimpl(trylast=True)

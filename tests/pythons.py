@@ -13,12 +13,14 @@ VERSIONS = ("3.11", "3.12", "3.13")
 
 
 def _found() -> Iterator[Path]:
-    """An interpreter of each version: the running one, else one on the PATH or of pyenv."""
+    """An interpreter of each version: the running one, else one of pyenv or on the PATH."""
     for version in VERSIONS:
-        named = shutil.which(f"python{version}")
-        places = [Path(sys.executable), *([Path(named)] if named else [])]
-        places += Path.home().glob(f".pyenv/versions/{version}.*/bin/python")
-        yield from [place for place in places if _version(place) == version][:1]
+        if version == "{}.{}".format(*sys.version_info):
+            yield Path(sys.executable)
+        elif of_pyenv := sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")):
+            yield of_pyenv[-1]
+        elif (named := shutil.which(f"python{version}")) and _version(Path(named)) == version:
+            yield Path(named)
 
 
 def _version(python: Path) -> str:

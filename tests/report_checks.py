@@ -49,6 +49,7 @@ def check_page(browser: Browser, page: Path, sections: Sequence[str] = SECTIONS)
         assert browser.run("return document.documentElement.scrollWidth") <= width
         check_answer(browser)
         assert browser.run(_LOW_CONTRAST) == []
+        assert browser.run(_CLIPPED) == []
     assert browser.run("return [...document.querySelectorAll('main > section')].map(each => each.id)") == [
         *sections
     ]
@@ -77,6 +78,40 @@ for (const one of texts) for (const other of texts) {
     bad.push(`${one.textContent} overlaps ${other.textContent}`);
 }
 return bad;
+"""
+# Texts below the first screen that are cut off, but in what scrolls or ends in …, and text over other text.
+# Opens all that is folded.
+_CLIPPED = """
+for (const each of document.querySelectorAll('details')) each.open = true;
+const hides = each => ['hidden', 'clip'].includes(getComputedStyle(each).overflowX);
+const ends = each => getComputedStyle(each).textOverflow === 'ellipsis';
+const bad = [];
+const texts = 'h2,h3,h4,p,li,dt,dd,td,th,summary,button,code,figcaption';
+for (const each of document.querySelectorAll(`main :is(${texts})`)) {
+  if (!each.textContent.trim() || !each.checkVisibility() || each.closest('.lanes, svg')) continue;
+  if (hides(each) && !ends(each) && each.scrollWidth > each.clientWidth + 1)
+    bad.push('clipped: ' + each.textContent.slice(0, 60));
+}
+for (const row of document.querySelectorAll('main tr')) {
+  if (!row.checkVisibility()) continue;
+  const boxes = [...row.cells].map(cell => [cell, cell.getBoundingClientRect()]);
+  boxes.slice(1).forEach(([cell, box], at) => {
+    if (box.left < boxes[at][1].right - 1) bad.push('cells overlap: ' + cell.textContent.slice(0, 60));
+    if (cell.scrollWidth > cell.clientWidth + 1 && !ends(cell))
+      bad.push('too wide: ' + cell.textContent.slice(0, 60));
+  });
+}
+const blocks = [...document.querySelectorAll('main :is(h2,h3,h4,p,li,figcaption)')].filter(each =>
+  each.checkVisibility() && each.textContent.trim() && !each.closest('.lanes, svg'));
+blocks.slice(1).forEach((each, at) => {
+  const before = blocks[at];
+  if (before.contains(each) || each.contains(before)) return;
+  const a = before.getBoundingClientRect(), b = each.getBoundingClientRect();
+  const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+  if (wide > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 1)
+    bad.push(`overlap: ${before.textContent.slice(0, 40)} / ${each.textContent.slice(0, 40)}`);
+});
+return [...new Set(bad)];
 """
 # Texts whose contrast with the background behind them is below 4.5 : 1.
 _LOW_CONTRAST = r"""

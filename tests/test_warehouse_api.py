@@ -318,6 +318,7 @@ SELECT run_id, rank, count(*) AS rows FROM kernels GROUP BY run_id, rank
 """
 
 
+@pytest.mark.deep
 def test_an_upgrade_rebuilds_a_table_of_another_version(tmp_path: Path) -> None:
     steps = ROOT / "tests" / "data" / "first-steps"
     tw.open(tmp_path / "w").ingest(steps / "rank0.json.gz", steps / "rank1.json.gz", jobs=1)

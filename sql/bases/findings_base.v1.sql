@@ -23,7 +23,7 @@
 -- observation     = { type = "VARCHAR", doc = "What was observed and what causes most of it, in one or two sentences." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
 -- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
--- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows." }
+-- evidence_filter = { type = "VARCHAR", null = true, doc = "SQL condition that selects the relevant rows; null for all rows. It names the rank if the rank's rows are different when only this rank is selected." }
 -- event_id        = { type = "BIGINT", unit = "id", null = true, doc = "The event of the worst occurrence." }
 -- from_ns         = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the worst occurrence." }
 -- to_ns           = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "End of the worst occurrence." }

@@ -12,7 +12,7 @@
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
 -- event_id          = { type = "BIGINT", unit = "id", doc = "The replayed GPU activity." }
--- how               = { type = "VARCHAR", null = true, doc = "Evidence: same_list (as many captured launches as activities, all names equal by position), aligned (equal but for captured launches that were not replayed), by_order (equal in number and activity only, because the capture does not name kernels, as on CUDA: never certain). Null, like all columns below, if no capture matches." }
+-- how               = { type = "VARCHAR", null = true, doc = "Evidence: same_list (as many captured launches as activities, all names equal by position), aligned (equal but for captured launches that were not replayed), by_order (equal in number and activity only, because the capture does not name kernels, as on CUDA: never certain, and untested on real data, as no capture of CUDA was at hand). Null, like all columns below, if no capture matches." }
 -- place_known       = { type = "BOOLEAN", null = true, doc = "True if exactly one captured launch is possible and kernels are named. If False, several are possible (captures of one shape, or repeated names beside a launch that was not replayed): columns in which they differ are null." }
 -- capture_run       = { type = "VARCHAR", null = true, doc = "Run that recorded the capture; the activity's own run if the trace has both." }
 -- capture_rank      = { type = "INTEGER", null = true, doc = "Its rank." }

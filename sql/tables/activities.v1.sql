@@ -60,7 +60,7 @@
 -- collective_dtype       = { type = "VARCHAR", null = true, doc = "Element type of the collective." }
 -- in_elements            = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Number of input elements on this rank." }
 -- out_elements           = { type = "BIGINT", null = true, signed = true, unit = "count", doc = "Number of output elements on this rank." }
--- collective_sequence    = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Sequence number of the collective within its process group." }
+-- collective_sequence    = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "Sequence number of the collective within its process group. Untested on real data: the traces at hand record none." }
 -- device_type            = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "For allocations: 0 CPU, 1 CUDA, 6 HIP, as in c10::DeviceType." }
 -- address                = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "For allocations: the address." }
 -- total_allocated_bytes  = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Total allocated after the event." }

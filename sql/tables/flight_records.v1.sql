@@ -35,5 +35,5 @@
 -- stack          = { type = "VARCHAR", null = true, doc = "Call stack, innermost frame first, one frame a line." }
 --
 -- [changes]
--- 1 = "First version."
+-- 1 = "First version. Dumps of NCCL are untested on real data; those of gloo are real."
 -- ///

@@ -43,7 +43,7 @@
 -- dtype                  = { type = "VARCHAR", null = true, doc = "Element type of the collective." }
 -- in_elements            = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
 -- out_elements           = { type = "BIGINT", null = true, unit = "count", doc = "Number of output elements on this rank." }
--- sequence               = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number of the collective within its process group." }
+-- sequence               = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number of the collective within its process group. Untested on real data: the traces at hand record none." }
 -- runtime_id             = { type = "BIGINT", null = true, unit = "id", doc = "The host call that launched it." }
 -- op_id                  = { type = "BIGINT", null = true, unit = "id", doc = "The innermost operator enclosing the launch." }
 -- top_op_id              = { type = "BIGINT", null = true, unit = "id", doc = "The outermost operator enclosing the launch." }

@@ -24,5 +24,5 @@
 -- user_metadata     = { type = "VARCHAR", null = true, doc = "Text that the program attached." }
 --
 -- [changes]
--- 1 = "First version."
+-- 1 = "First version. Untested on snapshots of a GPU; read from a simulated allocator and mock data."
 -- ///

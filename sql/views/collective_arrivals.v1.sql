@@ -24,9 +24,9 @@
 -- group_ranks    = { type = "VARCHAR", null = true, doc = "Ranks of the group as a JSON list; null if not known." }
 -- group_size     = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; the world size if all ranks are assumed; null if unknown." }
 -- direction      = { type = "VARCHAR", null = true, doc = "send or receive; null for other collectives." }
--- peer           = { type = "INTEGER", null = true, doc = "The other rank of a send or receive; null if unknown." }
+-- peer           = { type = "INTEGER", null = true, doc = "The other rank of a send or receive; null if unknown. Untested on real data: the traces at hand have no matched sends and receives." }
 -- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
--- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
+-- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace. Untested on real data: the traces at hand record none." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
 -- state          = { type = "VARCHAR", doc = "As in `collective_matches`; also inconsistent_clocks if, on aligned clocks, there is no moment at which all ranks are in it, by more than twice their uncertainty." }
 -- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 unless the state is complete or partial." }

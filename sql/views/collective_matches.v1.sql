@@ -26,7 +26,7 @@
 -- direction      = { type = "VARCHAR", null = true, doc = "send or receive; null for other collectives." }
 -- peer           = { type = "INTEGER", null = true, doc = "The other rank of a send or receive: that of its match, else of a group of two; null if unknown. Matching by sequence number is untested on real traces, which record none." }
 -- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
--- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
+-- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace. Untested on real data: the traces at hand record none." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
 -- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
 -- end_ns         = { type = "BIGINT", signed = true, unit = "ts", doc = "End on this rank's clock." }

@@ -25,7 +25,7 @@
 -- in_elements   = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
 -- out_elements  = { type = "BIGINT", null = true, unit = "count", doc = "Number of output elements on this rank." }
 -- bytes         = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of in_elements and out_elements, in bytes." }
--- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
+-- sequence      = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace. Untested on real data: the traces at hand record none." }
 -- step          = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step of its launch; for host collectives, of its start." }
 -- start_ns      = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
 -- end_ns        = { type = "BIGINT", signed = true, unit = "ts", doc = "End on this rank's clock." }

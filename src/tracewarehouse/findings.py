@@ -18,8 +18,8 @@ NONE = "none"
 NOT_APPLICABLE = re.compile(
     r"no collectives recorded|no memory snapshot|no flight recorder dump|requires \d+ ranks"
 )
-# Evidence that compares all ranks: it has no rows for one rank alone.
-OF_ALL_RANKS = frozenset({"stuck_collective"})
+# Evidence that compares ranks: it has no rows if only one is selected.
+OF_ALL_RANKS = frozenset({"collective_bandwidth", "collective_waits", "stragglers", "stuck_collective"})
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
 CONFIDENCE = ("low", "medium", "high")
 
@@ -27,6 +27,12 @@ CONFIDENCE = ("low", "medium", "high")
 def rules(catalog: Catalog) -> tuple[Contract, ...]:
     """The finding rules by name: the newest version of each analysis of the group."""
     return tuple(each for each in catalog.analyses() if each.group == GROUP)
+
+
+def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
+    """True if its rank alone has the evidence; if not, select all: the filter names the rank, if any."""
+    by_filter = (finding["evidence_filter"] or "").startswith("rank = ")
+    return not by_filter and finding["evidence"] not in OF_ALL_RANKS
 
 
 def finding_fields(rule: Contract) -> tuple[Field, ...]:
@@ -59,11 +65,12 @@ def run_rules(
         if passed or row["severity"] != NONE
     ]
     rows.sort(key=_sort_key)
+    notices = (*_checked(results), *(each for result in results.values() for each in result.notices))
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
         abstained=tuple(_abstained(results, tuple(ranks))),
-        notices=tuple(dict.fromkeys(each for result in results.values() for each in result.notices)),
+        notices=tuple(dict.fromkeys(notices)),
     )
 
 
@@ -79,6 +86,18 @@ def _sort_key(row: dict[str, Any]) -> tuple[object, ...]:
     where = (row["run_id"], row["rank"], row["rule"], row["subject"])
     confidence = CONFIDENCE.index(row["confidence"])
     return (-severity, -confidence, saving is None, -(saving or 0), *where)
+
+
+def _checked(results: Mapping[str, Result]) -> Iterator[str]:
+    """How many rules were checked on some rank, if some that apply were not."""
+    apply = [
+        result
+        for result in results.values()
+        if len(result) or any(not NOT_APPLICABLE.match(each.reason) for each in result.abstained)
+    ]
+    checked = sum(len(result) > 0 for result in apply)
+    if checked < len(apply):
+        yield f"checked {checked} of {len(apply)} rules that apply; the others need what was not recorded"
 
 
 def _abstained(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) -> Iterator[Abstained]:

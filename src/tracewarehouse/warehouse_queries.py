@@ -230,7 +230,10 @@ class WarehouseQueries(WarehouseBase):
                 return runs, skipped, table if limits else with_plain_text(table)
 
         runs, skipped, table = self._without_damage(attempt)
-        abstained = dict.fromkeys(each for ranks in skipped.values() for each in ranks)
+        named_runs = {each.run for each in _filtered(selected, sql) or selected}
+        abstained = dict.fromkeys(
+            each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
+        )
         used = _used(runs.selected, sql, table)
         lines = (*runs.notices, *nothing_stored(selected), *notices(used))
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
@@ -312,7 +315,12 @@ def _used(selected: Sequence[SelectedRun], sql: str, table: pa.Table) -> list[Se
     if "run_id" in table.column_names:
         runs = set(table.column("run_id").unique().to_pylist())
         return [each for each in selected if each.run in runs]
-    return [each for each in selected if _is_filtered_by(sql, each.run)] or list(selected)
+    return _filtered(selected, sql) or list(selected)
+
+
+def _filtered(selected: Sequence[SelectedRun], sql: str) -> list[SelectedRun]:
+    """The runs that the SQL filters by; empty if it does not name any."""
+    return [each for each in selected if _is_filtered_by(sql, each.run)]
 
 
 def _is_filtered_by(sql: str, run: str) -> bool:

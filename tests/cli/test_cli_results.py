@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -260,6 +261,37 @@ def test_skipped_ranks_are_counted(tmp_path: Path) -> None:
     assert [each["rank"] for each in envelope["abstained"]] == [0, 1]
 
 
+def test_a_query_does_not_mention_ranks_of_other_runs(tmp_path: Path) -> None:
+    op = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    (tmp_path / "host.json").write_text(json.dumps({"traceEvents": [op]}))
+    assert tw("ingest", tmp_path / "host.json", FIRST_STEPS / "rank0.json.gz", "-w", tmp_path / "w").code == 0
+    count = "SELECT count(*) AS n FROM idle_intervals"
+    skipped = "skipped 1 rank: no GPU activities recorded"
+    assert skipped in tw("query", count, "-w", tmp_path / "w").errors
+    assert skipped not in tw("query", f"{count} WHERE run_id = 'first-steps'", "-w", tmp_path / "w").errors
+    assert skipped in tw("query", f"{count} WHERE run_id = 'host'", "-w", tmp_path / "w").errors
+
+
+def test_an_empty_result_says_why(tmp_path: Path) -> None:
+    memory = {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": 1}
+    sizes = {"Bytes": 512, "Addr": 4096, "Device Type": 1, "Device Id": 0}
+    (tmp_path / "old.json").write_text(json.dumps({"traceEvents": [{**memory, "args": sizes}]}))
+    assert tw("ingest", tmp_path / "old.json", "-w", tmp_path / "w").code == 0
+    (hint,) = tw("show", "memory_live", "-w", tmp_path / "w").errors
+    assert hint.startswith("hint: allocations without recorded totals")
+
+
+def test_check_says_how_many_rules_it_checked(tmp_path: Path) -> None:
+    op = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
+    (tmp_path / "host.json").write_text(json.dumps({"traceEvents": [op]}))
+    assert tw("ingest", tmp_path / "host.json", "-w", tmp_path / "w").code == 0
+    said = re.search(
+        r"checked (\d+) of (\d+) rules that apply", " ".join(tw("check", "-w", tmp_path / "w").errors)
+    )
+    assert said is not None and 0 < int(said[1]) < int(said[2])
+
+
+@pytest.mark.deep
 def test_completion_suggests_runs_and_analyses(stored: Path) -> None:
     assert complete("tw show --run fir", stored) == ["first-steps"]
     assert complete("tw info @", stored) == ["@latest", "@previous"]

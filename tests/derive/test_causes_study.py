@@ -46,18 +46,31 @@ LAYOUTS: dict[str, tuple[dict[str, Any], list[str], int]] = {
     "drifting clocks": (TENSOR, [SLOW, *CLOCKS], 17),
     "two slow ranks": (TENSOR, [SLOW, OTHER], 17),
 }
-# Causes other than slow computation, at one size: the layout, the fault.
-CAUSES: dict[str, tuple[dict[str, Any], str]] = {
-    "data": (TENSOR, "slow-rank:rank={rank},what=data,factor=30"),
-    "data, pure data parallelism": ({}, "slow-rank:rank={rank},what=data,factor=30"),
-    "host": ({"hidden": 256, "sequence": 256}, "slow-rank:rank={rank},what=host,factor=2"),
+HOST_BOUND: dict[str, Any] = {"hidden": 256, "sequence": 256}
+# With 1,024 ranks two steps are enough to rule out chance, and most of the cost is that of their files.
+NOTHING: dict[int, dict[str, Any]] = {
+    8: {**TENSOR, "steps": 6},
+    64: {**TENSOR, "steps": 6},
+    1024: {**TENSOR, "steps": 2, "layers": 1, "inputs": False},
+}
+# Causes other than slow computation, at one size: the layout, the fault, and in how many seeds the rank must
+# be named first. In pure data parallelism, launches run ahead and hide most of a stall: there the answer may
+# be that no rank is named, and why.
+CAUSES: dict[str, tuple[dict[str, Any], str, int]] = {
+    "data": (TENSOR, "slow-rank:rank={rank},what=data,factor=30", 19),
+    "data, pure data parallelism": ({}, "slow-rank:rank={rank},what=data,factor=30", 0),
+    "copies": (TENSOR, "slow-rank:rank={rank},what=copies,factor=300", 19),
+    "host": ({**TENSOR, **HOST_BOUND}, "slow-rank:rank={rank},what=host,factor=2", 19),
+    "host, pure data parallelism": (HOST_BOUND, "slow-rank:rank={rank},what=host,factor=2", 19),
 }
 
 
 def names_the_link(wh: Warehouse, numbers: dict[str, int]) -> bool:
-    """Whether the finding is about the ranks of the slow group and no others."""
-    rows = [row for row in wh.slow_network(warning_share=0.01).rows() if row["severity"] != "none"]
-    return {row["rank"] for row in rows} == {2 * numbers["group"], 2 * numbers["group"] + 1}
+    """Whether the finding and the blame are about the ranks of the slow group, as communication."""
+    ranks = {2 * numbers["group"], 2 * numbers["group"] + 1}
+    found = {row["rank"] for row in wh.slow_network().rows() if row["severity"] != "none"}
+    late = {(row["rank"], row["cause"]) for row in wh.straggler_causes().rows()[:2]}
+    return found == ranks and late == {(rank, "communication") for rank in ranks}
 
 
 def names_the_imbalance(wh: Warehouse, numbers: dict[str, int]) -> bool:
@@ -145,10 +158,11 @@ def test_the_slow_rank_is_named(tmp_path: Path, name: str, factor: float) -> Non
 
 @pytest.mark.parametrize("name", CAUSES)
 def test_other_causes_are_named(tmp_path: Path, name: str) -> None:
-    layout, fault = CAUSES[name]
+    layout, fault, least = CAUSES[name]
     found = score(tmp_path, layout, [fault], factor=0)
     print(f"\ncause {name}: {found}")
-    assert found.wrong <= 1 and found.first + found.silent >= 17
+    assert found.wrong <= 1
+    assert found.first >= least and found.first + found.silent >= 17
     assert sum(found.causes) >= 0.95 * len(found.causes)
 
 
@@ -167,12 +181,12 @@ def test_what_no_rank_is_to_blame_for_is_named(tmp_path: Path, name: str) -> Non
     assert named >= 19 and wrong <= 1
 
 
-@pytest.mark.parametrize("ranks", [8, 64, 1024])
+@pytest.mark.parametrize("ranks", NOTHING)
 def test_without_a_fault_no_rank_is_named(tmp_path: Path, ranks: int) -> None:
-    """1,024 ranks take minutes per seed."""
+    """1,024 ranks take about 80 CPU seconds per seed."""
     named = 0
     for seed in SEEDS:
-        wh, truth = run_of(tmp_path / str(seed), {**TENSOR, "ranks": ranks, "steps": 6}, [], seed=seed)
+        wh, truth = run_of(tmp_path / str(seed), {**NOTHING[ranks], "ranks": ranks}, [], seed=seed)
         named += any(row["is_named"] for row in wh.straggler_causes().rows())
         assert truth == {}
         shutil.rmtree(tmp_path / str(seed))

@@ -136,6 +136,7 @@ def test_upgrade_keeps_derived_tables(wh: Warehouse, newer: Any) -> None:
     assert later.verify() == []
 
 
+@pytest.mark.deep
 def test_outdated_derived_tables_are_derived_again(wh: Warehouse, tmp_path: Path) -> None:
     wh.derive("critical_path", "job", steps=1)
     sql = Path(shutil.copytree(ROOT / "sql", tmp_path / "sql"))

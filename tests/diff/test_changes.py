@@ -137,6 +137,7 @@ def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change
     assert "gemm" in first["name"] and first["change"] == "slower" and first["significant"]
 
 
+@pytest.mark.deep
 def test_only_selected_steps_are_compared(wh: Warehouse) -> None:
     diff = wh.diff("base", "slow")
     account, all_steps = diff.changes(steps=(2, 3, 4)).breakdown, diff.changes().breakdown

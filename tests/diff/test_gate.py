@@ -138,6 +138,7 @@ def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch
     assert strict.low is not None and default.low is not None and strict.low < default.low
 
 
+@pytest.mark.deep
 def test_a_gate_guards_against_the_return_of_a_kernel(tmp_path: Path) -> None:
     sketch.write(
         "a 0 gpu s7 gemm 0 50\n    b 0 gpu s7 old 0 50\n    b 0 gpu s7 gemm 60 50", tmp_path / "traces"

@@ -68,8 +68,10 @@ def test_the_verdict_is_per_sample(wh: tw.Warehouse) -> None:
 def test_times_per_token_are_of_a_thousand_tokens(wh: tw.Warehouse) -> None:
     out = diff(wh, "--normalize", "token").out
     assert "median step per 1,000 tokens " in out and "mean step per 1,000 tokens " in out
-    parts = wh.diff("four", "eight").changes(normalize="token").breakdown
+    change = wh.diff("four", "eight").changes(normalize="token")
+    parts, verdict = change.breakdown, change.verdict
     assert parts is not None and parts.base_mean == mean_ns(wh, "four") * 1_000 / (512 * 4)
+    assert verdict.base_median_ns == pytest.approx(float(parts.base_mean), rel=0.01)
 
 
 @pytest.mark.deep

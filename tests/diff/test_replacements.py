@@ -163,3 +163,13 @@ def test_kernels_that_prepare_a_convolution_do_not_replace_one() -> None:
     ):
         assert replacements([kernel(convolution)], [kernel(name)]) == ({}, {})
     assert replacements([kernel(convolution)], [kernel(other)])[0] == {kernel(convolution): other}
+
+
+def test_several_candidates_are_paired_only_by_similar_names() -> None:
+    def kernels(*names: str) -> list[LocatedKernel]:
+        return [LocatedKernel("computation", name, "Linear_0", "aten::addmm", 4, 100) for name in names]
+
+    small, large = "ampere_sgemm_32x32_tn", "cutlass_gemm_kernel<128>(int)"
+    assert replacements(kernels(small, large), kernels("nvjet_a_matmul", "Cijk_B")) == ({}, {})
+    found, _ = replacements(kernels(small, large), kernels("Cijk_B", "ampere_sgemm_128x64_tn"))
+    assert {old.name: new for old, new in found.items()} == {small: "ampere_sgemm_128x64_tn", large: "Cijk_B"}

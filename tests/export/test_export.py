@@ -132,6 +132,7 @@ def test_all_additions_together_give_a_valid_trace(tmp_path: Path) -> None:
     assert {event["ph"] for event in added} >= {"C", "X", "M"}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("dialect", ["new", *deep("epoch", "old")])
 def test_times_have_the_units_of_the_trace(dialect: str, tmp_path: Path) -> None:
     tw.simulate(tmp_path / "sim", ranks=1, steps=2, layers=2, dialect=dialect)

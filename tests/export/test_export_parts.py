@@ -135,6 +135,7 @@ def test_a_time_range_changes_no_digit(
     assert [event for event in exact[0] if event not in exact[1]] == []
 
 
+@pytest.mark.deep
 def test_a_time_range_is_described_in_the_header(cut_house: tuple[tw.Warehouse, dict[str, Any]]) -> None:
     warehouse, original = cut_house
     document = written(warehouse, "a", start=100, end=200)

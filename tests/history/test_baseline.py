@@ -16,6 +16,7 @@ from tracewarehouse.history import Compared, find_baseline
 from tracewarehouse.metric import parse_metric
 
 EARLIER = 60
+SAMPLES = "samples_per_step"
 SIMULATED = ("--ranks", "1", "--layers", "1", "--steps", "8", "--no-stacks", "--no-memory")
 
 
@@ -36,9 +37,12 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     chance = random.Random(3)
     levels = [1.05] * 10 + [1.0] * (EARLIER - 10)
     periods = [round(row["ns"] * level * (1 + chance.gauss(0, 0.01))) for level in levels]
-    labels = {at: {"branch": "main"} for at in range(0, EARLIER, 2)}
+    labels = {at: {SAMPLES: "4"} | ({} if at % 2 else {"branch": "main"}) for at in range(EARLIER)}
     recorded_runs(folder / "warehouse", periods, labels, same)
-    tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
+    wh = tw.open(folder / "warehouse")
+    wh.ingest(folder / "traces", jobs=1)
+    wh.label("head", {SAMPLES: "4"})
+    wh.label("next", {SAMPLES: "2"})
     return folder / "warehouse"
 
 
@@ -62,6 +66,20 @@ def test_the_spread_of_earlier_runs_tests_one_run_per_side(root: Path) -> None:
     assert change.gates[0].outcome == "pass"
     without = tw.open(root).diff("head", "next").changes(gates=["step_time<=+9%"])
     assert without.verdict.sample == "step" and without.gates[0].outcome == "inconclusive"
+
+
+@pytest.mark.deep
+def test_earlier_runs_are_per_sample(root: Path) -> None:
+    """Each side and the earlier runs by their own work of a step, in verdict and gates."""
+    diff = tw.open(root).diff("head", "next", spread="history")
+    plain = diff.changes(gates=["step_time<=+9%"])
+    change = diff.changes(normalize="sample", gates=["step_time<=+9%", "step_time<=+109%"])
+    verdict = change.verdict
+    assert (verdict.sample, verdict.test, verdict.word) == ("run", "history", "slower")
+    assert verdict.base_median_ns == pytest.approx((plain.verdict.base_median_ns or 0) / 4)
+    assert verdict.change == pytest.approx(2 * (1 + (plain.verdict.change or 0)) - 1)
+    assert [gate.outcome for gate in (*plain.gates, *change.gates)] == ["pass", "fail", "pass"]
+    assert (change.gates[0].low, change.gates[0].high) == (verdict.low, verdict.high)
 
 
 def test_only_runs_that_agree_are_earlier_runs(root: Path) -> None:

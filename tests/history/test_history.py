@@ -160,6 +160,7 @@ def test_an_acknowledgement_is_shown_with_its_change(warehouse_path: Path) -> No
         wh.acknowledge("step_time", "nowhere", "why")
 
 
+@pytest.mark.deep
 def test_the_chart_on_a_terminal(shared_path: Path) -> None:
     done = on_terminal("history", "step_time", "-w", shared_path, columns=80)
     lines = done.out.splitlines()

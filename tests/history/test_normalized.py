@@ -11,6 +11,8 @@ from cli_runner import tw as call
 from recorded_runs import recorded_runs
 from tracewarehouse import Warehouse
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.history import Compared, find_baseline
+from tracewarehouse.metric import WorkUnit, parse_metric
 
 RUNS, LARGER = 40, 20
 
@@ -37,6 +39,20 @@ def test_twice_the_work_in_twice_the_time_is_no_change(wh: Warehouse) -> None:
         assert after["value"] == wanted
     by_label = wh.history("step_time", normalize="label.samples_per_step")
     assert [row["value"] for row in by_label.rows()] == [row["value"] for row in normalized.rows()]
+
+
+def test_the_baseline_per_sample(wh: Warehouse) -> None:
+    """Twice the work changes nothing: earlier runs count, except one whose work is unknown."""
+    metric, runs = parse_metric("step_time", wh.catalog), wh.recorded_runs()
+    compared = Compared(None, runs[-1:])
+    plain = find_baseline(wh.store, wh.catalog, metric, runs, compared)
+    assert [point.run for point in plain.points] == [f"night-{at:04d}" for at in range(LARGER, RUNS - 1)]
+    unit = WorkUnit.parse("sample")
+    found = find_baseline(wh.store, wh.catalog, metric, runs, compared, unit)
+    assert [point.run for point in found.points] == [f"night-{at:04d}" for at in range(RUNS - 1) if at != 7]
+    assert found.earlier.median == pytest.approx(2.5e7, rel=0.01)
+    with pytest.raises(TwError, match="step_time per sample before night-0003 of the same configuration"):
+        find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, runs[3:4]), unit)
 
 
 def test_a_run_without_the_label_has_no_value(wh: Warehouse) -> None:

@@ -178,6 +178,7 @@ def test_traces_that_cannot_be_stored_stay_in_the_inbox(
     assert len(inbox.spooled_files(tmp_path / "wh")) == 2
 
 
+@pytest.mark.deep
 def test_two_processes_store_one_inbox_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spool(tmp_path / "wh", write(tmp_path / "t", range(6), kernels=50), 1, monkeypatch)
     processes = [start(tmp_path / "wh", [], inbox=True) for _ in range(3)]

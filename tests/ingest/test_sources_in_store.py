@@ -105,6 +105,7 @@ def test_the_same_objects_are_not_downloaded_again(
     assert sum(gets(s3).values()) >= sum(uploaded.values())
 
 
+@pytest.mark.deep
 def test_a_large_object_is_downloaded_in_two_parts(s3: Proxy, traces: Path, tmp_path: Path) -> None:
     """The survey reads a megabyte, which holds the rank, and the worker the rest."""
     folder = tmp_path / "large"

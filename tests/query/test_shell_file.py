@@ -323,6 +323,7 @@ def test_the_file_is_rewritten_after_a_move(wh: Warehouse, tmp_path: Path) -> No
     assert shell(moved.refresh(), "SELECT count(*) FROM kernels") == "18\n"
 
 
+@pytest.mark.deep
 def test_the_last_refresh_includes_the_newest_version(wh: Warehouse) -> None:
     names = [f"run{number}" for number in range(6)]
 

@@ -116,6 +116,25 @@ def test_the_timeline_draws_exact_sums_and_answers_to_pointer_and_keys(
 
 
 @needs_chromium
+def test_the_times_of_the_timeline_stay_in_view_when_its_rows_scroll(window: Browser, page: Path) -> None:
+    window.set_view(1280, height=200)
+    window.open(page)
+    strip = """
+    const done = arguments[1], lanes = document.querySelector('.lanes');
+    const canvas = lanes.querySelector('canvas');
+    lanes.scrollTop = arguments[0];
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+      const pixels = canvas.getContext('2d').getImageData(0, lanes.scrollTop, canvas.width, 19).data;
+      const sum = pixels.reduce((sum, each, at) => (sum * 31 + each + at) % 1e9, 0);
+      done([lanes.scrollTop, new Set(pixels).size, sum]);
+    }));
+    """
+    at_top, scrolled = (window.driver.execute_async_script(strip, top) for top in (0, 40))
+    assert at_top[0] == 0 and scrolled[0] > 19
+    assert at_top[1] > 2 and at_top[1:] == scrolled[1:]
+
+
+@needs_chromium
 def test_tables_can_be_sorted_and_searched(window: Browser, page: Path) -> None:
     window.open(page)
     heading, *rows = window.cells("kernel_summary")

@@ -30,17 +30,29 @@ SKETCH = "\n".join(
         'b 0 py t1 "nn.Module: Net_0" 0 100',
         'b 0 py t1 "nn.Module: Linear_0" 10 30',
         "c 0 op t1 aten::mm 0 100",
+        *(
+            line
+            for step in range(1, 5)
+            for line in (
+                f"d 0 step t1 {step} {1000 * step} 1000",
+                f'd 0 py t1 "nn.Module: Net_0" {1000 * step + 10} 500',
+                f"d 0 call t1 cudaLaunchKernel {1000 * step + 20} 5 id={2 * step}",
+                f"d 0 call t1 cudaLaunchKernel {1000 * step + 600} 5 id={2 * step + 1}",
+                f"d 0 gpu s7 k {1000 * step + 100} {100 * step} id={2 * step}",
+                f"d 0 gpu s7 k {1000 * step + 700} 50 id={2 * step + 1}",
+            )
+        ),
     ]
 )
 
 
 @pytest.fixture(scope="module")
 def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    """A run of layers, one on the host only, and one without modules."""
+    """A run of layers, one on the host only, one without modules, and one with steps."""
     folder = tmp_path_factory.mktemp("modules")
     sketch.write(SKETCH, folder)
     warehouse = tw.open(folder / "warehouse")
-    for run in "abc":
+    for run in "abcd":
         warehouse.ingest(folder / run, run=run, jobs=1)
     return warehouse
 
@@ -88,3 +100,14 @@ def test_a_run_on_the_host_shows_host_time(warehouse: tw.Warehouse) -> None:
 
 def test_without_modules_the_section_is_hidden(warehouse: tw.Warehouse) -> None:
     assert sections(warehouse, "c") == []
+
+
+def test_with_steps_times_are_those_of_the_mean_complete_step(warehouse: tw.Warehouse) -> None:
+    (section,) = sections(warehouse, "d")
+    complete = [row["step"] for row in warehouse.select("d").step_summary().rows() if not row["partial"]]
+    mean_ns = sum(100 * step for step in complete) / len(complete)
+    assert len(complete) < 4 and section.summary == (
+        f"1 module with {100 * mean_ns / (mean_ns + 50):.1f} % of GPU time; times are per step."
+    )
+    net, outside = section.trees
+    assert net.text.startswith(f"{mean_ns:.0f} ns (") and outside.text.startswith("50 ns (")

@@ -100,6 +100,14 @@ def test_a_ramp_is_a_trend_and_a_step_is_not() -> None:
     assert trends(step) <= most(0.03, 25) and with_points(step) >= 0.96
 
 
+@pytest.mark.parametrize("size", [0.3, 1.0])
+def test_a_steep_ramp_is_a_trend_and_a_large_step_is_not(size: float) -> None:
+    ramp = series(normal, 10, 60) * np.exp(np.linspace(0, np.log1p(size), 60))
+    step = series(normal, 10, 61) * np.where(np.arange(61) < 31, 1, 1 + size)
+    assert trends(ramp) == 1 and with_points(ramp) == 0
+    assert trends(step) == 0 and with_points(step) == 1
+
+
 def ever_suspected(row: Floats, runs: int) -> bool:
     """Whether any of the runs after the 40th is suspected, as CI would see them one by one."""
     return any(suspicion(row[:end].tolist()) is not None for end in range(41, 41 + runs))

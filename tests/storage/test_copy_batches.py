@@ -92,6 +92,7 @@ def test_other_selections_are_refused_before_a_download(
     assert s3.data_reads() == []
 
 
+@pytest.mark.deep
 def test_a_rank_that_does_not_fit_is_refused(
     s3: Proxy, local: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,6 +209,7 @@ def test_there_are_no_bubbles_without_a_pipeline(tmp_path: Path) -> None:
     assert simulated(tmp_path, "data", ranks=2, layers=2, steps=2).run("pipeline_bubbles").rows() == []
 
 
+@pytest.mark.deep
 def test_imbalance_of_experts_is_named_and_blames_no_rank(tmp_path: Path) -> None:
     """Every rank sends three times as much to rank 2 as to each other rank."""
     settings = {"ranks": 4, "experts": True, "layers": 2, "steps": 2}

@@ -17,8 +17,8 @@
 -- process_group  = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
 -- group_source   = { type = "VARCHAR", doc = "Evidence for the process group: reported, size, elimination (only this group of the headers fits), all_ranks (assumed) or unknown, as in `collective_groups`." }
 -- direction      = { type = "VARCHAR", null = true, doc = "send or receive; null for other collectives." }
--- peer           = { type = "INTEGER", null = true, doc = "The other rank of a send or receive; null if unknown." }
--- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace." }
+-- peer           = { type = "INTEGER", null = true, doc = "The other rank of a send or receive; null if unknown. Untested on real data: the traces at hand have no matched sends and receives." }
+-- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace. Untested on real data: the traces at hand record none." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
 -- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
 -- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks: group, collective with its sequence number or step and size, and position among equal ones; null if not matched." }

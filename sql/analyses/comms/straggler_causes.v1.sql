@@ -109,7 +109,8 @@ WITH
       chance.null_p99,
       CASE
         WHEN chance.null_p99 IS NULL THEN 'no steps: chance cannot be ruled out'
-        WHEN per_rank.own_ns IS NULL THEN 'late only because of communication that is slow or not matched'
+        WHEN per_rank.own_ns IS NULL OR (part.cause = 'communication' AND NOT per_rank.step_share >= $min_step_share)
+          THEN 'late because of communication that is slow or not matched'
         WHEN NOT per_rank.step_share >= $min_step_share AND chance.possible_share >= $min_step_share
           THEN 'too small a part of the step; possible waits in broadcasts are longer, but not charged (wait_matrix)'
         WHEN NOT per_rank.step_share >= $min_step_share THEN 'too small a part of the step'

@@ -128,9 +128,12 @@ SELECT
       'Ingest the traces of all ranks, so that waiting and transfer can be separated. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
   END AS advice,
   'window_account' AS evidence,
-  CASE per_rank.subject
-    WHEN 'transfer' THEN 'category = ''exposed_transfer'''
-    ELSE 'category = ''exposed_unassigned'''
+  -- With one rank selected, nothing could be matched: the filter names the rank.
+  'rank = '
+  || per_rank.rank
+  || CASE per_rank.subject
+    WHEN 'transfer' THEN ' AND category = ''exposed_transfer'''
+    ELSE ' AND category = ''exposed_unassigned'''
   END AS evidence_filter,
   event_id,
   from_ns,

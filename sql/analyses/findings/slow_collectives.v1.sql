@@ -101,7 +101,7 @@ SELECT
   'Some collectives take far longer than others of the same kind, group and size: {lost}. The worst is ' || coalesce(culprit, 'unknown') || '{where}: {worst}, of which {detail} beyond the median.' AS observation,
   'Check what else uses the links at that time (other jobs, checkpoints, copies), and check link and network health.' AS advice,
   'collective_waits' AS evidence,
-  NULL::VARCHAR AS evidence_filter,
+  'rank = ' || rank AS evidence_filter,
   event_id,
   from_ns,
   to_ns,

@@ -5,6 +5,7 @@
 -- summary  = "Allocations live at the peak memory of each device, with operator and age, and the rest of the peak."
 -- requires = ["memory_changes@1", "events@1"]
 -- needs    = ["memory_events"]
+-- empty    = "allocations without recorded totals (Total Allocated) have no known peak, as in traces of early PyTorch versions"
 -- grain    = ["run_id", "rank", "device_type", "device", "event_id"]
 -- order    = ["run_id", "rank", "-device_type", "device", "-bytes", "event_id"]
 --

@@ -24,7 +24,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import OF_ALL_RANKS, SEVERITIES
+from tracewarehouse.findings import SEVERITIES, is_of_one_rank
 from tracewarehouse.render.text import one_line, plural, show
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _evidence(row: Row) -> Iterator[str]:
     """The command that shows the data, and the one that writes the worst occurrence as a trace."""
     run, rank, rule = quote(row["run_id"]), row["rank"], row["rule"]
     where = f" --where {_quoted(row['evidence_filter'])}" if row["evidence_filter"] is not None else ""
-    one = "" if row["evidence"] in OF_ALL_RANKS else f" --rank {rank}"
+    one = f" --rank {rank}" if is_of_one_rank(row) else ""
     yield f"see: tw show {row['evidence']} --run {run}{one}{where}"
     if row["from_ns"] is not None:
         length_ns = row["to_ns"] - row["from_ns"]

@@ -46,6 +46,8 @@ def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterable[t
         yield "depends on", ", ".join(map(str, contract.requires))
     if contract.needs:
         yield "needs", ", ".join(contract.needs)
+    if contract.empty:
+        yield "no rows", contract.empty
     yield "file", contract.source
     yield "hash", f"{own_hash[:12]} (own), {effective_hash[:12]} (with dependencies)"
 

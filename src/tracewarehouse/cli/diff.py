@@ -168,7 +168,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     --format github writes a comment of at most 60 kB for a pull request, and the job summary in Actions.
 
     --normalize sample divides times and sizes, also in gates, by the label samples_per_step of each run: the
-    samples that a rank processes in a step. --normalize token divides by tokens_per_step.
+    samples that a rank processes in a step. --normalize token divides by tokens_per_step. Earlier runs that
+    --spread history or @baseline reads are divided by their own labels; those without it are left out.
 
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
     then test a single run. --spread history takes only the noise between runs from them.

@@ -35,7 +35,6 @@ _COLUMNS = (
 _ANSWER = ("delta_ns", "base_ns", "head_ns", "significant")
 _GATE_ANSWER = ("outcome", "value", "head", "base")
 _HEADINGS = {"share": "of_change"}
-_SMALLEST_Q = 1e-4
 _SNAPSHOT = "memory at the peak by call"
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
 _WAITS = "mean wait at collectives per step, by the rank that is waited for"
@@ -187,12 +186,7 @@ def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     rows = result.rows()
     filled = [name for name in _COLUMNS if name in known and any(row[name] is not None for row in rows)]
     fields = [replace(known[name], name=_HEADINGS.get(name, name)) for name in filled]
-    return layout(fields, [[_cell(name, row[name]) for name in filled] for row in rows])
-
-
-def _cell(name: str, value: object) -> object:
-    """The value; a q far below any level of significance is `<0.01 %`."""
-    return "<0.01 %" if name == "q" and isinstance(value, float) and value < _SMALLEST_Q else value
+    return layout(fields, [[row[name] for name in filled] for row in rows])
 
 
 def _bandwidth(change: Change, top: int, layout: Layout) -> Iterator[str]:

@@ -178,6 +178,8 @@ def _why_empty(result: Result, name: str) -> str | None:
         return f"without GPU activities, tw show {host_analysis()} shows where host time went"
     if result.abstained:
         return None
+    if result.contract is not None and result.contract.empty:
+        return result.contract.empty
     return f"the data has no such row; tw describe {name} lists what a row is"
 
 

@@ -85,6 +85,8 @@ class Contract:
     in_order: bool = False
     # Tables of later releases without which the analysis still has rows.
     optional: tuple[str, ...] = ()
+    # Why there may be no rows although the trace has what the analysis needs.
+    empty: str | None = None
 
     @property
     def is_summary(self) -> bool:

@@ -71,6 +71,7 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     grain: tuple[str, ...]
     order: tuple[str, ...] = ()
     in_order: bool = False
+    empty: _Text | None = None
     deprecated: _Text | None = None
     transient: bool = False
     derived: _Text | None = None

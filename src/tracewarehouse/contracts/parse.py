@@ -92,6 +92,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         source=path.as_posix(),
         in_order=block.in_order,
         optional=distinct(block.optional, "optional", place),
+        empty=block.empty,
     )
     _check_kind(contract, place)
     _check_shape(contract, place)

@@ -131,6 +131,8 @@ def _facts(contract: Contract) -> str:
         facts.append(f"needs {', '.join(f'`{need}`' for need in contract.needs)}")
     if contract.optional:
         facts.append(f"answers without {', '.join(f'`{name}`' for name in contract.optional)}")
+    if contract.empty:
+        facts.append(f"no rows: {contract.empty}")
     return " · ".join(facts) + "."
 
 

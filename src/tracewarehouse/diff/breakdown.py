@@ -62,6 +62,7 @@ class Breakdown:
     abstained: tuple[Abstained, ...]  # ranks that are left out
     on_host: bool = False  # without GPU activities: what the training threads run, from `host_account`
     unit: str | None = None  # what times are per, such as `sample`; None if they are of the entire interval
+    scale: int = 1  # of how many units of work: 1,000 of `1,000 tokens`
     incomplete: tuple[str, ...] = ()  # the steps that are left out because they are incomplete, in words
 
     @property
@@ -131,6 +132,7 @@ def breakdown(
         abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
         on_host=on_host,
         unit=text,
+        scale=work.scale if work else 1,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,8 @@ from tracewarehouse.diff.snapshot import SnapshotDiff, snapshot_diff
 from tracewarehouse.diff.spread import spread_notes
 from tracewarehouse.diff.waits import Waits, waits
 from tracewarehouse.diff.work import Work, read_work
-from tracewarehouse.errors import ParamError, TwError
-from tracewarehouse.metric import Measured, Metric, measure, parse_metric
+from tracewarehouse.errors import TwError
+from tracewarehouse.metric import Measured, Metric, WorkUnit, measure, parse_metric
 from tracewarehouse.runs.selection import Selection, run_attributes
 from tracewarehouse.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
 _ROWS_SHOWN = 5
-FindEarlier = Callable[[Metric], Earlier | None]
+FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ def changes(
     parts, reason = _breakdown(base, head, catalog, options, work)
     step_verdict = _verdict(base, head, catalog, options, parts, work)
     known = _step_time_test(step_verdict, options.within_run)
-    gate_options = GateOptions(options.alpha, options.within_run, options.earlier or _no_history, work)
+    gate_options = GateOptions(options.alpha, options.within_run, partial(_earlier, options), work)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
@@ -198,8 +199,6 @@ def changes(
 def _work(base: Selection, head: Selection, options: CompareOptions) -> Work | None:
     if options.normalize is None:
         return None
-    if options.earlier is not None:
-        raise ParamError("earlier runs are not normalized", "compare runs with each other")
     return read_work(options.normalize, base, head)
 
 
@@ -226,9 +225,11 @@ def _verdict(
 ) -> Verdict:
     """Of complete steps; of a window or an annotation the mean is known, but not its noise."""
     means = None if parts is None else (float(parts.base_mean), float(parts.head_mean))
+    if work is not None and parts is not None:
+        work = replace(work, scale=parts.scale)
     if parts is None or parts.per == "step":
         metric = parse_metric(STEP_TIME, catalog)
-        sides, earlier = measure(metric, base, head), (options.earlier or _no_history)(metric)
+        sides, earlier = measure(metric, base, head), _earlier(options, metric, work)
         times = _step_times(sides, work)
         order: Sequence[bool] | None = start_order(
             base, head, [{run.run for run in side.runs if run.steps} for side in sides]
@@ -260,8 +261,13 @@ def _per(step_ns: float, work: Fraction | None) -> float:
     return round(step_ns) if work is None else float(step_ns / work)
 
 
-def _no_history(metric: Metric) -> Earlier | None:
-    return None
+def _earlier(options: CompareOptions, metric: Metric, work: Work | None = None) -> Earlier | None:
+    """The earlier runs of the metric per unit of work; the values per `scale` units of `work`, if given."""
+    unit = None if options.normalize is None else WorkUnit.parse(options.normalize)
+    found = None if options.earlier is None else options.earlier(metric, unit)
+    if found is None or work is None:
+        return found
+    return replace(found, values=tuple(value * work.scale for value in found.values))
 
 
 def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]) -> tuple[bool, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+_ARGUMENTS = re.compile(r"[<(](?!anonymous namespace)")
+_NUMBERS = re.compile(r"\d+(x\d+)*")
 _COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
 
 
@@ -32,8 +34,8 @@ def replacements(
     """The name in head of each kernel of base that was replaced, and the name in base of its replacement.
 
     A kernel is replaced at a location that it was removed from and where another one of its kind was added
-    that does the same work as often: `scale` is the number of intervals of head over that of base. Of
-    several, the most frequent are paired first; the remaining ones are removed, or added.
+    that does the same work as often: `scale` is the number of intervals of head over that of base. Where
+    several fit, only similar names are paired; the others are removed, or added.
     """
     new_names: dict[LocatedKernel, str] = {}
     old_names: dict[LocatedKernel, str] = {}
@@ -42,18 +44,35 @@ def replacements(
         for location in before.keys() & after.keys():
             old, new = before[location], after[location]
             common = {kernel.name for kernel in old} & {kernel.name for kernel in new}
-            removed = _by_name(kernel for kernel in old if kernel not in new_names)
-            added = _by_name(kernel for kernel in new if kernel not in old_names)
-            left = _most_frequent(added, common)
-            for old_name in _most_frequent(removed, common):
-                fits = (name for name in left if _can_replace(removed[old_name], added[name], scale))
-                new_name = next(fits, None)
-                if new_name is None:
-                    continue
-                left.remove(new_name)
+            removed = _by_name(each for each in old if each not in new_names and each.name not in common)
+            added = _by_name(each for each in new if each not in old_names and each.name not in common)
+            for old_name, new_name in _pairs(removed, added, scale).items():
                 new_names |= dict.fromkeys(removed[old_name], new_name)
                 old_names |= dict.fromkeys(added[new_name], old_name)
     return new_names, old_names
+
+
+def _pairs(
+    removed: Mapping[str, Sequence[LocatedKernel]],
+    added: Mapping[str, Sequence[LocatedKernel]],
+    scale: float,
+) -> dict[str, str]:
+    """Old name → new name of those that fit only each other: first of similar names, then of the rest."""
+    pairs: dict[str, str] = {}
+    fitting = {
+        (old, new) for old in removed for new in added if _can_replace(removed[old], added[new], scale)
+    }
+    similar = {(old, new) for old, new in fitting if _stem(old) == _stem(new)}
+    for candidates in (similar, fitting):
+        left = {(old, new) for old, new in candidates if old not in pairs and new not in pairs.values()}
+        olds, news = Counter(old for old, _ in left), Counter(new for _, new in left)
+        pairs |= {old: new for old, new in left if olds[old] == news[new] == 1}
+    return pairs
+
+
+def _stem(name: str) -> str:
+    """The name without template arguments, parameters, and numbers, such as tile sizes."""
+    return _NUMBERS.sub("#", _ARGUMENTS.split(name.removeprefix("void "), maxsplit=1)[0])
 
 
 _ROLES = {
@@ -115,13 +134,3 @@ def _by_name(kernels: Iterable[LocatedKernel]) -> dict[str, list[LocatedKernel]]
     for kernel in kernels:
         grouped[kernel.name].append(kernel)
     return grouped
-
-
-def _most_frequent(by_name: Mapping[str, Sequence[LocatedKernel]], common: set[str]) -> list[str]:
-    """The names that are not on both sides, the most frequent first."""
-    sums: dict[str, Any] = {
-        name: (-sum(kernel.count for kernel in kernels), -sum(kernel.ns for kernel in kernels), name)
-        for name, kernels in by_name.items()
-        if name not in common
-    }
-    return sorted(sums, key=lambda name: sums[name])

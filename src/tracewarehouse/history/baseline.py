@@ -11,7 +11,8 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.history.read import build_history, hardware
 from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.history.series import Point
-from tracewarehouse.metric import Metric
+from tracewarehouse.history.value_form import ValueForm
+from tracewarehouse.metric import Metric, WorkUnit, is_normalized
 from tracewarehouse.render.text import plural
 from tracewarehouse.runs.quality import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
@@ -49,19 +50,26 @@ class Baseline:
 
 
 def find_baseline(
-    store: Store, catalog: Catalog, metric: Metric, recorded: Sequence[SelectedRun], compared: Compared
+    store: Store,
+    catalog: Catalog,
+    metric: Metric,
+    recorded: Sequence[SelectedRun],
+    compared: Compared,
+    unit: WorkUnit | None = None,
 ) -> Baseline:
     """The newest runs before those compared, of the same GPUs, world size, framework and labels `same`.
 
     They are whole, have a value above 0 under the current definition, and follow the last change point among
-    them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. Raises TwError if there are fewer.
+    them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. With a `unit`, times and sizes are per unit, also for
+    the change points, and runs that do not say their work are left out. Raises TwError if there are fewer.
     """
     wanted = configuration(compared.head[0].version, compared.same)
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
     before = [each for each in alike if run_attributes(each.version).order < compared.first and _whole(each)]
-    points = _last_level(store, catalog, metric, before)[-MAX_EARLIER:]
+    form = ValueForm(unit=unit if is_normalized(metric) else None)
+    points = _last_level(store, catalog, metric, before, form)[-MAX_EARLIER:]
     if len(points) < MIN_EARLIER:
-        found = f"{plural(len(points), 'recorded run')} of {metric} before {compared.head[0].run}"
+        found = f"{plural(len(points), 'recorded run')} of {form.title(metric)} before {compared.head[0].run}"
         raise TwError(
             f"no baseline: {found} of the same configuration since the last change; it takes {MIN_EARLIER}",
             hints.fill("{} stores results of earlier runs", hints.record(metric.contract.name)),
@@ -84,13 +92,13 @@ def _whole(run: SelectedRun) -> bool:
 
 
 def _last_level(
-    store: Store, catalog: Catalog, metric: Metric, runs: Sequence[SelectedRun]
+    store: Store, catalog: Catalog, metric: Metric, runs: Sequence[SelectedRun], form: ValueForm
 ) -> tuple[Point, ...]:
     """The points since the last change, of the current definition."""
     if not runs:
         return ()
     definition = RecordedAnalysis.of(metric.contract, catalog).definition
-    for series in build_history(store, catalog, metric, runs).series:
+    for series in build_history(store, catalog, metric, runs, form=form).series:
         if series.definition == definition:
             start = max(series.change_positions, default=0)
             return tuple(point for point in series.known[start:] if (point.value or 0) > 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.history.baseline import Baseline, Compared, find_baseline
 from tracewarehouse.history.read import label_keys
-from tracewarehouse.metric import Metric, parse_metric
+from tracewarehouse.metric import Metric, WorkUnit, parse_metric
 from tracewarehouse.stats import Earlier
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ BASELINE = "@baseline"
 SPREADS = ("own", "history")
 _BREAKDOWN_RUNS = 8  # newest runs of the baseline that a breakdown compares with
 Selectors = str | Iterable[str]
-FindEarlier = Callable[[Metric], Earlier | None]
+FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
 
 
 class Recorded(Protocol):
@@ -48,7 +48,7 @@ def sides_with_history(
     spread: str,
     same: str | Iterable[str],
 ) -> tuple[Selection, Selection, FindEarlier]:
-    """Both sides, and what finds the earlier runs of a metric.
+    """Both sides, and what finds the earlier runs of a metric, which raises TwError for the step time only.
 
     Raises ParamError for another `spread`; TwError if the step time has too few earlier runs.
     """
@@ -59,16 +59,20 @@ def sides_with_history(
     before = None if base == BASELINE else warehouse.select(base)
     compared = Compared(None if before is None else before.selected(), after.selected(), keys)
 
-    def find(metric: Metric) -> Baseline:
-        return find_baseline(warehouse.store, warehouse.catalog, metric, recorded, compared)
+    step_time = parse_metric("step_time", warehouse.catalog)
 
-    def earlier(metric: Metric) -> Earlier | None:
+    def find(metric: Metric, unit: WorkUnit | None = None) -> Baseline:
+        return find_baseline(warehouse.store, warehouse.catalog, metric, recorded, compared, unit)
+
+    def earlier(metric: Metric, unit: WorkUnit | None) -> Earlier | None:
         try:
-            return find(metric).earlier
+            return find(metric, unit).earlier
         except TwError:
+            if metric == step_time:
+                raise
             return None
 
-    found = find(parse_metric("step_time", warehouse.catalog))
+    found = find(step_time)
     if before is None:
         if not found.stored:
             raise TwError("the traces of all runs of the baseline are removed", "name a stored run as base")

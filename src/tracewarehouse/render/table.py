@@ -20,6 +20,7 @@ _GAP = "  "
 _NAMED = 8  # omitted columns that are listed
 _SHORTEST_NAME = 28  # below that, different kernels look alike
 _LEAST_NAME = 14  # where columns with the answer would not fit otherwise
+_SMALLEST_Q = 1e-4  # an adjusted p
 _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
     + ("FLOAT", "DOUBLE", "DECIMAL")
@@ -157,7 +158,7 @@ def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]], code: Co
     sides = ["---:" if is_number(each) else "---" for each in fields]
     lines = [[_escaped(one_line(each.name)) for each in fields], sides]
     for row in rows:
-        shown = [show(value, each.unit) for each, value in zip(fields, row, strict=True)]
+        shown = [_cell(each, value) for each, value in zip(fields, row, strict=True)]
         lines.append(
             [
                 _code(one_line(text)) if each.name in code else _escaped(one_line(text))
@@ -194,8 +195,14 @@ def _unbroken(cell: str) -> str:
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
-    name, cells = one_line(field.name), [one_line(show(value, field.unit)) for value in values]
+    name, cells = one_line(field.name), [one_line(_cell(field, value)) for value in values]
     return _Column(name, cells, is_number(field), is_key, max(map(_width, (name, *cells))))
+
+
+def _cell(field: Field, value: object) -> str:
+    """The value with its unit; a q far below any level of significance is `<0.01 %`."""
+    is_tiny = field.name == "q" and isinstance(value, float) and value < _SMALLEST_Q
+    return "<0.01 %" if is_tiny else show(value, field.unit)
 
 
 def is_number(field: Field) -> bool:

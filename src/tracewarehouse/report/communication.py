@@ -8,12 +8,69 @@ from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, bar_chart
 from tracewarehouse.plot.grids import Segment, stacked_bars
 from tracewarehouse.render.text import plural
+from tracewarehouse.report.by_step import COMPLETE, Steps, complete_steps
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.tables import first_rows
 from tracewarehouse.report.text import duration, percent
 
 _MAX_BARS, _MAX_RANKS = 8, 20
+# Category of the chart, column, and words.
+_OVERLAP = (
+    ("exposed_comm", "exposed_ns", "exposed"),
+    ("hidden_comm", "overlap_ns", "overlapped with computation"),
+)
+_PARTS = (
+    ("exposed_wait", "wait_ns", "waiting for other ranks"),
+    ("exposed_transfer", "transfer_ns", "transfer"),
+    ("exposed_unassigned", "unassigned_ns", "waiting or transfer"),
+)
+_OVERLAPPED = """
+SELECT rank, sum(exposed_ns)::BIGINT AS exposed_ns, sum(overlap_ns)::BIGINT AS overlap_ns
+FROM comm_comp_overlap GROUP BY rank ORDER BY exposed_ns DESC, rank
+"""
+_EXPOSED = f"""
+WITH
+  complete AS (SELECT rank, step, category, category_ns FROM step_account {COMPLETE}),
+  steps AS (SELECT rank, count(DISTINCT step) AS count FROM complete GROUP BY rank),
+  mean AS (SELECT rank, category, category_ns / count AS ns FROM complete JOIN steps USING (rank))
+SELECT rank, wait_ns + transfer_ns + unassigned_ns AS exposed_ns, * EXCLUDE rank FROM (
+  SELECT rank,
+    coalesce(sum(ns) FILTER (category = 'exposed_wait'), 0) AS wait_ns,
+    coalesce(sum(ns) FILTER (category = 'exposed_transfer'), 0) AS transfer_ns,
+    coalesce(sum(ns) FILTER (category = 'exposed_unassigned'), 0) AS unassigned_ns
+  FROM mean GROUP BY rank
+)
+ORDER BY exposed_ns DESC, rank
+"""
+_STRAGGLERS = """
+SELECT rank, caused_wait_ns, share, arrived_last, collectives, waiting_ns FROM stragglers
+WHERE caused_wait_ns IS NOT NULL
+ORDER BY caused_wait_ns DESC, rank
+"""
+_WAITS = f"""
+WITH
+  wait AS (SELECT rank, straggler_rank, wait_ns FROM collective_waits {COMPLETE} WHERE wait_ns IS NOT NULL),
+  steps AS (SELECT count(DISTINCT step) AS count FROM step_summary WHERE NOT partial),
+  caused AS (SELECT straggler_rank AS rank, sum(wait_ns) AS ns FROM wait GROUP BY ALL),
+  waited AS (SELECT rank, sum(wait_ns) AS ns FROM wait GROUP BY rank)
+SELECT stragglers.rank, coalesce(caused.ns, 0) / steps.count AS caused_wait_ns,
+  coalesce(caused.ns, 0) / nullif((SELECT sum(ns) FROM caused), 0) AS share, arrived_last, collectives,
+  coalesce(waited.ns, 0) / steps.count AS waiting_ns
+FROM stragglers
+CROSS JOIN steps
+LEFT JOIN caused USING (rank)
+LEFT JOIN waited USING (rank)
+WHERE caused_wait_ns IS NOT NULL
+ORDER BY caused_wait_ns DESC, stragglers.rank
+"""
+_COLLECTIVES = """
+SELECT collective || ' of ' || members || ' ranks' AS name, count(*) AS count,
+  sum(wait_ns)::BIGINT AS wait_ns, sum(transfer_ns)::BIGINT AS transfer_ns
+FROM collective_waits {complete}
+WHERE transfer_ns IS NOT NULL
+GROUP BY name ORDER BY sum(dur_ns) DESC, name
+"""
 
 
 def communication_section(data: ReportData) -> Section:
@@ -30,9 +87,8 @@ def communication_section(data: ReportData) -> Section:
     summary = "Collectives ran on the host only, so their overlap with GPU computation is unknown."
     if on_gpu:
         summary = (
-            f"Communication took {data.per_rank(total['comm'])} {data.on_rank}: "
-            f"{percent(total['overlapped'], total['comm'])} overlapped with computation, "
-            f"{data.per_rank(total['exposed'])} exposed."
+            f"{percent(total['overlapped'], total['comm'])} of communication overlapped with computation; "
+            f"{_exposed(data, total)}."
         )
     cards = [
         *([_overlap_card(data)] if on_gpu else []),
@@ -40,6 +96,23 @@ def communication_section(data: ReportData) -> Section:
     ]
     tables = _tables(data, on_gpu, has_waits)
     return Section("communication", "Communication", summary, tuple(cards), tuple(tables))
+
+
+def _exposed(data: ReportData, total: Row) -> str:
+    """The exposed communication of the mean step; without complete steps that of the recording."""
+    steps = complete_steps(data)
+    if steps is None or not data.has_rows("step_account"):
+        return (
+            f"{data.per_rank(total['exposed'])} of {data.per_rank(total['comm'])} {data.on_rank} was exposed"
+        )
+    row = data.row(
+        f"""
+        SELECT coalesce(sum(category_ns), 0)::BIGINT AS ns FROM step_account {COMPLETE}
+        WHERE category IN ('exposed_wait', 'exposed_transfer', 'exposed_unassigned')
+        """
+    )
+    ns = row["ns"] / steps.count
+    return f"{duration(ns)} per step was exposed, {percent(ns, steps.period_ns)} of the step"
 
 
 def _tables(data: ReportData, on_gpu: bool, has_waits: bool) -> list[Table]:
@@ -63,12 +136,13 @@ def _no_waits_card(data: ReportData) -> Card:
 
 
 def _overlap_card(data: ReportData) -> Card:
-    rows = data.rows(
-        """
-        SELECT rank, sum(exposed_ns)::BIGINT AS exposed_ns, sum(overlap_ns)::BIGINT AS overlap_ns
-        FROM comm_comp_overlap GROUP BY rank ORDER BY exposed_ns DESC, rank
-        """
-    )
+    """Exposed communication of each rank: its parts per step, else next to the overlapped part."""
+    steps = complete_steps(data)
+    by_step = [] if steps is None or not data.has_rows("step_account") else data.rows(_EXPOSED)
+    rows = by_step or data.rows(_OVERLAPPED)
+    states: Sequence[tuple[str, str, str]] = _PARTS if by_step else _OVERLAP
+    whole = " per step" if by_step else ""
+    title = f"Exposed {'' if by_step else 'and overlapped '}communication"
     shown = rows if len(rows) <= _MAX_RANKS else rows[: _MAX_RANKS // 2] + rows[-_MAX_RANKS // 2 :]
     segments = [
         Segment(
@@ -76,33 +150,28 @@ def _overlap_card(data: ReportData) -> Card:
             category,
             row[column],
             category,
-            f"rank {row['rank']}: {duration(row[column])} {state}",
+            f"rank {row['rank']}: {duration(row[column])} {state}{whole}",
         )
         for row in shown
-        for category, column, state in (
-            ("exposed_comm", "exposed_ns", "exposed"),
-            ("hidden_comm", "overlap_ns", "overlapped with computation"),
-        )
+        for category, column, state in states
+        if row[column] or not by_step
     ]
-    ranks, categories = [str(row["rank"]) for row in shown], ("exposed_comm", "hidden_comm")
+    ranks, categories = [str(row["rank"]) for row in shown], [category for category, _, _ in states]
     spec = stacked_bars(segments, ranks, categories, "ns", PAGE)
-    text = f"Rank {rows[0]['rank']} has the most exposed communication ({duration(rows[0]['exposed_ns'])})"
+    most = f"{duration(rows[0]['exposed_ns'])}{whole}"
+    text = f"Rank {rows[0]['rank']} has the most exposed communication ({most})"
     if len(rows) > 1:
         text += f", rank {rows[-1]['rank']} the least ({duration(rows[-1]['exposed_ns'])})"
     limit = "" if len(shown) == len(rows) else f": {len(shown)} of {len(rows)} ranks, from both ends"
-    title = "Exposed and overlapped communication"
-    return Card(title, f"{text}.", (Figure(f"Communication by rank{limit}", spec),))
+    caption = f"{title}{whole} by rank" if by_step else "Communication by rank"
+    return Card(title, f"{text}.", (Figure(f"{caption}{limit}", spec),))
 
 
 def _wait_cards(data: ReportData) -> list[Card]:
-    rows = data.rows(
-        """
-        SELECT collective || ' of ' || members || ' ranks' AS name, count(*) AS count,
-          sum(wait_ns)::BIGINT AS wait_ns, sum(transfer_ns)::BIGINT AS transfer_ns
-        FROM collective_waits WHERE transfer_ns IS NOT NULL
-        GROUP BY name ORDER BY sum(dur_ns) DESC, name
-        """
-    )
+    steps = complete_steps(data)
+    rows = [] if steps is None else data.rows(_COLLECTIVES.format(complete=COMPLETE))
+    if not rows:
+        steps, rows = None, data.rows(_COLLECTIVES.format(complete=""))
     unmatched = data.row("SELECT count(*) AS count FROM collective_waits WHERE instance_id IS NULL")["count"]
     unmatched_text = f"{plural(unmatched, 'collective')} could not be matched across ranks."
     if not rows:
@@ -113,19 +182,19 @@ def _wait_cards(data: ReportData) -> list[Card]:
     text = f"{share} of the time in matched collectives was spent waiting for the last rank."
     if unmatched:
         text += f" {unmatched_text}"
-    figure = _collectives_figure(data, rows[:_MAX_BARS])
+    figure = _collectives_figure(data, rows[:_MAX_BARS], steps)
     return [Card("Collectives", text, (figure,)), *_straggler_cards(data)]
 
 
-def _collectives_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
+def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | None) -> Figure:
+    times, whole = (data.ranks, data.on_rank) if steps is None else (steps.count, "per step")
     segments = [
         Segment(
             row["name"],
             category,
-            (row[column] or 0) / data.ranks,
+            (row[column] or 0) / times,
             category,
-            f"{row['name']}, {row['count']:,} times:"
-            f" {data.per_rank(row[column] or 0)} {state} {data.on_rank}",
+            f"{row['name']}, {row['count']:,} times: {duration((row[column] or 0) / times)} {state} {whole}",
         )
         for row in rows
         for category, column, state in (
@@ -135,29 +204,27 @@ def _collectives_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
     ]
     names, categories = [row["name"] for row in rows], ("exposed_transfer", "comm_wait")
     spec = stacked_bars(segments, names, categories, "ns", PAGE, axis_title="")
-    return Figure("Transfer and wait time per rank", spec)
+    whole = "per rank" if steps is None else "per step, mean of ranks"
+    return Figure(f"Transfer and wait time {whole}", spec)
 
 
 def _straggler_cards(data: ReportData) -> list[Card]:
-    rows = data.rows(
-        "SELECT rank, caused_wait_ns, share, arrived_last, collectives, waiting_ns FROM stragglers"
-        " WHERE caused_wait_ns IS NOT NULL ORDER BY caused_wait_ns DESC, rank",
-        "stragglers",
-    )
+    per_step = "" if complete_steps(data) is None else " per step"
+    rows = data.rows(_WAITS if per_step else _STRAGGLERS, "stragglers")
     if not rows:
         return []
     if not rows[0]["caused_wait_ns"]:
         return [Card("Stragglers", "No rank waited for another at a collective.")]
-    return [_wait_caused_card(rows), _wait_time_card(rows)]
+    return [_wait_caused_card(rows, per_step), _wait_time_card(rows, per_step)]
 
 
-def _wait_caused_card(rows: Sequence[Row]) -> Card:
+def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
     straggler = rows[0]
     bars = [
         _rank_bar(
             row,
             "caused_wait_ns",
-            f"other ranks waited {duration(row['caused_wait_ns'])} for it; last at"
+            f"other ranks waited {duration(row['caused_wait_ns'])} for it{per_step}; last at"
             f" {row['arrived_last']:,} of {row['collectives']:,} collectives",
         )
         for row in rows[:_MAX_BARS]
@@ -167,17 +234,19 @@ def _wait_caused_card(rows: Sequence[Row]) -> Card:
         f"Rank {straggler['rank']} causes the most waiting: {percent(straggler['share'] or 0, 1)}. "
         f"It was last at {straggler['arrived_last']:,} of its {straggler['collectives']:,} collectives."
     )
-    return Card("Wait caused", text, (Figure("Total wait caused on other ranks", bar_chart(bars, PAGE)),))
+    title = f"{'Wait' if per_step else 'Total wait'} caused on other ranks{per_step}"
+    return Card("Wait caused", text, (Figure(title, bar_chart(bars, PAGE)),))
 
 
-def _wait_time_card(rows: Sequence[Row]) -> Card:
+def _wait_time_card(rows: Sequence[Row], per_step: str) -> Card:
     longest = sorted(rows, key=lambda row: (-row["waiting_ns"], row["rank"]))[:_MAX_BARS]
     bars = [
-        _rank_bar(row, "waiting_ns", f"waited {duration(row['waiting_ns'])} for other ranks")
+        _rank_bar(row, "waiting_ns", f"waited {duration(row['waiting_ns'])} for other ranks{per_step}")
         for row in longest
     ]
-    text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}."
-    return Card("Wait time", text, (Figure("Time spent waiting at collectives", bar_chart(bars, PAGE)),))
+    text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
+    title = f"Time spent waiting at collectives{per_step}"
+    return Card("Wait time", text, (Figure(title, bar_chart(bars, PAGE)),))
 
 
 def _rank_bar(row: Row, column: str, description: str) -> Bar:

@@ -95,6 +95,12 @@ def _tables(data: ReportData) -> list[Table]:
     if breakdown(data) is None and data.has_rows("op_summary"):
         order = "host_self_ns DESC NULLS LAST, name"
         tables.append(combined_ranks(data, "op_summary", "Operators by host time", order))
+    if data.has_rows("key_averages"):
+        caption, order = (
+            "Operators and calls, as PyTorch's key_averages() counts them",
+            "self_cpu_ns DESC, name",
+        )
+        tables.append(combined_ranks(data, "key_averages", caption, order))
     if data.has_rows("annotation_breakdown"):
         tables.append(combined_ranks(data, "annotation_breakdown", "Annotations", "sum_ns DESC, name"))
     return tables

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from tracewarehouse.plot import PAGE
 from tracewarehouse.plot.bars import Bar, Distribution, bar_chart, distribution_chart
 from tracewarehouse.plot.lines import histogram
 from tracewarehouse.plot.theme import color_key
 from tracewarehouse.render.text import plural
+from tracewarehouse.report.by_step import kernels_by_step
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Card, Figure, Section, Table
 from tracewarehouse.report.kernel_limits import limits_tables, profile_statement
@@ -82,9 +82,13 @@ def _summary(data: ReportData) -> str:
         FROM named
         """
     )
+    by_step = kernels_by_step(data, "kind")
+    time = f"{data.per_rank(row['ns'])} total {data.on_rank}"
+    if by_step is not None:
+        time = f"{duration(sum(by_step.mean_ns.values()))} of GPU time per step"
     return (
         f"{plural(row['count'], 'GPU activity')} with {plural(row['names'], 'distinct name')}, "
-        f"{data.per_rank(row['ns'])} total {data.on_rank}; {label(row['first'])} has the largest share, "
+        f"{time}; {label(row['first'])} has the largest share, "
         f"{percent(row['first_ns'], row['ns'])}."
     )
 
@@ -121,7 +125,7 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     total = sum(row["ns"] for row in rows)
     shown = rows[:_MAX_BARS]
     labels = distinct_labels([row["name"] for row in shown])
-    by_step = _by_step(data, "kind", "name")
+    by_step = kernels_by_step(data, "kind", "name")
     if by_step is None:
         title, means = "Time per rank, colored by kind", [row["ns"] / data.ranks for row in shown]
         shares = [percent(row["ns"], total) for row in shown]
@@ -147,36 +151,6 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     text = f"The top {len(shown)} of {plural(len(rows), 'name')} take {share} of the total time."
     figure = Figure(title, bar_chart(bars, PAGE))
     return [Card("Top kernels", text, (figure,)), _durations_card(shown)]
-
-
-@dataclass(frozen=True)
-class _ByStep:
-    """Kernel time of the mean complete step, as mean over ranks: values of keys → time, and the period."""
-
-    mean_ns: Mapping[tuple[str | None, ...], float]
-    period_ns: float
-
-
-def _by_step(data: ReportData, *keys: str) -> _ByStep | None:
-    """The time of kernels per step by columns of `step_kernels`; None without complete steps."""
-    if not data.has_rows("step_summary"):
-        return None
-    (whole,) = data.rows(
-        "SELECT count(*) AS steps, sum(period_ns)::BIGINT AS ns FROM step_summary WHERE NOT partial"
-    )
-    if not whole["steps"] or not data.has_rows("step_kernels"):
-        return None
-    listed = ", ".join(keys)
-    rows = data.rows(
-        f"""
-        SELECT {listed}, sum(sum_ns)::BIGINT AS ns
-        FROM step_kernels
-        SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)
-        GROUP BY {listed}
-        """
-    )
-    mean_ns = {tuple(row[key] for key in keys): row["ns"] / whole["steps"] for row in rows}
-    return _ByStep(mean_ns, whole["ns"] / whole["steps"])
 
 
 def _durations_card(rows: Sequence[Row]) -> Card:
@@ -213,7 +187,7 @@ def _operators_card(data: ReportData) -> Card:
     if not rows:
         return Card("By operator", "No GPU work is attributed to an operator.")
     total, no_name = sum(row["ns"] for row in rows), "no operator or unknown launch"
-    by_step, shown = _by_step(data, "op"), rows[:_MAX_BARS]
+    by_step, shown = kernels_by_step(data, "op"), rows[:_MAX_BARS]
     if by_step is None:
         title, means = "GPU time per rank", [row["ns"] / data.ranks for row in shown]
         texts = [data.per_rank(row["ns"]) for row in shown]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracewarehouse.render.text import plural
+from tracewarehouse.report.by_step import kernels_by_step
 from tracewarehouse.report.data import ReportData, Row
 from tracewarehouse.report.document import Section, TreeNode
 from tracewarehouse.report.tables import combined_ranks, first_rows
-from tracewarehouse.report.text import percent
+from tracewarehouse.report.text import duration, percent
 
 # Branches with less than this share of the time are one line each, and so are those after the largest ones.
 _MIN_SHARE = 0.002
 _MAX_CHILDREN = 30
 _OPEN_DEPTH = 2
+_PASSES = ("forward_ns", "backward_ns", "recompute_ns")
 _TOTALS = """
 SELECT
   module_path,
@@ -49,7 +51,13 @@ def modules_sections(data: ReportData) -> list[Section]:
     if all(row["depth"] is None for row in rows):
         return []
     outliers = data.rows(_OUTLIERS, "module_siblings")
-    tree = _Tree(data, rows, {row["module_path"]: _outlier(row) for row in outliers})
+    per_step = _per_step(data, rows)
+    tree = _Tree(
+        data,
+        rows if per_step is None else per_step,
+        per_step is not None,
+        {row["module_path"]: _outlier(row) for row in outliers},
+    )
     tables = [
         combined_ranks(
             data, "module_summary", "Modules", "kernel_self_sum_ns DESC, host_self_ns DESC, module_path"
@@ -64,6 +72,25 @@ def modules_sections(data: ReportData) -> list[Section]:
     return [Section("modules", "Modules", summary, tables=tuple(tables), trees=tree.roots())]
 
 
+def _per_step(data: ReportData, rows: Sequence[Row]) -> list[Row] | None:
+    """The rows with the GPU time of the mean complete step; None without such steps, or without a GPU."""
+    by_step = kernels_by_step(data, "module_path", "pass")
+    if by_step is None or not any(row["on_gpu"] for row in rows):
+        return None
+    times = {row["module_path"]: dict.fromkeys(("total_ns", "self_ns", *_PASSES), 0.0) for row in rows}
+    for (path, phase), ns in by_step.mean_ns.items():
+        parts = (path or "").split(" > ")
+        for above in (" > ".join(parts[:end]) for end in range(1, len(parts) + 1)):
+            if above in times:
+                times[above]["total_ns"] += ns
+                if f"{phase}_ns" in _PASSES:
+                    times[above][f"{phase}_ns"] += ns
+        if path in times:
+            times[path]["self_ns"] += ns
+    found = [{**row, **times[row["module_path"]]} for row in rows]
+    return sorted(found, key=lambda row: (-row["total_ns"], row["module_path"]))
+
+
 def _outlier(row: Row) -> str:
     return f"{row['factor']:.2f} × the median of {row['instances']} siblings"
 
@@ -73,6 +100,8 @@ def _summary(tree: _Tree, outliers: Sequence[Row]) -> str:
     inside = sum(row["total_ns"] for row in modules if row["depth"] == 1)
     what = "GPU time" if tree.on_gpu else "host time"
     parts = [f"{plural(len(modules), 'module')} with {percent(inside, tree.total_ns)} of {what}"]
+    if tree.is_per_step:
+        parts.append("times are per step")
     if outliers:
         first = outliers[0]
         parts.append(f"{first['name']} differs most from its siblings: {_outlier(first)}")
@@ -82,9 +111,12 @@ def _summary(tree: _Tree, outliers: Sequence[Row]) -> str:
 class _Tree:
     """The rows of all modules, and their nodes."""
 
-    def __init__(self, data: ReportData, rows: Sequence[Row], outliers: Mapping[str, str]) -> None:
-        self.data = data
+    def __init__(
+        self, data: ReportData, rows: Sequence[Row], is_per_step: bool, outliers: Mapping[str, str]
+    ) -> None:
         self.rows = rows
+        self.time = duration if is_per_step else data.per_rank
+        self.is_per_step = is_per_step
         self.outliers = outliers
         self.on_gpu = any(row["on_gpu"] for row in rows)
         self.total_ns = sum(row["self_ns"] for row in rows)
@@ -109,7 +141,7 @@ class _Tree:
         rest = [row for row in rows if row not in shown]
         if rest:
             ns = sum(row["total_ns"] for row in rest)
-            text = self.data.per_rank(ns)
+            text = self.time(ns)
             nodes.append(TreeNode(f"{plural(len(rest), 'other')}", text, self._share(ns), 0.0))
         return tuple(nodes)
 
@@ -126,15 +158,13 @@ class _Tree:
         )
 
     def _text(self, row: Row) -> str:
-        per_rank = self.data.per_rank
-        parts = [f"{per_rank(row['total_ns'])} ({percent(row['total_ns'], self.total_ns)})"]
+        time = self.time
+        parts = [f"{time(row['total_ns'])} ({percent(row['total_ns'], self.total_ns)})"]
         if row["self_ns"] and row["self_ns"] != row["total_ns"]:
-            parts.append(f"self {per_rank(row['self_ns'])}")
+            parts.append(f"self {time(row['self_ns'])}")
         if row["depth"] is not None and self.on_gpu:
             passes = [(name, row[f"{name}_ns"]) for name in ("forward", "backward", "recompute")]
-            parts += (
-                [f"{name} {per_rank(ns)}" for name, ns in passes if ns] if len(self._used(row)) > 1 else []
-            )
+            parts += [f"{name} {time(ns)}" for name, ns in passes if ns] if len(self._used(row)) > 1 else []
         return ", ".join(parts)
 
     def _used(self, row: Row) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import OF_ALL_RANKS, SEVERITIES
+from tracewarehouse.findings import SEVERITIES, is_of_one_rank
 from tracewarehouse.render.text import plural
 from tracewarehouse.report.account import breakdown
 from tracewarehouse.report.data import ReportData
@@ -123,7 +123,7 @@ def finding_commands(run: str, row: Row) -> Iterator[Command]:
     """The command that shows the evidence of a finding, and the one that cuts out its worst occurrence."""
     name, rank = shlex.quote(run), row["rank"]
     where = f" --where {shell_quoted(row['evidence_filter'])}" if row["evidence_filter"] else ""
-    one = "" if row["evidence"] in OF_ALL_RANKS else f" --rank {rank}"
+    one = f" --rank {rank}" if is_of_one_rank(row) else ""
     yield Command(f"tw show {row['evidence']} --run {name}{one}{where}", "the evidence")
     if row["from_ns"] is not None:
         rule = row["rule"]

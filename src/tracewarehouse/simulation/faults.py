@@ -13,6 +13,7 @@ _CAUSES = {
     "compute": "computation",
     "host": "host",
     "data": "data",
+    "copies": "copies",
     "slow-kernel": "computation",
     "extra-kernel": "computation",
     "dataloader-stall": "data",
@@ -47,7 +48,7 @@ class Faults:
         )
 
     def factor(self, what: str, rank: int, step: int) -> float:
-        """Slowdown of a rank in `compute`, `host` or `data`."""
+        """Slowdown of a rank in `compute`, `host`, `data` or `copies`."""
         factor = 1.0
         for each in self.of("slow-rank", rank, step):
             if each.text_value("what") == what:

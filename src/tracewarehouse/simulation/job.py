@@ -190,7 +190,7 @@ def _check_words(job: Job) -> None:
 
 
 INTEGER_KEYS = ("rank", "step", "count", "collective")
-SLOW_TARGETS = ("compute", "host", "data")
+SLOW_TARGETS = ("compute", "host", "data", "copies")
 TEXT_KEYS = ("what", "kernel", "to", "group")
 
 WITHOUT_STEP = (
@@ -206,7 +206,7 @@ WITHOUT_RANK = ("slow-link", "long-collective")
 # Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
-        "slow-rank": ("slow down a rank: what=compute, host or data", {"what": "compute", "factor": 1.5}),
+        "slow-rank": ("slow down a rank: compute, host, data or copies", {"what": "compute", "factor": 1.5}),
         "slow-kernel": ("slow down a kernel by percent", {"kernel": None, "percent": 20.0}),
         "extra-kernel": ("add a kernel to each step", {"us": 50.0}),
         "removed-kernel": ("remove a kernel and its operator", {"kernel": "dropout"}),

@@ -137,6 +137,7 @@ class RankSimulator:
         self.kernels = {
             key: scaled(compute * factor) for key, factor in faults.kernel_factors(rank, step).items()
         }
+        self.kernels["copy"] = scaled(compute * faults.factor("copies", rank, step))
         self.wait_factor = noise * faults.factor("data", rank, step)
         self.stall = faults.stall_ns(rank, step)
         self.now += GAP_NS

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # autocorrelations that are tried
 _STEP_COST = 0.75  # of a level change, times log n; a line costs 0.5
 _FAR = 3.0  # standard deviations of the noise beyond which a value counts as this far
+_MORE_OFF = 0.2  # the share of values by which a line or levels, farther off than the other, are ruled out
 
 
 def drawn_in(values: Floats, center: Floats, noise: float) -> Floats:
@@ -106,6 +107,12 @@ def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Line | 
     ends = float(np.median(values[:third])), float(np.median(values[-third:]))
     center = np.median(values) + (ends[1] - ends[0]) * at * count / (count - third)
     series = drawn_in(values, center, noise)
+    stepped = drawn_in(values, medians(values, bounds), noise)
+    # Values that are drawn in follow the line or the levels: a large step would look like a perfect line, and
+    # a steep line like steps.
+    off_line, off_levels = float(np.mean(series != values)), float(np.mean(stepped != values))
+    if off_line > off_levels + _MORE_OFF:
+        return None
     needed = 2.0 * math.log(count) + 3.0
     explained = float(np.corrcoef(series, at)[0, 1]) ** 2 if series.std() else 0.0
     if -count * math.log(max(1 - explained, 1e-12)) < needed:  # not even for independent noise
@@ -113,8 +120,12 @@ def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Line | 
     found = fit(series, at)
     if 2 * (found.log_likelihood - fit(series).log_likelihood) < needed:
         return None
-    stepped = fit(drawn_in(values, medians(values, bounds), noise), *levels(count, bounds)).log_likelihood
+    if not bounds or off_levels > off_line + _MORE_OFF:
+        return _line(found)
+    by_levels = fit(stepped, *levels(count, bounds)).log_likelihood
     cost = (_STEP_COST * len(bounds) - 0.5) * math.log(count)  # Schwarz's criterion
-    if bounds and found.log_likelihood < stepped - cost:
-        return None
+    return _line(found) if found.log_likelihood >= by_levels - cost else None
+
+
+def _line(found: Fit) -> Line:
     return Line(found.slope, found.slope - 1.96 * found.error, found.slope + 1.96 * found.error)

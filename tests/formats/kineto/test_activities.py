@@ -194,6 +194,7 @@ def test_arguments_are_verbatim(tmp_path: Path) -> None:
         assert (found.column("args"), found.column("dtypes")) == ([args], [r'["\u003cx>"]'])
 
 
+@pytest.mark.deep
 def test_a_spilled_trace_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [event(name=f"op {at % 7}", ts=at, args={"n": at}) for at in range(300_000)]
     path = write(tmp_path, trace(events))

@@ -16,7 +16,7 @@ from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.formats.kineto import native
 
 FOLDER = real_traces()
-QUICK_BYTES = 60_000
+QUICK_BYTES = 20_000
 NEEDS_TRACES = pytest.mark.skipif(FOLDER is None, reason="no folder of real traces")
 
 

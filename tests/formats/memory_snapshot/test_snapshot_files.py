@@ -85,6 +85,7 @@ def test_a_second_snapshot_of_a_rank_needs_replace(tmp_path: Path) -> None:
     assert call("ingest", tmp_path / "b_rank0.pickle", "--replace", *warehouse).code == 0
 
 
+@pytest.mark.deep
 def test_packed_and_json_snapshots_give_the_same_rows(tmp_path: Path) -> None:
     snapshot = failing().snapshot()
     (tmp_path / "a.pickle.gz").write_bytes(gzip.compress(pickle.dumps(snapshot)))

@@ -44,7 +44,7 @@
   function timeline(figure) {
     const data = JSON.parse(figure.querySelector('script').textContent);
     const part = name => figure.querySelector(name);
-    const canvas = part('canvas'), labels = part('.labels'), pinned = part('.pinned'), limit = part('.limit');
+    const canvas = part('canvas'), labels = part('.labels'), lanes = part('.lanes'), pinned = part('.pinned'), limit = part('.limit');
     const tip = document.getElementById('tip'), draw = canvas.getContext('2d');
     const button = name => part(`[data-do=${name}]`);
     for (const track of data.tracks) {
@@ -185,15 +185,26 @@
     function paintAxis(width, height, scale) {
       const least = 90 / scale, power = 10 ** Math.floor(Math.log10(least));
       const step = [1, 2, 5, 10].map(each => each * power).find(each => each >= least);
+      const labeled = [];
       draw.fillStyle = patterns.soft;
       for (let at = Math.ceil((view.from - data.from) / step) * step; at + data.from <= view.to; at += step) {
         const x = (at + data.from - view.from) * scale;
         draw.globalAlpha = 0.35;
         draw.fillRect(x, AXIS - 5, 1, height - AXIS + 5);
         draw.globalAlpha = 1;
-        if (x + 50 < width) draw.fillText(time(at), x + 3, AXIS / 2);
+        labeled.push([at, x]);
       }
       for (const edge of [data.from, data.to]) draw.fillRect((edge - view.from) * scale - 0.5, AXIS, 1, height - AXIS);
+      return labeled;
+    }
+
+    // Above the rows, also where they are scrolled.
+    function paintTimes(labeled, width) {
+      const top = Math.round(lanes.scrollTop);
+      draw.fillStyle = patterns.paper;
+      draw.fillRect(0, top, width, AXIS - 1);
+      draw.fillStyle = patterns.soft;
+      for (const [at, x] of labeled) if (x + 50 < width) draw.fillText(time(at), x + 3, top + AXIS / 2);
     }
 
     function paintMarks(scale) {
@@ -215,9 +226,10 @@
       draw.font = '11px system-ui, sans-serif';
       draw.textBaseline = 'middle';
       const scale = width / (view.to - view.from);
-      paintAxis(width, height, scale);
+      const labeled = paintAxis(width, height, scale);
       for (const row of rows) paintRow(row, scale, width);
       paintMarks(scale);
+      paintTimes(labeled, width);
       part('.range').textContent = `${time(view.from - data.from)} to ${time(view.to - data.from)}`;
       explainLimit((view.to - view.from) / width);
     }
@@ -263,6 +275,7 @@
     button('mark').hidden = !mark;
     button('ranks').hidden = ranks.length < 3 || !focus.length;
     if (shown === ranks) button('ranks').textContent = 'Fewer ranks';
+    lanes.addEventListener('scroll', () => paint());
     canvas.addEventListener('keydown', event => {
       const name = keys[event.key];
       if (!name || event.ctrlKey || event.metaKey || event.altKey || (name === 'mark' && !mark)) return;
@@ -386,7 +399,7 @@
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', refresh);
     refresh();
     // Of many ranks, the one of the finding is in view.
-    const marked = rows.find(row => mark && row.isRank && row.rank === mark.rank), lanes = part('.lanes');
+    const marked = rows.find(row => mark && row.isRank && row.rank === mark.rank);
     if (marked) lanes.scrollTop = marked.y - lanes.clientHeight / 3;
   }
 
