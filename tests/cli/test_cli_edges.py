@@ -155,8 +155,18 @@ def test_a_failed_refresh_is_only_a_notice(tmp_path: Path) -> None:
     cli = tw("ingest", tmp_path / "job", "-w", tmp_path / "w")
     assert (cli.code, cli.out.splitlines()[0]) == (0, "ingested 1 rank of 1 run")
     assert cli.errors[0].startswith("note: warehouse.duckdb is out of date: ")
+    assert f"{tmp_path / 'w' / 'warehouse.duckdb'}: expected a file, found a folder" in cli.errors[0]
     verified = tw("verify", "-w", tmp_path / "w")
     assert (verified.code, verified.out.count("warehouse.duckdb,")) == (1, 1)
+
+
+def test_record_does_not_claim_results_that_all_failed(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+    take(tmp_path / "w", tmp_path / "job")
+    for path in (tmp_path / "w" / "data" / "kernels").rglob("*.parquet"):
+        path.write_bytes(b"damaged")
+    cli = tw("record", "job", "--analysis", "kernel_summary", "-w", tmp_path / "w")
+    assert (cli.code, cli.errors[-1]) == (1, "hint: tw verify checks for damaged files")
 
 
 def test_commands_on_runs_reject_versions(tmp_path: Path) -> None:

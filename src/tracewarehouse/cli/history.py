@@ -104,7 +104,7 @@ def _record_error(done: RecordReport) -> TwError | None:
         return None
     return TwError(
         f"{plural(len(done.failed), 'result')} could not be recorded",
-        "the others were recorded; tw verify checks for damaged files",
+        f"{'the others were recorded; ' if done.written else ''}tw verify checks for damaged files",
     )
 
 

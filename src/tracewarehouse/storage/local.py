@@ -329,6 +329,9 @@ def disk_error(root: Path | str, error: OSError) -> WarehouseError:
             f"{place}: too many open files",
             hints.fill("raise the limit (ulimit -n 1024), or use {}", hints.option("jobs", 1)),
         )
+    if error.errno == errno.EISDIR:
+        place = error.filename2 if isinstance(error.filename2, str) else place  # the target of a rename
+        return WarehouseError(f"{place}: expected a file, found a folder", "move it away and retry")
     if error.errno in {errno.ENOTDIR, errno.EEXIST}:
         return WarehouseError(f"{place}: expected a folder, found a file", "move it away and retry")
     return WarehouseError(
