@@ -81,6 +81,15 @@ def test_a_run_without_a_roll_up_and_a_damaged_one_are_read_in_rows(recorded: tw
 
     results._intact.clear()
     assert values(recorded, metric) == before
+    key = second.relative_to(str(recorded.root)).as_posix()
+    assert [(problem.run, problem.path) for problem in recorded.verify()] == [("two", key)]
+    report = recorded.repair()
+    assert [(step.key, step.is_loss) for step in report.steps] == [(key, False)]
+    assert report.exit_code == 0 and not second.exists()
+    quarantined = Path(str(recorded.root), "_tw", "quarantine", "two", key)
+    assert quarantined.read_bytes() == b"cut short"
+    quarantined.unlink()
+    second.parent.mkdir(parents=True, exist_ok=True)
     first.write_bytes(kept[0])
     second.write_bytes(kept[1])
 

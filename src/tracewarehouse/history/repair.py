@@ -32,6 +32,16 @@ def repair_results(
         yield Step(recorded.run, key, what, not is_back)
     if not dry_run:
         _unlist(store, keys)
+    yield from _take_out_rollups(store, keys, dry_run)
+
+
+def _take_out_rollups(store: Store, keys: Sequence[str], dry_run: bool) -> Iterator[Step]:
+    """Quarantines damaged roll-ups of these runs: they only repeat what the results hold."""
+    for recorded, key in tuple(results.rollups_below(store.objects)):
+        if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
+            if not dry_run:
+                quarantine.take_out(store, key)
+            yield Step(recorded.run, key, "damaged roll-up quarantined: its result is read in its place")
 
 
 def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Narrow, dry_run: bool) -> bool:

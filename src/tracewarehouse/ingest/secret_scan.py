@@ -141,7 +141,7 @@ def _run_of(place: PurePosixPath) -> str:
     """The key of the run that a file belongs to, by its path."""
     parts = place.parts
     under_tw = {"sources", "runs", "receipts", "waiting", "kept", "unconverted", "quarantine"}
-    if parts[0] in ("data", "results") and len(parts) > 3:
+    if parts[0] in ("data", "results", "rollups") and len(parts) > 3:
         return parts[2]
     if parts[0] == "_tw" and len(parts) > 3 and parts[1] in under_tw:
         return parts[2]

@@ -255,6 +255,9 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         what = results.fault(store.path(key), recorded)
         if what is not None:
             yield Problem(recorded.run, key, what)
+    for recorded, key in results.rollups_below(store.objects) if deep or not store.is_remote else ():
+        if results.fault(store.path(key), recorded) is not None:
+            yield Problem(recorded.run, key, "damaged roll-up: its result is read in its place")
     for one in results.lists(store.objects):
         for key, what in one.problems:
             yield Problem("", key, f"list of recorded results {what}")
