@@ -26,7 +26,7 @@ FOLDER, BUDGET = "TW_MIRROR", "TW_MIRROR_BYTES"
 _MAX_BUDGET, _FREE_SHARE = 50 * 10**9, 0.2
 # After an eviction, this share of the budget is used, so that not every download evicts.
 _EVICT_TO = 0.9
-_COPIED = (f"{layout.DATA}/", f"{layout.RESULTS}/")
+_COPIED = (f"{layout.DATA}/", f"{layout.RESULTS}/", f"{layout.ROLLUPS}/")
 _STORED = (*_COPIED, "_tw/", "inbox/")
 _INCOMING, _IN_USE, _KEYS = "incoming", "in-use", "keys"
 _DOWNLOADS = 16

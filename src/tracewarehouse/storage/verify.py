@@ -255,8 +255,7 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         what = results.fault(store.path(key), recorded)
         if what is not None:
             yield Problem(recorded.run, key, what)
-    # A roll-up in an object store has no copy here; a damaged one is never used: its name has its checksum.
-    for recorded, key in results.rollups_below(store.objects) if not store.is_remote else ():
+    for recorded, key in results.rollups_below(store.objects) if deep or not store.is_remote else ():
         if results.fault(store.path(key), recorded) is not None:
             yield Problem(recorded.run, key, "damaged roll-up: its result is read in its place")
     for one in results.lists(store.objects):
