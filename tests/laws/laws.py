@@ -46,8 +46,12 @@ def _marks(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
 
 
 def _rare(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
-    """Deep for findings: the whole law (`ranks`, `runs`) runs there on all contracts."""
-    return [pytest.mark.deep] if law == "halves" and "/findings/" in contract.source else []
+    """Deep where another contract shows the same: findings and views are read with the analyses beside them.
+
+    The whole laws (`ranks`, `runs`, `units` and so on) run there on all contracts.
+    """
+    of_finding = "/findings/" in contract.source and law in ("halves", "changed", "grain")
+    return [pytest.mark.deep] if of_finding or (law == "halves" and contract.kind == "view") else []
 
 
 def left_out(law: str, contract: Contract) -> frozenset[str]:
