@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Contract, Ref
 
 CATALOG = Catalog.load(ROOT / "sql")
 # Laws that test several others at once, each with the exceptions of all.
@@ -46,12 +46,23 @@ def _marks(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
 
 
 def _rare(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
-    """Deep where another contract shows the same: findings and views are read with the analyses beside them.
+    """Deep where another contract shows the same: findings, views, and analyses with the needs of another.
 
     The whole laws (`ranks`, `runs`, `units` and so on) run there on all contracts.
     """
     of_finding = "/findings/" in contract.source and law in ("halves", "changed", "grain")
-    return [pytest.mark.deep] if of_finding or (law == "halves" and contract.kind == "view") else []
+    return [pytest.mark.deep] if of_finding or (law == "halves" and contract.ref not in _FIRST) else []
+
+
+def _first() -> frozenset[Ref]:
+    """The first analysis of each group of analyses with the same needs."""
+    found: dict[object, Ref] = {}
+    for each in CATALOG.analyses():
+        found.setdefault((each.source.rpartition("/")[0], each.scope, each.needs), each.ref)
+    return frozenset(found.values())
+
+
+_FIRST = _first()
 
 
 def left_out(law: str, contract: Contract) -> frozenset[str]:
