@@ -103,7 +103,10 @@ def version(root: Path, number: int) -> Path:
 @pytest.mark.parametrize(
     ("number", "how"),
     [(1, "truncate"), (3, "delete"), (3, "flip")]
-    + deep(*((1, how) for how in DAMAGE if how != "truncate"), *((3, how) for how in ("truncate", "append", "empty"))),
+    + deep(
+        *((1, how) for how in DAMAGE if how != "truncate"),
+        *((3, how) for how in ("truncate", "append", "empty")),
+    ),
 )
 def test_a_damaged_version_is_left_out_named_kept_and_restored(
     base: Path, root: Path, number: int, how: str
@@ -315,7 +318,9 @@ OBJECTS = {
 
 # One damage of each kind of object always, the others deep.
 _ALWAYS = tuple(zip(OBJECTS, ("delete", "truncate", "flip") * 2, strict=True))
-_DEEP = [(kind, how) for kind in OBJECTS for how in ("delete", "truncate", "flip") if (kind, how) not in _ALWAYS]
+_DEEP = [
+    (kind, how) for kind in OBJECTS for how in ("delete", "truncate", "flip") if (kind, how) not in _ALWAYS
+]
 
 
 @pytest.mark.parametrize(("kind", "how"), [*_ALWAYS, *deep(*_DEEP)])

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import tracewarehouse as tw
 import cli_runner
+import tracewarehouse as tw
 from cli_runner import process
 from older_release import ADDED, without_tables
 from simulated import SMALL
