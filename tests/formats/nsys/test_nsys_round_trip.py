@@ -91,9 +91,7 @@ def test_every_analysis_equals_that_of_the_kineto_traces(
     equal_kineto(tmp_path, layout, generation)
 
 
-def equal_kineto(
-    tmp_path: Path, layout: str, generation: str, names: tuple[str, ...] | None = None
-) -> None:
+def equal_kineto(tmp_path: Path, layout: str, generation: str, names: tuple[str, ...] | None = None) -> None:
     job = tmp_path / "job"
     tw.simulate(job, **{**SMALL, **LAYOUTS[layout]})
     kineto, nsys = tw.open(tmp_path / "kineto"), tw.open(tmp_path / "nsys")
