@@ -50,7 +50,7 @@ def plain(cell: Any) -> Any:
 def rows_of(wh: tw.Warehouse, run: str, table: Contract) -> Columns:
     """All rows of a stored table of a run, in the order of its grain."""
     order = ", ".join(table.grain)
-    return columns(wh.select(run).query(f"SELECT * FROM {table.name} ORDER BY {order}"))
+    return columns(wh.select(run).query_all(f"SELECT * FROM {table.name} ORDER BY {order}"))
 
 
 def answer(call: Callable[[], tw.Result]) -> Answer:
