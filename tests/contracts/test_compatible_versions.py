@@ -26,10 +26,14 @@ def every(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sql(every: Path) -> Path:
-    """The same with only one analysis: each reader of `kernels` is planned several times."""
-    for path in every.glob("analyses/*/*.sql"):
-        if path != every / SUMMARY:
-            path.unlink()
+    """The same with one analysis and the views of tables: each reader of `kernels` is planned several times."""
+    catalog = Catalog.load(ROOT / "sql")
+    read = {ref for each in catalog.contracts.values() if each.kind == "table" for ref in each.requires}
+    while more := {ref for each in read for ref in catalog.contracts[each].requires} - read:
+        read |= more
+    for each in catalog.contracts.values():
+        if each.kind != "table" and each.ref not in read and each.name != "kernel_summary":
+            (every.parent / each.source).unlink()
     return every
 
 

@@ -19,9 +19,13 @@ for _law, _parts in COMBINED.items():
     EXCEPTIONS[_law] = {key: why for part in _parts for key, why in EXCEPTIONS.get(part, {}).items()}
 
 
-def contracts(law: str, *, body: bool = True) -> pytest.MarkDecorator:
-    """Runs a test once per contract and version; excepted ones must fail, for the documented reason."""
-    cases = [pytest.param(c, id=str(c.ref), marks=_marks(law, c)) for c in _all() if c.body or not body]
+def contracts(law: str, *, body: bool = True, params: bool = False) -> pytest.MarkDecorator:
+    """Runs a test once per contract and version; excepted ones must fail, for the documented reason.
+
+    Only contracts with a SELECT if `body`, only those with parameters if `params`.
+    """
+    chosen = [c for c in _all() if (c.body or not body) and (c.params or not params)]
+    cases = [pytest.param(c, id=str(c.ref), marks=_marks(law, c)) for c in chosen]
     return pytest.mark.parametrize("contract", cases)
 
 

@@ -61,7 +61,7 @@ def test_reads_exactly_what_it_requires(con: engine.Connection, contract: Contra
     assert check_binding(con, contract, required(contract)) == []
 
 
-@contracts("values")
+@contracts("values", params=True)
 def test_columns_do_not_depend_on_parameters(con: engine.Connection, contract: Contract) -> None:
     for other in required(contract):
         engine.create_table(con, other)
