@@ -278,7 +278,7 @@ def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         pytest.skip("no real traces here")
     warehouse = tw.open(tmp_path_factory.mktemp("real"))
     files = sources(folder, request.param)
-    report = warehouse.ingest(*files)
+    report = warehouse.ingest(*files, jobs=1 if request.param else None)
     assert sum(file.state != "refused" for file in report.files) > 0.7 * len(files)
     return warehouse
 

@@ -52,7 +52,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     for name, settings in SIMULATED.items():
         tw.simulate(folder / "traces" / name, **(TINY | settings))
     warehouse = tw.open(folder / "warehouse")
-    warehouse.ingest(*sorted((folder / "traces").iterdir()), ROOT / "tests" / "data" / "gloo-cpu")
+    warehouse.ingest(*sorted((folder / "traces").iterdir()), ROOT / "tests" / "data" / "gloo-cpu", jobs=1)
     return warehouse
 
 

@@ -26,7 +26,7 @@ def every(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sql(every: Path) -> Path:
-    """The same with one analysis and the views of tables: each reader of `kernels` is planned several times."""
+    """The same with one analysis and the views of tables: each reader of `kernels` is planned often."""
     catalog = Catalog.load(ROOT / "sql")
     read = {ref for each in catalog.contracts.values() if each.kind == "table" for ref in each.requires}
     while more := {ref for each in read for ref in catalog.contracts[each].requires} - read:

@@ -461,6 +461,7 @@ DEEP_REAL: dict[str, tuple[list[str], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [*REAL, *(pytest.param(name, marks=pytest.mark.deep) for name in DEEP_REAL)])
 def test_time_ranges_of_real_traces_are_valid(name: str, tmp_path: Path) -> None:
     folder = real_traces()

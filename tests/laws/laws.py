@@ -54,8 +54,10 @@ def _rare(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
 
     The whole laws (`ranks`, `runs`, `units` and so on) run there on all contracts.
     """
-    of_finding = "/findings/" in contract.source and law in ("halves", "changed", "grain")
-    return [pytest.mark.deep] if of_finding or (law == "halves" and contract.ref not in _FIRST) else []
+    if "/findings/" in contract.source:
+        return [pytest.mark.deep] if law in ("halves", "changed", "grain") else []
+    others = {"halves": ("view", "analysis"), "changed": ("analysis",)}.get(law, ())
+    return [pytest.mark.deep] if contract.kind in others and contract.ref not in _FIRST else []
 
 
 def _first() -> frozenset[Ref]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,11 +127,11 @@ def test_every_released_analysis_has_expected_results_or_a_brute_force_check() -
     assert released <= set(ANALYSES) | WITNESSED | findings
 
 
-def agree(tmp_path: Path, seeds: range) -> None:
+def agree(tmp_path: Path, seeds: range, layouts: Iterable[str] = tuple(LAYOUTS)) -> None:
     wh = tw.open(tmp_path / "warehouse")
-    for layout, settings in LAYOUTS.items():
+    for layout in layouts:
         for seed in seeds:
-            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **settings)
+            tw.simulate(tmp_path / "sim" / f"{layout}-{seed}", seed=seed, **SMALL, **LAYOUTS[layout])
     report = wh.ingest(tmp_path / "sim", jobs=1)
     assert {each.state for each in report.files} == {"intact"}  # truth.json is not listed
     folders = {run: tmp_path / "sim" / run.removeprefix("sim.") for run in wh.store.runs()}
@@ -141,7 +141,7 @@ def agree(tmp_path: Path, seeds: range) -> None:
 
 
 def test_analyses_match_the_expected_results(tmp_path: Path) -> None:
-    agree(tmp_path, range(1))
+    agree(tmp_path, range(1), ("data", "tensor", "pipeline", "old", "queued", "graphs"))
 
 
 @pytest.mark.deep

@@ -251,6 +251,7 @@ def test_an_object_of_another_size_is_found_without_a_download(s3: Proxy, stored
     assert [each.what for each in wh.verify()] == ["file missing"]
 
 
+@pytest.mark.deep
 def test_copies_beyond_the_budget_are_deleted_unless_a_process_uses_them(
     s3: Proxy, stored: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

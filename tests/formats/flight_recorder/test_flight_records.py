@@ -73,6 +73,7 @@ def test_a_complete_job_is_not_stuck(wh: tw.Warehouse) -> None:
     assert not runs.flight_mismatches().rows()
 
 
+@pytest.mark.deep
 def test_the_report_says_it_in_one_sentence(wh: tw.Warehouse) -> None:
     assert "Rank 1 did not arrive at all_reduce #3" in "".join(wh.report("hang").html())
 
