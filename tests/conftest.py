@@ -37,6 +37,7 @@ LONG = {
         "ingest/test_push.py",
         "ingest/test_sources_in_store.py",
         "ingest/upgrade/test_format1.py",
+        "laws/test_data_laws.py",
         "query/test_shell_file.py",
         "report/test_report.py",
         "report/test_report_host.py",

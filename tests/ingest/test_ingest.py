@@ -334,7 +334,7 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_the_warehouse_intact(tmp_path: Path) -> None:
-    write(tmp_path / "job", range(8), kernels=2000)
+    write(tmp_path / "job", range(4), kernels=2000)
     process = start(tmp_path / "wh", [tmp_path / "job"], jobs=2)
     staging = tmp_path / "wh" / "_tw" / "staging"
     while not list(staging.glob("*/*")) and process.poll() is None:

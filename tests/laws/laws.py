@@ -55,7 +55,7 @@ def _rare(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
     The whole laws (`ranks`, `runs`, `units` and so on) run there on all contracts.
     """
     if "/findings/" in contract.source:
-        return [pytest.mark.deep] if law in ("halves", "changed", "grain") else []
+        return [pytest.mark.deep] if law in ("halves", "changed") else []
     others = {"halves": ("view", "analysis"), "changed": ("analysis",)}.get(law, ())
     return [pytest.mark.deep] if contract.kind in others and contract.ref not in _FIRST else []
 
