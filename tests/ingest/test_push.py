@@ -170,6 +170,8 @@ def test_the_commands(traces: tuple[Path, ...], tmp_path: Path) -> None:
     assert done.code == 0 and "run job  v2, ranks 0-3 of 4" in done.out
     done = call("seal", "unknown")
     assert done.code == 1 and "unknown run: unknown" in done.err
+    assert call("ingest", traces[0], "--run", "waits", "--expect-ranks", "2").code == 4
+    assert "pending: 1 of 2 ranks ingested; tw ingest PATH adds the others" in call("seal", "waits").err
 
 
 @pytest.mark.deep
