@@ -10,7 +10,7 @@ import tracewarehouse as tw
 
 Row = Mapping[str, Any]
 # Analyses that read every table of a rank of a training job between them, with ids of events.
-TELLING: Final = (
+SAMPLE: Final = (
     "temporal_breakdown",
     "kernel_summary",
     "launch_stats",

@@ -1,10 +1,8 @@
-"""Empty databases in memory: attached to one of the process, as a new one takes 10 ms of CPU time."""
+"""Empty databases in memory that stay, whose cursors see their tables: cheaper than a new connection."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from typing import Any
@@ -15,7 +13,7 @@ _NUMBERS = count()
 
 
 class MemoryDatabase:
-    """A connection, and its cursors, whose tables are in a database of their own."""
+    """A connection, and its cursors, whose tables are in a separate database."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -41,18 +39,6 @@ def memory_database() -> Any:
     with _database(os.getpid()).cursor() as con:
         con.execute(f"ATTACH ':memory:' AS {name}")
     return MemoryDatabase(name)
-
-
-@contextmanager
-def short_database() -> Iterator[Any]:
-    """A connection whose tables are dropped at the end of the context."""
-    found = memory_database()
-    try:
-        yield found.con
-    finally:
-        found.con.execute("USE memory")
-        found.con.execute(f"DETACH {found.name}")
-        found.con.close()
 
 
 @cache

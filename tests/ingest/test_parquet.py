@@ -110,12 +110,12 @@ def read(*paths: Path) -> list[tuple[Any, ...]]:
 
 
 # Between them they have every type of column.
-TELLING = ("annotations", "blame_basis", "execution_nodes", "flight_records", "rank_sources")
+EVERY_TYPE = ("annotations", "blame_basis", "execution_nodes", "flight_records", "rank_sources")
 
 
 @pytest.mark.parametrize(
     "of",
-    [pytest.param(of, id=of.name, marks=[] if of.name in TELLING else pytest.mark.deep) for of in STORED],
+    [pytest.param(of, id=of.name, marks=[] if of.name in EVERY_TYPE else pytest.mark.deep) for of in STORED],
 )
 def test_old_and_new_files_are_read_together(of: Contract, writer: TableWriter, tmp_path: Path) -> None:
     rows = table(of, 40)
