@@ -68,10 +68,13 @@ def tables(wh: tw.Warehouse, run: str) -> dict[str, Columns]:
     return {table.name: rows_of(wh, run, table) for table in stored_tables(wh)}
 
 
-def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
-    """Every analysis of a run with default parameters, and its findings."""
+def analyses(wh: tw.Warehouse, run: str, names: Iterable[str] | None = None) -> dict[str, Answer]:
+    """Analyses of a run with default parameters, of these names or all, and its findings."""
     part = wh.select(run)
-    answers = {each.name: answer(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
+    chosen = [each.name for each in wh.catalog.analyses()] if names is None else names
+    answers = {name: answer(lambda name=name: part.run(name)) for name in chosen}  # type: ignore[misc]
+    if names is not None:
+        return answers
     return {**answers, "check()": answer(part.check)}
 
 

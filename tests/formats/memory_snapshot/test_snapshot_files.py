@@ -38,12 +38,17 @@ def test_a_snapshot_alone_answers_why_it_ran_out(tmp_path: Path) -> None:
     assert done.code == 0 and "rank 3" in done.out and "tw show snapshot_oom --run R" in done.out
     shown = call("show", "snapshot_oom", "--run", "R", "--columns", "rank,verdict,explanation", *warehouse)
     assert shown.out.splitlines()[1].startswith("3,capacity,20.0 MiB were requested on GPU 0: 60.0 MiB were")
-    report = tmp_path / "R.html"
+    assert call("verify", *warehouse).code == 0
+    assert "already stored" in call("ingest", path, "--run", "R", *warehouse).out
+
+
+@pytest.mark.deep
+def test_a_report_says_why_it_ran_out(tmp_path: Path) -> None:
+    warehouse, report = ("-w", tmp_path / "w"), tmp_path / "R.html"
+    assert call("ingest", failing().dump(tmp_path / "oom_rank3.pickle"), "--run", "R", *warehouse).code == 0
     assert call("report", "R", "-o", report, *warehouse).code == 0
     text = report.read_text(encoding="utf-8")
     assert "Out of memory on rank 3: capacity" in text and "train.py:31 step" in text
-    assert call("verify", *warehouse).code == 0
-    assert "already stored" in call("ingest", path, "--run", "R", *warehouse).out
 
 
 def test_traces_and_snapshots_of_a_folder_are_one_run(tmp_path: Path) -> None:
