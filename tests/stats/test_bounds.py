@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+from conftest import deep
 from stats.noise_models import INDEPENDENT, WAVES, Floats, Model, autoregressive, normal
 from stats.study import changed, changed_from_history, warned
 from tracewarehouse.stats.parts import part_changes
@@ -100,7 +101,7 @@ def test_a_ramp_is_a_trend_and_a_step_is_not() -> None:
     assert trends(step) <= most(0.03, 25) and with_points(step) >= 0.96
 
 
-@pytest.mark.parametrize("size", [0.3, 1.0])
+@pytest.mark.parametrize("size", [0.3, *deep(1.0)])
 def test_a_steep_ramp_is_a_trend_and_a_large_step_is_not(size: float) -> None:
     ramp = series(normal, 10, 60) * np.exp(np.linspace(0, np.log1p(size), 60))
     step = series(normal, 10, 61) * np.where(np.arange(61) < 31, 1, 1 + size)

@@ -101,16 +101,26 @@ def test_packed_and_json_snapshots_give_the_same_rows(tmp_path: Path) -> None:
     assert found["a.pickle.gz"] == found["b.json"] == found["c.pickle"]
 
 
-def test_two_snapshots_are_compared_by_call(tmp_path: Path) -> None:
-    wh = tw.open(tmp_path / "w")
+def before_and_after(folder: Path) -> None:
+    """Ingests two snapshots of a device as runs."""
+    wh = tw.open(folder / "w")
     for name, blocks in (("before", 1), ("after", 3)):
         device = Allocator(100 * MIB)
         for _ in range(blocks):
             device.malloc(20 * MIB, STEP)
-        wh.ingest(device.dump(tmp_path / f"{name}.pickle"), run=name)
+        wh.ingest(device.dump(folder / f"{name}.pickle"), run=name)
+
+
+def test_two_snapshots_are_compared_by_call(tmp_path: Path) -> None:
+    before_and_after(tmp_path)
     done = call("diff", "before", "after", "-w", tmp_path / "w")
     assert "memory at the peak by call" in done.out
     assert "train.py:31 step    20.0 MiB    60.0 MiB     40.0 MiB" in done.out
+
+
+@pytest.mark.deep
+def test_two_snapshots_are_compared_in_a_report(tmp_path: Path) -> None:
+    before_and_after(tmp_path)
     assert call("report", "before", "after", "-o", tmp_path / "page.html", "-w", tmp_path / "w").code == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "The peak of active memory went from 20 MiB to 60 MiB (+40 MiB)." in page

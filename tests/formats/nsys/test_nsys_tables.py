@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 import tracewarehouse as tw
+from conftest import deep
 
 PID: Final = 9
 PROCESS: Final = 1 << 48 | PID << 24
@@ -182,9 +183,11 @@ def nvtx(tmp_path: Path, *texts: str, kind: int = 59) -> list[tuple[Any, ...]]:
         ("aten::add, op_id = 3", ("cpu_op", "aten::add", None, None)),
         ("MulBackward0, seq = 4", ("cpu_op", "MulBackward0", 4, None)),
         ("nccl:all_to_all, op_id = 7", ("user_annotation", "nccl:all_to_all", None, None)),
-        ("forward", ("user_annotation", "forward", None, None)),
-        ("a, b = 3", ("user_annotation", "a, b = 3", None, None)),
-        ("x, seq = abc", ("user_annotation", "x, seq = abc", None, None)),
+        *deep(
+            ("forward", ("user_annotation", "forward", None, None)),
+            ("a, b = 3", ("user_annotation", "a, b = 3", None, None)),
+            ("x, seq = abc", ("user_annotation", "x, seq = abc", None, None)),
+        ),
         ("x, seq = 99999999999999999999", ("user_annotation", "x, seq = 99999999999999999999", None, None)),
         ("two\nlines, op_id = 1", ("cpu_op", "two\nlines", None, None)),
     ],

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from activity_rows import Built, build_tables
 
+from conftest import deep
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import attribution, kernels, launches, nesting
@@ -75,7 +76,7 @@ def nested_launches(count: int, crossing: bool) -> Mapping[str, Any]:
     }
 
 
-@pytest.mark.parametrize("crossing", [False, True])
+@pytest.mark.parametrize("crossing", [True, *deep(False)])
 def test_six_thousand_nested_operators_that_each_launch(crossing: bool) -> None:
     count = 6_000
     columns = columns_of(**nested_launches(count, crossing))
