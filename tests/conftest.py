@@ -64,6 +64,8 @@ os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpa
 # The tests start many interpreters, which would compile every module again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A test ends processes, never the machine: what this one writes need not reach the disk, which takes long.
+os.fsync = lambda _: None
 # No labels from the environment in which the tests run.
 os.environ["TW_AUTO_LABELS"] = "0"
 
