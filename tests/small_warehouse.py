@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
-from tracewarehouse.duck.engine import connect, create_from_rows
+from tracewarehouse.duck.engine import Connection, connect, create_from_rows
 from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
+_ONE_WRITER = Lock()
 START = 1_750_000_000_000_000_000
 
 KEYS = """
@@ -240,11 +243,18 @@ def store_run(
     return store.publish(run, changes)
 
 
+@cache
+def _connection() -> Connection:
+    """One for all writes: to open one takes longer than a write."""
+    return connect(threads=1)
+
+
 def _write(path: Path, catalog: Catalog, name: str, rows: list[dict[str, Any]]) -> StagedTable:
     contract = catalog.get(name)
     types = {column.name: column.type for column in contract.columns}
-    con = connect()
-    create_from_rows(con, "made", types, rows)
-    con.execute(f"COPY made TO {quote_text(str(path))} (FORMAT parquet)")
-    con.close()
+    with _ONE_WRITER:
+        con = _connection()
+        create_from_rows(con, "made", types, rows)
+        con.execute(f"COPY made TO {quote_text(str(path))} (FORMAT parquet)")
+        con.execute("DROP TABLE made")
     return StagedTable(contract.name, contract.version, path, len(rows))
