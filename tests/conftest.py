@@ -82,6 +82,12 @@ def deep(*cases: object) -> list[object]:
     return [pytest.param(*case, marks=pytest.mark.deep) for case in listed]
 
 
+def with_deep(request: pytest.FixtureRequest) -> bool:
+    """Whether deep tests of this file run too: only they need the larger part of some fixtures."""
+    items = [item for item in request.session.items if item.path == request.path]
+    return any(item.get_closest_marker("deep") for item in items)
+
+
 def pytest_collection_finish() -> None:
     """The collected tests stay until the end: the garbage collector need not visit them again and again."""
     gc.collect()

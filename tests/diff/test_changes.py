@@ -14,7 +14,7 @@ import pytest
 import cli_runner
 import sketch
 import tracewarehouse as tw
-from conftest import ROOT, deep
+from conftest import ROOT, deep, with_deep
 from tracewarehouse.cli.diff_text import github_comment, text
 from tracewarehouse.diff.comparable import NotComparable
 from tracewarehouse.errors import ParamError
@@ -38,8 +38,7 @@ DEEP_RUNS: dict[str, tuple[str, ...]] = {
 def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with these runs, and one without a GPU."""
     folder = tmp_path_factory.mktemp("changes")
-    tests = [item for item in request.session.items if item.path == request.path]
-    runs = {**RUNS, **(DEEP_RUNS if any(item.get_closest_marker("deep") for item in tests) else {})}
+    runs = {**RUNS, **(DEEP_RUNS if with_deep(request) else {})}
     for name, settings in runs.items():
         assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *settings).code == 0
     sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")

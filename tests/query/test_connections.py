@@ -24,7 +24,6 @@ from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
 from tracewarehouse.warehouse import Warehouse
 
-
 NAME = "it's a=b [c]*? warehouse"
 
 
