@@ -9,8 +9,8 @@ from pathlib import Path
 
 import cli_runner
 import sketch
-from memory_databases import short_database
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.duck.scratch import scratch
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.storage import Store
@@ -67,7 +67,7 @@ def only(report: IngestReport) -> FileOutcome:
 def seen(root: Path, sql: str) -> list[tuple[object, ...]]:
     """Rows of a query over `events` and `kernels` of every published run."""
     store = Store.open(root)
-    with short_database() as con:
+    with scratch(1) as con:
         for table in ("events", "kernels"):
             parts = []
             for run in store.runs():

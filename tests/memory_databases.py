@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from typing import Any
@@ -41,18 +39,6 @@ def memory_database() -> Any:
     with _database(os.getpid()).cursor() as con:
         con.execute(f"ATTACH ':memory:' AS {name}")
     return MemoryDatabase(name)
-
-
-@contextmanager
-def short_database() -> Iterator[Any]:
-    """A connection whose tables are dropped at the end of the context."""
-    found = memory_database()
-    try:
-        yield found.con
-    finally:
-        found.con.execute("USE memory")
-        found.con.execute(f"DETACH {found.name}")
-        found.con.close()
 
 
 @cache

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
-from memory_databases import short_database
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.duck.engine import create_from_rows
+from tracewarehouse.duck.scratch import scratch
 from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
 START = 1_750_000_000_000_000_000
@@ -244,7 +244,7 @@ def store_run(
 def _write(path: Path, catalog: Catalog, name: str, rows: list[dict[str, Any]]) -> StagedTable:
     contract = catalog.get(name)
     types = {column.name: column.type for column in contract.columns}
-    with short_database() as con:
+    with scratch(1) as con:
         create_from_rows(con, "made", types, rows)
         con.execute(f"COPY made TO {quote_text(str(path))} (FORMAT parquet)")
     return StagedTable(contract.name, contract.version, path, len(rows))

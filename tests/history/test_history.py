@@ -80,6 +80,7 @@ def test_series_and_conditions(shared_path: Path) -> None:
     assert "change detection needs at least 12 runs" in few.notices
 
 
+@pytest.mark.deep
 def test_a_percentile_is_one_of_the_steps_of_each_run(tmp_path: Path) -> None:
     """100 steps a run: 99 of 100 ms, and one that is slower from the 12th run on."""
     steps = [[*[100_000_000] * 98, 100_000_001, 100_000_000 + 50_000_000 * (at >= 12)] for at in range(24)]
@@ -217,11 +218,11 @@ def test_output_formats(shared_path: Path) -> None:
 
 
 def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
-    wrong = process("history", "step_tim", "-w", warehouse_path)
+    wrong = call("history", "step_tim", "-w", warehouse_path)
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.errors[0] == "tw: metric 'step_tim', character 1: unknown analysis: step_tim"
     assert wrong.errors[1] == "hint: did you mean step_time?"
-    nothing = process("history", "temporal_breakdown.busy_ns", "-w", warehouse_path)
+    nothing = call("history", "temporal_breakdown.busy_ns", "-w", warehouse_path)
     assert nothing.code == 1
     assert nothing.errors[1].startswith("hint: tw record --all --analysis temporal_breakdown")
     for usage in (
