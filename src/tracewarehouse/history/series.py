@@ -44,9 +44,8 @@ class Change:
     """A change of level from the run `before` to the run `after`.
 
     `change` is that from the level `old` to `new` (0.03 is +3 %), and `low` to `high` the 95 % interval of
-    the shift, widened to contain it; all are None if the level before is 0. The change occurred between the runs
-    `earliest` and `latest`, with 95 % confidence. `why` is the
-    acknowledgement, if there is one.
+    the shift, widened to contain it; all are None if the level before is 0. The change occurred between the
+    runs `earliest` and `latest`, with 95 % confidence. `why` is the acknowledgement, if there is one.
     """
 
     before: str
