@@ -69,8 +69,8 @@ def trend_lines() -> Iterator[str]:
     yield "## Steady rises and steps of a history"
     yield ""
     yield f"The percentage of {SERIES} series with change points / with a trend; of the others nothing is"
-    yield "reported. σ is 1 %; the rise is from the first run to the last, the step at any place between 20 %"
-    yield "and 80 % of the runs."
+    yield f"reported (seed {SEED}). σ is 1 %; the rise is from the first run to the last, the step at any"
+    yield "place between 20 % and 80 % of the runs."
     yield ""
     kinds = [(ramps, size) for size in (0.03, 0.05, 0.10)] + [(steps, size) for size in (0.03, 0.05)]
     names = (f"{'rise' if kind is ramps else 'step'} of {100 * size:.0f} %" for kind, size in kinds)
@@ -85,7 +85,7 @@ def small_lines() -> Iterator[str]:
     yield "## Small changes of a long history"
     yield ""
     yield f"The percentage of {SERIES} series with a change point / with a trend, for a step of this size in"
-    yield "the middle; σ is 1 %, `min_effect` 0.1 %."
+    yield f"the middle; σ is 1 %, `min_effect` 0.1 % (seed {SEED})."
     yield ""
     sizes = (0.0, 0.002, 0.003, 0.005)
     yield f"| runs | no step | {' | '.join(f'{100 * size:.1f} %' for size in sizes[1:])} |"
@@ -106,7 +106,7 @@ def early_lines() -> Iterator[str]:
     yield f"The percentage of {SERIES} series of {BEFORE} runs and {WATCHED} more, looked at after every"
     yield "second of the latter, that are ever suspected, and for which `--fail-on-change` ever fails,"
     yield f"without a change; and of series with a step after {BEFORE} runs, those suspected / changed"
-    yield f"{', '.join(map(str, AFTER[:-1]))} and {AFTER[-1]} runs after it."
+    yield f"{', '.join(map(str, AFTER[:-1]))} and {AFTER[-1]} runs after it (seed {SEED})."
     yield ""
     yield "| noise | ever suspected | ever failed | step of 2 % | step of 3 % |"
     yield "|---|---:|---:|---:|---:|"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 _GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # autocorrelations that are tried
-_PLACE_COST = 2.0  # of the place of a level change, in log-likelihood: the best of many fits by chance
+_PLACE_COST = 1.5  # of the place of a level change, in log-likelihood: the best of many fits by chance
 _FAR = 3.0  # standard deviations of the noise beyond which a value counts as this far
 _MORE_OFF = 0.2  # the share of values by which a line or levels, farther off than the other, are ruled out
 
