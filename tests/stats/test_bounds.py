@@ -153,7 +153,7 @@ def test_a_ramp_of_5_percent_is_one_trend(runs: int) -> None:
 
 @pytest.mark.deep
 def test_small_changes_of_long_series_are_found() -> None:
-    """A few of the smallest steps are reported as trends: they cannot be told apart."""
+    """A few of the smallest steps are reported as trends: nothing distinguishes them."""
     points = {size: with_points(small_steps(size, 3_000), 0.001) for size in (0.0, 0.002, 0.003)}
     print(points)
     assert points[0.0] == 0 and points[0.002] >= least(0.80, SERIES) and points[0.003] >= least(0.99, SERIES)
