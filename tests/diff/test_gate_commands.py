@@ -57,7 +57,7 @@ def test_a_percentile_takes_a_hundred_steps(wh: tw.Warehouse, tmp_path: Path) ->
     gates = (f"p99(step_time)<={p99}ns", f"p99(step_time)<={p99 - 1}ns", f"max(step_time)<={p99}ns")
     assert codes(wh, "short", "long", *gates) == [0, 3, 3]
     done = call("diff", "long", "short", "--force", "-w", wh.root, "--gate", "p99(step_time)<=1s", "--strict")
-    assert done.code == 3 and "p99 needs 100 complete steps, run short has 2" in done.out
+    assert done.code == 3 and "p99 needs 100 complete steps per run; there are 2" in done.out
 
 
 def test_a_kernel_must_not_come_back(wh: tw.Warehouse) -> None:

@@ -89,7 +89,7 @@ def test_a_percentile_is_one_of_the_steps_of_each_run(tmp_path: Path) -> None:
     slowest, p99 = wh.history("max(step_time)"), wh.history("p99( step_time )")
     assert [change.after for change in slowest.changes] == ["night-0012"]
     assert [row["value"] for row in p99.rows()] == [100_000_000] * 12 + [100_000_001] * 12 + [None]
-    assert p99.rows()[-1]["reason"] == "p99 needs 100 complete steps, run night-0024@v1 has 50"
+    assert p99.rows()[-1]["reason"] == "p99 needs 100 complete steps per run; there are 50"
     assert p99.plot().startswith("p99(step_time), 24 runs, 0 changes")
     assert "values are the p99 of the complete steps, mean of their ranks" in p99.notices[0]
     wh.acknowledge("max(step_time)", "night-0012", "a larger checkpoint")
