@@ -49,7 +49,8 @@ def column_type(name: str) -> pa.DataType:
 def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.Array:
     """One JSON object per row with the members that are not null; null for an empty object.
 
-    Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`).
+    Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`); they may be
+    dictionary-encoded.
     """
     present = {
         key: shown for key, values in members.items() if (shown := _without_nulls_only(values)) is not None
@@ -84,9 +85,16 @@ def _member_parts(members: Mapping[str, pa.Array | pa.Scalar]) -> tuple[bool, li
             is_always = complete
         opening = "{" if at == 0 and complete else ","
         prefix = pa.scalar(f"{opening}{msgspec.json.encode(key).decode()}:", pa.large_string())
+        if isinstance(values, pa.DictionaryArray):
+            parts.append(_joined(prefix, values.dictionary).take(values.indices))
+            continue
         value = pc.cast(values, pa.large_string())
-        parts += [prefix, value] if complete else [pc.binary_join_element_wise(prefix, value, _EMPTY)]
+        parts += [prefix, value] if complete else [_joined(prefix, value)]
     return is_always, parts
+
+
+def _joined(prefix: pa.Scalar, values: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
 
 
 def _without_nulls_only(values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
@@ -124,16 +132,15 @@ class ActivityRows:
     _collected: list[pa.Table] = field(default_factory=list)
 
     def add(self, rows: int, columns: Mapping[str, pa.Array | pa.Scalar | None]) -> None:
-        """Adds rows; a scalar is the value of all of them, and a missing column is null."""
+        """Adds rows; a scalar is the value of all of them, and a missing column is null.
+
+        Columns with few distinct texts may be dictionary-encoded.
+        """
         if not rows:
             return
-        found = {}
-        for name, values in columns.items():
-            if values is None:
-                continue
-            type_ = column_type(name)
-            array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
-            found[name] = array if array.type == type_ else array.cast(type_)
+        found = {
+            name: _collected(name, values, rows) for name, values in columns.items() if values is not None
+        }
         if "args" in found and HAS_TEXT not in found:
             found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
         self._collected.append(pa.table(found))
@@ -143,13 +150,17 @@ class ActivityRows:
         """All rows with their event ids, once."""
         if not self.rows:
             return
-        table = pa.concat_tables(self._collected, promote_options="default").unify_dictionaries()
+        table = pa.concat_tables(self._collected, promote_options="default")
         self._collected.clear()
         order = _order(table.column("ts_ns"))
-        table = self._with_dictionaries(table)
+        columns = {}
+        for name in table.column_names:
+            # Of a column in pieces, Arrow would join all of them for each batch.
+            columns[name] = self._joined(name, table.column(name), order)
+            table = table.drop_columns([name])
         for first in range(0, len(order), OUTPUT_ROWS):
-            part = table.take(pa.array(order[first : first + OUTPUT_ROWS]))
-            yield self._batch(part, first)
+            rows = pa.array(order[first : first + OUTPUT_ROWS])
+            yield self._batch({name: column.take(rows) for name, column in columns.items()}, first)
 
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
@@ -158,42 +169,55 @@ class ActivityRows:
         flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
         return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
 
-    def _with_dictionaries(self, table: pa.Table) -> pa.Table:
-        for name in _DICTIONARIES:
-            if name in table.column_names:
-                encoded = table.column(name).combine_chunks().dictionary_encode()
-                table = table.set_column(table.column_names.index(name), name, encoded)
-        return table
+    def _joined(self, name: str, column: pa.ChunkedArray, order: NDArray[np.int64]) -> pa.Array:
+        """A collected column in one piece, in the order of `add`; encoded texts without secrets."""
+        if name not in _DICTIONARIES:
+            return column.combine_chunks()
+        encoded = column.unify_dictionaries().combine_chunks()
+        words, hits = self._clean_words(encoded.dictionary)
+        if not hits:
+            return encoded
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        ids = np.empty(len(order), np.int64)
+        ids[order] = np.arange(len(order))
+        for word, kinds in hits.items():
+            for row in ids[codes == word].tolist():
+                self.redactions += [Redaction(row, f"$.{name}", kind) for kind in kinds]
+        return pa.DictionaryArray.from_arrays(encoded.indices, words)
 
-    def _batch(self, part: pa.Table, first: int) -> pa.RecordBatch:
-        columns = {name: part.column(name).combine_chunks() for name in part.column_names}
-        has_text = columns.pop(HAS_TEXT, None)
-        for name in columns.keys() & {*_DICTIONARIES, *_FREE_TEXTS}:
+    def _batch(self, columns: dict[str, pa.Array], first: int) -> pa.RecordBatch:
+        has_text, rows = columns.pop(HAS_TEXT, None), len(columns["ts_ns"])
+        for name in columns.keys() & {*_FREE_TEXTS}:
             columns[name] = self._clean_texts(name, columns[name], first)
         if has_text is not None:
             columns["args"] = self._clean_args(columns["args"], has_text, first)
         for name in _FLAGS:
-            column = columns.get(name, pa.repeat(pa.scalar(False), part.num_rows))
+            column = columns.get(name, pa.repeat(pa.scalar(False), rows))
             columns[name] = pc.fill_null(column, False)
-        ids = pa.array(np.arange(first, first + part.num_rows))
+        ids = pa.array(np.arange(first, first + rows))
         fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
         return pa.RecordBatch.from_pydict(fields)
 
+    def _clean_words(self, words: pa.Array) -> tuple[pa.Array, dict[int, list[str]]]:
+        """The words without secrets, and the kinds of secrets by the position of the word."""
+        clean, found = words, {}
+        if suspects := self.redactor.suspects(words):
+            texts = words.to_pylist()
+            for position in suspects:
+                texts[position], found[position] = self.redactor.clean(texts[position])
+            clean = pa.array(texts, pa.string())
+        return clean, found
+
     def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
-        is_encoded = pa.types.is_dictionary(column.type)
-        texts = column.dictionary if is_encoded else column
-        found = self.redactor.suspects(texts)
-        if not found:
+        if not self.redactor.suspects(column):
             return column
-        encoded = column if is_encoded else column.dictionary_encode()
-        clean = encoded.dictionary.to_pylist()
+        encoded = column.dictionary_encode()
+        words, hits = self._clean_words(encoded.dictionary)
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-        for position in found if is_encoded else self.redactor.suspects(encoded.dictionary):
-            clean[position], kinds = self.redactor.clean(clean[position])
-            for row in np.flatnonzero(codes == position).tolist():
+        for word, kinds in hits.items():
+            for row in np.flatnonzero(codes == word).tolist():
                 self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
-        cleaned = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(clean, pa.string()))
-        return cleaned if is_encoded else cleaned.cast(column.type)
+        return pa.DictionaryArray.from_arrays(encoded.indices, words).cast(column.type)
 
     def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
         rows: NDArray[np.int64] = (
@@ -215,9 +239,21 @@ class ActivityRows:
 def _order(starts: pa.ChunkedArray) -> NDArray[np.int64]:
     """The rows by start, stable; rows without a start last."""
     values = pc.fill_null(starts, 0).to_numpy()
-    missing = starts.is_null().to_numpy()
-    order: NDArray[np.int64] = np.lexsort((values, missing))
-    return order
+    if starts.null_count:
+        return np.lexsort((values, starts.is_null().to_numpy()))
+    return np.argsort(values, kind="stable")  # merges runs, as source tables are usually sorted
+
+
+def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
+    """A column to be collected: `values`, or a value of all rows, in the type of the column."""
+    type_ = column_type(name)
+    if name not in _DICTIONARIES:
+        array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+        return array if array.type == type_ else array.cast(type_)
+    if isinstance(values, pa.Scalar):
+        words = pa.array([values.as_py()], type_)
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), words)
+    return values if pa.types.is_dictionary(values.type) else values.cast(type_).dictionary_encode()
 
 
 def _output_type(name: str) -> pa.DataType:

@@ -141,13 +141,24 @@ class SourceBatch:
         place = self.batch.schema.get_field_index(name)
         return pa.nulls(self.rows, pa.binary()) if place < 0 else self.batch.column(place).cast(pa.binary())
 
-    def strings(self, name: str, change: Callable[[str], str] = str) -> pa.Array:
+    def strings(self, name: str, change: Callable[[str], str] = str) -> pa.DictionaryArray:
         """The texts of a column of string ids, each changed by a function; ids without a text are null."""
-        ids = self.ints(name)
-        encoded = ids.dictionary_encode()
-        found = [self.context.strings.get(key) for key in encoded.dictionary.to_pylist()]
+        ids = self.ints(name).dictionary_encode()
+        found = [self.context.strings.get(key) for key in ids.dictionary.to_pylist()]
         texts = pa.array([None if text is None else change(text) for text in found], pa.string())
-        return texts.take(encoded.indices)
+        return encoded_texts(ids.indices, texts)
+
+    def first_strings(self, *names: str) -> pa.Array:
+        """The text of the first of several columns of string ids that has one."""
+        found = [self.strings(name) for name in names]
+        if not found[0].null_count:
+            return found[0]
+        return pc.coalesce(*(each.cast(pa.string()) for each in found))
+
+    def text(self) -> pa.Array:
+        """The column `text`, else the text of the string id in `textId`."""
+        text, ids = self.texts("text"), self.strings("textId")
+        return pc.coalesce(text, ids.cast(pa.string())) if text.null_count else text
 
     def labels(self, name: str, known: Mapping[int, str], default: str | None = None) -> pa.Array:
         """The names of the values of an enumeration; reports values without one."""
@@ -177,9 +188,13 @@ class SourceBatch:
 
     def thread(self, name: str = "globalTid") -> dict[str, pa.Array]:
         """`pid` and `tid` of a host activity."""
-        ids = self.ints(name)
-        pids = pc.bit_wise_and(pc.shift_right(ids, _PID_SHIFT), _TID_BITS)
-        return {"pid": number_texts(pids), "tid": number_texts(pc.bit_wise_and(ids, _TID_BITS))}
+        ids = self.ints(name).dictionary_encode()
+        pids = pc.bit_wise_and(pc.shift_right(ids.dictionary, _PID_SHIFT), _TID_BITS)
+        tids = pc.bit_wise_and(ids.dictionary, _TID_BITS)
+        return {
+            name: encoded_texts(ids.indices, numbers.cast(pa.string()))
+            for name, numbers in (("pid", pids), ("tid", tids))
+        }
 
     def arguments(
         self, typed: Mapping[str, pa.Array] | None = None, *, skip: tuple[str, ...] = ()
@@ -204,10 +219,21 @@ class SourceBatch:
         return pa.scalar(any(pa.types.is_string(self.batch.column(name).type) for name in self._unused))
 
 
+def encoded_texts(codes: pa.Array, words: pa.Array) -> pa.DictionaryArray:
+    """The word at each position; words may repeat or be null."""
+    distinct = words.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(codes), distinct.dictionary)
+
+
+def encoded_numbers(values: pa.Array) -> pa.DictionaryArray:
+    """Integers with few distinct values as text."""
+    encoded = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(pa.string()))
+
+
 def number_texts(values: pa.Array) -> pa.Array:
     """Integers as text."""
-    encoded = values.dictionary_encode()
-    return encoded.dictionary.cast(pa.string()).take(encoded.indices)
+    return encoded_numbers(values).cast(pa.string())
 
 
 def json_triples(*columns: pa.Array) -> pa.Array:

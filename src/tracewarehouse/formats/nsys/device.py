@@ -13,6 +13,7 @@ from tracewarehouse.formats.source_tables import (
     Context,
     SourceBatch,
     declared_types,
+    encoded_numbers,
     json_triples,
     number_texts,
 )
@@ -56,8 +57,8 @@ def _placement(found: SourceBatch) -> tuple[dict[str, pa.Array], dict[str, pa.Ar
         "device": device,
         "stream": stream,
         "correlation": correlation,
-        "pid": number_texts(device),
-        "tid": number_texts(stream),
+        "pid": encoded_numbers(device),
+        "tid": encoded_numbers(stream),
     }
     arguments = {"device": device, "context": context, "stream": stream, "correlation": correlation}
     return columns, arguments
@@ -87,7 +88,7 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     registers = found.ints("registersPerThread")
     static, dynamic = found.ints("staticSharedMemory"), found.ints("dynamicSharedMemory")
     shared = pc.add(static, dynamic)
-    names = [found.strings(name) for name in ("demangledName", "shortName", "mangledName")]
+    name = found.first_strings("demangledName", "shortName", "mangledName")
     arguments |= {
         "grid": json_triples(*grid),
         "block": json_triples(*block),
@@ -98,7 +99,7 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "nsys.dynamicSharedMemory": dynamic,
     }
     return {
-        **_slice(found, "kernel", pc.coalesce(*names)),
+        **_slice(found, "kernel", name),
         **columns,
         **{f"grid_{axis}": values for axis, values in zip("xyz", grid, strict=True)},
         **{f"block_{axis}": values for axis, values in zip("xyz", block, strict=True)},
@@ -174,8 +175,8 @@ def _synchronizations(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "device": device,
         "stream": stream,
         "correlation": correlation,
-        "pid": number_texts(device),
-        "tid": number_texts(stream),
+        "pid": encoded_numbers(device),
+        "tid": encoded_numbers(stream),
         "wait_on_event": event,
         "args": found.arguments(arguments),
         HAS_TEXT: found.has_text,
