@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -82,7 +83,11 @@ def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redac
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns."""
+    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns.
+
+    `alone`: the file has no other part. Then rows of other processes are counted in `others`, by table and
+    process.
+    """
 
     database: Database
     pid: int
@@ -90,6 +95,13 @@ class Context:
     strings: Mapping[int, str]
     notes: Notes
     prefix: str
+    alone: bool = False
+    others: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+
+def process_ids(ids: pa.Array) -> pa.Array:
+    """The processes of `globalTid` or `globalPid`."""
+    return pc.bit_wise_and(pc.shift_right(ids, _PID_SHIFT), _TID_BITS)
 
 
 def declared_types(database: Database, table: str) -> dict[str, pa.DataType]:
@@ -189,8 +201,7 @@ class SourceBatch:
     def thread(self, name: str = "globalTid") -> dict[str, pa.Array]:
         """`pid` and `tid` of a host activity."""
         ids = self.ints(name).dictionary_encode()
-        pids = pc.bit_wise_and(pc.shift_right(ids.dictionary, _PID_SHIFT), _TID_BITS)
-        tids = pc.bit_wise_and(ids.dictionary, _TID_BITS)
+        pids, tids = process_ids(ids.dictionary), pc.bit_wise_and(ids.dictionary, _TID_BITS)
         return {
             name: encoded_texts(ids.indices, numbers.cast(pa.string()))
             for name, numbers in (("pid", pids), ("tid", tids))

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
+from tracewarehouse.formats.nsys.process_rows import process_rows
 from tracewarehouse.formats.source_tables import (
     Context,
     SourceBatch,
@@ -43,8 +44,12 @@ def _batches(context: Context, table: str) -> Iterator[SourceBatch]:
     if table not in database.tables:
         return
     columns = declared_types(database, table)
-    where = schema.process_condition("globalPid", context.pid) if "globalPid" in columns else None
-    for batch in database.batches(table, columns, where):
+    has_process = "globalPid" in columns
+    for batch in (
+        process_rows(context, table, columns, "globalPid")
+        if has_process
+        else database.batches(table, columns)
+    ):
         yield SourceBatch(context, table, batch)
 
 

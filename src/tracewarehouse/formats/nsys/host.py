@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
+from tracewarehouse.formats.nsys.process_rows import process_rows
 from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types, encoded_texts
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def _batches(context: Context, table: str) -> Iterator[SourceBatch]:
     if not database.has(table, "start", "globalTid"):
         return
     columns = declared_types(database, table)
-    for batch in database.batches(table, columns, schema.process_condition("globalTid", context.pid)):
+    for batch in process_rows(context, table, columns, "globalTid"):
         yield SourceBatch(context, table, batch)
 
 

@@ -12,6 +12,7 @@ from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.nsys.operator_texts import OperatorTexts, operator_texts
 from tracewarehouse.formats.nsys.payloads import COLUMN, Payloads, message_bytes, payloads
 from tracewarehouse.formats.nsys.payloads import arguments as payload_arguments
+from tracewarehouse.formats.nsys.process_rows import process_rows
 from tracewarehouse.formats.source_tables import (
     Context,
     SourceBatch,
@@ -74,7 +75,7 @@ def _batches(context: Context, known: Payloads | None) -> Iterator[pa.RecordBatc
     columns = declared_types(context.database, schema.NVTX)
     if known is not None:
         columns[COLUMN] = pa.binary()
-    found = context.database.batches(schema.NVTX, columns, schema.process_condition("globalTid", context.pid))
+    found = process_rows(context, schema.NVTX, columns, "globalTid")
     if known is None:
         yield from found
     elif parts := list(found):
