@@ -5,7 +5,7 @@ Formats that store records in tables produce one batch per source table and comb
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OUTPUT_ROWS: Final = 122_880
+# More rows are usually stored in a file while tables are built, batch by batch.
+_MOST_IN_ONE: Final = 10 * OUTPUT_ROWS
+_LONG_TEXTS: Final = 1 << 30
 # Columns with few distinct texts.
 _DICTIONARIES: Final = (
     "ph", "category", "raw_category", "name", "pid", "tid", "shapes", "sync_kind", "collective",
@@ -86,14 +89,14 @@ def _member_parts(members: Mapping[str, pa.Array | pa.Scalar]) -> tuple[bool, li
         opening = "{" if at == 0 and complete else ","
         prefix = pa.scalar(f"{opening}{msgspec.json.encode(key).decode()}:", pa.large_string())
         if isinstance(values, pa.DictionaryArray):
-            parts.append(_joined(prefix, values.dictionary).take(values.indices))
+            parts.append(_member(prefix, values.dictionary).take(values.indices))
             continue
         value = pc.cast(values, pa.large_string())
-        parts += [prefix, value] if complete else [_joined(prefix, value)]
+        parts += [prefix, value] if complete else [_member(prefix, value)]
     return is_always, parts
 
 
-def _joined(prefix: pa.Scalar, values: pa.Array) -> pa.Array:
+def _member(prefix: pa.Scalar, values: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
 
 
@@ -129,7 +132,7 @@ class ActivityRows:
     redactor: Redactor
     rows: int = 0
     redactions: list[Redaction] = field(default_factory=list)
-    _collected: list[pa.Table] = field(default_factory=list)
+    _collected: list[tuple[int, dict[str, pa.Array]]] = field(default_factory=list)
 
     def add(self, rows: int, columns: Mapping[str, pa.Array | pa.Scalar | None]) -> None:
         """Adds rows; a scalar is the value of all of them, and a missing column is null.
@@ -143,47 +146,62 @@ class ActivityRows:
         }
         if "args" in found and HAS_TEXT not in found:
             found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
-        self._collected.append(pa.table(found))
+        self._collected.append((rows, found))
         self.rows += rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows with their event ids, once."""
         if not self.rows:
             return
-        table = pa.concat_tables(self._collected, promote_options="default")
+        order = _order(pa.chunked_array([columns["ts_ns"] for _, columns in self._collected]))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        # The pieces of a column are freed once it is in order.
+        ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
+        texts = {name: pa.concat_arrays(self._pieces(name)) for name in names if name in _TEXTS}
         self._collected.clear()
-        order = _order(table.column("ts_ns"))
-        columns = {}
-        for name in table.column_names:
-            # Of a column in pieces, Arrow would join all of them for each batch.
-            columns[name] = self._joined(name, table.column(name), order)
-            table = table.drop_columns([name])
-        for first in range(0, len(order), OUTPUT_ROWS):
-            rows = pa.array(order[first : first + OUTPUT_ROWS])
-            yield self._batch({name: column.take(rows) for name, column in columns.items()}, first)
+        step = self._batch_rows(texts)
+        for first in range(0, len(order), step):
+            rows = pa.array(order[first : first + step])
+            yield self._batch(
+                {
+                    name: texts[name].take(rows) if name in texts else ordered[name].slice(first, step)
+                    for name in names
+                },
+                first,
+            )
 
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        names = dict.fromkeys(name for table in self._collected for name in table.column_names)
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
         fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
         flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
         return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
 
-    def _joined(self, name: str, column: pa.ChunkedArray, order: NDArray[np.int64]) -> pa.Array:
-        """A collected column in one piece, in the order of `add`; encoded texts without secrets."""
+    def _batch_rows(self, texts: Mapping[str, pa.Array]) -> int:
+        """Rows of a batch: all of them, unless there are many or they have very long texts."""
+        is_long = any(column.nbytes > _LONG_TEXTS for column in texts.values())
+        return OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
+
+    def _pieces(self, name: str) -> list[pa.Array]:
+        """The pieces of a column, which are no longer collected; null where it is missing."""
+        is_encoded = name in _DICTIONARIES
+        type_ = pa.dictionary(pa.int32(), pa.string()) if is_encoded else column_type(name)
+        return [
+            columns.pop(name) if name in columns else pa.nulls(rows, type_)
+            for rows, columns in self._collected
+        ]
+
+    def _ordered(self, name: str, place: NDArray[np.int64]) -> pa.Array:
+        """A column of numbers or of encoded texts, without secrets, in order."""
+        pieces = self._pieces(name)
         if name not in _DICTIONARIES:
-            return column.combine_chunks()
-        encoded = column.unify_dictionaries().combine_chunks()
-        words, hits = self._clean_words(encoded.dictionary)
-        if not hits:
-            return encoded
-        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-        ids = np.empty(len(order), np.int64)
-        ids[order] = np.arange(len(order))
-        for word, kinds in hits.items():
-            for row in ids[codes == word].tolist():
-                self.redactions += [Redaction(row, f"$.{name}", kind) for kind in kinds]
-        return pa.DictionaryArray.from_arrays(encoded.indices, words)
+            return _scattered(pieces, place)
+        found = pa.chunked_array(pieces).unify_dictionaries()
+        codes = _scattered([piece.indices for piece in found.chunks], place)
+        words = self._clean_words(name, found.chunk(0).dictionary, codes)
+        return pa.DictionaryArray.from_arrays(codes, words)
 
     def _batch(self, columns: dict[str, pa.Array], first: int) -> pa.RecordBatch:
         has_text, rows = columns.pop(HAS_TEXT, None), len(columns["ts_ns"])
@@ -198,25 +216,24 @@ class ActivityRows:
         fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
         return pa.RecordBatch.from_pydict(fields)
 
-    def _clean_words(self, words: pa.Array) -> tuple[pa.Array, dict[int, list[str]]]:
-        """The words without secrets, and the kinds of secrets by the position of the word."""
-        clean, found = words, {}
-        if suspects := self.redactor.suspects(words):
-            texts = words.to_pylist()
-            for position in suspects:
-                texts[position], found[position] = self.redactor.clean(texts[position])
-            clean = pa.array(texts, pa.string())
-        return clean, found
+    def _clean_words(self, name: str, words: pa.Array, codes: pa.Array, first: int = 0) -> pa.Array:
+        """The words of a column without secrets; `codes` are those of the rows from `first` on."""
+        suspects = self.redactor.suspects(words)
+        if not suspects:
+            return words
+        texts = words.to_pylist()
+        of_rows = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+        for word in suspects:
+            texts[word], kinds = self.redactor.clean(texts[word])
+            for row in np.flatnonzero(of_rows == word).tolist():
+                self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
+        return pa.array(texts, pa.string())
 
     def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
         if not self.redactor.suspects(column):
             return column
         encoded = column.dictionary_encode()
-        words, hits = self._clean_words(encoded.dictionary)
-        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-        for word, kinds in hits.items():
-            for row in np.flatnonzero(codes == word).tolist():
-                self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
+        words = self._clean_words(name, encoded.dictionary, encoded.indices, first)
         return pa.DictionaryArray.from_arrays(encoded.indices, words).cast(column.type)
 
     def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
@@ -242,6 +259,25 @@ def _order(starts: pa.ChunkedArray) -> NDArray[np.int64]:
     if starts.null_count:
         return np.lexsort((values, starts.is_null().to_numpy()))
     return np.argsort(values, kind="stable")  # merges runs, as source tables are usually sorted
+
+
+def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array:
+    """Pieces of a column of numbers in one array, each value at its place."""
+    type_ = pieces[0].type
+    values = np.zeros(len(place), type_.to_pandas_dtype())
+    missing = np.zeros(len(place), np.bool_)
+    first = 0
+    for piece in pieces:
+        places = place[first : first + len(piece)]
+        first += len(piece)
+        if piece.null_count == len(piece):
+            missing[places] = True
+            continue
+        if piece.null_count:
+            missing[places] = piece.is_null().to_numpy(zero_copy_only=False)
+            piece = pc.fill_null(piece, pa.scalar(0).cast(type_))
+        values[places] = piece.to_numpy(zero_copy_only=False)
+    return pa.array(values, type_, mask=missing if missing.any() else None)
 
 
 def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
