@@ -1,4 +1,4 @@
-"""Rows of `activities` from column batches: JSON arguments, redaction and the order of events.
+"""Rows of `activities` from column batches: redaction and the order of events.
 
 Formats that store records in tables produce one batch per source table and combine them here.
 """
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -33,7 +32,6 @@ _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
 # Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
 HAS_TEXT: Final = "has_text"
-_EMPTY: Final = pa.scalar("", pa.large_string())
 # Columns of any text but JSON arguments.
 _FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
 _TEXTS: Final = (*_FREE_TEXTS, "args")
@@ -47,78 +45,6 @@ def column_type(name: str) -> pa.DataType:
     if name in _FLAGS or name == HAS_TEXT:
         return pa.bool_()
     return pa.float64() if name in _DOUBLES else pa.int64()
-
-
-def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.Array:
-    """One JSON object per row with the members that are not null; null for an empty object.
-
-    Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`); they may be
-    dictionary-encoded.
-    """
-    present = {
-        key: shown for key, values in members.items() if (shown := _without_nulls_only(values)) is not None
-    }
-    if not present:
-        return pa.nulls(rows, pa.large_string())
-    is_always, parts = _member_parts(present)
-    # "skip" would drop rows without any member, so each member brings its comma.
-    closing = pa.scalar("}" if is_always else "", pa.large_string())
-    joined = pc.binary_join_element_wise(
-        *parts, closing, _EMPTY, null_handling="replace", null_replacement=""
-    )
-    if isinstance(joined, pa.Scalar):
-        joined = pa.repeat(joined, rows)
-    if is_always:
-        return joined
-    opened = pc.binary_replace_slice(joined, 0, 1, "{")
-    closed = pc.binary_join_element_wise(opened, pa.scalar("}", pa.large_string()), _EMPTY)
-    return pc.if_else(pc.equal(joined, _EMPTY), pa.scalar(None, pa.large_string()), closed)
-
-
-def _member_parts(members: Mapping[str, pa.Array | pa.Scalar]) -> tuple[bool, list[pa.Array | pa.Scalar]]:
-    """What to join for the members, and whether the first one is in all rows, so that it can open the object.
-
-    Members with nulls are joined with their keys first: the key is left out too.
-    """
-    parts: list[pa.Array | pa.Scalar] = []
-    is_always = False
-    for at, (key, values) in enumerate(members.items()):
-        complete = isinstance(values, pa.Scalar) or not values.null_count
-        if at == 0:
-            is_always = complete
-        opening = "{" if at == 0 and complete else ","
-        prefix = pa.scalar(f"{opening}{msgspec.json.encode(key).decode()}:", pa.large_string())
-        if isinstance(values, pa.DictionaryArray):
-            parts.append(_member(prefix, values.dictionary).take(values.indices))
-            continue
-        value = pc.cast(values, pa.large_string())
-        parts += [prefix, value] if complete else [_member(prefix, value)]
-    return is_always, parts
-
-
-def _member(prefix: pa.Scalar, values: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(prefix, pc.cast(values, pa.large_string()), _EMPTY)
-
-
-def _without_nulls_only(values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
-    """The values of a member, as a scalar if all are equal; None if all are null."""
-    if isinstance(values, pa.Scalar):
-        return values
-    if values.null_count == len(values):
-        return None
-    if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
-    if not values.null_count and pa.types.is_integer(values.type):
-        low, high = pc.min_max(values).as_py().values()
-        return pa.scalar(low, values.type) if low == high else values
-    return values
-
-
-def json_texts(texts: pa.Array) -> pa.Array:
-    """Texts as JSON strings; null stays null."""
-    encoded = texts.dictionary_encode()
-    quoted = [msgspec.json.encode(text).decode() for text in encoded.dictionary.to_pylist()]
-    return pa.array(quoted, pa.string()).take(encoded.indices)
 
 
 @dataclass

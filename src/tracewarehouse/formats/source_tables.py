@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.activity_rows import json_objects, json_texts
 from tracewarehouse.formats.base import Finding, Redaction
+from tracewarehouse.formats.json_objects import json_objects, json_texts
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.redact import Redactor
@@ -245,13 +245,6 @@ def encoded_numbers(values: pa.Array) -> pa.DictionaryArray:
 def number_texts(values: pa.Array) -> pa.Array:
     """Integers as text."""
     return encoded_numbers(values).cast(pa.string())
-
-
-def json_triples(*columns: pa.Array) -> pa.Array:
-    """Three integer columns as JSON arrays; null if one of them is null."""
-    texts = [number_texts(column) for column in columns]
-    joined = pc.binary_join_element_wise(*texts, ",", null_handling="emit_null")
-    return pc.binary_join_element_wise("[", joined, "]", "", null_handling="emit_null")
 
 
 def _to_ints(column: pa.Array) -> pa.Array:

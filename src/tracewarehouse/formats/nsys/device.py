@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
+from tracewarehouse.formats.json_objects import json_lists
 from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.nsys.process_rows import process_rows
 from tracewarehouse.formats.source_tables import (
@@ -15,7 +16,6 @@ from tracewarehouse.formats.source_tables import (
     SourceBatch,
     declared_types,
     encoded_numbers,
-    json_triples,
     number_texts,
 )
 
@@ -95,8 +95,8 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     shared = pc.add(static, dynamic)
     name = found.first_strings("demangledName", "shortName", "mangledName")
     arguments |= {
-        "grid": json_triples(*grid),
-        "block": json_triples(*block),
+        "grid": json_lists(*grid),
+        "block": json_lists(*block),
         "registers per thread": registers,
         "shared memory": shared,
         **graph_arguments,
