@@ -67,7 +67,7 @@ def only(report: IngestReport) -> FileOutcome:
 def seen(root: Path, sql: str) -> list[tuple[object, ...]]:
     """Rows of a query over `events` and `kernels` of every published run."""
     store = Store.open(root)
-    with scratch() as con:
+    with scratch(1) as con:
         for table in ("events", "kernels"):
             parts = []
             for run in store.runs():

@@ -244,7 +244,7 @@ def store_run(
 def _write(path: Path, catalog: Catalog, name: str, rows: list[dict[str, Any]]) -> StagedTable:
     contract = catalog.get(name)
     types = {column.name: column.type for column in contract.columns}
-    with scratch() as con:
+    with scratch(1) as con:
         create_from_rows(con, "made", types, rows)
         con.execute(f"COPY made TO {quote_text(str(path))} (FORMAT parquet)")
     return StagedTable(contract.name, contract.version, path, len(rows))

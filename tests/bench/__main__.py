@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import analyses, exports, ingest, memory, ranks, report, size, stages, start, thousand
+from . import analyses, blame, exports, ingest, memory, ranks, report, size, stages, start, thousand
 from .bench import HERE, Bench
 from .model import Case, Row, Unmeasured, WrongAnswer
 
@@ -35,6 +35,7 @@ CASES = (
     *start.CASES,
     *thousand.CASES,
     *ranks.CASES,
+    *blame.CASES,
     *stages.CASES,
 )
 

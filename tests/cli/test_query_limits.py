@@ -23,7 +23,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs; one of them is removed, and its files are still there."""
     root = tmp_path_factory.mktemp("limits") / "wh"
     for run in ("kept", "gone"):
-        assert tw("ingest", FIRST_STEPS, "-w", root, "--run", run).code == 0
+        assert tw("ingest", FIRST_STEPS / "rank0.json.gz", "-w", root, "--run", run).code == 0
     assert tw("remove", "gone", "-w", root).code == 0
     return root
 

@@ -127,6 +127,7 @@ def test_replacing_the_trace_removes_derived_tables(wh: Warehouse, tmp_path: Pat
     ]
 
 
+@pytest.mark.deep
 def test_upgrade_keeps_derived_tables(wh: Warehouse, newer: Any) -> None:
     wh.derive("critical_path", "job")
     later = Warehouse(wh.root, catalog=newer)

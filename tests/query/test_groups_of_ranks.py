@@ -55,7 +55,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
         ranks=4,
         tensor=2,
         steps=3,
-        layers=2,
+        layers=1,
         hidden=256,
         sequence=256,
         counters=True,

@@ -24,7 +24,7 @@
 -- persistence   = { type = "DOUBLE", unit = "ratio", null = true, doc = "steps_first as a share of the steps in which ranks waited; null without steps." }
 -- step_share    = { type = "DOUBLE", unit = "ratio", null = true, better = "lower", doc = "Longest total wait of one rank that is charged to this one for all causes but communication, as a share of the waiting rank's step periods: an upper bound on how much shorter steps could be. Null without steps." }
 -- rank_share    = { type = "DOUBLE", unit = "ratio", doc = "What is charged to this rank for all causes but communication, as a share of the run's total." }
--- null_p99      = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank, if the blame of each step is assigned to the ranks at random; null without steps." }
+-- null_p99      = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank, if the blame of each step is assigned to the ranks at random, as in `blame_basis`; null without steps." }
 -- is_named      = { type = "BOOLEAN", doc = "True if the rank is a straggler: step_share reaches min_step_share and rank_share is above null_p99." }
 -- reason        = { type = "VARCHAR", null = true, doc = "Why the rank is not named. Where a rank may have waited in broadcasts for min_step_share of its steps, the reason says so: `wait_matrix` shows for whom." }
 --

@@ -312,3 +312,11 @@ def test_a_file_without_activities_is_refused(tmp_path: Path) -> None:
     con.close()
     (file,) = tw.open(tmp_path / "warehouse").ingest(path).files
     assert file.state == "refused" and "no GPU activity" in (file.reason or "")
+
+
+def test_a_secret_among_the_inputs_of_an_operator_is_redacted(tmp_path: Path) -> None:
+    secret = "hf_" + "aB3dE5fG7hJ9kL1m" * 2
+    text = f"aten::mm, op_id = 1, input_op_ids = {secret}"
+    warehouse = ingest(tmp_path, NVTX, f"INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, '{text}', {THREAD}, 0)")
+    ((args,),) = rows(warehouse, "SELECT args FROM events WHERE category = 'cpu_op'")
+    assert secret not in args and "[redacted:" in args

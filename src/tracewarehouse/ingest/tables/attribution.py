@@ -43,7 +43,7 @@ _OPERATOR_PASSES: Final = (
     ("Optimizer.", "optimizer"),
     ("enumerate(DataLoader)#", "data"),
 )
-# So many calls below crossing slices have their paths found together: with the longest paths, 130 MB.
+# Number of calls below crossing slices whose paths are found together: with the longest paths, 130 MB.
 _SLAB: Final = 16_384
 
 
