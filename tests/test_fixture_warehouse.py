@@ -36,6 +36,7 @@ MOST_BYTES = 1 << 20
 NOT_COMPARED = {
     r"\.dtypes\.(dtype|element_bytes)": "sizes that are recorded in bytes have a row",
     r"\.\w+\.rows\.(observation|advice)\[\d+\]": "sentences have numbers and culprits: golden files",
+    r"\.slow_collectives\.rows\.evidence_filter\[\d+\]": "the rank whose rows are the evidence",
     r"\.low_gpu_use\.rows\.severity\[\d+\]": "info if the findings about its causes are there",
     r"\.runs\.rows\.tool_version": "the release that converted the run, not the one that ingested it",
     r"\.runs\.rows\.schema_versions\[1\]": "the memory timeline is no longer stored as events, too",
