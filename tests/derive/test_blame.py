@@ -310,7 +310,7 @@ TRACES = Path(os.environ.get("TW_TRACES", "/nonexistent"))
 @pytest.mark.parametrize("run", ["multirank-gloo-cpu-4r", *deep("multirank-dlrm-v100-8r")])
 def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> None:
     wh = tw.open(tmp_path / "warehouse")
-    wh.ingest(TRACES / run)
+    wh.ingest(TRACES / run, jobs=1)
     wh.derive("blame", run)
     apart = wh.query(
         "SELECT instance_id FROM collective_arrivals WHERE instance_id IS NOT NULL GROUP BY instance_id "

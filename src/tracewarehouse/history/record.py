@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck.engine import connect
 from tracewarehouse.errors import TwError
 from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.history.rollups import can_roll_up, roll_up
@@ -173,15 +174,23 @@ class _Recorder:
         if not wanted:
             return
         steps = _complete_steps(self.narrow(batch))
-        for analysis, missing in wanted:
-            runs = self.with_current_tables(analysis, missing)
-            if self.on_progress is not None:
-                done = self.written + len(self.failed)
-                self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
-            if analysis.has_step_parameter:
-                self.try_together(analysis, [each for each in runs if each.run in steps], steps)
-                runs = [each for each in runs if each.run not in steps]
-            self.try_together(analysis, runs, steps)
+        # One connection for all roll-ups: to open one takes longer than a roll-up.
+        with connect(threads=1) as self.con:
+            for analysis, missing in wanted:
+                self.record_analysis(analysis, missing, steps)
+
+    def record_analysis(
+        self, analysis: RecordedAnalysis, missing: Sequence[SelectedRun], steps: Mapping[str, Steps]
+    ) -> None:
+        """Records an analysis of some runs, those with complete steps apart if it has them as a parameter."""
+        runs = self.with_current_tables(analysis, missing)
+        if self.on_progress is not None:
+            done = self.written + len(self.failed)
+            self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
+        if analysis.has_step_parameter:
+            self.try_together(analysis, [each for each in runs if each.run in steps], steps)
+            runs = [each for each in runs if each.run not in steps]
+        self.try_together(analysis, runs, steps)
 
     def with_current_tables(
         self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun]
@@ -234,7 +243,7 @@ class _Recorder:
                 write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
                 files[key] = path
                 if can_roll_up(contract):
-                    rolled, small = folder / f"{at}-rollup.parquet", roll_up(contract, one.table, complete)
+                    rolled, small = folder / f"{at}-rollup.parquet", roll_up(self.con, contract, one.table, complete)
                     write_result(rolled, key, small, {}, metadata, few_rows=True)
                     rollups |= {key: rolled} if _is_smaller(rolled, path) else {}
             size = sum(path.stat().st_size for path in files.values())

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.duck.engine import connect
 from tracewarehouse.metric import Metric
 from tracewarehouse.metric.parse import filterable, measures
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tracewarehouse.duck.engine import Connection
 
 _PLACES = frozenset({"rank", "device"})
 _STEP = "step"
@@ -99,7 +100,9 @@ def _select(metric: Metric, files: str, values: Sequence[str]) -> str:
     return f"SELECT {listed} FROM {files} AS results JOIN names USING (filename)"
 
 
-def roll_up(contract: Contract, rows: pa.Table, complete: Mapping[int, Sequence[int]]) -> pa.Table:
+def roll_up(
+    con: Connection, contract: Contract, rows: pa.Table, complete: Mapping[int, Sequence[int]]
+) -> pa.Table:
     """The roll-up of the rows of one run; rows of incomplete steps do not count if any step is complete."""
     key_names = [quote_name(column.name) for column in keys(contract)]
     names = [column.name for column in rolled_up(contract)]
@@ -115,15 +118,17 @@ def roll_up(contract: Contract, rows: pa.Table, complete: Mapping[int, Sequence[
         for end in ("min", "max")
     )
     listed = ", ".join([*key_names, "min(rank) AS rank", "count(*) AS rows", columns, ranks])
-    with connect(threads=1) as con:
-        con.register("all_rows", rows)
-        source = "all_rows"
-        if complete:
-            pairs = [(rank, step) for rank, steps in complete.items() for step in steps]
-            con.execute(
-                "CREATE TABLE complete_steps AS SELECT unnest(CAST(? AS INTEGER[])) AS rank,"
-                " unnest(CAST(? AS BIGINT[])) AS step",
-                [[rank for rank, _ in pairs], [step for _, step in pairs]],
-            )
-            source = "(FROM all_rows SEMI JOIN complete_steps USING (rank, step))"
+    con.register("all_rows", rows)
+    source = "all_rows"
+    if complete:
+        pairs = [(rank, step) for rank, steps in complete.items() for step in steps]
+        con.execute(
+            "CREATE OR REPLACE TABLE complete_steps AS SELECT unnest(CAST(? AS INTEGER[])) AS rank,"
+            " unnest(CAST(? AS BIGINT[])) AS step",
+            [[rank for rank, _ in pairs], [step for _, step in pairs]],
+        )
+        source = "(FROM all_rows SEMI JOIN complete_steps USING (rank, step))"
+    try:
         return con.sql(f"SELECT {listed} FROM {source} GROUP BY {group} ORDER BY ALL").to_arrow_table()
+    finally:
+        con.unregister("all_rows")
