@@ -243,7 +243,8 @@ class _Recorder:
                 write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
                 files[key] = path
                 if can_roll_up(contract):
-                    rolled, small = folder / f"{at}-rollup.parquet", roll_up(self.con, contract, one.table, complete)
+                    rolled = folder / f"{at}-rollup.parquet"
+                    small = roll_up(self.con, contract, one.table, complete)
                     write_result(rolled, key, small, {}, metadata, few_rows=True)
                     rollups |= {key: rolled} if _is_smaller(rolled, path) else {}
             size = sum(path.stat().st_size for path in files.values())
