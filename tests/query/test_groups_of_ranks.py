@@ -96,6 +96,7 @@ def test_the_sample_has_rows(simulated: Warehouse) -> None:
     assert all(len(simulated.run(name)) for name in SAMPLE)
 
 
+@pytest.mark.deep
 def test_large_parts_are_files_that_are_deleted(
     simulated: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

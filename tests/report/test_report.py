@@ -346,6 +346,7 @@ def test_sentences_of_the_page(page: Path) -> None:
     assert text.index("Not visible in this trace</h2>") > text.index("Data quality</h2>")
 
 
+@pytest.mark.deep
 def test_missing_data_is_reported_once(tmp_path: Path) -> None:
     settings = {"ranks": 1, "steps": 1, "layers": 1, "hidden": 256, "sequence": 256}
     tw.simulate(tmp_path / "traces", memory=False, stacks=False, **settings)
