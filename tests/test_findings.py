@@ -369,6 +369,7 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
     assert failed.errors[-1] == "tw: 2 findings of severity warning or higher"
 
 
+@pytest.mark.deep
 def test_all_includes_passing_checks(wh: Warehouse) -> None:
     rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
     assert {row["severity"] for row in rows} == {"none"}

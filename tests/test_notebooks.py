@@ -40,9 +40,9 @@ EXPECTED_LINES = {
     ),
 }
 
-# Run by the deep tests: what they call has tests of its own.
+# Run by the deep tests: what they call is tested elsewhere too.
 LONG = (
-    *("a_runs_history", "coming_from_hta", "find_the_slow_rank", "sql_over_many_runs"),
+    *("a_runs_history", "coming_from_hta", "compare_two_runs", "find_the_slow_rank", "sql_over_many_runs"),
     *("who_holds_up_the_job", "why_did_it_run_out_of_memory"),
 )
 

@@ -89,6 +89,7 @@ def test_the_demo_finds_exactly_the_injected_faults(again: Again) -> None:
     assert abs(after["compute_ns"] / after["median_compute_ns"] - 1.25) < 0.01
 
 
+@pytest.mark.deep
 def test_figures_equal_those_of_the_simulator(again: Again, tmp_path: Path) -> None:
     found, *_ = again
     for run, job in zip(found["runs"], jobs(), strict=True):

@@ -44,6 +44,7 @@ def test_rows(warehouse: Path, tmp_path: Path) -> None:
     assert failed.code == 1 and not (tmp_path / "few.csv").exists()
 
 
+@pytest.mark.deep
 def test_time(warehouse: Path) -> None:
     started = time.monotonic()
     over = tw("query", SLOW, "-w", warehouse, "--timeout", "1s")

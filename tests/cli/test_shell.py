@@ -198,6 +198,7 @@ def test_the_prompt_on_a_terminal(stored: Path, tmp_path: Path) -> None:
     assert list(home.iterdir()) == [], "no history is kept"
 
 
+@pytest.mark.deep
 def test_an_interrupt_between_the_prompt_and_the_wait_for_a_key_is_not_lost(stored: Path) -> None:
     pytest.importorskip("readline")
     command = (sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ONCE, "shell", "-w", str(stored))

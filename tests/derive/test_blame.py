@@ -306,11 +306,12 @@ def test_without_blame_no_rank_is_called_a_straggler_where_groups_nest(underived
 TRACES = Path(os.environ.get("TW_TRACES", "/nonexistent"))
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set TW_TRACES")
 @pytest.mark.parametrize("run", ["multirank-gloo-cpu-4r", *deep("multirank-dlrm-v100-8r")])
 def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> None:
     wh = tw.open(tmp_path / "warehouse")
-    wh.ingest(TRACES / run)
+    wh.ingest(TRACES / run, jobs=1)
     wh.derive("blame", run)
     apart = wh.query(
         "SELECT instance_id FROM collective_arrivals WHERE instance_id IS NOT NULL GROUP BY instance_id "

@@ -109,6 +109,7 @@ def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path
     assert note.startswith("input shapes differ for 50% of operator calls, most in aten::mm; batch size")
 
 
+@pytest.mark.deep
 def test_lines_of_a_narrow_terminal_wrap_and_the_reasons_of_gates_are_whole(wh: Warehouse) -> None:
     change = wh.diff("base", "slow").changes(gates=("step_time<=+3%",))
     for width in (60, 80):
@@ -230,7 +231,9 @@ def test_markdown_fits_a_comment(house: Path) -> None:
     assert len(done.out) < 65_536
 
 
-def test_a_comment_for_github_fits_and_is_the_job_summary(house: Path, wh: Warehouse, tmp_path: Path) -> None:
+def test_a_comment_for_github_fits_and_is_the_job_summary(
+    house: Path, wh: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     summary = tmp_path / "summary.md"
     arguments = (
         "diff",
@@ -244,7 +247,8 @@ def test_a_comment_for_github_fits_and_is_the_job_summary(house: Path, wh: Wareh
         "step_time<=+3%",
         "--within-run",
     )
-    done = cli_runner.process(*arguments, env={"GITHUB_STEP_SUMMARY": str(summary)})
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = cli_runner.tw(*arguments)
     assert done.code == 3
     assert done.out.startswith("## ❌ tw diff: a gate failed\n\n### median step ")
     assert summary.read_text() == done.out

@@ -108,6 +108,7 @@ def test_a_late_rank_is_named_in_both_directions(wh: tw.Warehouse) -> None:
     assert better[0].startswith("rank 1 is no longer late: its own time shrank by ")
 
 
+@pytest.mark.deep
 def test_no_rank_is_named_where_collectives_do_not_match(wh: tw.Warehouse) -> None:
     """With one rank of the job alone, who waits for whom is unknown, and a line says so."""
     change = wh.select(ranks=[0]).diff("base", "slow").changes(force=True)

@@ -26,7 +26,7 @@ RARELY = [*FINDINGS[2:], *[each for at, each in enumerate(OTHERS) if at % 4]]
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs: one with GPUs and two ranks, one with collectives of a host backend and four ranks."""
     folder = tmp_path_factory.mktemp("answers") / "warehouse"
-    tw.open(folder).ingest(DATA / "first-steps", DATA / "gloo-cpu")
+    tw.open(folder).ingest(DATA / "first-steps", DATA / "gloo-cpu", jobs=1)
     return folder
 
 

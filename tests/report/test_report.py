@@ -37,9 +37,9 @@ def warehouse_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"ranks": 2, "tensor": 1, "steps": 4, "layers": 2, "hidden": 256, "sequence": 256}
     tw.simulate(folder / "traces", seed=3, injections=faults, **settings)
     warehouse = tw.open(folder / "warehouse")
-    warehouse.ingest(folder / "traces", run="hostile", labels={"why": "<b>bold</b>"})
+    warehouse.ingest(folder / "traces", run="hostile", labels={"why": "<b>bold</b>"}, jobs=1)
     tw.simulate(folder / "before", seed=4, **settings)
-    warehouse.ingest(folder / "before", run="before")
+    warehouse.ingest(folder / "before", run="before", jobs=1)
     return warehouse.root
 
 
@@ -346,6 +346,7 @@ def test_sentences_of_the_page(page: Path) -> None:
     assert text.index("Not visible in this trace</h2>") > text.index("Data quality</h2>")
 
 
+@pytest.mark.deep
 def test_missing_data_is_reported_once(tmp_path: Path) -> None:
     settings = {"ranks": 1, "steps": 1, "layers": 1, "hidden": 256, "sequence": 256}
     tw.simulate(tmp_path / "traces", memory=False, stacks=False, **settings)
