@@ -8,7 +8,8 @@ that of ingested traces.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +38,12 @@ class ScheduleRecorder:
     """Records the GPU activities, annotations and steps of a rank, in place of the simulated profiler."""
 
     def __init__(self, job: Job, rank: int) -> None:
-        self.start_ns, self.text = job.start_ns, Text(job, rank)
+        self.text = Text(job, rank)
         self.kernels: list[tuple[Any, ...]] = []
         self.annotations: list[tuple[str, int, int]] = []
         self.steps: list[tuple[int, int, int, int, int]] = []
         self.open: list[tuple[Frame, int]] = []
-        self.step, self.step_ns, self.number = 0, 0, 0
-        self.period_ns, self.first_ns, self.last_ns = 0, 0, 0
+        self.step = self.step_ns = self.last_ns = self.number = 0
 
     def __getattr__(self, name: str) -> Any:
         """Everything else that the host does is not recorded."""
@@ -53,7 +53,7 @@ class ScheduleRecorder:
 
     def begin_step(self, number: int, at_ns: int) -> None:
         """Begins a profiler step."""
-        self.step, self.step_ns, self.first_ns, self.last_ns = number, at_ns, 1 << 62, 0
+        self.step, self.step_ns, self.last_ns = number, at_ns, 0
 
     def end_step(self, at_ns: int) -> None:
         """Ends it; its period lasts until the end of its last GPU activity."""
@@ -79,7 +79,6 @@ class ScheduleRecorder:
                group: Group | None = None, collective: Collective | None = None) -> None:  # fmt: skip
         """A GPU activity."""
         self.last_ns = max(self.last_ns, ends_ns)
-        self.first_ns = min(self.first_ns, begins_ns)
         message = (None,) * 8
         if collective is not None and group is not None:
             message = (collective.name, group.name, group.size, _listed(group), "BFloat16",
@@ -109,7 +108,8 @@ def store_scheduled(folder: Path, run: str, **settings: Any) -> tuple[tw.Warehou
             facts[rank] = _facts(state, rank, len(recorder.steps))
             state.groups.forget(rank)
         tables = files.staged(run)
-        staged = [_staged(run, rank, tables[rank], *facts[rank], catalog) for rank in facts]
+        contracts = stored_tables(catalog)
+        staged = [_staged(run, rank, tables[rank], *facts[rank], contracts) for rank in facts]
         store.publish(run, Changes(sources=tuple(store.commit(staged))))
     return tw.open(folder), dict(state.faults.late_ranks())
 
@@ -159,15 +159,16 @@ _MESSAGE = (
 
 def _whole(contract: Contract, rows: Columns) -> pa.Table:
     """The rows with all columns of a table; what is not given is null."""
-    count = len(rows["event_id"])
-    given = {column.name: type_of(column.type) for column in contract.columns}
+    empty = _nulls(contract, len(rows["event_id"]))
     return pa.table(
-        {
-            name: pa.array(rows[name], type_) if name in rows else pa.nulls(count, type_)
-            for name, type_ in given.items()
-            if name not in ("run_id", "rank")
-        }
+        {name: pa.array(rows[name], no.type) if name in rows else no for name, no in empty.items()}
     )
+
+
+@cache
+def _nulls(contract: Contract, count: int) -> dict[str, pa.Array]:
+    given = {column.name: type_of(column.type) for column in contract.columns}
+    return {name: pa.nulls(count, type_) for name, type_ in given.items() if name not in ("run_id", "rank")}
 
 
 def _facts(state: JobState, rank: int, steps: int) -> tuple[dict[str, Any], str]:
@@ -178,8 +179,9 @@ def _facts(state: JobState, rank: int, steps: int) -> tuple[dict[str, Any], str]
     return {**facts, **flags, "rank_in_file": rank, "steps": steps, "source_name": file_name(rank)}, header
 
 
-def _staged(run: str, rank: int, tables: Any, facts: dict[str, Any], header: str, catalog: Catalog) -> Staged:
-    contracts = stored_tables(catalog)
+def _staged(
+    run: str, rank: int, tables: Any, facts: dict[str, Any], header: str, contracts: Sequence[Contract]
+) -> Staged:
     stored = {contract.name: [contract.version] for contract in contracts}
     definitions = {contract.name: contract.definition or 0 for contract in contracts}
     key = f"{rank:016x}"

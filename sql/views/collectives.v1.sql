@@ -19,7 +19,7 @@
 -- waits_for_all = { type = "BOOLEAN", doc = "True if no rank can leave it before the last one arrives (a synchronizing collective)." }
 -- process_group = { type = "VARCHAR", null = true, doc = "Process group name; null if unknown." }
 -- group_size    = { type = "BIGINT", null = true, unit = "count", doc = "Number of ranks in the process group; null if unknown." }
--- group_key     = { type = "VARCHAR", null = true, doc = "Name, size and ranks of the process group, equal on all its ranks; null if the trace records none of them." }
+-- group_key     = { type = "VARCHAR", null = true, doc = "Name, size and ranks of the process group (of a long list the MD5 hash), equal on all its ranks; null if the trace records none of them." }
 -- group_ranks   = { type = "VARCHAR", null = true, doc = "Ranks of the process group as the arguments list them, without blanks; PyTorch truncates the list after 30." }
 -- dtype         = { type = "VARCHAR", null = true, doc = "Element type." }
 -- in_elements   = { type = "BIGINT", null = true, unit = "count", doc = "Number of input elements on this rank." }
@@ -138,7 +138,19 @@ WITH
       recorded.process_group,
       recorded.group_size,
       -- The name alone is not enough: in some jobs each rank numbers its groups independently.
-      nullif(concat_ws(' ', recorded.process_group, 'of ' || recorded.group_size, recorded.group_ranks), '') AS group_key,
+      nullif(
+        concat_ws(
+          ' ',
+          recorded.process_group,
+          'of ' || recorded.group_size,
+          -- A hash in place of a long list.
+          CASE
+            WHEN length(recorded.group_ranks) < length(md5(recorded.group_ranks)) THEN recorded.group_ranks
+            ELSE md5(recorded.group_ranks)
+          END
+        ),
+        ''
+      ) AS group_key,
       recorded.group_ranks,
       recorded.dtype,
       recorded.in_elements,

@@ -1,6 +1,7 @@
 """How often blame names the right rank with the right cause, by layout and size of the fault; 20 seeds each.
 
-Each test prints its figures: `pytest -m deep -n0 -s tests/derive/test_causes_study.py`.
+Each test prints its figures: `pytest -m deep -n0 -s tests/derive/test_causes_study.py`. CAUSES.md has
+those that were measured.
 """
 
 from __future__ import annotations

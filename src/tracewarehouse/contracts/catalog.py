@@ -38,6 +38,7 @@ class Catalog:
     _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
     _closures: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
     _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _latest: dict[Kind, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
     _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
@@ -188,8 +189,9 @@ class Catalog:
         return self._serving[contract.ref]
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
-        newest = {ref.name: ref for ref in self.refs(kind)}
-        return tuple(self.contracts[ref] for ref in newest.values())
+        if kind not in self._latest:
+            self._latest[kind] = tuple({ref.name: ref for ref in self.refs(kind)}.values())
+        return tuple(self.contracts[ref] for ref in self._latest[kind])
 
     def _kind(self, ref: Ref) -> Kind:
         known = self.contracts
