@@ -62,6 +62,7 @@ def test_a_change_has_a_position_and_a_size(shared_path: Path) -> None:
     assert (change.before, change.after) == (f"night-{CHANGE - 1:04d}", f"night-{CHANGE:04d}")
     assert (row["before"], row["run_id"]) == (change.before, change.after)
     assert 0.04 < row["change_low"] < row["change"] < row["change_high"] < 0.06
+    assert row["change"] == (change.new - change.old) / change.old  # of the levels that are printed
     assert row["earliest"] <= f"night-{CHANGE:04d}" <= row["latest"]
     assert tw.open(shared_path).history("step_time", min_effect=0.2).changes == ()
 
@@ -171,7 +172,7 @@ def test_the_chart_on_a_terminal(shared_path: Path) -> None:
     assert sum("┤" in line for line in lines) == 10
     assert "▲1" in lines[11] and lines[12].split() == ["2025-06-15", "2025-08-13"]
     assert (
-        lines[13].startswith("▲1 99.816 ms → 105.128 ms, +5.2 % [")
+        lines[13].startswith("▲1 99.816 ms → 105.128 ms, +5.3 % [")
         and " worse, night-0039 → night-0040" in lines[13]
     )
     narrow = on_terminal("history", "step_time", "-w", shared_path, columns=40).out.splitlines()

@@ -147,9 +147,10 @@ def test_many_series_and_long_ones_take_seconds(capsys: pytest.CaptureFixture[st
 @pytest.mark.deep
 @pytest.mark.parametrize("runs", LENGTHS)
 def test_a_ramp_of_5_percent_is_one_trend(runs: int) -> None:
-    assert trends(ramps(0.05, SERIES, runs)) >= 0.90
-    middle = series(normal, SERIES, runs) * np.where(np.arange(runs) < runs // 2, 1, 1.03)
-    assert trends(middle) <= most(0.03, SERIES)
+    count = 12_000 // runs
+    middle = series(normal, count, runs) * np.where(np.arange(runs) < runs // 2, 1, 1.03)
+    assert trends(ramps(0.05, count, runs)) >= 0.90
+    assert trends(middle) <= most(0.03, count)
 
 
 @pytest.mark.deep
