@@ -37,6 +37,7 @@ LONG = {
         "ingest/test_push.py",
         "ingest/test_sources_in_store.py",
         "ingest/upgrade/test_format1.py",
+        "laws/test_data_laws.py",
         "query/test_shell_file.py",
         "report/test_report.py",
         "report/test_report_host.py",
@@ -64,6 +65,8 @@ os.environ["XDG_CACHE_HOME"] = str(Path(tempfile.gettempdir(), f"tw-tests-{getpa
 # The tests start many interpreters, which would compile every module again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A test ends processes, never the machine: what this one writes need not reach the disk, which takes long.
+os.fsync = lambda _: None
 # No labels from the environment in which the tests run.
 os.environ["TW_AUTO_LABELS"] = "0"
 
@@ -78,6 +81,12 @@ def deep(*cases: object) -> list[object]:
     """Parameters of the deep tests only: variants of one that always runs; a tuple for several arguments."""
     listed = [case if isinstance(case, tuple) else (case,) for case in cases]
     return [pytest.param(*case, marks=pytest.mark.deep) for case in listed]
+
+
+def with_deep(request: pytest.FixtureRequest) -> bool:
+    """Whether deep tests of this file run too: only they need the larger part of some fixtures."""
+    items = [item for item in request.session.items if item.path == request.path]
+    return any(item.get_closest_marker("deep") for item in items)
 
 
 def pytest_collection_finish() -> None:

@@ -118,7 +118,7 @@ class Drawn:
         self.marks = {path: marks[each.drawn] for path, each in self.goldens.items()}
         drawn = {self.marks[path]: each for path, each in self.goldens.items()}
         runs = {mark: self._drawings(mark, each) for mark, each in drawn.items()}
-        self.warehouse.ingest(*(file for files in runs.values() for file in files))
+        self.warehouse.ingest(*(file for files in runs.values() for file in files), jobs=1)
         for mark, files in runs.items():
             derive(self.warehouse, drawn[mark], files)
 

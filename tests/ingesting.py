@@ -10,7 +10,7 @@ from pathlib import Path
 import cli_runner
 import sketch
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.duck import engine
+from tracewarehouse.duck.scratch import scratch
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.storage import Store
@@ -67,21 +67,20 @@ def only(report: IngestReport) -> FileOutcome:
 def seen(root: Path, sql: str) -> list[tuple[object, ...]]:
     """Rows of a query over `events` and `kernels` of every published run."""
     store = Store.open(root)
-    con = engine.connect()
-    for table in ("events", "kernels"):
-        parts = []
-        for run in store.runs():
-            version = store.newest(run)
-            for scan in version.scan_plan(table) if version else ():
-                ranks = "" if scan.ranks is None else f" WHERE rank IN ({', '.join(map(str, scan.ranks))})"
-                path = str(store.path(scan.path)).replace("'", "''")
-                parts.append(f"FROM read_parquet('{path}', hive_partitioning = false){ranks}")
-        con.execute(
-            f"CREATE VIEW {table} AS {' UNION ALL '.join(parts) or 'SELECT NULL AS name WHERE false'}"
-        )
-    rows = con.execute(sql).fetchall()
-    con.close()
-    return rows
+    with scratch(1) as con:
+        for table in ("events", "kernels"):
+            parts = []
+            for run in store.runs():
+                version = store.newest(run)
+                for scan in version.scan_plan(table) if version else ():
+                    ranks = ", ".join(map(str, scan.ranks or ()))
+                    where = f" WHERE rank IN ({ranks})" if scan.ranks is not None else ""
+                    path = str(store.path(scan.path)).replace("'", "''")
+                    parts.append(f"FROM read_parquet('{path}', hive_partitioning = false){where}")
+            con.execute(
+                f"CREATE VIEW {table} AS {' UNION ALL '.join(parts) or 'SELECT NULL AS name WHERE false'}"
+            )
+        return con.execute(sql).fetchall()
 
 
 def ranks_seen(root: Path) -> dict[str, tuple[int, ...]]:

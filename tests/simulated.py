@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,9 @@ def truth(folder: Path) -> dict[str, Any]:
     return expected
 
 
-def simulate_injections(folder: Path) -> None:
+def simulate_injections(folder: Path, kinds: Iterable[str] = tuple(INJECTED)) -> None:
     """Simulates a run without faults, `none`, and one per kind of injection."""
     settings: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 3, "noise": Noise(0, 0, 0, 0)}
     tw.simulate(folder / "none", **settings)
-    for kind, text in INJECTED.items():
-        tw.simulate(folder / kind, injections=[text], **settings)
+    for kind in kinds:
+        tw.simulate(folder / kind, injections=[INJECTED[kind]], **settings)

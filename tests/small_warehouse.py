@@ -11,7 +11,8 @@ from typing import Any
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
-from tracewarehouse.duck.engine import connect, create_from_rows
+from tracewarehouse.duck.engine import create_from_rows
+from tracewarehouse.duck.scratch import scratch
 from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
 START = 1_750_000_000_000_000_000
@@ -243,8 +244,7 @@ def store_run(
 def _write(path: Path, catalog: Catalog, name: str, rows: list[dict[str, Any]]) -> StagedTable:
     contract = catalog.get(name)
     types = {column.name: column.type for column in contract.columns}
-    con = connect()
-    create_from_rows(con, "made", types, rows)
-    con.execute(f"COPY made TO {quote_text(str(path))} (FORMAT parquet)")
-    con.close()
+    with scratch(1) as con:
+        create_from_rows(con, "made", types, rows)
+        con.execute(f"COPY made TO {quote_text(str(path))} (FORMAT parquet)")
     return StagedTable(contract.name, contract.version, path, len(rows))

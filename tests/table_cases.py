@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from memory_databases import memory_database
 from tracewarehouse.duck import engine
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.registry import detect
@@ -48,12 +49,14 @@ def tables_of(path: Path) -> engine.Connection:
 
 def connected(made: Mapping[str, pa.Table], facts: Mapping[str, Any]) -> engine.Connection:
     """A connection with these tables of run `a`, rank 0."""
-    con, catalog = engine.connect(threads=2), rules_of().catalog
+    con, catalog = memory_database(), rules_of().catalog
     for name, rows in made.items():
+        contract = catalog.get(name, kind="table")
+        if not rows.num_rows:
+            engine.create_table(con, contract)
+            continue
         con.register("made", rows)
-        engine.create_table(
-            con, catalog.get(name, kind="table"), "SELECT 'a' AS run_id, 0 AS rank, * FROM made"
-        )
+        engine.create_table(con, contract, "SELECT 'a' AS run_id, 0 AS rank, * FROM made")
         con.unregister("made")
     con.register("made", pa.Table.from_pylist([{"run_id": "a", "rank": 0, **facts}]))
     con.execute("CREATE TABLE rank_facts AS FROM made")

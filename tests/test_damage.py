@@ -100,8 +100,14 @@ def version(root: Path, number: int) -> Path:
     return root / "_tw" / "runs" / "a" / f"v{number:06d}.parquet"
 
 
-@pytest.mark.parametrize("how", DAMAGE)
-@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [(1, "truncate"), (3, "delete"), (3, "flip")]
+    + deep(
+        *((1, how) for how in DAMAGE if how != "truncate"),
+        *((3, how) for how in ("truncate", "append", "empty")),
+    ),
+)
 def test_a_damaged_version_is_left_out_named_kept_and_restored(
     base: Path, root: Path, number: int, how: str
 ) -> None:
@@ -310,8 +316,14 @@ OBJECTS = {
 }
 
 
-@pytest.mark.parametrize("how", ["delete", "truncate", "flip"])
-@pytest.mark.parametrize("kind", OBJECTS)
+# One damage of each kind of object always, the others deep.
+_ALWAYS = tuple(zip(OBJECTS, ("delete", "truncate", "flip") * 2, strict=True))
+_DEEP = [
+    (kind, how) for kind in OBJECTS for how in ("delete", "truncate", "flip") if (kind, how) not in _ALWAYS
+]
+
+
+@pytest.mark.parametrize(("kind", "how"), [*_ALWAYS, *deep(*_DEEP)])
 def test_a_damaged_object_is_found_and_repaired(base: Path, root: Path, kind: str, how: str) -> None:
     path = min(path for path in (root / OBJECTS[kind]).rglob("*") if path.is_file())
     DAMAGE[how](path)
@@ -343,6 +355,11 @@ def test_a_damaged_shell_file_is_found_and_written_again(root: Path) -> None:
     assert Warehouse(root).label("b", {"x": "y"}).version is not None
     assert tw("repair", "-w", root).code == 0
     assert Warehouse(root).verify() == []
+
+
+@pytest.mark.deep
+def test_a_shell_file_that_is_no_database_is_written_again(root: Path) -> None:
+    path = Warehouse(root).refresh()
     path.write_bytes(b"no database")
     with Warehouse(root).shell_file() as found:
         assert found == path

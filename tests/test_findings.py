@@ -30,7 +30,7 @@ TRACES = real_traces()
 # Run: settings of the simulation, injected faults, and all expected findings.
 SIMULATED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] = {
     "quiet": ({}, (), {}),
-    "data": ({}, ("slow-rank:what=data,factor=100",), {"input_bound": "critical"}),
+    "data": ({"stacks": True}, ("slow-rank:what=data,factor=100",), {"input_bound": "critical"}),
     "small": (
         {"ranks": 1, "hidden": 64, "sequence": 64, "batch": 1, "stacks": False, "load_us": 1},
         (),
@@ -52,8 +52,9 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """A warehouse with a run for each of SIMULATED; read-only."""
     folder = tmp_path_factory.mktemp("findings")
     stored, files = tw.open(folder / "warehouse"), list[Path]()
+    every = {"ranks": 2, "steps": 4, "stacks": False}
     for name, (settings, injections, _) in SIMULATED.items():
-        made = tw.simulate(folder / name, injections=injections, **{"ranks": 2, "steps": 4, **settings})
+        made = tw.simulate(folder / name, injections=injections, **{**every, **settings})
         files += made.files
     stored.ingest(*files, jobs=1)
     return stored
@@ -346,9 +347,14 @@ def test_a_pipe_gets_rows_and_a_terminal_text(wh: Warehouse) -> None:
 
 
 def test_findings_in_words(wh: Warehouse, same_text: Callable[[str, str], None]) -> None:
-    for name in ("table", "md"):
-        done = command("check", "data", "-w", wh.root, "-f", name)
-        same_text(f"messages/check.{name}.txt", done.out)
+    done = command("check", "data", "-w", wh.root, "-f", "table")
+    same_text("messages/check.table.txt", done.out)
+
+
+@pytest.mark.deep
+def test_findings_as_markdown_and_rows(wh: Warehouse, same_text: Callable[[str, str], None]) -> None:
+    done = command("check", "data", "-w", wh.root, "-f", "md")
+    same_text("messages/check.md.txt", done.out)
     rows = command("check", "data", "-w", wh.root, "-f", "csv").out.splitlines()
     assert rows[0].startswith("run_id,rank,severity,rule,subject,culprit,") and "advice" not in rows[0]
     assert len(rows) == 3 and "waits for the data loader" in rows[1]
@@ -363,6 +369,7 @@ def test_fail_on_a_severity(wh: Warehouse) -> None:
     assert failed.errors[-1] == "tw: 2 findings of severity warning or higher"
 
 
+@pytest.mark.deep
 def test_all_includes_passing_checks(wh: Warehouse) -> None:
     rows = json.loads(command("check", "quiet", "-w", wh.root, "--all", "-f", "json").out)
     assert {row["severity"] for row in rows} == {"none"}
@@ -374,6 +381,7 @@ def test_all_includes_passing_checks(wh: Warehouse) -> None:
     } | {"host_bound"}
 
 
+@pytest.mark.deep
 def test_omitted_rows_are_reported(wh: Warehouse) -> None:
     cut = command("check", "data", "-w", wh.root, "-f", "table", "--head", "1")
     assert "1 finding: 1 critical" in cut.out and "… 1 more row (use --limit N)" in cut.err

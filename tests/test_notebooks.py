@@ -40,7 +40,11 @@ EXPECTED_LINES = {
     ),
 }
 
-LONG = ("a_runs_history", "sql_over_many_runs")
+# Run by the deep tests: what they call is tested elsewhere too.
+LONG = (
+    *("a_runs_history", "coming_from_hta", "compare_two_runs", "find_the_slow_rank", "sql_over_many_runs"),
+    *("who_holds_up_the_job", "why_did_it_run_out_of_memory"),
+)
 
 
 def test_every_notebook_is_tested() -> None:

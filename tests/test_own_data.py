@@ -56,6 +56,7 @@ def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
     assert all(rows[rank]["exposed_comm_ns"] > 3 * rows[2]["exposed_comm_ns"] > 0 for rank in others)
 
 
+@pytest.mark.deep
 def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
     run = own.select(runs="first-steps")
     has_not = {"host", "memory_events", "memory_timeline", "kernel_counters", "critical_path", "blame"}

@@ -50,7 +50,7 @@ def plain(cell: Any) -> Any:
 def rows_of(wh: tw.Warehouse, run: str, table: Contract) -> Columns:
     """All rows of a stored table of a run, in the order of its grain."""
     order = ", ".join(table.grain)
-    return columns(wh.select(run).query(f"SELECT * FROM {table.name} ORDER BY {order}"))
+    return columns(wh.select(run).query_all(f"SELECT * FROM {table.name} ORDER BY {order}"))
 
 
 def answer(call: Callable[[], tw.Result]) -> Answer:
@@ -68,10 +68,13 @@ def tables(wh: tw.Warehouse, run: str) -> dict[str, Columns]:
     return {table.name: rows_of(wh, run, table) for table in stored_tables(wh)}
 
 
-def analyses(wh: tw.Warehouse, run: str) -> dict[str, Answer]:
-    """Every analysis of a run with default parameters, and its findings."""
+def analyses(wh: tw.Warehouse, run: str, names: Iterable[str] | None = None) -> dict[str, Answer]:
+    """Analyses of a run with default parameters, of these names or all, and its findings."""
     part = wh.select(run)
-    answers = {each.name: answer(lambda name=each.name: part.run(name)) for each in wh.catalog.analyses()}  # type: ignore[misc]
+    chosen = [each.name for each in wh.catalog.analyses()] if names is None else names
+    answers = {name: answer(lambda name=name: part.run(name)) for name in chosen}  # type: ignore[misc]
+    if names is not None:
+        return answers
     return {**answers, "check()": answer(part.check)}
 
 
@@ -81,19 +84,20 @@ def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
     return {str(rank): _sha256(wh.export_trace(run, rank).chunks) for rank in ranks}
 
 
-def whole(wh: tw.Warehouse) -> Answer:
+def whole(wh: tw.Warehouse, leave_out: Iterable[str] = ()) -> Answer:
     """Results over all runs: runs, ranks and versions, histories, differences."""
     runs = [each.run for each in wh.selected()]
     compared = wh.diff("good", "slow")
-    return {
-        "runs": answer(wh.runs),
-        "ranks": {run: columns(wh.info(run).ranks) for run in runs},
-        "versions": {run: len(wh.info(run).versions) for run in runs},
-        "older": answer(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
-        "history": {metric: answer(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
-        "diff": {name: answer(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
-        "changes": {"line": compared.changes().line, "rows": columns(compared.changes().rows())},
+    parts: dict[str, Callable[[], Any]] = {
+        "runs": lambda: answer(wh.runs),
+        "ranks": lambda: {run: columns(wh.info(run).ranks) for run in runs},
+        "versions": lambda: {run: len(wh.info(run).versions) for run in runs},
+        "older": lambda: answer(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
+        "history": lambda: {metric: answer(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
+        "diff": lambda: {name: answer(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
+        "changes": lambda: {"line": compared.changes().line, "rows": columns(compared.changes().rows())},
     }
+    return {name: part() for name, part in parts.items() if name not in leave_out}
 
 
 def write(wh: tw.Warehouse, folder: Path) -> None:

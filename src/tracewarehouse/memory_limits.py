@@ -6,8 +6,8 @@ Beyond the first, libraries crash; beyond the second, the system kills the proce
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +33,10 @@ def address_space_bytes() -> int | None:
 def group_bytes() -> int | None:
     """The lowest memory limit of the control groups that this process is in, None if there is none."""
     found: list[int] = []
-    for path in _limit_files():
-        with suppress(OSError, ValueError):
-            found.append(int(path.read_text()))
+    with suppress(OSError):
+        for path in _limit_files(_MEMBERSHIP.read_text(), _MOUNTED):
+            with suppress(OSError, ValueError):
+                found.append(int(path.read_text()))
     return min((limit for limit in found if limit < _NO_LIMIT_BYTES), default=None)
 
 
@@ -45,22 +46,21 @@ def half_bytes() -> int | None:
     return min(limits) // 2 if limits else None
 
 
-def _limit_files() -> Iterator[Path]:
+@cache
+def _limit_files(membership: str, root: Path) -> tuple[Path, ...]:
     """Where limits may be: those of the group and of the groups above it that are visible here."""
-    try:
-        lines = _MEMBERSHIP.read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
+    found: list[Path] = []
+    for line in membership.splitlines():
         _, controllers, group = line.split(":", 2)
         if controllers == "":
-            mounted, name = _MOUNTED, "memory.max"
+            mounted, name = root, "memory.max"
         elif "memory" in controllers.split(","):
-            mounted, name = _MOUNTED / "memory", "memory.limit_in_bytes"
+            mounted, name = root / "memory", "memory.limit_in_bytes"
         else:
             continue
         folder = mounted / group.strip("/")
-        yield from (above / name for above in (folder, *folder.parents) if above.is_relative_to(mounted))
+        found += (above / name for above in (folder, *folder.parents) if above.is_relative_to(mounted))
+    return tuple(found)
 
 
 def check() -> None:

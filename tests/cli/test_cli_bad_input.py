@@ -141,7 +141,7 @@ def test_an_unreadable_folder_is_refused(tmp_path: Path) -> None:
             libc.prctl(PR_CAPBSET_DROP, power, 0, 0, 0)
 
     done = subprocess.run(
-        [*TW, "ingest", "good.json", "locked", "--run", "r", "-w", "warehouse"],
+        [*TW, "ingest", "good.json", "locked", "--run", "r", "-w", "warehouse", "--jobs", "1"],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -229,7 +229,7 @@ def test_unprintable_file_names_do_not_fail(tmp_path: Path) -> None:
     name = os.fsdecode(b"bad\xff name.json")
     (tmp_path / name).write_text(FILES["good.json"])
     (tmp_path / os.fsdecode(b"worse\xfe.json")).write_text("")
-    cli = process("ingest", tmp_path, "--run", "r", "-w", tmp_path / "w", "--json")
+    cli = tw("ingest", tmp_path, "--run", "r", "-w", tmp_path / "w", "--json")
     assert cli.code == 4, cli.err
     assert [Path(row["path"]).name for row in json.loads(cli.out)["result"]][0] == name
     assert r"worse\udcfe.json" in cli.err

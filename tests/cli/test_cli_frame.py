@@ -15,7 +15,7 @@ import duckdb
 import pytest
 
 from cli_runner import TW, complete, environment, tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from tracewarehouse import __version__
 from tracewarehouse.cli.app import app, failure_of, print_failure
 from tracewarehouse.errors import UnknownName
@@ -98,10 +98,12 @@ sys.exit(code)
     ("words", "needless"),
     [
         (("ingest", str(FIRST_STEPS)), {"pandas"}),
-        (("list",), {"pandas", "numpy", "duckdb", "polars"}),
-        (("runs",), {"pandas", "numpy", "duckdb", "polars"}),
         (("show", "kernel_summary"), {"pandas", "numpy", "polars", "scipy"}),
-        (("query", "SELECT count(*) FROM kernels"), {"pandas", "numpy", "polars", "scipy"}),
+        *deep(
+            (("list",), {"pandas", "numpy", "duckdb", "polars"}),
+            (("runs",), {"pandas", "numpy", "duckdb", "polars"}),
+            (("query", "SELECT count(*) FROM kernels"), {"pandas", "numpy", "polars", "scipy"}),
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

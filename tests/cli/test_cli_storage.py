@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import sketch
-from cli_runner import TW, CliResult, environment, on_terminal, process, tw
+from cli_runner import TW, CliResult, environment, on_terminal, tw
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 
@@ -79,13 +79,14 @@ def test_ingesting_the_same_content_again_changes_nothing(warehouse: Path) -> No
     assert after == before
 
 
-def test_progress_bars_need_a_terminal(tmp_path: Path) -> None:
-    quiet = process("ingest", FIRST_STEPS, "-w", tmp_path / "quiet")
-    shown = on_terminal("ingest", FIRST_STEPS, "-w", tmp_path / "shown", env={"TERM": "xterm"})
+def test_progress_bars_need_a_terminal(ingested: tuple[Path, CliResult], tmp_path: Path) -> None:
+    _, quiet = ingested
+    two = (FIRST_STEPS / f"rank{rank}.json.gz" for rank in range(2))
+    shown = on_terminal("ingest", *two, "-w", tmp_path / "shown", env={"TERM": "xterm"})
     assert (quiet.code, shown.code) == (0, 0)
     assert quiet.err == "" and "\x1b" not in quiet.out
     assert "all files" in shown.out
-    assert "ingested 4 ranks of 1 run" in shown.out
+    assert "ingested 2 ranks of 1 run" in shown.out
 
 
 def test_envelope_of_an_ingest(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from cli_runner import TW, CliResult, environment, on_terminal, process
+from cli_runner import tw as call
 from conftest import ROOT
 from tracewarehouse.demo import INJECTED, PARTS, jobs
 from tracewarehouse.simulation import simulate
@@ -33,12 +34,14 @@ def again(first: tuple[Path, CliResult]) -> Again:
     """The result of a second call, and the files of the warehouse before and after it."""
     folder, _ = first
     before = sorted((folder / "warehouse").rglob("*"))
-    row = answer(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TW_WAREHOUSE", str(folder / "warehouse"))
+        row = answer(call("demo", "--json"))
     return row, before, sorted((folder / "warehouse").rglob("*"))
 
 
-def answer(folder: Path) -> dict[str, Any]:
-    cli = process("demo", "--json", cwd=folder)
+def answer(cli: CliResult) -> dict[str, Any]:
+    """The row in the envelope of a call that succeeds."""
     assert cli.code == 0, cli.err
     envelope = json.loads(cli.out)
     assert (envelope["ok"], envelope["command"], envelope["error"]) == (True, "demo", None)
@@ -58,6 +61,7 @@ def test_stdout_has_the_text_and_stderr_the_progress(first: tuple[Path, CliResul
     assert "Rank 5 is the straggler in demo-after: its computation takes 25." in cli.out
 
 
+@pytest.mark.deep
 def test_the_text_fits_80_columns(first: tuple[Path, CliResult]) -> None:
     folder, _ = first
     shown = on_terminal("demo", "-w", folder / "warehouse", columns=80)
@@ -85,6 +89,7 @@ def test_the_demo_finds_exactly_the_injected_faults(again: Again) -> None:
     assert abs(after["compute_ns"] / after["median_compute_ns"] - 1.25) < 0.01
 
 
+@pytest.mark.deep
 def test_figures_equal_those_of_the_simulator(again: Again, tmp_path: Path) -> None:
     found, *_ = again
     for run, job in zip(found["runs"], jobs(), strict=True):
@@ -143,14 +148,14 @@ def run_all(cli: CliResult, folder: Path) -> None:
         )
 
 
-def test_commands_omit_the_default_warehouse(first: tuple[Path, CliResult]) -> None:
-    folder, cli = first
+def test_commands_omit_the_default_warehouse(first: tuple[Path, CliResult], again: Again) -> None:
+    _, cli = first
     assert " -w " not in cli.out
-    listed = process("demo", "--json", cwd=folder, env={"TW_WAREHOUSE": str(folder / "warehouse")})
-    assert not [line for line in json.loads(listed.out)["result"][0]["next"] if " -w " in line]
+    found, *_ = again
+    assert found["next"] and not [line for line in found["next"] if " -w " in line]
 
 
 def test_an_invalid_warehouse_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no warehouse")
-    cli = process("demo", "-w", tmp_path / "file")
+    cli = call("demo", "-w", tmp_path / "file")
     assert cli.code == 1 and "Traceback" not in cli.err and "file" in cli.errors[-2]

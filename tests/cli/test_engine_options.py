@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cli_runner import tw
-from conftest import deep
 from tracewarehouse.engines import ray
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
@@ -21,7 +20,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return warehouse
 
 
-@pytest.mark.parametrize("name", ["temporal_breakdown", *deep("stragglers")])
+@pytest.mark.deep
+@pytest.mark.parametrize("name", ["temporal_breakdown", "stragglers"])
 def test_worker_processes_print_the_same(stored: Path, name: str) -> None:
     whole, spread = tw("show", name, "-w", stored), tw("show", name, "-w", stored, "--engine", "local")
     assert spread.code == 0, spread.err

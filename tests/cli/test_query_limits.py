@@ -23,7 +23,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs; one of them is removed, and its files are still there."""
     root = tmp_path_factory.mktemp("limits") / "wh"
     for run in ("kept", "gone"):
-        assert tw("ingest", FIRST_STEPS, "-w", root, "--run", run).code == 0
+        assert tw("ingest", FIRST_STEPS / "rank0.json.gz", "-w", root, "--run", run).code == 0
     assert tw("remove", "gone", "-w", root).code == 0
     return root
 
@@ -44,6 +44,7 @@ def test_rows(warehouse: Path, tmp_path: Path) -> None:
     assert failed.code == 1 and not (tmp_path / "few.csv").exists()
 
 
+@pytest.mark.deep
 def test_time(warehouse: Path) -> None:
     started = time.monotonic()
     over = tw("query", SLOW, "-w", warehouse, "--timeout", "1s")

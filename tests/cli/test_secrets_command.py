@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -56,11 +57,18 @@ def test_traces_are_searched_and_nothing_is_stored(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path) -> Path:
+def warehouse(stored: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    return Path(shutil.copytree(stored, tmp_path / "wh"))
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs; a policy that finds secrets in one of them came after the ingest."""
-    root = tmp_path / "wh"
-    for path in (write(tmp_path / "leaky", ACME), write(tmp_path / "tidy", "plain")):
-        assert tw("ingest", path, "-w", root, "--label", "kind=test").code == 0
+    folder = tmp_path_factory.mktemp("secrets")
+    root = folder / "wh"
+    paths = write(folder / "leaky", ACME), write(folder / "tidy", "plain")
+    assert tw("ingest", *paths, "-w", root, "--label", "kind=test").code == 0
     assert tw("label", "leaky", f"note={ACME}", "-w", root).code == 0
     assert tw("record", "--all", "--analysis", "name_summary", "-w", root).code == 0
     Warehouse(root).record("tidy", analyses="step_summary")

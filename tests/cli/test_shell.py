@@ -125,14 +125,19 @@ def test_the_prompt_runs_statements_from_a_pipe(stored: Path) -> None:
     text = (
         "SELECT run_id, count(*) AS ranks,\n ';' AS mark\nFROM ranks\nGROUP BY ALL ORDER BY 1; SELECT 2 AS b"
     )
-    done = piped(text, stored)
+    done = piped(f"{text};\n.help\n.tables\n.quit\nSELECT 3;", stored)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "run_id,ranks,mark\none,1,;\ntwo,2,;\nb\n2\n"
+    rows, more = done.stdout[:38], done.stdout[38:]
+    assert rows == "run_id,ranks,mark\none,1,;\ntwo,2,;\nb\n2\n"
+    assert ".quit" in more and "analysis,temporal_breakdown," in more
+    assert "3" not in more.splitlines()
+
+
+@pytest.mark.deep
+def test_the_prompt_ends_the_last_statement_of_a_pipe_and_has_a_help_table(stored: Path) -> None:
+    assert piped("SELECT 2 AS b", stored).stdout == "b\n2\n"
     helped = list(csv.DictReader(io.StringIO(piped("FROM tw_help;", stored).stdout)))
     assert {"temporal_breakdown", "kernels", "collectives"} <= {row["name"] for row in helped}
-    cli = piped(".help\n.tables\n.quit\nSELECT 3;", stored)
-    assert ".quit" in cli.stdout and "analysis,temporal_breakdown," in cli.stdout
-    assert "3" not in cli.stdout.splitlines()
 
 
 @pytest.mark.deep
@@ -193,6 +198,7 @@ def test_the_prompt_on_a_terminal(stored: Path, tmp_path: Path) -> None:
     assert list(home.iterdir()) == [], "no history is kept"
 
 
+@pytest.mark.deep
 def test_an_interrupt_between_the_prompt_and_the_wait_for_a_key_is_not_lost(stored: Path) -> None:
     pytest.importorskip("readline")
     command = (sys.executable, "-W", "error", "-c", INTERRUPTED_AT_ONCE, "shell", "-w", str(stored))

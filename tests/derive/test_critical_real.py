@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse as tw
-from conftest import real_traces
+from conftest import deep, real_traces
 from tracewarehouse.derive.build import NAME
 from tracewarehouse.warehouse import Warehouse
 
@@ -71,7 +71,7 @@ def hold(warehouse: Warehouse, run: str) -> None:
         assert part.query(broken).rows() == [], (run, promise)
 
 
-@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("name", ["graphs", "cpu_only", *deep("mtia", "ascend", "gpu_only")])
 def test_documented_properties_hold(name: str, tmp_path: Path) -> None:
     assert TRACES is not None
     warehouse = tw.open(tmp_path / "wh")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,25 +13,38 @@ from tracewarehouse.warehouse import Warehouse
 
 LARGE: dict[str, Any] = {"ranks": 1, "layers": 2}
 SMALL: dict[str, Any] = {**LARGE, "hidden": 64, "sequence": 64}
-RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "large": (LARGE, []),
-    "large-slow-gemm": (LARGE, ["slow-kernel:kernel=gemm,percent=50"]),
+Runs = dict[str, tuple[dict[str, Any], list[str]]]
+RUNS: Runs = {
     "large-item": (LARGE, ["blocking-item"]),
     "small": (SMALL, []),
-    "small-slow-gemm": (SMALL, ["slow-kernel:kernel=gemm,percent=50"]),
     "two": ({**LARGE, "ranks": 2}, []),
     "two-no-overlap": ({**LARGE, "ranks": 2}, ["no-overlap"]),
+}
+MORE_RUNS: Runs = {
+    "large": (LARGE, []),
+    "large-slow-gemm": (LARGE, ["slow-kernel:kernel=gemm,percent=50"]),
+    "small": (SMALL, []),
+    "small-slow-gemm": (SMALL, ["slow-kernel:kernel=gemm,percent=50"]),
 }
 
 
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    folder = tmp_path_factory.mktemp("truth")
-    for run, (settings, injections) in RUNS.items():
+    return derived(tmp_path_factory.mktemp("truth"), RUNS)
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    return derived(tmp_path_factory.mktemp("more"), MORE_RUNS)
+
+
+def derived(folder: Path, runs: Runs) -> Warehouse:
+    """A warehouse with these runs, and the critical path of their first rank."""
+    for run, (settings, injections) in runs.items():
         tw.simulate(folder / "sim" / run, seed=3, steps=3, injections=injections, **settings)
     warehouse = tw.open(folder / "wh")
-    warehouse.ingest(folder / "sim")
-    for run in RUNS:
+    warehouse.ingest(folder / "sim", jobs=1)
+    for run in runs:
         warehouse.derive("critical_path", run, ranks=0)
     return warehouse
 
@@ -51,8 +65,8 @@ def length(wh: Warehouse, run: str, *scales: str) -> int:
 
 
 @pytest.mark.deep
-def test_large_kernels_make_the_device_critical(wh: Warehouse) -> None:
-    found = categories(wh, "large")
+def test_large_kernels_make_the_device_critical(more: Warehouse) -> None:
+    found = categories(more, "large")
     assert found["computation"] + found["earlier"] > 0.99
     assert found["earlier"] > 0.3  # the step before is not done when the host begins this one
     assert found["host"] == found["sync"] == 0
@@ -80,9 +94,9 @@ def test_an_exposed_collective_is_on_the_path(wh: Warehouse) -> None:
 
 
 @pytest.mark.deep
-def test_what_if_matches_the_simulated_job(wh: Warehouse) -> None:
+def test_what_if_matches_the_simulated_job(more: Warehouse) -> None:
     slow = "kernels[name=*gemm*]=1.5"
-    took = length(wh, "large-slow-gemm")
+    took = length(more, "large-slow-gemm")
     # Each kernel duration is rounded to ns separately, in both.
-    assert abs(length(wh, "large", slow) - took) < 100 < took - length(wh, "large")
-    assert length(wh, "small", slow) == length(wh, "small-slow-gemm") == length(wh, "small")
+    assert abs(length(more, "large", slow) - took) < 100 < took - length(more, "large")
+    assert length(more, "small", slow) == length(more, "small-slow-gemm") == length(more, "small")

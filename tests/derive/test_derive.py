@@ -36,13 +36,20 @@ def lines(rank: int, steps: int = 4) -> str:
     return "\n".join(text) + "\n"
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of three ranks and four steps, the first and last of them partial, and its traces."""
+    folder = tmp_path_factory.mktemp("derive")
+    sketch.write("".join(lines(rank) for rank in range(3)), folder / "traces")
+    tw.open(folder / "wh").ingest(folder / "traces" / "job")
+    return folder
+
+
 @pytest.fixture
-def wh(tmp_path: Path) -> Warehouse:
-    """A run of three ranks and four steps, the first and last of them partial."""
-    sketch.write("".join(lines(rank) for rank in range(3)), tmp_path / "traces")
-    warehouse = tw.open(tmp_path / "wh")
-    warehouse.ingest(tmp_path / "traces" / "job")
-    return warehouse
+def wh(shared: Path, tmp_path: Path) -> Warehouse:
+    """A copy that a test may change."""
+    shutil.copytree(shared, tmp_path, dirs_exist_ok=True)
+    return tw.open(tmp_path / "wh")
 
 
 def scopes(warehouse: Warehouse, run: str = "job") -> dict[int, list[str]]:
@@ -127,6 +134,7 @@ def test_replacing_the_trace_removes_derived_tables(wh: Warehouse, tmp_path: Pat
     ]
 
 
+@pytest.mark.deep
 def test_upgrade_keeps_derived_tables(wh: Warehouse, newer: Any) -> None:
     wh.derive("critical_path", "job")
     later = Warehouse(wh.root, catalog=newer)

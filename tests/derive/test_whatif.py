@@ -74,6 +74,7 @@ def test_activities_with_slack_save_nothing(wh: Warehouse) -> None:
     assert longer["length"] == (230, 240) and longer["memory"] == (0, 210)
 
 
+@pytest.mark.deep
 def test_filters_and_several_scales(wh: Warehouse) -> None:
     assert estimates(wh, "kernels[op=aten::mm]=0")["length"] == (230, 160)  # gemm, and the copy
     assert estimates(wh, "kernels[op=aten::*,name=*elu]=0.5")["length"] == (230, 195)

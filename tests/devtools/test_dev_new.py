@@ -125,5 +125,9 @@ def test_a_wrong_row_is_found_by_its_golden_file(edited: Path) -> None:
 def test_a_name_that_exists_is_refused(checkout: Path) -> None:
     done = tw(checkout, "new", "kernel_summary")
     assert done.returncode == 1 and "kernel_summary already exists" in done.stderr
+
+
+@pytest.mark.deep
+def test_an_unsuitable_or_unknown_name_is_refused(checkout: Path) -> None:
     assert tw(checkout, "new", "Long-Kernels").returncode == 1
     assert tw(checkout, "check", "kernel_sumary").returncode == 1

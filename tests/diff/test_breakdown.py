@@ -103,6 +103,7 @@ def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
     assert (gemm["calls_ns"], gemm["speed_ns"], gemm["significant"]) == (0, 20, True)
 
 
+@pytest.mark.deep
 def test_other_ranks_are_paired_in_order(wh: tw.Warehouse) -> None:
     found = breakdown_of(wh, ["base"], ["moved"])
     assert [row.part for row in found.level("ranks").rows] == ["rank 0 → 4 own"]

@@ -14,7 +14,7 @@ import pytest
 import cli_runner
 import sketch
 import tracewarehouse as tw
-from conftest import ROOT, deep
+from conftest import ROOT, deep, with_deep
 from tracewarehouse.cli.diff_text import github_comment, text
 from tracewarehouse.diff.comparable import NotComparable
 from tracewarehouse.errors import ParamError
@@ -24,19 +24,22 @@ SIZE = ("--layers", "2", "--no-stacks", "--no-memory")
 RUNS: dict[str, tuple[str, ...]] = {
     "base": ("--ranks", "2", "--steps", "8"),
     "slow": ("--ranks", "2", "--steps", "8", "--inject", "slow-kernel:kernel=gemm,percent=40"),
+    "batch": ("--ranks", "2", "--steps", "3", "--batch", "8"),
+    "lacks": ("--ranks", "2", "--steps", "3", "--inject", "missing-rank:rank=1"),
+}
+DEEP_RUNS: dict[str, tuple[str, ...]] = {
     "wide": ("--ranks", "4", "--steps", "3"),
     "amd": ("--ranks", "2", "--steps", "3", "--gpu", "MI300X"),
-    "batch": ("--ranks", "2", "--steps", "3", "--batch", "8"),
     "tensor": ("--ranks", "4", "--steps", "3", "--tensor", "2"),
-    "lacks": ("--ranks", "2", "--steps", "3", "--inject", "missing-rank:rank=1"),
 }
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def house(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with these runs, and one without a GPU."""
     folder = tmp_path_factory.mktemp("changes")
-    for name, settings in RUNS.items():
+    runs = {**RUNS, **(DEEP_RUNS if with_deep(request) else {})}
+    for name, settings in runs.items():
         assert cli_runner.tw("simulate", folder / "traces" / name, *SIZE, *settings).code == 0
     sketch.write("host 0 op t1 aten::mm 0 10\n", folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces", jobs=1)
@@ -106,6 +109,7 @@ def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path
     assert note.startswith("input shapes differ for 50% of operator calls, most in aten::mm; batch size")
 
 
+@pytest.mark.deep
 def test_lines_of_a_narrow_terminal_wrap_and_the_reasons_of_gates_are_whole(wh: Warehouse) -> None:
     change = wh.diff("base", "slow").changes(gates=("step_time<=+3%",))
     for width in (60, 80):
@@ -173,6 +177,7 @@ def test_with_too_few_steps_windows_are_compared_without_a_verdict(wh: Warehouse
         wh.diff("base", "slow").changes(per="weeks")
 
 
+@pytest.mark.deep
 def test_a_run_without_a_gpu_has_a_reason_instead_of_a_breakdown(house: Path, wh: Warehouse) -> None:
     change = wh.diff("host", "base").changes(force=True)
     assert change.breakdown is None and change.no_breakdown_reason
@@ -190,12 +195,16 @@ def test_failed_gates_exit_with_3(house: Path, tmp_path: Path) -> None:
         r"note: compared \d+ of \d+ steps of base; steps \d+ and \d+ are incomplete", untested.out
     )
     assert " by kernel" in untested.out and " by operator" not in untested.out, "the answer, on a screen"
-    failed = cli_runner.process(*arguments, "--within-run")
+    failed = cli_runner.tw(*arguments, "--within-run")
     assert failed.code == 3
     assert failed.errors[0].startswith(
         "tw: 2 of 2 gates failed: step_time<=+3%, temporal_breakdown.compute_ns"
     )
     assert ElementTree.parse(tmp_path / "j.xml").getroot().get("failures") == "2"
+
+
+@pytest.mark.deep
+def test_a_gate_that_passes_is_in_the_envelope(house: Path) -> None:
     held = cli_runner.tw(
         "diff", "base", "slow", "-w", house, "--gate", "step_time<=+90%", "--json", "--within-run"
     )
@@ -222,7 +231,9 @@ def test_markdown_fits_a_comment(house: Path) -> None:
     assert len(done.out) < 65_536
 
 
-def test_a_comment_for_github_fits_and_is_the_job_summary(house: Path, wh: Warehouse, tmp_path: Path) -> None:
+def test_a_comment_for_github_fits_and_is_the_job_summary(
+    house: Path, wh: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     summary = tmp_path / "summary.md"
     arguments = (
         "diff",
@@ -236,7 +247,8 @@ def test_a_comment_for_github_fits_and_is_the_job_summary(house: Path, wh: Wareh
         "step_time<=+3%",
         "--within-run",
     )
-    done = cli_runner.process(*arguments, env={"GITHUB_STEP_SUMMARY": str(summary)})
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    done = cli_runner.tw(*arguments)
     assert done.code == 3
     assert done.out.startswith("## ❌ tw diff: a gate failed\n\n### median step ")
     assert summary.read_text() == done.out
@@ -256,6 +268,7 @@ def test_incompatible_options_are_refused(house: Path) -> None:
     )
 
 
+@pytest.mark.deep
 def test_each_analysis_has_its_own_table(house: Path) -> None:
     done = cli_runner.tw("diff", "base", "slow", "temporal_breakdown", "kernel_summary", "-w", house)
     assert done.code == 0

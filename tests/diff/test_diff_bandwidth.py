@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tracewarehouse as tw
 from cli_runner import tw as call
-from conftest import deep
 from tracewarehouse.cli.diff_text import text
 from tracewarehouse.simulation import Noise
 
@@ -20,6 +20,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "base": {"memory": False},
     "deeper": {"layers": 3, "batch": 2, "memory": False},
     "slow": {"injections": [SLOW], "memory": False},
+}
+MORE_RUNS: dict[str, dict[str, Any]] = {
     "measured": {"injections": [SLOW]},
     "full": {"injections": [SLOW, "growing-memory:mb=19800"]},
     "one": {"ranks": 1},
@@ -28,8 +30,17 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
-    folder = tmp_path_factory.mktemp("bandwidth")
-    for name, settings in RUNS.items():
+    return simulated(tmp_path_factory.mktemp("bandwidth"), RUNS)
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
+    return simulated(tmp_path_factory.mktemp("more"), {**RUNS, **MORE_RUNS})
+
+
+def simulated(folder: Path, runs: dict[str, dict[str, Any]]) -> tw.Warehouse:
+    """A warehouse with these runs."""
+    for name, settings in runs.items():
         tw.simulate(folder / "sim" / name, **{**SETTINGS, **settings})
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
@@ -59,23 +70,25 @@ def test_a_slow_link_is_a_lower_bandwidth(wh: tw.Warehouse) -> None:
     assert row["lost_ns"] == pytest.approx(transfers["slow"] - transfers["base"], rel=1e-4)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("run", "explained"),
     [
-        *deep(("slow", "is unknown: record memory"), ("measured", "GPU memory was not nearly full")),
+        ("slow", "is unknown: record memory"),
+        ("measured", "GPU memory was not nearly full"),
         ("full", "possible cause: too little was left for communication buffers"),
     ],
 )
-def test_a_collapse_is_explained_as_a_hypothesis(wh: tw.Warehouse, run: str, explained: str) -> None:
-    found = wh.diff("base", run).changes(force=True).bandwidth
+def test_a_collapse_is_explained_as_a_hypothesis(more: tw.Warehouse, run: str, explained: str) -> None:
+    found = more.diff("base", run).changes(force=True).bandwidth
     assert found is not None
     (notice,) = found.notices
     assert explained in notice
 
 
 @pytest.mark.deep
-def test_no_bandwidth_with_one_rank(wh: tw.Warehouse) -> None:
-    assert wh.diff("base", "one").changes(force=True).bandwidth is None
+def test_no_bandwidth_with_one_rank(more: tw.Warehouse) -> None:
+    assert more.diff("base", "one").changes(force=True).bandwidth is None
 
 
 @pytest.mark.deep

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,14 +29,15 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     folder = tmp_path_factory.mktemp("waits")
     for name, injections in (("base", []), ("slow", [SLOW])):
         tw.simulate(folder / "sim" / name, **SETTINGS, noise=Noise(0, 0, 0, 0), injections=injections)
-    tw.simulate(folder / "sim" / "one", **{**SETTINGS, "ranks": 1, "tensor": 1})
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
     return warehouse
 
 
 @pytest.mark.deep
-def test_the_rank_that_is_waited_for(wh: tw.Warehouse) -> None:
+def test_the_rank_that_is_waited_for(wh: tw.Warehouse, tmp_path: Path) -> None:
+    tw.simulate(tmp_path / "one", **{**SETTINGS, "ranks": 1, "tensor": 1})
+    wh.ingest(tmp_path / "one", jobs=1)
     change = wh.diff("base", "slow").changes(force=True)
     assert change.waits is not None
     first, *_ = change.waits.changed
@@ -65,6 +67,10 @@ def test_with_blame_it_is_the_rank_that_caused_the_waits(wh: tw.Warehouse) -> No
 def test_it_is_printed_where_it_changed(wh: tw.Warehouse) -> None:
     assert TITLE in call("diff", "base", "slow", "-w", wh.root).out
     assert TITLE not in call("diff", "base", "base", "--force", "-w", wh.root).out
+
+
+@pytest.mark.deep
+def test_it_is_in_all_formats(wh: tw.Warehouse) -> None:
     assert TITLE in call("diff", "base", "slow", "-w", wh.root, "-f", "md").out
     (row,) = json.loads(call("diff", "base", "slow", "-w", wh.root, "--json").out)["result"]
     assert row["waits"][0]["waits_for"] == 1
@@ -102,6 +108,7 @@ def test_a_late_rank_is_named_in_both_directions(wh: tw.Warehouse) -> None:
     assert better[0].startswith("rank 1 is no longer late: its own time shrank by ")
 
 
+@pytest.mark.deep
 def test_no_rank_is_named_where_collectives_do_not_match(wh: tw.Warehouse) -> None:
     """With one rank of the job alone, who waits for whom is unknown, and a line says so."""
     change = wh.select(ranks=[0]).diff("base", "slow").changes(force=True)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
+from conftest import deep
 from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.levels import Row
 from tracewarehouse.simulation import Noise
@@ -26,8 +27,8 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     folder = tmp_path_factory.mktemp("work")
     found = tw.open(folder / "warehouse")
     for name, settings in RUNS.items():
-        tw.simulate(folder / name, **settings)
-        found.ingest(folder / name, run=name, jobs=1)
+        tw.simulate(folder / "sim" / name, **settings)
+    found.ingest(folder / "sim", jobs=1)
     return found
 
 
@@ -49,7 +50,7 @@ def gemm(found: Breakdown) -> Row:
     return row
 
 
-@pytest.mark.parametrize("per", ["step", "window"])
+@pytest.mark.parametrize("per", ["step", *deep("window")])
 def test_slower_kernels_are_less_efficient_work(wh: tw.Warehouse, per: str) -> None:
     found = compared(wh, "slower", per)
     row = gemm(found)
@@ -90,6 +91,7 @@ def test_bytes_are_the_work_of_operators_without_flop(wh: tw.Warehouse) -> None:
     assert all(row.calls is None for part, row in rows.items() if part.startswith("idle_"))
 
 
+@pytest.mark.deep
 def test_words_of_calls_are_unchanged(wh: tw.Warehouse) -> None:
     shown = wh.diff("base", "wider").changes(force=True).rows(("modules", "work")).rows()
     words = {

@@ -56,6 +56,7 @@ def test_the_breakdown_is_per_sample_and_adds_up(wh: tw.Warehouse) -> None:
     assert all(row.calls == 0 for row in calls.values() if row.base_count == row.head_count)
 
 
+@pytest.mark.deep
 def test_the_verdict_is_per_sample(wh: tw.Warehouse) -> None:
     change = wh.diff("four", "eight").changes(normalize="sample")
     truth = float(mean_ns(wh, "eight") / mean_ns(wh, "four") / 2 - 1)

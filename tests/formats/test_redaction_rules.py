@@ -210,7 +210,17 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:8]))
+# Each begins what another rule looks for; the others are deep.
+FEW = ("eyJeyJ", "password=", '"token":', "-----BEGIN", "://a:", "a" * 9, " \n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=repr(text[:8]), marks=[] if text.startswith(FEW) else pytest.mark.deep)
+        for text in HOSTILE
+    ],
+)
 def test_hostile_strings_take_linear_time(text: str) -> None:
     short, full = (_cpu_seconds(text[: len(text) // part]) for part in (8, 1))
     assert full < 1.0 or full < 16 * short

@@ -43,6 +43,7 @@ def report(tmp_path: Path) -> Path:
 def change(path: Path, *statements: str) -> Path:
     with sqlite3.connect(path) as con:
         con.execute("PRAGMA writable_schema = ON")
+        con.execute("BEGIN")  # otherwise each statement waits for the disk
         for statement in statements:
             con.execute(statement)
     con.close()

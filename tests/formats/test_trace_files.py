@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import deep
 from trace_reading import ReadTrace
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
@@ -102,10 +103,11 @@ def test_a_part_has_the_facts_of_the_header_before_the_events(tmp_path: Path) ->
     assert part.rank is None and ReadTrace(late).outcome.rank == 5
 
 
-def test_a_corrupt_gzip_is_read_up_to_the_corrupt_position(tmp_path: Path) -> None:
+@pytest.mark.parametrize("step", [21_003, *deep(7001)])
+def test_a_corrupt_gzip_is_read_up_to_the_corrupt_position(tmp_path: Path, step: int) -> None:
     data = trace([event(name=f"op {at}", args={"x": random.Random(at).random()}) for at in range(3000)])
     stored = bytearray(gz(data))
-    for at in range(2000, len(stored) - 8, 7001):
+    for at in range(2000, len(stored) - 8, step):
         broken = bytes(stored[:at]) + bytes([stored[at] ^ 0xFF]) + bytes(stored[at + 1 :])
         found = ReadTrace(write(tmp_path, broken))
         assert found.outcome.status == "damaged"

@@ -100,6 +100,7 @@ def test_only_runs_that_agree_are_earlier_runs(root: Path) -> None:
         find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, other))
 
 
+@pytest.mark.deep
 def test_the_baseline_on_the_command_line(root: Path) -> None:
     done = cli_runner.tw("diff", "@baseline", "head", "-w", root, "--gate", "step_time<=+3%", "--json")
     (found,) = json.loads(done.out)["result"]

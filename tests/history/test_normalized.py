@@ -28,6 +28,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     return recorded_runs(tmp_path_factory.mktemp("normalized") / "warehouse", periods, labels)
 
 
+@pytest.mark.deep
 def test_twice_the_work_in_twice_the_time_is_no_change(wh: Warehouse) -> None:
     plain, normalized = wh.history("step_time"), wh.history("step_time", normalize="sample")
     assert [change.after for change in plain.changes] == [f"night-{LARGER:04d}"]

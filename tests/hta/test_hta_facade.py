@@ -355,6 +355,7 @@ def test_trace_diff_plots(
     assert "plotly" in (tmp_path / "diff.html").read_text()
 
 
+@pytest.mark.deep
 def test_trace_diff_accepts_folders() -> None:
     found = TraceDiff.compare_traces(str(STEPS), ROOT / "tests" / "data" / "gloo-cpu")
     assert {"Control_counts", "Test_counts"} <= set(found.columns)
@@ -516,6 +517,7 @@ def test_a_memory_timeline(tmp_path: Path, shown: list[str | None]) -> None:
     assert len(shown) == 1
 
 
+@pytest.mark.deep
 def test_traces_without_a_gpu_have_results_or_errors(tmp_path: Path) -> None:
     analyzer = TraceAnalysis(trace_dir=ROOT / "tests" / "data" / "gloo-cpu")
     for frame in (

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import deep
 from ingesting import files_under, only, ranks_seen, seen, start, states, take, write
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
@@ -290,12 +291,13 @@ def test_profiling_windows_become_separate_runs(tmp_path: Path) -> None:
     assert labels == [{"span": "1"}, {"span": "2"}]
 
 
-def test_progress_ascends_and_ends(tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [1, *deep(2)])
+def test_progress_ascends_and_ends(tmp_path: Path, jobs: int) -> None:
     files = write(tmp_path / "job", range(3), kernels=50)
     reported: dict[Path, list[Progress]] = {}
     store = Store.open_or_create(tmp_path / "wh")
     watch = lambda progress: reported.setdefault(progress.path, []).append(progress)  # noqa: E731
-    ingest(store, Catalog.load(), [tmp_path / "job"], Options(jobs=2), watch)
+    ingest(store, Catalog.load(), [tmp_path / "job"], Options(jobs=jobs), watch)
     assert set(reported) == set(files)
     for events in reported.values():
         read = [event.done_bytes for event in events if event.stage != "survey"]
@@ -332,7 +334,7 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_leaves_the_warehouse_intact(tmp_path: Path) -> None:
-    write(tmp_path / "job", range(8), kernels=2000)
+    write(tmp_path / "job", range(4), kernels=2000)
     process = start(tmp_path / "wh", [tmp_path / "job"], jobs=2)
     staging = tmp_path / "wh" / "_tw" / "staging"
     while not list(staging.glob("*/*")) and process.poll() is None:

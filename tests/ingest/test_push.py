@@ -19,7 +19,7 @@ from tracewarehouse.warehouse import Warehouse
 def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
     """One file per rank of a job with four ranks."""
     folder = tmp_path_factory.mktemp("traces") / "job"
-    tw.simulate(folder, ranks=4, seed=3, **SMALL)
+    tw.simulate(folder, ranks=4, seed=3, **{**SMALL, "layers": 1})
     return tuple(sorted(path for path in folder.iterdir() if "rank" in path.name))
 
 
@@ -27,7 +27,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ...]:
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Another trace of rank 1."""
     folder = tmp_path_factory.mktemp("other") / "job"
-    tw.simulate(folder, ranks=4, seed=4, **SMALL)
+    tw.simulate(folder, ranks=4, seed=4, **{**SMALL, "layers": 1})
     return sorted(path for path in folder.iterdir() if "rank" in path.name)[1]
 
 
@@ -170,6 +170,8 @@ def test_the_commands(traces: tuple[Path, ...], tmp_path: Path) -> None:
     assert done.code == 0 and "run job  v2, ranks 0-3 of 4" in done.out
     done = call("seal", "unknown")
     assert done.code == 1 and "unknown run: unknown" in done.err
+    assert call("ingest", traces[0], "--run", "waits", "--expect-ranks", "2").code == 4
+    assert "pending: 1 of 2 ranks ingested; tw ingest PATH adds the others" in call("seal", "waits").err
 
 
 @pytest.mark.deep

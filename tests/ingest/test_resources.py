@@ -1,4 +1,4 @@
-"""Huge pages are disabled during an ingest only."""
+"""Huge pages are disabled during an ingest only; small ranks are built again without workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.resources import no_huge_pages
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the setting is Linux's")
@@ -43,3 +44,10 @@ def test_a_process_without_huge_pages_stays_so() -> None:
         assert disabled()
     finally:
         prctl(41, before, 0, 0, 0)
+
+
+def test_small_ranks_are_built_again_without_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "cores", lambda: 4)
+    assert resources.rebuild_jobs([]) == resources.rebuild_jobs([1 << 20] * 8) == 1
+    assert resources.rebuild_jobs([20 << 20, 20 << 20]) == 2
+    assert resources.rebuild_jobs([20 << 20] * 8) == 4

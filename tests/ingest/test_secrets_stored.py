@@ -32,7 +32,13 @@ def test_every_family_in_every_place(tmp_path: Path) -> None:
     assert stored_needles(tmp_path / "injected", NEEDLES).keys() == set(NEEDLES)
 
 
-@pytest.mark.parametrize("damage", [b"", b',{"ph": "X", "name": '], ids=["rows", "damaged"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(b"", id="rows", marks=pytest.mark.deep),
+        pytest.param(b',{"ph": "X", "name": ', id="damaged"),
+    ],
+)
 def test_every_family_on_the_other_ways_to_read(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "rank0.json"
     data = injected([sample.text for sample in SAMPLES])

@@ -28,7 +28,7 @@ def test_a_folder_is_sorted_and_without_other_files(tmp_path: Path) -> None:
 
 
 def test_other_formats_are_skipped_in_a_folder_and_candidates_when_named(tmp_path: Path) -> None:
-    make(tmp_path, "a.nsys-rep", "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz")
+    make(tmp_path, "a.nsys-rep", "kern_sum.csv", "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz")
     make(tmp_path, "nccl_trace_rank_3")
     found = discover([tmp_path, tmp_path])
     assert names(found, tmp_path) == [
@@ -36,6 +36,7 @@ def test_other_formats_are_skipped_in_a_folder_and_candidates_when_named(tmp_pat
     ]  # fmt: skip
     assert {one.path.name: one.reason for one in found.skipped} == {
         "a.nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
+        "kern_sum.csv": "is a table without events: name it if ncu --csv wrote it",
     }
     assert len(discover([tmp_path / "a.nsys-rep"]).files) == 1
 

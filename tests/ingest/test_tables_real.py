@@ -17,7 +17,7 @@ from tracewarehouse import export
 from tracewarehouse.duck import engine
 from witness.stack import Place, Slice, ancestors, nest
 
-LARGE_BYTES = 30_000
+LARGE_BYTES = 15_000
 
 
 # Files of other formats and files without events: refused, so without tables.

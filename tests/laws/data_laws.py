@@ -9,7 +9,6 @@ import polars as pl
 from changes import Change
 from worlds import Answer, Worlds
 
-from laws import variants
 from tracewarehouse.contracts.contract import Column, Contract
 
 ULPS = 4
@@ -26,7 +25,7 @@ def rows(worlds: Worlds, contract: Contract, leave: Leave) -> None:
 
 def grain(worlds: Worlds, contract: Contract, leave: Leave) -> None:
     """The grain of a row is unique."""
-    for values in variants(contract):
+    for values in worlds.limits(contract):
         frame = worlds.world("base").ask(contract, values).frame
         twins = frame.select(contract.grain).is_duplicated()
         assert not twins.any(), f"{contract.ref} {values}: rows of one grain:\n{frame.filter(twins)}"
@@ -34,7 +33,7 @@ def grain(worlds: Worlds, contract: Contract, leave: Leave) -> None:
 
 def nulls(worlds: Worlds, contract: Contract, leave: Leave) -> None:
     """Only nullable columns have nulls."""
-    for values in variants(contract):
+    for values in worlds.limits(contract):
         frame = worlds.world("base").ask(contract, values).frame
         for column in contract.columns:
             if not column.null:
@@ -46,7 +45,7 @@ def nulls(worlds: Worlds, contract: Contract, leave: Leave) -> None:
 
 def sign(worlds: Worlds, contract: Contract, leave: Leave) -> None:
     """Measures are not negative unless signed, and finite."""
-    for values in variants(contract):
+    for values in worlds.limits(contract):
         frame = worlds.world("base").ask(contract, values).frame
         for column in contract.columns:
             if column.unit and column.type.startswith(NUMBERS) and not column.type.endswith("[]"):

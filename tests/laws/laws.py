@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Contract, Ref
 
 CATALOG = Catalog.load(ROOT / "sql")
 # Laws that test several others at once, each with the exceptions of all.
@@ -19,9 +19,13 @@ for _law, _parts in COMBINED.items():
     EXCEPTIONS[_law] = {key: why for part in _parts for key, why in EXCEPTIONS.get(part, {}).items()}
 
 
-def contracts(law: str, *, body: bool = True) -> pytest.MarkDecorator:
-    """Runs a test once per contract and version; excepted ones must fail, for the documented reason."""
-    cases = [pytest.param(c, id=str(c.ref), marks=_marks(law, c)) for c in _all() if c.body or not body]
+def contracts(law: str, *, body: bool = True, params: bool = False) -> pytest.MarkDecorator:
+    """Runs a test once per contract and version; excepted ones must fail, for the documented reason.
+
+    Only contracts with a SELECT if `body`, only those with parameters if `params`.
+    """
+    chosen = [c for c in _all() if (c.body or not body) and (c.params or not params)]
+    cases = [pytest.param(c, id=str(c.ref), marks=_marks(law, c)) for c in chosen]
     return pytest.mark.parametrize("contract", cases)
 
 
@@ -46,8 +50,25 @@ def _marks(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
 
 
 def _rare(law: str, contract: Contract) -> list[pytest.MarkDecorator]:
-    """Deep for findings: the whole law (`ranks`, `runs`) runs there on all contracts."""
-    return [pytest.mark.deep] if law == "halves" and "/findings/" in contract.source else []
+    """Deep where another contract shows the same: findings, views, and analyses with the needs of another.
+
+    The whole laws (`ranks`, `runs`, `units` and so on) run there on all contracts.
+    """
+    if "/findings/" in contract.source:
+        return [pytest.mark.deep] if law in ("halves", "changed") else []
+    others = {"halves": ("view", "analysis"), "changed": ("analysis",)}.get(law, ())
+    return [pytest.mark.deep] if contract.kind in others and contract.ref not in _FIRST else []
+
+
+def _first() -> frozenset[Ref]:
+    """The first analysis of each group of analyses with the same needs."""
+    found: dict[object, Ref] = {}
+    for each in CATALOG.analyses():
+        found.setdefault((each.source.rpartition("/")[0], each.scope, each.needs), each.ref)
+    return frozenset(found.values())
+
+
+_FIRST = _first()
 
 
 def left_out(law: str, contract: Contract) -> frozenset[str]:

@@ -50,16 +50,18 @@ def test_types_are_duckdb_s(con: engine.Connection, contract: Contract) -> None:
 
 
 @contracts("style")
+@pytest.mark.deep  # `tw dev check` is a step of CI
 def test_style(keywords: dict[str, str], contract: Contract) -> None:
     assert check_style(contract, required(contract), keywords) == []
 
 
 @contracts("binding")
+@pytest.mark.deep  # `tw dev check` is a step of CI
 def test_reads_exactly_what_it_requires(con: engine.Connection, contract: Contract) -> None:
     assert check_binding(con, contract, required(contract)) == []
 
 
-@contracts("values")
+@contracts("values", params=True)
 def test_columns_do_not_depend_on_parameters(con: engine.Connection, contract: Contract) -> None:
     for other in required(contract):
         engine.create_table(con, other)

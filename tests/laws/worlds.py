@@ -251,6 +251,11 @@ class Worlds:
         """The parameter values with which two answers are compared."""
         return list(variants(contract)) if self.every_value else [{}]
 
+    def limits(self, contract: Contract) -> list[dict[str, object]]:
+        """The parameter values with which one answer is checked: findings have many thresholds."""
+        few = "/findings/" in contract.source and not self.every_value
+        return [{}] if few else list(variants(contract))
+
     def _change(self, name: str) -> Change:
         if name == "names":
             return Rename(other_names(self.traces))

@@ -24,17 +24,22 @@ from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
 from tracewarehouse.warehouse import Warehouse
 
+NAME = "it's a=b [c]*? warehouse"
 
-@pytest.fixture
-def catalog(tmp_path: Path) -> Catalog:
-    return small_catalog(
-        tmp_path / "sql", without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"]
-    )
+
+def catalog_of(folder: Path) -> Catalog:
+    """Contracts with one version of each table."""
+    return small_catalog(folder, without=["tables/kernels.v2.sql", "analyses/gpu/doubled_time.v1.sql"])
+
+
+@pytest.fixture(scope="module")
+def catalog(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
+    return catalog_of(tmp_path_factory.mktemp("catalog") / "sql")
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store.open_or_create(tmp_path / "it's a=b [c]*? warehouse", tool="1.2")
+    return Store.open_or_create(tmp_path / NAME, tool="1.2")
 
 
 def answer(pool: ConnectionPool, selected: tuple[SelectedRun, ...], contract: Contract) -> pa.Table:
@@ -220,9 +225,15 @@ def test_a_missing_file_is_an_error_that_names_it(store: Store, catalog: Catalog
     assert raised.value.hint is not None and "wh.verify()" in raised.value.hint
 
 
-@pytest.fixture
-def locked(store: Store, catalog: Catalog, tmp_path: Path) -> object:
-    (tmp_path / "secret.csv").write_text("a\n1\n")
+@pytest.fixture(scope="module")
+def locked_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("locked")
+
+
+@pytest.fixture(scope="module")
+def locked(locked_folder: Path, catalog: Catalog) -> object:
+    (locked_folder / "secret.csv").write_text("a\n1\n")
+    store = Store.open_or_create(locked_folder / NAME)
     store_run(store, catalog, "a")
     with connection(store, catalog, select_runs(store)) as con:
         lock(con, store.folder / "data")
@@ -276,7 +287,8 @@ def test_other_statements_are_refused(locked: Connection, sql: str) -> None:
         check_reads_only(locked, sql)
 
 
-def test_a_query_cannot_read_other_files(locked: Connection, tmp_path: Path) -> None:
+def test_a_query_cannot_read_other_files(locked: Connection, locked_folder: Path) -> None:
+    tmp_path = locked_folder
     secret = str(tmp_path / "secret.csv").replace("'", "''")
     for sql in (
         f"SELECT * FROM read_csv('{secret}')",
@@ -294,9 +306,8 @@ def test_a_query_cannot_read_other_files(locked: Connection, tmp_path: Path) -> 
         with pytest.raises(Exception, match="Error"):
             locked.execute(sql).fetchall()
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "it's a=b [c]*? warehouse",
+        NAME,
         "secret.csv",
-        "sql",
     ]
 
 

@@ -55,14 +55,14 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
         ranks=4,
         tensor=2,
         steps=3,
-        layers=2,
+        layers=1,
         hidden=256,
         sequence=256,
         counters=True,
         injections=["slow-rank:rank=1,what=compute,factor=2", "clock:rank=2,offset_us=1500.25,drift_ppm=30"],
     )
     warehouse = tw.open(folder / "warehouse")
-    warehouse.ingest(folder / "job")
+    warehouse.ingest(folder / "job", jobs=1)
     warehouse.ingest(ROOT / "tests" / "data" / "flight-recorder", run="flight")
     for name in ("critical_path", "blame"):
         warehouse.derive(name, "job")
@@ -96,6 +96,7 @@ def test_the_sample_has_rows(simulated: Warehouse) -> None:
     assert all(len(simulated.run(name)) for name in SAMPLE)
 
 
+@pytest.mark.deep
 def test_large_parts_are_files_that_are_deleted(
     simulated: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -109,11 +110,21 @@ def relation(wh: Warehouse, contract: Contract) -> pa.Table:
         return con.sql(sql).to_arrow_table()
 
 
+NAME = 'it\'s "a" ware=house[1]*?; DROP TABLE x'
+
+
 @pytest.fixture
-def wh(tmp_path: Path) -> Warehouse:
+def wh(shared: Warehouse, tmp_path: Path) -> Warehouse:
+    """A copy that a test may change."""
+    return Warehouse(shutil.copytree(shared.root, tmp_path / NAME), catalog=shared.catalog)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Two versions of a table, skipped ranks, an incomplete run, and a path with special characters."""
-    catalog = small_catalog(tmp_path / "sql")
-    store = Store.open_or_create(tmp_path / 'it\'s "a" ware=house[1]*?; DROP TABLE x')
+    folder = tmp_path_factory.mktemp("shared")
+    catalog = small_catalog(folder / "sql")
+    store = Store.open_or_create(folder / NAME)
     both = ("kernels@1", "kernels@2")
     for run, ranks in {"a": (0, 1), "a'c": (0,), "b": (0, 1, 3)}.items():
         name = run.replace("'", "-")

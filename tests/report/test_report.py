@@ -37,9 +37,9 @@ def warehouse_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {"ranks": 2, "tensor": 1, "steps": 4, "layers": 2, "hidden": 256, "sequence": 256}
     tw.simulate(folder / "traces", seed=3, injections=faults, **settings)
     warehouse = tw.open(folder / "warehouse")
-    warehouse.ingest(folder / "traces", run="hostile", labels={"why": "<b>bold</b>"})
+    warehouse.ingest(folder / "traces", run="hostile", labels={"why": "<b>bold</b>"}, jobs=1)
     tw.simulate(folder / "before", seed=4, **settings)
-    warehouse.ingest(folder / "before", run="before")
+    warehouse.ingest(folder / "before", run="before", jobs=1)
     return warehouse.root
 
 
@@ -198,8 +198,9 @@ def test_the_theme_follows_the_system_and_the_button(window: Browser, page: Path
 
 @needs_chromium
 def test_the_report_on_two_runs(window: Browser, warehouse_path: Path, tmp_path: Path) -> None:
-    done = call("report", "before", "hostile", "-w", warehouse_path, "-o", tmp_path / "diff.html")
-    assert done.code == 0, done.err
+    done = call("report", "before", "hostile", "-w", warehouse_path, "-o", "-")
+    assert done.code == 0 and done.out.startswith("<!DOCTYPE html>") and done.out.endswith("</html>\n")
+    (tmp_path / "diff.html").write_text(done.out, encoding="utf-8")
     sections = ["verdict", "timeline", "breakdown", "kernels", "ranks", "host", "limits", "run"]
     check_page(window, tmp_path / "diff.html", sections)
     spans = window.run(
@@ -345,6 +346,7 @@ def test_sentences_of_the_page(page: Path) -> None:
     assert text.index("Not visible in this trace</h2>") > text.index("Data quality</h2>")
 
 
+@pytest.mark.deep
 def test_missing_data_is_reported_once(tmp_path: Path) -> None:
     settings = {"ranks": 1, "steps": 1, "layers": 1, "hidden": 256, "sequence": 256}
     tw.simulate(tmp_path / "traces", memory=False, stacks=False, **settings)
@@ -359,6 +361,7 @@ def test_missing_data_is_reported_once(tmp_path: Path) -> None:
     assert by_key["limits"].statements.count(statement) == 1
 
 
+@pytest.mark.deep
 def test_without_a_gpu_tiles_are_shares_of_the_training_thread(tmp_path: Path) -> None:
     sketch.write("host 0 op t1 aten::mm 0 30\nhost 0 op t1 aten::add 30 40\n", tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
@@ -416,10 +419,14 @@ def test_a_timestamp_that_is_years_off_does_not_prevent_the_report(tmp_path: Pat
     assert memory.cards[0].figures
 
 
-def test_output_to_stdout_and_errors(warehouse_path: Path) -> None:
+@pytest.mark.deep
+def test_the_report_on_one_rank(warehouse_path: Path) -> None:
     done = call("report", "hostile", "-w", warehouse_path, "-o", "-", "--rank", "1")
     assert done.code == 0 and done.out.startswith("<!DOCTYPE html>") and done.out.endswith("</html>\n")
     assert "1 of 2 (1)" in done.out
+
+
+def test_errors_come_before_the_analyses(warehouse_path: Path) -> None:
     unwritable = call("report", "hostile", "-w", warehouse_path, "-o", warehouse_path / "no" / "x.html")
     assert len(unwritable.errors) == 2  # checked before the analyses run
     assert "x.html: cannot be written" in unwritable.errors[0]

@@ -115,6 +115,7 @@ def test_hovering_a_frame_shows_its_name_and_times(window: Browser, page: Path) 
     assert not text[0] and text[2] in text[1] and "self " in text[1] and "1 time" in text[1]
 
 
+@pytest.mark.deep
 def test_small_frames_are_combined_with_exact_sums(wh: tw.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = wh.select("job", ranks=0).host_stacks().rows()
     monkeypatch.setattr(flame, "MAX_FRAMES", 50)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import tracewarehouse as tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from ingesting import files_under
 from later_release import edit, newer_sql
 from tracewarehouse.contracts.catalog import Catalog
@@ -73,22 +73,27 @@ def test_every_analysis_reads_stored_tables_and_writes_nothing(stored: Path, sql
     assert files_under(stored) == files
 
 
-def test_commands_of_a_later_release_write_nothing(stored: Path, sql: Path) -> None:
+COMMANDS = [
+    ["query", NULLS],
+    *deep(
+        (["show", "kernel_summary"],),
+        (["history", "step_time"],),
+        (["shell", "--run", "a", "--", "-c", "FROM kernels LIMIT 1"],),
+    ),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_of_a_later_release_writes_nothing(stored: Path, sql: Path, command: list[str]) -> None:
     (sql.parent / "src").symlink_to(ROOT / "src")
     files = files_under(stored)
-    for command in (
-        ["show", "kernel_summary"],
-        ["query", NULLS],
-        ["history", "step_time"],
-        ["shell", "--run", "a", "--", "-c", "FROM kernels LIMIT 1"],
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "tracewarehouse", command[0], "-w", str(stored), *command[1:]],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "PYTHONPATH": str(sql.parent / "src")},
-        )
-        assert done.returncode == 0, done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "tracewarehouse", command[0], "-w", str(stored), *command[1:]],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(sql.parent / "src")},
+    )
+    assert done.returncode == 0, done.stderr
     assert files_under(stored) == files
 
 

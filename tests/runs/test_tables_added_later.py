@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+import cli_runner
 import tracewarehouse as tw
 from cli_runner import process
 from older_release import ADDED, without_tables
@@ -39,12 +41,12 @@ def findings(wh: tw.Warehouse, run: str) -> list[dict[str, object]]:
 
 
 def test_check_skips_rules_by_name(stored: Path) -> None:
-    done = process("check", "old", "-w", stored)
+    done = cli_runner.tw("check", "old", "-w", stored)
     assert done.code == 0, done.err
     skipped = [line for line in done.errors if "needs tw upgrade" in line]
     assert skipped == [f"skipped 2 of 2 ranks: {UPGRADE}: low_roofline_hot_ops, misaligned_gemm"]
     assert "flight" not in done.err and "snapshot" not in done.err  # an upgrade would not add them
-    assert "needs" not in process("check", "now", "-w", stored).err
+    assert "needs" not in cli_runner.tw("check", "now", "-w", stored).err
 
 
 @pytest.mark.deep
@@ -120,8 +122,18 @@ def test_naming_such_an_analysis_is_an_error(stored: Path) -> None:
 
 
 def test_an_upgrade_builds_the_tables(stored: Path, tmp_path: Path) -> None:
-    import shutil
+    wh = tw.open(shutil.copytree(stored, tmp_path / "warehouse"))
+    wh.upgrade()
+    wh = tw.open(wh.root)
+    for name in ("low_roofline_hot_ops", "misaligned_gemm", "mfu"):
+        old, now = (wh.select(run).run(name) for run in ("old", "now"))
+        assert not old.abstained and not old.notices
+        assert [row | {"run_id": "now"} for row in old.rows()] == now.rows(), name
+        assert now.rows(), name
 
+
+@pytest.mark.deep
+def test_after_an_upgrade_no_rule_is_skipped(stored: Path, tmp_path: Path) -> None:
     wh = tw.open(shutil.copytree(stored, tmp_path / "warehouse"))
     wh.upgrade()
     assert findings(tw.open(wh.root), "old") != findings(tw.open(stored), "old")

@@ -19,11 +19,12 @@ from statistics import median
 import numpy as np
 
 from stats.noise_models import DEPENDENT, INDEPENDENT
+from stats.series_study import early_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
 from tracewarehouse.simulation import Noise
 from tracewarehouse.stats import Earlier, RowTest, StepTimes, Verdict, blocks, row_tests, runs_needed, verdict
 from tracewarehouse.stats.earlier import with_history
-from tracewarehouse.stats.order import LEVEL, dependence_p
+from tracewarehouse.stats.order import DEPENDENCE_LEVEL, dependence_p
 from tracewarehouse.stats.permutation import has_enough_splits, p_value
 from tracewarehouse.stats.power import runs_to_conclude
 from tracewarehouse.stats.shift import shift as tested
@@ -33,6 +34,7 @@ SEED = 20_260_504
 PAIRS = 200  # of equal sides
 BOUND = 17  # 99 % bound of the count for a true rate of 5 %
 DRAWS = 1_000  # pairs of the power curve
+EQUAL = 2_000  # equal pairs, where 1 % more false alarms would be too many
 SCAN = 200  # pairs, where many numbers of runs are tried
 MOST = 36  # runs per side that are tried
 SHIFTS = (0.01, 0.02, 0.03, 0.05, 0.10)
@@ -208,6 +210,9 @@ def lines() -> Iterator[str]:
         history_lines,
         needed_lines,
         followed_lines,
+        trend_lines,
+        small_lines,
+        early_lines,
     ):
         yield ""
         yield from part()
@@ -309,10 +314,11 @@ def _power_line(name: str, shift: float, verdicts: tuple[str, ...]) -> str:
 def model_lines() -> Iterator[str]:
     yield "## Noise of other kinds"
     yield ""
-    yield "The percentage of pairs called changed, for no change / 2 % / 3 %: 1,000 pairs, and 200 from 9 + 9"
-    yield "on. Runs differ by 1 % (normal); by 0.7 % times Student's t with 3 degrees of freedom; by 1 %,"
-    yield "and one of ten is 10 % slow; by 0.5 %, and every second one is 3 % slow. Below 5 + 5 runs the"
-    yield "test is Student's t, and one bad run of ten is not promised to be withstood."
+    yield f"The percentage of pairs called changed, for no change / 2 % / 3 %: {DRAWS:,} pairs each; from"
+    yield f"9 + 9 on {EQUAL:,} without a change, {DRAWS // 5} with one."
+    yield "Runs differ by 1 % (normal); by 0.7 % times Student's t with 3 degrees of freedom; by 1 %, and one"
+    yield "of ten is 10 % slow; by 0.5 %, and every second one is 3 % slow. Below 5 + 5 runs the test is"
+    yield "Student's t, and one bad run of ten is not promised to be withstood."
     yield ""
     yield "| runs | " + " | ".join(INDEPENDENT) + " |"
     yield "|---:|" + "---:|" * len(INDEPENDENT)
@@ -323,14 +329,15 @@ def model_lines() -> Iterator[str]:
 
 def cell_text(model: str, runs: int) -> str:
     """One cell of the table."""
-    count = DRAWS if runs <= 8 else DRAWS // 5
-    return " / ".join(f"{100 * changed(model, runs, by, count):.1f}" for by in (0.0, 0.02, 0.03))
+    equal, moved = (DRAWS, DRAWS) if runs <= 8 else (EQUAL, DRAWS // 5)
+    counts = {0.0: equal, 0.02: moved, 0.03: moved}
+    return " / ".join(f"{100 * changed(model, runs, by, count):.1f}" for by, count in counts.items())
 
 
 def changed(model: str, runs: int, by: float, count: int = DRAWS) -> float:
     """The share of pairs of equal size whose test rejects no change, where head is shifted."""
     chance = np.random.default_rng([SEED, [*INDEPENDENT].index(model), runs])
-    drawn = INDEPENDENT[model](chance, DRAWS, 2 * runs)[:count]
+    drawn = INDEPENDENT[model](chance, max(DRAWS, count), 2 * runs)[:count]
     return sum(rejects(row[:runs], row[runs:] + by) for row in drawn) / count
 
 
@@ -344,16 +351,22 @@ def rejects(base: Floats, head: Floats) -> bool:
 def dependence_lines() -> Iterator[str]:
     yield "## Runs that depend on the run before"
     yield ""
-    yield "The percentage of 1,000 pairs with a warning of dependence, where base was run first, then head,"
-    yield "and where they alternate (in brackets). AR(0.7): each run inherits 70 % of the deviation of the"
-    yield "one before; day cycle: a sine of ±1 % over 24 runs, plus 0.5 %."
+    yield "The percentage of pairs with a warning of dependence, where base was run first, then head, and"
+    yield f"where they alternate (in brackets): {EQUAL:,} pairs of independent runs, {DRAWS:,} of others."
+    yield "AR(0.7): each run inherits 70 % of the deviation of the one before; day cycle: a sine of ±1 % over"
+    yield "24 runs, plus 0.5 %."
     yield ""
     models = {**INDEPENDENT, **DEPENDENT}
     yield "| runs | " + " | ".join(models) + " |"
     yield "|---:|" + "---:|" * len(models)
-    for runs in (8, 12, 16, 20):
-        cells = (f"{100 * warned(name, runs):.1f} ({100 * warned(name, runs, True):.1f})" for name in models)
+    for runs in (8, 12, 20):
+        cells = (_warned_cell(name, runs) for name in models)
         yield f"| {runs} + {runs} | " + " | ".join(cells) + " |"
+
+
+def _warned_cell(model: str, runs: int) -> str:
+    count = EQUAL if model in INDEPENDENT else DRAWS
+    return f"{100 * warned(model, runs, False, count):.1f} ({100 * warned(model, runs, True, count):.1f})"
 
 
 def warned(model: str, runs: int, alternate: bool = False, count: int = DRAWS) -> float:
@@ -362,7 +375,7 @@ def warned(model: str, runs: int, alternate: bool = False, count: int = DRAWS) -
     order = [False, True] * runs if alternate else [False] * runs + [True] * runs
     chance = np.random.default_rng([SEED, [*models].index(model), runs, alternate])
     drawn = models[model](chance, count, 2 * runs)
-    return sum(dependence_p(row, order) <= LEVEL for row in drawn) / count
+    return sum(dependence_p(row, order) <= DEPENDENCE_LEVEL for row in drawn) / count
 
 
 HISTORY = 50

@@ -11,13 +11,28 @@ import time
 import numpy as np
 import pytest
 
-from stats.noise_models import INDEPENDENT, WAVES, Floats, Model, autoregressive, normal
+from conftest import deep
+from stats.noise_models import INDEPENDENT, WAVES, normal
+from stats.series_study import (
+    BEFORE,
+    LENGTHS,
+    SEED,
+    SERIES,
+    WATCHED,
+    changed_within,
+    ever_failed,
+    ever_suspected,
+    ramps,
+    series,
+    small_steps,
+    suspected_within,
+    trends,
+    with_points,
+)
 from stats.study import changed, changed_from_history, warned
 from tracewarehouse.stats.parts import part_changes
 from tracewarehouse.stats.points import find_levels
-from tracewarehouse.stats.suspicion import suspicion
 
-SEED = 20_261_123
 FALSE = 0.065  # false alarms from 5 + 5 runs on
 
 
@@ -72,21 +87,6 @@ def test_adjacent_runs_that_depend_on_each_other_are_compared_with_history() -> 
         assert changed_from_history(model, 1, 1, 0.05, 400) >= least(0.95, 400)
 
 
-def series(model: Model, count: int, runs: int) -> Floats:
-    """Series of positive values, each in a row."""
-    return np.asarray(np.exp(model(np.random.default_rng([SEED, count, runs]), count, runs)))
-
-
-def with_points(rows: Floats, min_effect: float = 0.01) -> float:
-    """The share of series with any change point."""
-    return sum(bool(find_levels(row, min_effect).points) for row in rows) / len(rows)
-
-
-def trends(rows: Floats) -> float:
-    """The share of series with a trend."""
-    return sum(find_levels(row).trend is not None for row in rows) / len(rows)
-
-
 @pytest.mark.parametrize("model", {**INDEPENDENT, **WAVES})
 def test_noise_has_no_change_points(model: str) -> None:
     drawn = {**INDEPENDENT, **WAVES}[model]
@@ -94,35 +94,22 @@ def test_noise_has_no_change_points(model: str) -> None:
 
 
 def test_a_ramp_is_a_trend_and_a_step_is_not() -> None:
-    ramp = series(normal, 25, 60) * np.exp(np.linspace(0, 0.05, 60))
+    ramp = ramps(0.05, 25, 60)
     step = series(normal, 25, 60) * np.where(np.arange(60) < 30, 1, 1.03)
     assert trends(ramp) >= least(0.90, 25) and with_points(ramp) <= most(0.10, 25)
     assert trends(step) <= most(0.03, 25) and with_points(step) >= 0.96
 
 
-@pytest.mark.parametrize("size", [0.3, 1.0])
+@pytest.mark.parametrize("size", [0.3, *deep(1.0)])
 def test_a_steep_ramp_is_a_trend_and_a_large_step_is_not(size: float) -> None:
-    ramp = series(normal, 10, 60) * np.exp(np.linspace(0, np.log1p(size), 60))
+    ramp = ramps(size, 10, 60)
     step = series(normal, 10, 61) * np.where(np.arange(61) < 31, 1, 1 + size)
     assert trends(ramp) == 1 and with_points(ramp) == 0
     assert trends(step) == 0 and with_points(step) == 1
 
 
-def ever_suspected(row: Floats, runs: int) -> bool:
-    """Whether any of the runs after the 40th is suspected, as CI would see them one by one."""
-    return any(suspicion(row[:end].tolist()) is not None for end in range(41, 41 + runs))
-
-
-def suspected_within(rows: Floats, after: int) -> float:
-    """The share of series suspected after some runs behind a rise at the 40th."""
-    return sum(
-        (found := suspicion(row[: 40 + after].tolist())) is not None and found.change > 0 for row in rows
-    ) / len(rows)
-
-
 def test_a_rise_is_suspected_before_it_is_certain() -> None:
-    rows = series(normal, 100, 46) * np.where(np.arange(46) < 40, 1, 1.03)
-    assert suspected_within(rows, 6) >= 0.85
+    assert suspected_within(series(normal, 100, 46), 0.03, 6) >= 0.85
 
 
 @pytest.mark.deep
@@ -158,11 +145,35 @@ def test_many_series_and_long_ones_take_seconds(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.deep
-def test_suspicions_without_a_change_are_rare(capsys: pytest.CaptureFixture[str]) -> None:
-    def half(chance: np.random.Generator, rows: int, runs: int) -> Floats:
-        return autoregressive(chance, rows, runs, 0.5)
+@pytest.mark.parametrize("runs", LENGTHS)
+def test_a_ramp_of_5_percent_is_one_trend(runs: int) -> None:
+    count = 12_000 // runs
+    middle = series(normal, count, runs) * np.where(np.arange(runs) < runs // 2, 1, 1.03)
+    assert trends(ramps(0.05, count, runs)) >= 0.90
+    assert trends(middle) <= most(0.03, count)
 
-    for name, model in (*INDEPENDENT.items(), ("AR(0.5)", half)):
-        share = sum(ever_suspected(row, 60) for row in series(model, 200, 101)) / 200
-        with capsys.disabled():
-            print(f"\n{name}: {share:.3f} of 200 series are suspected in 60 runs")
+
+@pytest.mark.deep
+def test_small_changes_of_long_series_are_found() -> None:
+    """A few of the smallest steps are reported as trends: nothing distinguishes them."""
+    points = {size: with_points(small_steps(size, 3_000), 0.001) for size in (0.0, 0.002, 0.003)}
+    print(points)
+    assert points[0.0] == 0 and points[0.002] >= least(0.80, SERIES) and points[0.003] >= least(0.99, SERIES)
+    found = [find_levels(row, 0.001) for row in small_steps(0.005, 400)]
+    assert sum(bool(each.points or each.trend) for each in found) / SERIES >= least(0.80, SERIES)
+
+
+@pytest.mark.deep
+def test_suspicions_without_a_change_are_rare() -> None:
+    """A warning without an exit code; POWER.md has other noise, of which more is suspected."""
+    assert ever_suspected(series(normal, SERIES, BEFORE + WATCHED)) <= 0.10
+    assert suspected_within(series(normal, SERIES, BEFORE + 6), 0.02, 6) >= least(0.70, SERIES)
+
+
+@pytest.mark.deep
+def test_a_job_fails_after_a_change_and_not_without() -> None:
+    for model, share in (("normal", 0.01), ("t3", 0.01), ("bad of ten", 0.05)):
+        assert ever_failed(series(INDEPENDENT[model], SERIES, BEFORE + WATCHED)) <= share
+    rows = series(normal, SERIES, BEFORE + 10)
+    assert changed_within(rows, 0.03, 6) >= least(0.85, SERIES)
+    assert changed_within(rows, 0.03, 10) >= least(0.97, SERIES)

@@ -116,6 +116,7 @@ CASES = {
     "compact and clean": (start_two_commits, compact_and_clean, BOTH_A, BOTH_A),
 }
 SLOW = {"compact and clean"}
+LONG = {"record, and remove but for that"}  # every eighth step
 Act = Callable[[Store, str], None]
 
 
@@ -128,12 +129,12 @@ def act_and_die(root: str, run: str, act: Act, step: int) -> None:
 @pytest.mark.parametrize(
     ("case", "every"),
     [
-        *((case, 4) for case in CASES if case not in SLOW),
+        *((case, 4 + 4 * (case in LONG)) for case in CASES if case not in SLOW),
         *(pytest.param(case, 1, marks=pytest.mark.deep) for case in CASES),
     ],
 )
 def test_killed_before_each_step(tmp_path: Path, case: str, every: int) -> None:
-    """Every fourth step; in the deep tests every single one."""
+    """Some of the steps; in the deep tests every single one."""
     start, act, before, after = CASES[case]
     for step in range(0, 200, every):
         store = Store.open_or_create(tmp_path / f"warehouse{step}")

@@ -36,9 +36,9 @@ class Files(SimpleHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("served")
-    tw.simulate(base / "traces" / "job", ranks=2, seed=3, **SMALL)
-    tw.simulate(base / "traces" / "other", ranks=1, seed=4, **SMALL)
-    done = cli_runner.process("ingest", base / "traces", "-w", base / "warehouse")
+    tw.simulate(base / "traces" / "job", ranks=2, seed=3, **{**SMALL, "layers": 1})
+    tw.simulate(base / "traces" / "other", ranks=1, seed=4, **{**SMALL, "layers": 1})
+    done = cli_runner.tw("ingest", base / "traces", "-w", base / "warehouse", "--jobs", "1")
     assert done.code == 0, done.err
     return base / "warehouse"
 

@@ -37,7 +37,7 @@ def simulated(folder: Path, name: str, **settings: Any) -> tw.Warehouse:
     return wh.select(name)
 
 
-@pytest.mark.parametrize("layout", ["tensor", "experts", *deep("sharded", "nodes")])
+@pytest.mark.parametrize("layout", ["experts", *deep("tensor", "sharded", "nodes")])
 def test_bandwidth_is_that_of_the_schedule(layout: str, tmp_path: Path) -> None:
     """Size and transfer time of every collective; a broadcast has no transfer time."""
     wh = simulated(tmp_path, layout, **LAYOUTS[layout])
@@ -106,6 +106,7 @@ DLRM = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(real_traces() is None, reason="needs TW_TRACES")
 def test_a_real_job_on_8_gpus(tmp_path: Path) -> None:
     wh = tw.open(tmp_path)
@@ -160,7 +161,7 @@ def test_a_real_job_on_4_cpus_is_as_brute_force_says(tmp_path: Path) -> None:
         assert found[size] == pytest.approx(sorted(values)[len(values) // 2], rel=1e-6)
 
 
-@pytest.mark.parametrize("layout", ["tensor", "experts", *deep("sharded", "nodes")])
+@pytest.mark.parametrize("layout", ["tensor", *deep("experts", "sharded", "nodes")])
 def test_exposed_communication_is_split_as_scheduled(layout: str, tmp_path: Path) -> None:
     """Its parts add up to it; no more is waiting than the schedule has, and nothing is unmatched."""
     wh = simulated(tmp_path, layout, **{**LAYOUTS[layout], "noise": Noise()})
@@ -205,6 +206,7 @@ def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
         assert row["step"] == 1 or other["bubble"] > row["bubble"]
 
 
+@pytest.mark.deep
 def test_there_are_no_bubbles_without_a_pipeline(tmp_path: Path) -> None:
     assert simulated(tmp_path, "data", ranks=2, layers=2, steps=2).run("pipeline_bubbles").rows() == []
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
+from conftest import deep, with_deep
 
 WAITS_FOR_ALL = ("allreduce", "all_gather", "reduce_scatter", "all_to_all")
 SMALL = {"steps": 2, "layers": 2, "hidden": 256, "sequence": 256, "stacks": False, "memory": False}
@@ -17,7 +18,7 @@ OFF = ["clock:rank=1,offset_us=5000", "clock:rank=2,offset_us=-5000"]
 DRIFTS = [OFF[0], "clock:rank=2,offset_us=-5000,drift_ppm=20"]
 LAYOUTS: dict[str, dict[str, Any]] = {
     "data": {"ranks": 4, "injections": DRIFTS},
-    "mesh": {"ranks": 8, "tensor": 2, "injections": OFF},
+    "mesh": {"ranks": 4, "tensor": 2, "injections": OFF},
     "pipeline": {"ranks": 8, "pipeline": 2, "tensor": 2, "microbatches": 2, "injections": OFF},
     "sharded": {"ranks": 4, "sharded": True, "dialect": "epoch", "injections": DRIFTS},
     "experts": {"ranks": 4, "experts": True, "gpu": "A100"},
@@ -29,7 +30,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "lost": {"ranks": 4, "dialect": "epoch", "injections": ["lost-gpu:share=0.1"]},
     "cut": {"ranks": 4, "steps": 4, "injections": ["truncated-window:rank=1,from_ms=2,to_ms=5"]},
 }
-EXACT = ("mesh", "pipeline", "experts", "graphs", "slow")  # no drift, nothing lost, times in ns
+RARE = ("sharded", "experts", "amd", "old", "graphs", "lost")  # simulated for the deep tests only
 
 
 class Run:
@@ -55,10 +56,11 @@ class Run:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     folder = tmp_path_factory.mktemp("stragglers")
-    for name, settings in LAYOUTS.items():
-        tw.simulate(folder / "sim" / name, **(SMALL | settings))
+    names = [name for name in LAYOUTS if name not in RARE or with_deep(request)]
+    for name in names:
+        tw.simulate(folder / "sim" / name, **(SMALL | LAYOUTS[name]))
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "sim", jobs=1)
     answers = {
@@ -66,10 +68,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         "stragglers": wh.stragglers().rows(),
         "clocks": wh.query("SELECT * FROM clock_offsets ORDER BY rank").rows(),
     }
-    return {name: Run(answers, name, folder / "sim" / name) for name in LAYOUTS}
+    return {name: Run(answers, name, folder / "sim" / name) for name in names}
 
 
-@pytest.mark.parametrize("name", EXACT)
+# No drift, nothing lost, times in ns.
+@pytest.mark.parametrize("name", ["mesh", "pipeline", "slow", *deep("experts", "graphs")])
 def test_waits_and_transfers_equal_those_of_the_scheduler(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     wanted = Counter((r["rank"], r["wait_ns"], r["transfer_ns"], r["dur_ns"]) for r in run.met())
@@ -78,7 +81,7 @@ def test_waits_and_transfers_equal_those_of_the_scheduler(runs: dict[str, Run], 
     assert {row["state"] for row in run.matched()} == {"complete"}
 
 
-@pytest.mark.parametrize("name", ["data", "sharded", "amd", "old"])
+@pytest.mark.parametrize("name", ["data", *deep("sharded", "amd", "old")])
 def test_drift_and_microsecond_times_have_a_bounded_error(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     wanted = sorted((r["rank"], r["transfer_ns"], r["wait_ns"]) for r in run.met())
@@ -89,7 +92,7 @@ def test_drift_and_microsecond_times_have_a_bounded_error(runs: dict[str, Run], 
     assert abs(sum(r[2] for r in found) - sum(r[2] for r in wanted)) <= 2_000 * len(found)
 
 
-@pytest.mark.parametrize("name", ["data", "mesh", "pipeline", "sharded", "amd", "old"])
+@pytest.mark.parametrize("name", ["data", "mesh", "pipeline", *deep("sharded", "amd", "old")])
 def test_injected_clock_offsets_are_estimated_within_5_us(runs: dict[str, Run], name: str) -> None:
     run = runs[name]
     true = {row["rank"]: row["offset_ns"] for row in run.section("clocks")}
@@ -147,6 +150,7 @@ def test_a_missing_rank_leaves_partial_collectives(runs: dict[str, Run]) -> None
     assert all(row["partial"] == row["collectives"] > 0 for row in run.stragglers)
 
 
+@pytest.mark.deep
 def test_lost_activities_never_cause_a_wrong_match(runs: dict[str, Run]) -> None:
     run = runs["lost"]
     true = {(row["rank"], row["dur_ns"]): row["transfer_ns"] for row in run.met()}

@@ -18,18 +18,21 @@ from witness.critical import Graph, Lead, Part, Rank, graph, read_syncs
 from witness.trace import read, step_number
 
 RANKS = 30
-SEEDS = [20_261, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 6))]
+# Seed and ranks; a few ranks of the first always run.
+FIRST = (20_261, RANKS)
+MORE = [(seed, RANKS) for seed in range(1, 6)]
+DRAWS = [(20_261, 12), *(pytest.param(each, marks=pytest.mark.deep) for each in (FIRST, *MORE))]
 Key = tuple[int, str]
 Graphs = dict[Key, Graph]
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+@pytest.fixture(scope="module", params=DRAWS, ids=lambda draw: f"{draw[0]} {draw[1]}")
 def drawn(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Warehouse, Graphs]:
     """A warehouse with all steps derived, and the graph of each step by brute force."""
     folder = tmp_path_factory.mktemp("critical")
-    paths = sketch.write(random_critical.run("random", request.param, RANKS), folder)
+    paths = sketch.write(random_critical.run("random", *request.param), folder)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "random", run="random")
     graphs: Graphs = {}
@@ -107,7 +110,8 @@ def test_segments_belong_to_their_enclosing_operators(drawn: tuple[Warehouse, Gr
     assert found == wanted
 
 
-@pytest.mark.parametrize("drawn", SEEDS[:1], indirect=True)  # of more draws each need not
+@pytest.mark.deep
+@pytest.mark.parametrize("drawn", [FIRST], indirect=True)  # of other draws each need not
 def test_the_random_run_has_everything(drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, _ = drawn
     types = {

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from conftest import real_traces
+from conftest import deep, real_traces, with_deep
 from ingesting import take_each
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
@@ -28,6 +28,15 @@ FILES = {
     "amd": "amd-misc/mi250_minitoy_train_ROCm6_2_kineto.json.gz",
     "triton": "hta-singles/a100_triton_example.json.gz",
 }
+
+
+# Stored for the deep tests only.
+RARE = ("test", "nccl", "alexnet", "amd")
+
+
+def traces(*names: str) -> list[object]:
+    """Names of traces as parameters, the rare ones of the deep tests."""
+    return [*(name for name in names if name not in RARE), *deep(*(name for name in names if name in RARE))]
 
 
 @dataclass(frozen=True)
@@ -92,13 +101,14 @@ HTA_ROWS = """
 
 
 @pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """All those traces, each a run."""
+def warehouse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Those traces, each a run."""
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
     house = tw.open(tmp_path_factory.mktemp("hta"))
-    take_each(house, {name: folder / path for name, path in FILES.items()}, tmp_path_factory.mktemp("links"))
+    names = [name for name in FILES if name not in RARE or with_deep(request)]
+    take_each(house, {name: folder / FILES[name] for name in names}, tmp_path_factory.mktemp("links"))
     return house
 
 
@@ -124,7 +134,7 @@ def all_over_hta_rows(warehouse: Any, name: str, analysis: str) -> list[dict[str
         return [dict(row) for row in engine.execute(con, contract, {}).to_pylist()]
 
 
-@pytest.mark.parametrize("name", sorted(set(TEMPORAL) - set(APART)))
+@pytest.mark.parametrize("name", traces(*sorted(set(TEMPORAL) - set(APART))))
 def test_temporal_breakdown_is_what_hta_says(name: str, warehouse: Any) -> None:
     row, said = over_hta_rows(warehouse, name, "temporal_breakdown"), TEMPORAL[name]
     found = (row["idle_ns"], row["compute_ns"], row["busy_ns"] - row["compute_ns"], row["window_ns"])
@@ -133,26 +143,26 @@ def test_temporal_breakdown_is_what_hta_says(name: str, warehouse: Any) -> None:
     assert found == pytest.approx([1_000 * each for each in wanted], rel=0, abs=2)
 
 
-@pytest.mark.parametrize("name", sorted(APART))
+@pytest.mark.parametrize("name", traces(*sorted(APART)))
 def test_where_hta_differs_it_does(name: str, warehouse: Any) -> None:
     row, said = over_hta_rows(warehouse, name, "temporal_breakdown"), TEMPORAL[name]
     assert row["window_ns"] != 1_000 * said.window or row["compute_ns"] != 1_000 * said.compute, APART[name]
 
 
-@pytest.mark.parametrize("name", ["alexnet", "simple_add"])
+@pytest.mark.parametrize("name", traces("alexnet", "simple_add"))
 def test_compute_is_the_same_with_or_without_syncs(name: str, warehouse: Any) -> None:
     assert (
         over_hta_rows(warehouse, name, "temporal_breakdown")["compute_ns"] == 1_000 * TEMPORAL[name].compute
     )
 
 
-@pytest.mark.parametrize("name", sorted(OVERLAP))
+@pytest.mark.parametrize("name", traces(*sorted(OVERLAP)))
 def test_overlap_is_what_hta_says(name: str, warehouse: Any) -> None:
     overlap = over_hta_rows(warehouse, name, "comm_comp_overlap")["overlap"]
     assert round(100 * overlap, 2) == OVERLAP[name]
 
 
-@pytest.mark.parametrize("name", sorted(LAUNCHES))
+@pytest.mark.parametrize("name", traces(*sorted(LAUNCHES)))
 def test_launch_delays_are_what_hta_says(name: str, warehouse: Any) -> None:
     seen = warehouse.select(runs=[name])
     rows = {row["event_id"] for row in seen.query_all(f"SELECT event_id FROM ({HTA_ROWS})").rows()}
@@ -164,7 +174,7 @@ def test_launch_delays_are_what_hta_says(name: str, warehouse: Any) -> None:
     assert (count, *(round(each / 1_000 / count, 2) for each in sums)) == LAUNCHES[name]
 
 
-@pytest.mark.parametrize("name", sorted(IDLE))
+@pytest.mark.parametrize("name", traces(*sorted(IDLE)))
 def test_idle_time_of_a_stream_is_what_hta_says(name: str, warehouse: Any) -> None:
     rows = [row for row in all_over_hta_rows(warehouse, name, "stream_idle") if row["stream"] == 7]
     found = {row["cause"]: row["idle_ns"] for row in rows}
@@ -172,6 +182,7 @@ def test_idle_time_of_a_stream_is_what_hta_says(name: str, warehouse: Any) -> No
     assert tuple(found.get(cause, 0) // 1_000 for cause in causes) == IDLE[name]
 
 
+@pytest.mark.deep
 def test_rows_that_overlap_are_where_idle_time_differs(warehouse: Any) -> None:
     rows = [row for row in all_over_hta_rows(warehouse, "test", "stream_idle") if row["stream"] == 7]
     found = {row["cause"]: row["idle_ns"] // 1_000 for row in rows}
@@ -179,7 +190,7 @@ def test_rows_that_overlap_are_where_idle_time_differs(warehouse: Any) -> None:
     assert found["kernel_wait"] > 42_372  # HTA takes the overlaps off: gaps below zero
 
 
-@pytest.mark.parametrize("name", sorted(QUEUES))
+@pytest.mark.parametrize("name", traces(*sorted(QUEUES)))
 def test_queue_is_as_long_as_hta_says(name: str, warehouse: Any) -> None:
     stream, changes, longest = QUEUES[name]
     rows = all_over_hta_rows(warehouse, name, "queue_length_summary")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 import tracewarehouse as tw
-from conftest import real_traces
+from conftest import deep, real_traces, with_deep
 from ingesting import take_each
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
@@ -59,14 +60,24 @@ ANNOTATIONS = {
 WHOLE_US = "((ts_ns + dur_ns) // 1000 - (ts_ns + 999) // 1000)"
 
 
+# Stored for the deep tests only.
+RARE = ("df_index", "test", "alexnet")
+
+
+def traces(names: Iterable[str]) -> list[object]:
+    """Names of traces as parameters, the rare ones of the deep tests."""
+    return [*sorted(set(names) - set(RARE)), *deep(*sorted(set(names) & set(RARE)))]
+
+
 @pytest.fixture(scope="module")
-def warehouse(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def warehouse(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Those traces, each a run."""
     folder = real_traces()
     if folder is None:
         pytest.skip("no real traces here")
     house = tw.open(tmp_path_factory.mktemp("hta"))
-    files = {name: folder / FILES[name] for name in (*LAUNCHES, "nccl")}
+    names = [name for name in (*LAUNCHES, "nccl") if name not in RARE or with_deep(request)]
+    files = {name: folder / FILES[name] for name in names}
     take_each(house, files, tmp_path_factory.mktemp("links"))
     return house
 
@@ -99,7 +110,7 @@ def _tables(catalog: Catalog, contract: Any) -> set[Any]:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(CLASSES))
+@pytest.mark.parametrize("name", traces(CLASSES))
 def test_classes_are_what_hta_says(name: str, warehouse: Any) -> None:
     rows = over_hta_rows(warehouse, name, "kernel_type_breakdown")
     # HTA cuts off what is less than a µs in each piece of time.
@@ -108,7 +119,7 @@ def test_classes_are_what_hta_says(name: str, warehouse: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("name", sorted(LAUNCHES))
+@pytest.mark.parametrize("name", traces(LAUNCHES))
 def test_launches_are_what_hta_says(name: str, warehouse: Any) -> None:
     rows = over_hta_rows(warehouse, name, "launch_summary")
     known = [row for row in rows if row["state"] == "known" and f"'{row['api']}'" in HTA_LAUNCHES]

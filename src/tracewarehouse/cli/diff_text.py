@@ -254,11 +254,13 @@ def gate_power(result: GateResult) -> str | None:
     if result.power_at_bound is None:
         return None
     bound = result.gate.bound
-    parts = [f"fails in {100 * result.power_at_bound:.0f} % at {100 * bound:+.1f} %"]
+    parts = [
+        f"fails in {100 * result.power_at_bound:.0f} % of cases if the true change is {100 * bound:+.1f} %"
+    ]
     if result.power_at_twice is not None:
-        parts.append(f"{100 * result.power_at_twice:.0f} % at {200 * bound:+.1f} %")
+        parts.append(f"in {100 * result.power_at_twice:.0f} % if {200 * bound:+.1f} %")
     if result.detects is not None:
-        parts.append(f"80 % at {100 * result.detects:+.1f} %")
+        parts.append(f"in 80 % if {100 * result.detects:+.1f} %")
     return ", ".join(parts)
 
 

@@ -153,12 +153,13 @@ def amounts(
     runs in `divisors` are divided, exactly.
     """
     from tracewarehouse.duck import engine
+    from tracewarehouse.duck.scratch import scratch
 
     contracts = [
         catalog.get(name, kind="table") for name in ("diff_segments", "diff_kernels", "diff_amounts")
     ]
     segments, kernels, levels = contracts
-    with engine.connect() as con:
+    with scratch() as con:
         for side, times in zip(SIDES, (base, head), strict=True):
             _register(con, side, times)
         replaced = _label_replaced(con, base.interval)

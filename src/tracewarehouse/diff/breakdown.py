@@ -144,15 +144,15 @@ FROM steps GROUP BY run_id, step ORDER BY run_id, step
 
 def _incomplete_steps(*sides: Selection) -> Iterator[str]:
     """Per side the steps that are complete on no rank, so that what happens in them is not compared."""
-    for side in sides:
+    for name, side in zip(("base", "head"), sides, strict=True):
         rows = side.query_all(_ALL_STEPS).rows()
         left_out = [row for row in rows if row["is_left_out"]]
         runs = {row["run_id"] for row in rows}
         if not left_out:
             continue
-        compared = f"compared {len(rows) - len(left_out)} of {plural(len(rows), 'step')}"
+        counted = f"{len(rows) - len(left_out)} of {plural(len(rows), 'step')}"
         if len(runs) > 1:
-            yield f"{compared} of {len(runs)} runs; the others are incomplete"
+            yield f"compared {counted} in the {len(runs)} runs of {name}; the others are incomplete"
             continue
         steps, times = (
             " and ".join(filter(None, (", ".join(texts[:-1]), texts[-1])))
@@ -162,7 +162,7 @@ def _incomplete_steps(*sides: Selection) -> Iterator[str]:
             )
         )
         verb = "steps {} are" if len(left_out) > 1 else "step {} is"
-        yield f"{compared} of {runs.pop()}; {verb.format(steps)} incomplete ({times})"
+        yield f"compared {counted} of {runs.pop()}; {verb.format(steps)} incomplete ({times})"
 
 
 def _mean_step_ns(times: Sequence[SideTimes], per: str) -> float:

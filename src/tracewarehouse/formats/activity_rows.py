@@ -1,15 +1,14 @@
-"""Rows of `activities` from column batches: JSON arguments, redaction and the order of events.
+"""Rows of `activities` from column batches: redaction and the order of events.
 
 Formats that store records in tables produce one batch per source table and combine them here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 OUTPUT_ROWS: Final = 122_880
+# More rows are usually stored in a file while tables are built, batch by batch.
+_MOST_IN_ONE: Final = 10 * OUTPUT_ROWS
+_LONG_TEXTS: Final = 1 << 30
 # Columns with few distinct texts.
 _DICTIONARIES: Final = (
     "ph", "category", "raw_category", "name", "pid", "tid", "shapes", "sync_kind", "collective",
@@ -30,7 +32,6 @@ _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
 # Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
 HAS_TEXT: Final = "has_text"
-_EMPTY: Final = pa.scalar("", pa.large_string())
 # Columns of any text but JSON arguments.
 _FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
 _TEXTS: Final = (*_FREE_TEXTS, "args")
@@ -46,70 +47,6 @@ def column_type(name: str) -> pa.DataType:
     return pa.float64() if name in _DOUBLES else pa.int64()
 
 
-def json_objects(members: Mapping[str, pa.Array | pa.Scalar], rows: int) -> pa.Array:
-    """One JSON object per row with the members that are not null; null for an empty object.
-
-    Numbers are formatted as JSON numbers. Texts must be JSON already (see `json_texts`).
-    """
-    present = {
-        key: shown for key, values in members.items() if (shown := _without_nulls_only(values)) is not None
-    }
-    if not present:
-        return pa.nulls(rows, pa.large_string())
-    is_always, parts = _member_parts(present)
-    # "skip" would drop rows without any member, so each member brings its comma.
-    closing = pa.scalar("}" if is_always else "", pa.large_string())
-    joined = pc.binary_join_element_wise(
-        *parts, closing, _EMPTY, null_handling="replace", null_replacement=""
-    )
-    if isinstance(joined, pa.Scalar):
-        joined = pa.repeat(joined, rows)
-    if is_always:
-        return joined
-    opened = pc.binary_replace_slice(joined, 0, 1, "{")
-    closed = pc.binary_join_element_wise(opened, pa.scalar("}", pa.large_string()), _EMPTY)
-    return pc.if_else(pc.equal(joined, _EMPTY), pa.scalar(None, pa.large_string()), closed)
-
-
-def _member_parts(members: Mapping[str, pa.Array | pa.Scalar]) -> tuple[bool, list[pa.Array | pa.Scalar]]:
-    """What to join for the members, and whether the first one is in all rows, so that it can open the object.
-
-    Members with nulls are joined with their keys first: the key is left out too.
-    """
-    parts: list[pa.Array | pa.Scalar] = []
-    is_always = False
-    for at, (key, values) in enumerate(members.items()):
-        complete = isinstance(values, pa.Scalar) or not values.null_count
-        if at == 0:
-            is_always = complete
-        opening = "{" if at == 0 and complete else ","
-        prefix = pa.scalar(f"{opening}{msgspec.json.encode(key).decode()}:", pa.large_string())
-        value = pc.cast(values, pa.large_string())
-        parts += [prefix, value] if complete else [pc.binary_join_element_wise(prefix, value, _EMPTY)]
-    return is_always, parts
-
-
-def _without_nulls_only(values: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar | None:
-    """The values of a member, as a scalar if all are equal; None if all are null."""
-    if isinstance(values, pa.Scalar):
-        return values
-    if values.null_count == len(values):
-        return None
-    if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
-    if not values.null_count and pa.types.is_integer(values.type):
-        low, high = pc.min_max(values).as_py().values()
-        return pa.scalar(low, values.type) if low == high else values
-    return values
-
-
-def json_texts(texts: pa.Array) -> pa.Array:
-    """Texts as JSON strings; null stays null."""
-    encoded = texts.dictionary_encode()
-    quoted = [msgspec.json.encode(text).decode() for text in encoded.dictionary.to_pylist()]
-    return pa.array(quoted, pa.string()).take(encoded.indices)
-
-
 @dataclass
 class ActivityRows:
     """Collects batches of rows from source tables; `batches` returns them in the order of their start.
@@ -121,79 +58,109 @@ class ActivityRows:
     redactor: Redactor
     rows: int = 0
     redactions: list[Redaction] = field(default_factory=list)
-    _collected: list[pa.Table] = field(default_factory=list)
+    _collected: list[tuple[int, dict[str, pa.Array]]] = field(default_factory=list)
 
     def add(self, rows: int, columns: Mapping[str, pa.Array | pa.Scalar | None]) -> None:
-        """Adds rows; a scalar is the value of all of them, and a missing column is null."""
+        """Adds rows; a scalar is the value of all of them, and a missing column is null.
+
+        Columns with few distinct texts may be dictionary-encoded.
+        """
         if not rows:
             return
-        found = {}
-        for name, values in columns.items():
-            if values is None:
-                continue
-            type_ = column_type(name)
-            array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
-            found[name] = array if array.type == type_ else array.cast(type_)
+        found = {
+            name: _collected(name, values, rows) for name, values in columns.items() if values is not None
+        }
         if "args" in found and HAS_TEXT not in found:
             found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
-        self._collected.append(pa.table(found))
+        self._collected.append((rows, found))
         self.rows += rows
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows with their event ids, once."""
         if not self.rows:
             return
-        table = pa.concat_tables(self._collected, promote_options="default").unify_dictionaries()
+        order = _order(pa.chunked_array([columns["ts_ns"] for _, columns in self._collected]))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        # The pieces of a column are freed once it is in order.
+        ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
+        texts = {name: pa.concat_arrays(self._pieces(name)) for name in names if name in _TEXTS}
         self._collected.clear()
-        order = _order(table.column("ts_ns"))
-        table = self._with_dictionaries(table)
-        for first in range(0, len(order), OUTPUT_ROWS):
-            part = table.take(pa.array(order[first : first + OUTPUT_ROWS]))
-            yield self._batch(part, first)
+        step = self._batch_rows(texts)
+        for first in range(0, len(order), step):
+            rows = pa.array(order[first : first + step])
+            yield self._batch(
+                {
+                    name: texts[name].take(rows) if name in texts else ordered[name].slice(first, step)
+                    for name in names
+                },
+                first,
+            )
 
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        names = dict.fromkeys(name for table in self._collected for name in table.column_names)
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
         fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
         flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
         return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
 
-    def _with_dictionaries(self, table: pa.Table) -> pa.Table:
-        for name in _DICTIONARIES:
-            if name in table.column_names:
-                encoded = table.column(name).combine_chunks().dictionary_encode()
-                table = table.set_column(table.column_names.index(name), name, encoded)
-        return table
+    def _batch_rows(self, texts: Mapping[str, pa.Array]) -> int:
+        """Rows of a batch: all of them, unless there are many or they have very long texts."""
+        is_long = any(column.nbytes > _LONG_TEXTS for column in texts.values())
+        return OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
 
-    def _batch(self, part: pa.Table, first: int) -> pa.RecordBatch:
-        columns = {name: part.column(name).combine_chunks() for name in part.column_names}
-        has_text = columns.pop(HAS_TEXT, None)
-        for name in columns.keys() & {*_DICTIONARIES, *_FREE_TEXTS}:
+    def _pieces(self, name: str) -> list[pa.Array]:
+        """The pieces of a column, which are no longer collected; null where it is missing."""
+        is_encoded = name in _DICTIONARIES
+        type_ = pa.dictionary(pa.int32(), pa.string()) if is_encoded else column_type(name)
+        return [
+            columns.pop(name) if name in columns else pa.nulls(rows, type_)
+            for rows, columns in self._collected
+        ]
+
+    def _ordered(self, name: str, place: NDArray[np.int64]) -> pa.Array:
+        """A column of numbers or of encoded texts, without secrets, in order."""
+        pieces = self._pieces(name)
+        if name not in _DICTIONARIES:
+            return _scattered(pieces, place)
+        found = pa.chunked_array(pieces).unify_dictionaries()
+        codes = _scattered([piece.indices for piece in found.chunks], place)
+        words = self._clean_words(name, found.chunk(0).dictionary, codes)
+        return pa.DictionaryArray.from_arrays(codes, words)
+
+    def _batch(self, columns: dict[str, pa.Array], first: int) -> pa.RecordBatch:
+        has_text, rows = columns.pop(HAS_TEXT, None), len(columns["ts_ns"])
+        for name in columns.keys() & {*_FREE_TEXTS}:
             columns[name] = self._clean_texts(name, columns[name], first)
         if has_text is not None:
             columns["args"] = self._clean_args(columns["args"], has_text, first)
         for name in _FLAGS:
-            column = columns.get(name, pa.repeat(pa.scalar(False), part.num_rows))
+            column = columns.get(name, pa.repeat(pa.scalar(False), rows))
             columns[name] = pc.fill_null(column, False)
-        ids = pa.array(np.arange(first, first + part.num_rows))
+        ids = pa.array(np.arange(first, first + rows))
         fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
         return pa.RecordBatch.from_pydict(fields)
 
-    def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
-        is_encoded = pa.types.is_dictionary(column.type)
-        texts = column.dictionary if is_encoded else column
-        found = self.redactor.suspects(texts)
-        if not found:
-            return column
-        encoded = column if is_encoded else column.dictionary_encode()
-        clean = encoded.dictionary.to_pylist()
-        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-        for position in found if is_encoded else self.redactor.suspects(encoded.dictionary):
-            clean[position], kinds = self.redactor.clean(clean[position])
-            for row in np.flatnonzero(codes == position).tolist():
+    def _clean_words(self, name: str, words: pa.Array, codes: pa.Array, first: int = 0) -> pa.Array:
+        """The words of a column without secrets; `codes` are those of the rows from `first` on."""
+        suspects = self.redactor.suspects(words)
+        if not suspects:
+            return words
+        texts = words.to_pylist()
+        of_rows = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+        for word in suspects:
+            texts[word], kinds = self.redactor.clean(texts[word])
+            for row in np.flatnonzero(of_rows == word).tolist():
                 self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
-        cleaned = pa.DictionaryArray.from_arrays(encoded.indices, pa.array(clean, pa.string()))
-        return cleaned if is_encoded else cleaned.cast(column.type)
+        return pa.array(texts, pa.string())
+
+    def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
+        if not self.redactor.suspects(column):
+            return column
+        encoded = column.dictionary_encode()
+        words = self._clean_words(name, encoded.dictionary, encoded.indices, first)
+        return pa.DictionaryArray.from_arrays(encoded.indices, words).cast(column.type)
 
     def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
         rows: NDArray[np.int64] = (
@@ -215,9 +182,40 @@ class ActivityRows:
 def _order(starts: pa.ChunkedArray) -> NDArray[np.int64]:
     """The rows by start, stable; rows without a start last."""
     values = pc.fill_null(starts, 0).to_numpy()
-    missing = starts.is_null().to_numpy()
-    order: NDArray[np.int64] = np.lexsort((values, missing))
-    return order
+    if starts.null_count:
+        return np.lexsort((values, starts.is_null().to_numpy()))
+    return np.argsort(values, kind="stable")  # merges runs, as source tables are usually sorted
+
+
+def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array:
+    """Pieces of a column of numbers in one array, each value at its place."""
+    type_ = pieces[0].type
+    values = np.zeros(len(place), type_.to_pandas_dtype())
+    missing = np.zeros(len(place), np.bool_)
+    first = 0
+    for piece in pieces:
+        places = place[first : first + len(piece)]
+        first += len(piece)
+        if piece.null_count == len(piece):
+            missing[places] = True
+            continue
+        if piece.null_count:
+            missing[places] = piece.is_null().to_numpy(zero_copy_only=False)
+            piece = pc.fill_null(piece, pa.scalar(0).cast(type_))
+        values[places] = piece.to_numpy(zero_copy_only=False)
+    return pa.array(values, type_, mask=missing if missing.any() else None)
+
+
+def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
+    """A column to be collected: `values`, or a value of all rows, in the type of the column."""
+    type_ = column_type(name)
+    if name not in _DICTIONARIES:
+        array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+        return array if array.type == type_ else array.cast(type_)
+    if isinstance(values, pa.Scalar):
+        words = pa.array([values.as_py()], type_)
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), words)
+    return values if pa.types.is_dictionary(values.type) else values.cast(type_).dictionary_encode()
 
 
 def _output_type(name: str) -> pa.DataType:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,9 @@ import pyarrow as pa
 
 from tracewarehouse.formats.activity_rows import ActivityRows
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
-from tracewarehouse.formats.file_text import digest_of, digest_of_folder
+from tracewarehouse.formats.file_text import FileContent, digest_of, digest_of_folder
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes
-
-
-@dataclass(frozen=True)
-class _Content:
-    """Digest and sizes of a file."""
-
-    digest: str
-    size: int
-    stored_bytes: int
 
 
 class CollectedSource(ABC):
@@ -40,7 +30,7 @@ class CollectedSource(ABC):
         stat = path.stat()
         # The files of a folder may change without it.
         self._content = (
-            _folder_content(path) if path.is_dir() else _content(path, stat.st_mtime_ns, stat.st_size)
+            digest_of_folder(path) if path.is_dir() else _content(path, stat.st_mtime_ns, stat.st_size)
         )
         self._path, self._part, self._request = path, part, request
         self._unchanged = request.known_digest == self._content.digest
@@ -90,12 +80,6 @@ class CollectedSource(ABC):
 
 
 @lru_cache(maxsize=8)
-def _content(path: Path, modified_ns: int, size: int) -> _Content:
+def _content(path: Path, modified_ns: int, size: int) -> FileContent:
     """Digest and sizes; a file with several parts is hashed once per process."""
-    found = digest_of(path)
-    return _Content(found.digest, found.size, found.stored_bytes)
-
-
-def _folder_content(path: Path) -> _Content:
-    found = digest_of_folder(path)
-    return _Content(found.digest, found.size, found.stored_bytes)
+    return digest_of(path)

@@ -189,35 +189,46 @@ def prefix_digest(path: Path, length: int) -> str | None:
     return hashlib.sha256(memoryview(text.buffer)[:length]).hexdigest()
 
 
-def digest_of(path: Path) -> TextStream:
-    """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
-    stream = TextStream(path)
-    for _ in stream:
-        pass
-    return stream
+class _Digest:
+    """Hashes a text."""
+
+    def __init__(self) -> None:
+        self.sha = hashlib.sha256()
+        self.size = 0
+
+    def write(self, piece: bytes) -> None:
+        self.sha.update(piece)
+        self.size += len(piece)
 
 
 @dataclass(frozen=True)
-class FolderContent:
-    """Digest and size of the files of a folder."""
+class FileContent:
+    """Digest and size of the decompressed text of a file, and the size of the file."""
 
     digest: str
     size: int
-
-    @property
-    def stored_bytes(self) -> int:
-        """The size of the files."""
-        return self.size
+    stored_bytes: int
 
 
-def digest_of_folder(path: Path) -> FolderContent:
+def digest_of(path: Path) -> FileContent:
+    """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
+    try:
+        with _open(path) as file:
+            sink, pieces = _Digest(), _Pieces(file)
+            _decompress(file, pieces, sink)
+            return FileContent(sink.sha.hexdigest(), sink.size, pieces.size())
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def digest_of_folder(path: Path) -> FileContent:
     """The digest of the names and digests of all files in a folder, in order of their names."""
     total, size = hashlib.sha256(), 0
     for file in sorted(each for each in path.iterdir() if each.is_file()):
         found = digest_of(file)
         total.update(f"{file.name}\0{found.digest}\n".encode(errors="surrogateescape"))
         size += found.stored_bytes
-    return FolderContent(total.hexdigest(), size)
+    return FileContent(total.hexdigest(), size, size)
 
 
 class _Head:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.activity_rows import json_objects, json_texts
 from tracewarehouse.formats.base import Finding, Redaction
+from tracewarehouse.formats.json_objects import json_objects, json_texts
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.redact import Redactor
@@ -82,7 +83,11 @@ def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redac
 
 @dataclass(frozen=True)
 class Context:
-    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns."""
+    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns.
+
+    `alone`: the file has no other part. Then rows of other processes are counted in `others`, by table and
+    process.
+    """
 
     database: Database
     pid: int
@@ -90,6 +95,13 @@ class Context:
     strings: Mapping[int, str]
     notes: Notes
     prefix: str
+    alone: bool = False
+    others: Counter[tuple[str, int]] = field(default_factory=Counter)
+
+
+def process_ids(ids: pa.Array) -> pa.Array:
+    """The processes of `globalTid` or `globalPid`."""
+    return pc.bit_wise_and(pc.shift_right(ids, _PID_SHIFT), _TID_BITS)
 
 
 def declared_types(database: Database, table: str) -> dict[str, pa.DataType]:
@@ -141,13 +153,24 @@ class SourceBatch:
         place = self.batch.schema.get_field_index(name)
         return pa.nulls(self.rows, pa.binary()) if place < 0 else self.batch.column(place).cast(pa.binary())
 
-    def strings(self, name: str, change: Callable[[str], str] = str) -> pa.Array:
+    def strings(self, name: str, change: Callable[[str], str] = str) -> pa.DictionaryArray:
         """The texts of a column of string ids, each changed by a function; ids without a text are null."""
-        ids = self.ints(name)
-        encoded = ids.dictionary_encode()
-        found = [self.context.strings.get(key) for key in encoded.dictionary.to_pylist()]
+        ids = self.ints(name).dictionary_encode()
+        found = [self.context.strings.get(key) for key in ids.dictionary.to_pylist()]
         texts = pa.array([None if text is None else change(text) for text in found], pa.string())
-        return texts.take(encoded.indices)
+        return encoded_texts(ids.indices, texts)
+
+    def first_strings(self, *names: str) -> pa.Array:
+        """The text of the first of several columns of string ids that has one."""
+        found = [self.strings(name) for name in names]
+        if not found[0].null_count:
+            return found[0]
+        return pc.coalesce(*(each.cast(pa.string()) for each in found))
+
+    def text(self) -> pa.Array:
+        """The column `text`, else the text of the string id in `textId`."""
+        text, ids = self.texts("text"), self.strings("textId")
+        return pc.coalesce(text, ids.cast(pa.string())) if text.null_count else text
 
     def labels(self, name: str, known: Mapping[int, str], default: str | None = None) -> pa.Array:
         """The names of the values of an enumeration; reports values without one."""
@@ -177,9 +200,12 @@ class SourceBatch:
 
     def thread(self, name: str = "globalTid") -> dict[str, pa.Array]:
         """`pid` and `tid` of a host activity."""
-        ids = self.ints(name)
-        pids = pc.bit_wise_and(pc.shift_right(ids, _PID_SHIFT), _TID_BITS)
-        return {"pid": number_texts(pids), "tid": number_texts(pc.bit_wise_and(ids, _TID_BITS))}
+        ids = self.ints(name).dictionary_encode()
+        pids, tids = process_ids(ids.dictionary), pc.bit_wise_and(ids.dictionary, _TID_BITS)
+        return {
+            name: encoded_texts(ids.indices, numbers.cast(pa.string()))
+            for name, numbers in (("pid", pids), ("tid", tids))
+        }
 
     def arguments(
         self, typed: Mapping[str, pa.Array] | None = None, *, skip: tuple[str, ...] = ()
@@ -204,17 +230,21 @@ class SourceBatch:
         return pa.scalar(any(pa.types.is_string(self.batch.column(name).type) for name in self._unused))
 
 
+def encoded_texts(codes: pa.Array, words: pa.Array) -> pa.DictionaryArray:
+    """The word at each position; words may repeat or be null."""
+    distinct = words.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(distinct.indices.take(codes), distinct.dictionary)
+
+
+def encoded_numbers(values: pa.Array) -> pa.DictionaryArray:
+    """Integers with few distinct values as text."""
+    encoded = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(pa.string()))
+
+
 def number_texts(values: pa.Array) -> pa.Array:
     """Integers as text."""
-    encoded = values.dictionary_encode()
-    return encoded.dictionary.cast(pa.string()).take(encoded.indices)
-
-
-def json_triples(*columns: pa.Array) -> pa.Array:
-    """Three integer columns as JSON arrays; null if one of them is null."""
-    texts = [number_texts(column) for column in columns]
-    joined = pc.binary_join_element_wise(*texts, ",", null_handling="emit_null")
-    return pc.binary_join_element_wise("[", joined, "]", "", null_handling="emit_null")
+    return encoded_numbers(values).cast(pa.string())
 
 
 def _to_ints(column: pa.Array) -> pa.Array:

@@ -12,7 +12,8 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
-from tracewarehouse.duck.engine import Connection, Error, connect
+from tracewarehouse.duck.engine import Connection, Error
+from tracewarehouse.duck.scratch import scratch
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.history.rollups import all_rows_sql, rows_sql
 from tracewarehouse.metric import Measured, Metric, Ranks
@@ -160,7 +161,7 @@ def filter_values(store: Store, metric: Metric, paths: Iterable[str]) -> list[pa
 def _connection(store: Store, threads: int | None = None) -> Iterator[Connection]:
     """A connection whose errors are reported as damaged results."""
     try:
-        with connect(threads=threads) as con:
+        with scratch(threads) as con:
             yield con
     except Error as error:
         raise damaged_result(str(error).partition("\n")[0]) from error

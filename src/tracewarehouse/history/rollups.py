@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.duck.engine import connect
+from tracewarehouse.duck.scratch import scratch
 from tracewarehouse.metric import Metric
 from tracewarehouse.metric.parse import filterable, measures
 
@@ -115,7 +115,7 @@ def roll_up(contract: Contract, rows: pa.Table, complete: Mapping[int, Sequence[
         for end in ("min", "max")
     )
     listed = ", ".join([*key_names, "min(rank) AS rank", "count(*) AS rows", columns, ranks])
-    with connect(threads=1) as con:
+    with scratch(1) as con:
         con.register("all_rows", rows)
         source = "all_rows"
         if complete:

@@ -43,9 +43,9 @@ class Point:
 class Change:
     """A change of level from the run `before` to the run `after`.
 
-    `change` is relative to the level before (0.03 is +3 %), with its 95 % interval from `low` to `high`. The
-    change occurred between the runs `earliest` and `latest`, with 95 % confidence. `why` is the
-    acknowledgement, if there is one.
+    `change` is that from the level `old` to `new` (0.03 is +3 %), and `low` to `high` the 95 % interval of
+    the shift, widened to contain it; all are None if the level before is 0. The change occurred between the
+    runs `earliest` and `latest`, with 95 % confidence. `why` is the acknowledgement, if there is one.
     """
 
     before: str
@@ -195,6 +195,14 @@ def _change(
     nearby = known[min(detected.earliest, detected.at) - 1 : max(detected.latest, detected.at) + 1]
     acknowledgements = (reasons.get((point.run, point.source)) for point in nearby)
     return Change(
-        before.name, after.name, detected.change, detected.low, detected.high, earliest.name, latest.name,
+        before.name, after.name, *_size(detected, old, new), earliest.name, latest.name,
         old, new, next((text for text in acknowledgements if text), None),
     )  # fmt: skip
+
+
+def _size(detected: ChangePoint, old: float, new: float) -> tuple[float | None, float | None, float | None]:
+    """The change between the levels that are shown, and the interval, which contains it."""
+    if detected.low is None or detected.high is None or not old:
+        return None, None, None
+    change = (new - old) / abs(old)
+    return change, min(detected.low, change), max(detected.high, change)

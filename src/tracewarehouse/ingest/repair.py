@@ -209,7 +209,7 @@ class TableRepair:
             else:
                 facts, definitions = dict(source.facts), source.definitions
                 others.append(rebuilt(source, headers.get(source.name, "{}"), (), facts, definitions))
-        with LocalEngine(max(1, min(resources.cores(), len(tasks)))) as engine:
+        with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
             built = [one for one in results_in_order(engine, tasks) if isinstance(one, Staged)]
         by_rank = {(source.rank, source.digest, source.part): source for source in sources}
         for one in (*built, *others):

@@ -21,6 +21,8 @@ from tracewarehouse.memory_limits import address_space_bytes, check_group, group
 
 # For less trace text than this, starting a process takes longer than the work.
 _WORTH_A_PROCESS_BYTES = 1 << 20
+# The same for tables that are built again from stored events, which takes less time than reading the text.
+_REBUILT_PER_PROCESS_BYTES = 16 << 20
 # Open files of this process without workers, and for each worker while it starts.
 _OWN_FILES, _FILES_PER_PROCESS = 32, 2
 _SHARE = 0.7
@@ -54,6 +56,12 @@ def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[in
         return 1
     wanted = requested or min(cores(), _processes_by_memory())
     return max(1, min(wanted, len(sizes), _processes_by_open_files()))
+
+
+def rebuild_jobs(text_bytes: Iterable[int]) -> int:
+    """Number of processes that build tables of stored ranks again, by the size of each one's trace text."""
+    sizes = [*text_bytes]
+    return max(1, min(cores(), len(sizes), 1 + sum(sizes) // _REBUILT_PER_PROCESS_BYTES))
 
 
 def threads(jobs: int) -> int:

@@ -221,7 +221,8 @@ class SecretRemoval:
 
 
 def _built(tasks: list[RebuildRanks]) -> list[Staged]:
-    with LocalEngine(min(resources.cores(), len(tasks))) as engine:
+    jobs = resources.rebuild_jobs(sum(each.source.text_bytes for each in task.ranks) for task in tasks)
+    with LocalEngine(jobs) as engine:
         return [staged for group in results_in_order(engine, tasks) for staged in group]  # type: ignore[attr-defined]
 
 

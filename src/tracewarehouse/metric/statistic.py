@@ -86,7 +86,7 @@ def of_steps(statistic: Statistic, measured: Measured) -> Measured:
 def _of_steps(value: Statistic, run: RunValue) -> RunValue:
     least = MIN_STEPS.get(value, 1)
     if run.reason is None and len(run.steps) < least:
-        reason = f"{value} needs {least} complete steps, run {run.run} has {len(run.steps)}"
+        reason = f"{value} needs {least} complete steps per run; there are {len(run.steps)}"
         return replace(run, value=None, mean=None, reason=reason)
     return run if run.reason else replace(run, value=step_statistic(value, run.steps))
 

@@ -81,9 +81,9 @@ def evaluate(
     `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
     TwError if a run has several rows and the column has no fold.
     """
-    from tracewarehouse.duck.engine import connect
+    from tracewarehouse.duck.scratch import scratch
 
-    with connect(threads=threads_for(metric)) as con:
+    with scratch(threads_for(metric)) as con:
         con.register(ROWS, rows)
         if complete is None:
             return evaluate_in(con, metric, ranks, None)
@@ -142,9 +142,9 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
 
 def _has_match(metric: Metric, table: pa.Table) -> bool:
     """Whether a row matches the filters, in any step."""
-    from tracewarehouse.duck.engine import connect
+    from tracewarehouse.duck.scratch import scratch
 
-    with connect() as con:
+    with scratch() as con:
         con.register(ROWS, table)
         return bool(con.execute(f"SELECT count(*) FROM {ROWS} WHERE {condition(metric)}").fetchall()[0][0])
 

@@ -95,10 +95,10 @@ def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
 
     `steps` are the rows of `step_summary`.
     """
-    from tracewarehouse.duck.engine import connect
+    from tracewarehouse.duck.scratch import scratch
 
     found: dict[str, dict[str, float]] = {}
-    with connect() as con:
+    with scratch() as con:
         con.register("step_summary", steps.arrow())
         con.register("step_account", side.run("step_account").arrow())
         con.execute(f"CREATE TABLE of_steps AS {_OF_STEPS}")

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tracewarehouse import hints
-from tracewarehouse.errors import MissingRanks
+from tracewarehouse.errors import MissingRanks, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.selection import explain_unknown
 from tracewarehouse.storage import RunVersion, Store
 
 
@@ -50,7 +51,11 @@ def seal(
         if not allow_missing:
             _check_complete(version, expect_ranks)
 
-    done, newest = store.seal(run, labels or {}, expect_ranks, check)
+    try:
+        done, newest = store.seal(run, labels or {}, expect_ranks, check)
+    except UnknownName as unknown:
+        explain_unknown(store, unknown)
+        raise
     refused = {name for name, outcome in done.outcome.items() if outcome == "conflict"}
     conflicts = {one.source.rank for one in done.pushed if one.source.name in refused}
     return Sealed(

@@ -124,19 +124,22 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
     try:
         matches = match_runs(selectors, index)
     except UnknownName as unknown:
-        if unknown.kind == "run" and (waiting := store.pending_runs().get(unknown.name)):
-            unknown.with_hint(
-                hints.fill(
-                    "pending: {} of {} ranks ingested; {} adds the others",
-                    len(waiting), waiting[0].expected_ranks, hints.ingest(),
-                )
-            )  # fmt: skip
-        elif unknown.kind == "run" and _is_pushed(store, unknown.name):
-            unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
+        explain_unknown(store, unknown)
         raise
     named = any(map(is_plain, selectors))
     versions = [index.version(each) for each in matches]
     return in_order(SelectedRun(version, version.ranks, named) for version in versions if version)
+
+
+def explain_unknown(store: Store, unknown: UnknownName) -> None:
+    """Adds a hint to the error for a run with nothing published: it is pending, or its ranks are pushed."""
+    if unknown.kind != "run":
+        return
+    if waiting := store.pending_runs().get(unknown.name):
+        text = "pending: {} of {} ranks ingested; {} adds the others"
+        unknown.with_hint(hints.fill(text, len(waiting), waiting[0].expected_ranks, hints.ingest()))
+    elif _is_pushed(store, unknown.name):
+        unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
 
 
 def _is_pushed(store: Store, run: str) -> bool:

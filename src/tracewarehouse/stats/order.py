@@ -22,6 +22,7 @@ Sides = Sequence[bool]  # in the order of start: whether the run is of head
 
 MIN_SIDE = 12  # runs per side from which dependence is found in at least 80 % (AR(1) with 0.7)
 LEVEL = 0.05
+DEPENDENCE_LEVEL = 0.0425  # at most 5 % of independent pairs are warned of, of whatever noise (POWER.md)
 UNKNOWN_ORDER = "start times are unknown or equal, so that a drift between base and head looks like a change"
 NOT_INTERLEAVED = "base and head were not run alternately, so that a drift between them looks like a change"
 DEPENDENT = "runs depend on the runs before them, so that the interval is too narrow"
@@ -45,7 +46,7 @@ def order_notices(base: Sequence[float], head: Sequence[float], order: Sides | N
     small = min(len(base), len(head)) < MIN_SIDE
     sides = {False: iter(base), True: iter(head)}
     values = [next(sides[side]) for side in order]
-    is_dependent = dependence_p(values, order) <= LEVEL
+    is_dependent = dependence_p(values, order) <= DEPENDENCE_LEVEL
     if is_dependent:
         yield DEPENDENT
     if not is_interleaved(order):

@@ -21,7 +21,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tracewarehouse.stats.earlier import NORMAL
-from tracewarehouse.stats.shift import ShiftTest, mann_whitney, mann_whitney_cdf
+from tracewarehouse.stats.shift import ShiftTest, mann_whitney, orders_that_reject
 from tracewarehouse.stats.step_models import drawn_in, evidence_needed, line_instead, medians, step_evidence
 
 if TYPE_CHECKING:
@@ -37,9 +37,12 @@ _WIDTH = 0.1  # of the kernel: exp(-_WIDTH * d^2), with d in standard deviations
 _STRICT_ALPHA = 0.01  # of the interval that must exclude 0
 _REPORTED_ALPHA = 0.05  # of the interval that is reported
 _MAX_SIDE = 400  # runs on either side that determine the size of a change
+_WIDE_SIDE = 1_500  # the same for a change that fewer do not show
 _WINDOW = 2_000  # the longest level between two candidates; beyond it, the exact search takes too long
 _SCAN_EDGE, _LONG_EDGE, _LONG = 10, 40, 1_000  # runs beside a change that the scan finds; in a long series
 _SCAN = 4.16  # standard deviations of the rank sum: the 99.9 % point of the largest (simulated)
+_SURE = 200  # runs whose autocorrelation is known well enough
+_INDEPENDENT = 0.1  # autocorrelation up to which noise has no waves: the scan's own limit is enough
 _BAI_95 = 11.0  # half the 95 % interval of the position, times the squared shift in standard deviations
 
 
@@ -127,26 +130,33 @@ def _with_evidence(scaled: Floats, noise: float, bounds: list[int]) -> list[int]
             known[start, bound, end] = _evidence(scaled, noise, start, bound, end)
         return known[start, bound, end]
 
-    needed = evidence_needed(len(scaled))
     while bounds:
         edges = [0, *bounds, len(scaled)]
         found = [evidence(*three) for three in zip(edges, bounds, edges[2:], strict=False)]
         weakest = min(range(len(bounds)), key=lambda at: found[at])
-        if found[weakest] > needed:
+        if found[weakest] > 0:
             break
         del bounds[weakest]
     return bounds
 
 
 def _evidence(scaled: Floats, noise: float, start: int, bound: int, end: int) -> float:
-    part = scaled[start:end]
-    center = medians(part, [bound - start])
-    return step_evidence(drawn_in(part, center, noise), bound - start)
+    """How much more evidence a change has than it needs."""
+    part, at = scaled[start:end], bound - start
+    found = step_evidence(drawn_in(part, medians(part, [at]), noise), at)
+    is_long = min(at, end - bound) >= _scan_edge(len(scaled))
+    if is_long and len(part) >= _SURE and found.autocorrelation <= _INDEPENDENT:
+        return found.evidence - _SCAN**2
+    return found.evidence - evidence_needed(len(scaled))
+
+
+def _scan_edge(count: int) -> int:
+    return _LONG_EDGE if count > _LONG else _SCAN_EDGE
 
 
 def _scanned(scaled: Floats) -> list[int]:
     """Where the rank sums of a series change most, then of the parts before and after."""
-    edge = _LONG_EDGE if len(scaled) > _LONG else _SCAN_EDGE
+    edge = _scan_edge(len(scaled))
     found, parts = [], [(0, len(scaled))]
     while parts:
         start, end = parts.pop()
@@ -253,13 +263,21 @@ def _candidates(scaled: Floats) -> list[int]:
 def _shifts(series: Floats, bounds: Sequence[int]) -> list[_LevelShift]:
     edges = [0, *bounds, len(series)]
     return [
-        _shift(series[start:bound][-_MAX_SIDE:], series[bound:end][:_MAX_SIDE])
+        _shift_at(series[start:bound], series[bound:end])
         for start, bound, end in zip(edges, bounds, edges[2:], strict=False)
     ]
 
 
+def _shift_at(before: Floats, after: Floats) -> _LevelShift:
+    """By the runs around a change, or by more of them if these do not show it."""
+    found = _shift(before[-_MAX_SIDE:], after[:_MAX_SIDE])
+    if found.clearance > 0 or max(len(before), len(after)) <= _MAX_SIDE:
+        return found
+    return _shift(before[-_WIDE_SIDE:], after[:_WIDE_SIDE])
+
+
 def _shift(before: Floats, after: Floats) -> _LevelShift:
-    if 2 * mann_whitney_cdf(len(before), len(after))[0] > _STRICT_ALPHA:  # too few runs to be sure
+    if not orders_that_reject(len(before), len(after), _STRICT_ALPHA):  # too few runs to be sure
         return _LevelShift(ShiftTest(0.0, 0.0, 0.0, 1.0, "none"), 0.0, 0.0)
     sides = before.tolist(), after.tolist()
     strict, reported = (mann_whitney(*sides, alpha) for alpha in (_STRICT_ALPHA, _REPORTED_ALPHA))

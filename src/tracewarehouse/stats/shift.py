@@ -58,8 +58,7 @@ def shift(base: Sequence[float], head: Sequence[float], alpha: float) -> ShiftTe
     """The shift from base to head with an interval of confidence 1 - alpha; needs four values or more."""
     if has_enough_splits(len(base), len(head), alpha):
         return permutation(base, head, alpha)
-    enough = min(len(base), len(head)) > MAX_SIDE
-    if enough and 2 * mann_whitney_cdf(len(base), len(head))[0] <= alpha:
+    if min(len(base), len(head)) > MAX_SIDE and orders_that_reject(len(base), len(head), alpha):
         return mann_whitney(base, head, alpha)
     return student_t(base, head, alpha)
 
@@ -90,28 +89,49 @@ def mann_whitney(base: Sequence[float], head: Sequence[float], alpha: float) -> 
     """
     import numpy as np
 
-    differences = np.sort(np.subtract.outer(np.asarray(head), np.asarray(base)), axis=None)
-    cdf = mann_whitney_cdf(len(base), len(head))
-    cut = int((2 * cdf <= alpha).sum())
+    differences = np.subtract.outer(np.asarray(head), np.asarray(base)).ravel()
+    cut = orders_that_reject(len(base), len(head), alpha)
     against = min(int((differences <= 0).sum()), int((differences >= 0).sum()))
-    p = min(1.0, 2 * float(cdf[against]))
-    low, high = float(differences[cut - 1]), float(differences[-cut])
+    p = min(1.0, 2 * _tail(len(base), len(head), against))
+    ends = cut - 1, len(differences) - cut
+    low, high = (float(end) for end in np.partition(differences, ends)[list(ends)])
     return ShiftTest(float(np.median(differences)), low, high, p, "Mann-Whitney")
+
+
+def orders_that_reject(base: int, head: int, alpha: float) -> int:
+    """How many values of U, from 0 on, reject at this level; U counts the pairs in which head is below base.
+
+    0 if there are too few values to reject at all.
+    """
+    if base * head <= MAX_EXACT_PAIRS:
+        return int((2 * mann_whitney_cdf(base, head) <= alpha).sum())
+    from scipy.special import ndtri  # late: importing takes longer than counting small samples
+
+    edge = base * head / 2 - 0.5 + float(ndtri(alpha / 2)) * _deviation(base, head)
+    return max(math.floor(edge) + 1, 0)
+
+
+def _tail(base: int, head: int, most: int) -> float:
+    """P(U <= most) if nothing changed."""
+    if base * head <= MAX_EXACT_PAIRS:
+        return float(mann_whitney_cdf(base, head)[most])
+    from scipy.special import ndtr
+
+    return float(ndtr((most + 0.5 - base * head / 2) / _deviation(base, head)))
+
+
+def _deviation(base: int, head: int) -> float:
+    """The standard deviation of U if nothing changed."""
+    return math.sqrt(base * head * (base + head + 1) / 12)
 
 
 @lru_cache(maxsize=64)
 def mann_whitney_cdf(base: int, head: int) -> Floats:
-    """P(U <= u) for u = 0, 1, … if nothing changed: U counts the pairs in which head is below base."""
+    """P(U <= u) for u = 0, 1, … if nothing changed, by counting all orders."""
     import numpy as np
 
-    pairs = base * head
-    if pairs <= MAX_EXACT_PAIRS:
-        counts = np.array([float(count) for count in _order_counts(base, head)])
-        return np.asarray(np.cumsum(counts) / counts.sum())
-    from scipy.special import ndtr  # late: importing takes longer than counting small samples
-
-    deviation = math.sqrt(pairs * (base + head + 1) / 12)
-    return np.asarray(ndtr((np.arange(pairs + 1) + 0.5 - pairs / 2) / deviation))
+    counts = np.array([float(count) for count in _order_counts(base, head)])
+    return np.asarray(np.cumsum(counts) / counts.sum())
 
 
 def _order_counts(base: int, head: int) -> list[int]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 _GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # autocorrelations that are tried
-_STEP_COST = 0.75  # of a level change, times log n; a line costs 0.5
+_PLACE_COST = 1.5  # of the place of a level change, in log-likelihood: the best of many fits by chance
 _FAR = 3.0  # standard deviations of the noise beyond which a value counts as this far
 _MORE_OFF = 0.2  # the share of values by which a line or levels, farther off than the other, are ruled out
 
@@ -38,6 +38,7 @@ class Fit:
     log_likelihood: float
     slope: float
     error: float
+    autocorrelation: float
 
 
 def fit(values: Floats, *columns: Floats) -> Fit:
@@ -46,7 +47,7 @@ def fit(values: Floats, *columns: Floats) -> Fit:
 
     count = len(values)
     design = np.stack([np.ones(count), *columns, values], axis=1)
-    best = Fit(-math.inf, 0.0, 0.0)
+    best = Fit(-math.inf, 0.0, 0.0, 0.0)
     for r in _GRID:
         # Prais and Winsten (1954): differences to the share r of the run before; the first keeps its weight.
         whitened = np.vstack([design[:1] * math.sqrt(1 - r * r), design[1:] - r * design[:-1]])
@@ -58,7 +59,7 @@ def fit(values: Floats, *columns: Floats) -> Fit:
         found = -count / 2 * math.log(rest / count) + math.log(1 - r * r) / 2
         if found > best.log_likelihood:
             error = math.sqrt(rest / max(count - len(columns) - 1, 1) * float(inverse[-1, -1]))
-            best = Fit(found, float(coefficients[-1]), error)
+            best = Fit(found, float(coefficients[-1]), error, r)
     return best
 
 
@@ -77,10 +78,19 @@ def medians(values: Floats, bounds: Sequence[int]) -> Floats:
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
 
 
-def step_evidence(values: Floats, at: int) -> float:
-    """Twice the gain in log-likelihood of a change of level at this index."""
-    with_step = fit(values, *levels(len(values), [at])).log_likelihood
-    return 2 * (with_step - fit(values).log_likelihood)
+@dataclass(frozen=True)
+class Evidence:
+    """For a change of level: twice its gain in log-likelihood, and the autocorrelation of the noise then."""
+
+    evidence: float
+    autocorrelation: float
+
+
+def step_evidence(values: Floats, at: int) -> Evidence:
+    """That of a change of level at this index."""
+    with_step = fit(values, *levels(len(values), [at]))
+    gain = with_step.log_likelihood - fit(values).log_likelihood
+    return Evidence(2 * gain, with_step.autocorrelation)
 
 
 def evidence_needed(count: int) -> float:
@@ -123,7 +133,8 @@ def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Line | 
     if not bounds or off_levels > off_line + _MORE_OFF:
         return _line(found)
     by_levels = fit(stepped, *levels(count, bounds)).log_likelihood
-    cost = (_STEP_COST * len(bounds) - 0.5) * math.log(count)  # Schwarz's criterion
+    # Schwarz's criterion: half of log n for each size and for the slope of the line.
+    cost = _PLACE_COST * len(bounds) + (len(bounds) - 1) * math.log(count) / 2
     return _line(found) if found.log_likelihood >= by_levels - cost else None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from tracewarehouse.formats.flight_recorder.walk import walk
 from tracewarehouse.formats.pickle_reader.plain import Budget, RefusedPickleError
 
@@ -23,9 +23,8 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """The dumps as runs: by format, and one whose names are those of PyTorch's recorder."""
     folder = tmp_path_factory.mktemp("flight")
     wh = tw.open(folder / "warehouse")
-    for name in ("complete", "skipped"):
-        for kind in ("pickle", "json"):
-            wh.ingest(*sorted((DUMPS / name).glob(f"*.{kind}")), run=f"{name}-{kind}")
+    for name, kind in (("complete", "json"), ("skipped", "pickle"), ("skipped", "json")):
+        wh.ingest(*sorted((DUMPS / name).glob(f"*.{kind}")), run=f"{name}-{kind}")
     named = folder / "hang"
     named.mkdir()
     for rank in (0, 1):
@@ -34,8 +33,10 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     return wh
 
 
-@pytest.mark.parametrize("name", ["complete", "skipped"])
+@pytest.mark.parametrize("name", ["skipped", *deep("complete")])
 def test_pickle_and_json_hold_the_same_records(wh: tw.Warehouse, name: str) -> None:
+    if name == "complete":
+        wh.ingest(*sorted((DUMPS / name).glob("*.pickle")), run="complete-pickle")
     rows = [
         wh.query(f"FROM flight_records WHERE run_id = '{name}-{kind}' ORDER BY rank, record_id").rows()
         for kind in ("pickle", "json")
@@ -49,7 +50,11 @@ def test_pickle_and_json_hold_the_same_records(wh: tw.Warehouse, name: str) -> N
 
 
 def test_the_rank_that_did_not_arrive_is_named(wh: tw.Warehouse) -> None:
-    for run in ("skipped-pickle", "skipped-json", "hang"):
+    runs = ("skipped-pickle", "skipped-json", "hang")
+    findings = wh.check(runs).rows()
+    found = {row["run_id"]: row for row in findings}
+    assert sorted(found) == sorted(runs) and len(findings) == 3
+    for run in runs:
         (row,) = wh.select(run).stuck_collective().rows()
         assert (row["collective"], row["collective_seq"], row["process_group"]) == ("all_reduce", 3, "0")
         assert (row["missing_ranks"], row["waiting_ranks"], row["cause"]) == ([1], [0], "missing")
@@ -58,16 +63,17 @@ def test_the_rank_that_did_not_arrive_is_named(wh: tw.Warehouse) -> None:
         )
         (mismatch,) = wh.select(run).flight_mismatches().rows()
         assert (mismatch["mismatch"], mismatch["ranks"]) == ("missing", [1])
-        (finding,) = wh.check(run).rows()
+        finding = found[run]
         assert (finding["rule"], finding["rank"], finding["severity"]) == ("collective_stuck", 1, "critical")
 
 
 def test_a_complete_job_is_not_stuck(wh: tw.Warehouse) -> None:
-    for run in ("complete-pickle", "complete-json"):
-        assert not wh.select(run).stuck_collective().rows() and not wh.check(run).rows()
-        assert not wh.select(run).flight_mismatches().rows()
+    runs = wh.select("complete-json")
+    assert not runs.stuck_collective().rows() and not runs.check().rows()
+    assert not runs.flight_mismatches().rows()
 
 
+@pytest.mark.deep
 def test_the_report_says_it_in_one_sentence(wh: tw.Warehouse) -> None:
     assert "Rank 1 did not arrive at all_reduce #3" in "".join(wh.report("hang").html())
 

@@ -38,12 +38,17 @@ def test_a_snapshot_alone_answers_why_it_ran_out(tmp_path: Path) -> None:
     assert done.code == 0 and "rank 3" in done.out and "tw show snapshot_oom --run R" in done.out
     shown = call("show", "snapshot_oom", "--run", "R", "--columns", "rank,verdict,explanation", *warehouse)
     assert shown.out.splitlines()[1].startswith("3,capacity,20.0 MiB were requested on GPU 0: 60.0 MiB were")
-    report = tmp_path / "R.html"
+    assert call("verify", *warehouse).code == 0
+    assert "already stored" in call("ingest", path, "--run", "R", *warehouse).out
+
+
+@pytest.mark.deep
+def test_a_report_says_why_it_ran_out(tmp_path: Path) -> None:
+    warehouse, report = ("-w", tmp_path / "w"), tmp_path / "R.html"
+    assert call("ingest", failing().dump(tmp_path / "oom_rank3.pickle"), "--run", "R", *warehouse).code == 0
     assert call("report", "R", "-o", report, *warehouse).code == 0
     text = report.read_text(encoding="utf-8")
     assert "Out of memory on rank 3: capacity" in text and "train.py:31 step" in text
-    assert call("verify", *warehouse).code == 0
-    assert "already stored" in call("ingest", path, "--run", "R", *warehouse).out
 
 
 def test_traces_and_snapshots_of_a_folder_are_one_run(tmp_path: Path) -> None:
@@ -101,16 +106,26 @@ def test_packed_and_json_snapshots_give_the_same_rows(tmp_path: Path) -> None:
     assert found["a.pickle.gz"] == found["b.json"] == found["c.pickle"]
 
 
-def test_two_snapshots_are_compared_by_call(tmp_path: Path) -> None:
-    wh = tw.open(tmp_path / "w")
+def before_and_after(folder: Path) -> None:
+    """Ingests two snapshots of a device as runs."""
+    wh = tw.open(folder / "w")
     for name, blocks in (("before", 1), ("after", 3)):
         device = Allocator(100 * MIB)
         for _ in range(blocks):
             device.malloc(20 * MIB, STEP)
-        wh.ingest(device.dump(tmp_path / f"{name}.pickle"), run=name)
+        wh.ingest(device.dump(folder / f"{name}.pickle"), run=name)
+
+
+def test_two_snapshots_are_compared_by_call(tmp_path: Path) -> None:
+    before_and_after(tmp_path)
     done = call("diff", "before", "after", "-w", tmp_path / "w")
     assert "memory at the peak by call" in done.out
     assert "train.py:31 step    20.0 MiB    60.0 MiB     40.0 MiB" in done.out
+
+
+@pytest.mark.deep
+def test_two_snapshots_are_compared_in_a_report(tmp_path: Path) -> None:
+    before_and_after(tmp_path)
     assert call("report", "before", "after", "-o", tmp_path / "page.html", "-w", tmp_path / "w").code == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "The peak of active memory went from 20 MiB to 60 MiB (+40 MiB)." in page

@@ -119,13 +119,28 @@ def test_a_file_without_the_table_is_refused(text: str) -> None:
         rows(text)
 
 
-def test_metrics_beside_a_trace(tmp_path: Path) -> None:
+def beside_a_trace(tmp_path: Path) -> Path:
+    """A folder with a trace and metrics of its kernels."""
     import sketch
 
     sketch.write(TRACE, tmp_path / "traces")
     folder = tmp_path / "traces" / "a"
     (folder / "rank0.ncu.csv").write_text(ENGLISH)
     (folder / "notes.csv").write_text("not,a,table\n")
+    return folder
+
+
+@pytest.mark.deep
+def test_a_report_has_metrics_and_commands(tmp_path: Path) -> None:
+    assert command("ingest", beside_a_trace(tmp_path), "-w", tmp_path / "w").code == 0
+    page = command("report", "a", "-w", tmp_path / "w", "-o", tmp_path / "page.html")
+    assert page.code == 0, page.err
+    text = (tmp_path / "page.html").read_text()
+    assert "Nsight Compute" in text and "ncu --kernel-name gemm" in text
+
+
+def test_metrics_beside_a_trace(tmp_path: Path) -> None:
+    folder = beside_a_trace(tmp_path)
     taken = command("ingest", folder, "-w", tmp_path / "w")
     assert taken.code == 0, taken.out + taken.err
     wh = tw.open(tmp_path / "w")
@@ -141,10 +156,6 @@ def test_metrics_beside_a_trace(tmp_path: Path) -> None:
     assert worst["command"].startswith("ncu --kernel-name gemm --launch-skip 0 --launch-count 1 ")
     again = command("ingest", folder, "-w", tmp_path / "w")
     assert again.code == 0, again.err
-    page = command("report", "a", "-w", tmp_path / "w", "-o", tmp_path / "page.html")
-    assert page.code == 0, page.err
-    text = (tmp_path / "page.html").read_text()
-    assert "Nsight Compute" in text and "ncu --kernel-name gemm" in text
 
 
 def test_a_file_alone_is_a_rank_without_a_trace(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 import tracewarehouse as tw
+from conftest import deep
 
 PID: Final = 9
 PROCESS: Final = 1 << 48 | PID << 24
@@ -182,9 +183,11 @@ def nvtx(tmp_path: Path, *texts: str, kind: int = 59) -> list[tuple[Any, ...]]:
         ("aten::add, op_id = 3", ("cpu_op", "aten::add", None, None)),
         ("MulBackward0, seq = 4", ("cpu_op", "MulBackward0", 4, None)),
         ("nccl:all_to_all, op_id = 7", ("user_annotation", "nccl:all_to_all", None, None)),
-        ("forward", ("user_annotation", "forward", None, None)),
-        ("a, b = 3", ("user_annotation", "a, b = 3", None, None)),
-        ("x, seq = abc", ("user_annotation", "x, seq = abc", None, None)),
+        *deep(
+            ("forward", ("user_annotation", "forward", None, None)),
+            ("a, b = 3", ("user_annotation", "a, b = 3", None, None)),
+            ("x, seq = abc", ("user_annotation", "x, seq = abc", None, None)),
+        ),
         ("x, seq = 99999999999999999999", ("user_annotation", "x, seq = 99999999999999999999", None, None)),
         ("two\nlines, op_id = 1", ("cpu_op", "two\nlines", None, None)),
     ],
@@ -309,3 +312,11 @@ def test_a_file_without_activities_is_refused(tmp_path: Path) -> None:
     con.close()
     (file,) = tw.open(tmp_path / "warehouse").ingest(path).files
     assert file.state == "refused" and "no GPU activity" in (file.reason or "")
+
+
+def test_a_secret_among_the_inputs_of_an_operator_is_redacted(tmp_path: Path) -> None:
+    secret = "hf_" + "aB3dE5fG7hJ9kL1m" * 2
+    text = f"aten::mm, op_id = 1, input_op_ids = {secret}"
+    warehouse = ingest(tmp_path, NVTX, f"INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, '{text}', {THREAD}, 0)")
+    ((args,),) = rows(warehouse, "SELECT args FROM events WHERE category = 'cpu_op'")
+    assert secret not in args and "[redacted:" in args

@@ -109,6 +109,7 @@ def test_files_without_records_are_refused(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.skipif(FOLDER is None, reason="no folder of real traces")
+@pytest.mark.deep
 def test_a_real_result(tmp_path: Path) -> None:
     assert FOLDER is not None
     warehouse = tw.open(tmp_path / "warehouse")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from activity_rows import Built, build_tables
 
+from conftest import deep
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import attribution, kernels, launches, nesting
@@ -75,7 +76,7 @@ def nested_launches(count: int, crossing: bool) -> Mapping[str, Any]:
     }
 
 
-@pytest.mark.parametrize("crossing", [False, True])
+@pytest.mark.parametrize("crossing", [True, *deep(False)])
 def test_six_thousand_nested_operators_that_each_launch(crossing: bool) -> None:
     count = 6_000
     columns = columns_of(**nested_launches(count, crossing))
@@ -163,3 +164,19 @@ def test_a_thousand_lanes_and_a_thousand_groups_of_flows() -> None:
     assert built.rows("kernels", "runtime_id") == order.tolist()
     assert set(built.rows("correlations", "via")) == {"flow"}
     assert seconds < 10
+
+
+@pytest.mark.deep
+def test_paths_below_many_crossing_slices_are_found_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attribution, "_SLAB", 100)
+    count, crossing, calls = 2_500, np.arange(LONGEST), np.arange(2_000, 4_500)
+    columns = columns_of(
+        ts_ns=np.concatenate((crossing, calls, calls + 1)),
+        dur_ns=np.concatenate((np.where(crossing == 0, 1_500, 9_000), np.zeros(2 * count, np.int64))),
+        category=["cpu_op"] * LONGEST + ["cuda_runtime"] * count + ["kernel"] * count,
+        name=[f"op{at}" for at in crossing] + ["cudaLaunchKernel"] * count + ["gemm"] * count,
+        correlation=np.concatenate((np.zeros(LONGEST, np.int64), calls, calls)),
+    )
+    built, _, peak = measured(columns)
+    assert set(built.rows("kernels", "path_sig")) == {" > ".join(f"op{at}" for at in crossing[1:])}
+    assert peak < 12_000_000, f"{peak:,} bytes"

@@ -10,6 +10,7 @@ import pytest
 from activity_rows import columns_of, in_small_parts, table_of
 from odd_rows import odd_rows
 
+from conftest import deep
 from tracewarehouse.ingest.column_file import SpilledColumns
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
@@ -21,7 +22,7 @@ from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.quality import QualityInput, fired_rules
 from tracewarehouse.ingest.tables.steps import find_step_annotations, find_step_intervals, put_steps
 
-SEEDS = [*range(40), *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(40, 400))]
+SEEDS = [*range(15), *deep(*range(15, 400))]
 
 
 def evidence_of(columns: Columns) -> QualityInput:
@@ -74,7 +75,7 @@ def test_a_few_slices_at_a_time_give_the_same(
     check(rows, columns_of(rows))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *deep(*range(3, 8))])
 def test_columns_in_a_file_give_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_small_parts(monkeypatch, slices=4, rows=6)
     rows = odd_rows(seed)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Finding, Outcome, Redaction, Request
-from tracewarehouse.formats.file_text import TextStream, digest_of, read_text
+from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, read_text
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.python_scanner import PythonScanner
 from tracewarehouse.formats.kineto.repair import Losses
@@ -55,8 +55,9 @@ class MemoryTimelineSource:
         self._redactor = Redactor(request.salt, request.policy)
         self._redactions: list[Redaction] = []
         self._unchanged = False
-        if request.known_digest is not None and (stream := digest_of(path)).digest == request.known_digest:
-            self._stream, self._unchanged = stream, True
+        self._stream: TextStream | FileContent
+        if request.known_digest is not None and (content := digest_of(path)).digest == request.known_digest:
+            self._stream, self._unchanged = content, True
         elif not self._read_strict():
             self._read_tolerant()
 
@@ -89,9 +90,9 @@ class MemoryTimelineSource:
 
     def _read_strict(self) -> bool:
         """Reads the file if it is a complete list of strict JSON; else discards its rows: False."""
-        self._stream = TextStream(self._path)
+        stream = self._stream = TextStream(self._path)
         scanner = PythonScanner()
-        pieces = iter(self._stream)
+        pieces = iter(stream)
         head = b""
         for piece in pieces:
             head += piece
@@ -101,11 +102,11 @@ class MemoryTimelineSource:
         for piece in pieces:
             self._add(scanner.feed(piece))
             if self._request.progress is not None:
-                self._request.progress(self._stream.size)
+                self._request.progress(stream.size)
         while (batch := scanner.flush()) is not None:
             self._add([batch])
         is_whole = scanner.state is State.CLOSED and scanner.take_rest().strip(b" \t\r\n") == b"]"
-        if is_whole and self._stream.cut is None:
+        if is_whole and stream.cut is None:
             return True
         self._batches.close()
         self._rows = 0

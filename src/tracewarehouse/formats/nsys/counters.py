@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.activity_rows import json_texts
+from tracewarehouse.formats.json_objects import json_texts
 from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types, number_texts
 
@@ -95,7 +95,7 @@ def _add_samples(
     name = pa.array([names.get(key, f"metric {key[1]}") for key in keys], pa.string())
     device = pa.array([devices[kind & _GPU_BITS] for kind, _ in keys], pa.int64())
     values = found.batch.column("value").cast(pa.string())
-    args = pc.binary_join_element_wise("{", json_texts(name), ":", values, "}", "")
+    args = pc.binary_join_element_wise("{", json_texts(name).cast(pa.string()), ":", values, "}", "")
     rows.add(
         found.rows,
         {

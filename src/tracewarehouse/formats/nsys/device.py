@@ -8,12 +8,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
+from tracewarehouse.formats.json_objects import json_lists
 from tracewarehouse.formats.nsys import schema
+from tracewarehouse.formats.nsys.process_rows import process_rows
 from tracewarehouse.formats.source_tables import (
     Context,
     SourceBatch,
     declared_types,
-    json_triples,
+    encoded_numbers,
     number_texts,
 )
 
@@ -42,8 +44,12 @@ def _batches(context: Context, table: str) -> Iterator[SourceBatch]:
     if table not in database.tables:
         return
     columns = declared_types(database, table)
-    where = schema.process_condition("globalPid", context.pid) if "globalPid" in columns else None
-    for batch in database.batches(table, columns, where):
+    has_process = "globalPid" in columns
+    for batch in (
+        process_rows(context, table, columns, "globalPid")
+        if has_process
+        else database.batches(table, columns)
+    ):
         yield SourceBatch(context, table, batch)
 
 
@@ -56,8 +62,8 @@ def _placement(found: SourceBatch) -> tuple[dict[str, pa.Array], dict[str, pa.Ar
         "device": device,
         "stream": stream,
         "correlation": correlation,
-        "pid": number_texts(device),
-        "tid": number_texts(stream),
+        "pid": encoded_numbers(device),
+        "tid": encoded_numbers(stream),
     }
     arguments = {"device": device, "context": context, "stream": stream, "correlation": correlation}
     return columns, arguments
@@ -87,10 +93,10 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     registers = found.ints("registersPerThread")
     static, dynamic = found.ints("staticSharedMemory"), found.ints("dynamicSharedMemory")
     shared = pc.add(static, dynamic)
-    names = [found.strings(name) for name in ("demangledName", "shortName", "mangledName")]
+    name = found.first_strings("demangledName", "shortName", "mangledName")
     arguments |= {
-        "grid": json_triples(*grid),
-        "block": json_triples(*block),
+        "grid": json_lists(*grid),
+        "block": json_lists(*block),
         "registers per thread": registers,
         "shared memory": shared,
         **graph_arguments,
@@ -98,7 +104,7 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "nsys.dynamicSharedMemory": dynamic,
     }
     return {
-        **_slice(found, "kernel", pc.coalesce(*names)),
+        **_slice(found, "kernel", name),
         **columns,
         **{f"grid_{axis}": values for axis, values in zip("xyz", grid, strict=True)},
         **{f"block_{axis}": values for axis, values in zip("xyz", block, strict=True)},
@@ -174,8 +180,8 @@ def _synchronizations(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "device": device,
         "stream": stream,
         "correlation": correlation,
-        "pid": number_texts(device),
-        "tid": number_texts(stream),
+        "pid": encoded_numbers(device),
+        "tid": encoded_numbers(stream),
         "wait_on_event": event,
         "args": found.arguments(arguments),
         HAS_TEXT: found.has_text,

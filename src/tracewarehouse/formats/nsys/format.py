@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,9 @@ from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tab
 NAME: Final = "nsys"
 VERSION: Final = 1
 _PROCESS: Final = "pid "
+# File, time of change and size → its processes with GPU activities.
+_KNOWN: Final[dict[tuple[Path, int, int], list[tuple[int, int, int, int]]]] = {}
+_MOST_KNOWN: Final = 64
 _PID_OF: Final = "(({column} >> 24) & 16777215)"
 
 
@@ -52,7 +56,7 @@ class NsysFile:
     def parts(self) -> tuple[Part, ...]:
         """The processes in the order of their lowest device. Raises TraceFormatError if there is none."""
         with _tables(self.path) as database:
-            found = _processes(database, schema.GPU_TABLES, "globalPid")
+            found = _gpu_processes(database)
             if not found:
                 found = _processes(database, (schema.RUNTIME, schema.NVTX), "globalTid")
             first = min((start for _, _, start, _ in found), default=None)
@@ -105,19 +109,21 @@ class NsysSource(CollectedSource):
     def _read_tables(self, database: Database) -> None:
         pid = int(self._part.name.removeprefix(_PROCESS))
         self._metadata = schema.metadata(database)
-        found = _processes(database, schema.GPU_TABLES, "globalPid")
+        found = _gpu_processes(database)
         first = min((start for _, _, start, _ in found), default=None)
         self._clock = schema.clock_of(database, first)
         self.base_time_ns = self._clock.base_ns
         self._metadata_header = _header(database, self._metadata)
-        context = Context(database, pid, self._clock, schema.strings(database), self._notes, NAME)
+        strings, alone = schema.strings(database), len(found) == 1
+        context = Context(database, pid, self._clock, strings, self._notes, NAME, alone)
         add_device_activities(context, self._rows)
         add_host_activities(context, self._rows)
         self._has_message_sizes = add_nvtx(context, self._rows)
         add_counters(context, self._rows)
-        self._note_file(database, {process for process, *_ in found})
+        others = _counted(context.others) if alone else _host_rows(database)
+        self._note_file(database, others, {process for process, *_ in found})
 
-    def _note_file(self, database: Database, parts: set[int]) -> None:
+    def _note_file(self, database: Database, others: Mapping[int, int], parts: set[int]) -> None:
         """Findings about the file as a whole; those about other processes belong to the first part."""
         notes = self._notes
         schema.note_version(self._metadata, notes)
@@ -130,7 +136,7 @@ class NsysSource(CollectedSource):
         for table, values in database.unusable.items():
             notes.add("unusable_value", values, f"{table}: {values} values of another type")
         if self._part.rank in (None, 0) and parts:
-            for pid, rows in _host_rows(database).items():
+            for pid, rows in others.items():
                 if pid not in parts:
                     notes.add("process_not_read", rows, f"pid {pid}: {rows} rows")
 
@@ -138,6 +144,29 @@ class NsysSource(CollectedSource):
 def _tables(path: Path) -> Database:
     """The tables of an SQLite file, or of a folder of Parquet files."""
     return ParquetFolder(path) if path.is_dir() else Database(path)
+
+
+def _gpu_processes(database: Database) -> list[tuple[int, int, int, int]]:
+    """Like `_processes`, of the processes with GPU activities; a file is searched once."""
+    path = database.path
+    if path.is_dir():  # its files may change without it
+        return _processes(database, schema.GPU_TABLES, "globalPid")
+    stat = path.stat()
+    key = path, stat.st_mtime_ns, stat.st_size
+    if key not in _KNOWN:
+        if len(_KNOWN) >= _MOST_KNOWN:
+            _KNOWN.clear()
+        _KNOWN[key] = _processes(database, schema.GPU_TABLES, "globalPid")
+    return list(_KNOWN[key])
+
+
+def _counted(others: Counter[tuple[str, int]]) -> dict[int, int]:
+    """Process → API calls and NVTX ranges."""
+    found: dict[int, int] = {}
+    for (table, process), rows in others.items():
+        if table in (schema.RUNTIME, schema.NVTX):
+            found[process] = found.get(process, 0) + rows
+    return found
 
 
 def _processes(database: Database, tables: tuple[str, ...], column: str) -> list[tuple[int, int, int, int]]:

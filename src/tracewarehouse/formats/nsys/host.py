@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
-from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types
+from tracewarehouse.formats.nsys.process_rows import process_rows
+from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types, encoded_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +42,7 @@ def _batches(context: Context, table: str) -> Iterator[SourceBatch]:
     if not database.has(table, "start", "globalTid"):
         return
     columns = declared_types(database, table)
-    for batch in database.batches(table, columns, schema.process_condition("globalTid", context.pid)):
+    for batch in process_rows(context, table, columns, "globalTid"):
         yield SourceBatch(context, table, batch)
 
 
@@ -95,21 +96,22 @@ def _pair(
 def _api_call(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     names = found.strings("nameId", function_name)
     classes = pc.fill_null(found.ints("eventClass"), -1)
-    by_name = pc.match_substring_regex(pc.fill_null(names, ""), f"^{_DRIVER_NAME.pattern}")
+    by_name = pc.match_substring_regex(names.dictionary, f"^{_DRIVER_NAME.pattern}").take(names.indices)
     known = pc.is_in(classes, value_set=pa.array([_RUNTIME_CLASS, _DRIVER_CLASS, _BACKTRACE_CLASS, -1]))
     unknown = found.rows - (pc.sum(known).as_py() or 0)
     found.context.notes.add("kind_unknown", unknown, f"{found.table}.eventClass")
     is_driver = pc.or_(
         pc.equal(classes, _DRIVER_CLASS),
-        pc.and_(pc.not_equal(classes, _RUNTIME_CLASS), by_name),
+        pc.and_(pc.not_equal(classes, _RUNTIME_CLASS), pc.fill_null(by_name, False)),
     )
-    category = pc.if_else(is_driver, "cuda_driver", "cuda_runtime")
+    category = encoded_texts(pc.cast(is_driver, pa.int32()), pa.array(["cuda_runtime", "cuda_driver"]))
     correlation, result = found.ints("correlationId"), found.ints("returnValue")
     arguments = {
         "correlation": correlation,
         "nsys.returnValue": pc.if_else(pc.equal(result, 0), pa.scalar(None, pa.int64()), result),
     }
     times, thread = found.times(), found.thread()
+    has_text = found.has_text
     return {
         "ph": pa.scalar("X"),
         "category": category,
@@ -119,6 +121,7 @@ def _api_call(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         **thread,
         "correlation": correlation,
         "args": found.arguments(arguments),
+        HAS_TEXT: has_text,
     }
 
 
@@ -129,7 +132,7 @@ def function_name(text: str) -> str:
 
 def _call(found: SourceBatch, category: str) -> dict[str, pa.Array | pa.Scalar]:
     """A call of a library: its name is a string id in one of two columns."""
-    name = pc.coalesce(found.strings("nameId"), found.strings("textId"))
+    name = found.first_strings("nameId", "textId")
     times, thread = found.times(), found.thread()
     has_text = found.has_text
     return {

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Finding, Outcome, Redaction, Request
-from tracewarehouse.formats.file_text import GZIP_MAGIC, TextStream, digest_of
+from tracewarehouse.formats.file_text import GZIP_MAGIC, FileContent, TextStream, digest_of
 from tracewarehouse.formats.pickle_reader.reader import PlainFile, PlainTables, read_plain
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes, redacted
@@ -35,9 +35,9 @@ class PlainSource:
         self._notes = Notes()
         self._found: PlainTables | None = None
         self._tables: dict[str, pa.Table] = {}
-        with _content(path, request.spill) as (stream, file):
-            self._stream = stream
-            self._unchanged = request.known_digest == stream.digest
+        with _content(path, request.spill) as (content, file):
+            self._content = content
+            self._unchanged = request.known_digest == content.digest
             if not self._unchanged:
                 self._read(file)
 
@@ -48,7 +48,7 @@ class PlainSource:
 
     def outcome(self) -> Outcome:
         """The facts about the file."""
-        stream, found = self._stream, self._found
+        stream, found = self._content, self._found
         if found is None:
             return Outcome(stream.digest, "{}", stream.size, stream.stored_bytes)
         header, hits = self._redactor.header(json.dumps(found.header, ensure_ascii=False))
@@ -70,7 +70,7 @@ class PlainSource:
 
     def _read(self, file: IO[bytes]) -> None:
         first = file.read(1)
-        plain = PlainFile(self._path, file, self._stream.size, self.walk, is_json=first in b"{[ \r\n\t")
+        plain = PlainFile(self._path, file, self._content.size, self.walk, is_json=first in b"{[ \r\n\t")
         self._found = read_plain(plain, self._request.spill, self.what)
         for column, count in sorted(self._found.unusable.items()):
             self._notes.add("unusable_value", count, column)
@@ -84,14 +84,14 @@ class PlainSource:
 
 
 @contextmanager
-def _content(path: Path, spill: Path) -> Iterator[tuple[TextStream, IO[bytes]]]:
+def _content(path: Path, spill: Path) -> Iterator[tuple[FileContent, IO[bytes]]]:
     """Digest and sizes of the content, and an open file that holds it decompressed."""
     with path.open("rb") as file:
         compressed = file.read(2) == GZIP_MAGIC
     if not compressed:
-        stream = digest_of(path)
+        content = digest_of(path)
         with path.open("rb") as file:
-            yield stream, file
+            yield content, file
         return
     stream = TextStream(path)
     with TemporaryFile(dir=spill) as unpacked:
@@ -102,4 +102,4 @@ def _content(path: Path, spill: Path) -> Iterator[tuple[TextStream, IO[bytes]]]:
                 raise TraceFormatError(path, message, hint="record fewer entries (max_entries)")
         unpacked.flush()
         unpacked.seek(0)
-        yield stream, unpacked
+        yield FileContent(stream.digest, stream.size, stream.stored_bytes), unpacked

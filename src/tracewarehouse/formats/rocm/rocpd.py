@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows, json_objects, json_texts
+from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows
 from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.collected_source import CollectedSource
+from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup
 from tracewarehouse.formats.rocm.rocpd_tables import AXES, REFERENCES, Tables, chunk, guids
-from tracewarehouse.formats.source_tables import json_triples, number_texts, short_text
+from tracewarehouse.formats.source_tables import number_texts, short_text
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def _add_kernels(tables: Tables, pid: int, rows: ActivityRows) -> None:
     shared = found.pop("group_segment_size", pa.nulls(len(found["start"]), _INT))
     arguments = {
         "device": place["device"], "stream": place["stream"], "correlation": found["correlation"],
-        "grid": json_triples(*grid), "block": json_triples(*block), "shared memory": shared,
+        "grid": json_lists(*grid), "block": json_lists(*block), "shared memory": shared,
     }  # fmt: skip
     sizes = dict(
         zip((f"{kind}_{axis}" for kind in ("grid", "block") for axis in AXES), grid + block, strict=True)

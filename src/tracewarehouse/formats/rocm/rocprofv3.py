@@ -12,12 +12,13 @@ import pyarrow.json as pa_json
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.activity_rows import ActivityRows, json_objects, json_texts
+from tracewarehouse.formats.activity_rows import ActivityRows
 from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.file_text import read_text
+from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
 from tracewarehouse.formats.rocm.lookup import Lookup
-from tracewarehouse.formats.source_tables import json_triples, number_texts
+from tracewarehouse.formats.source_tables import number_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,7 +212,7 @@ def _add_kernels(
     name = Lookup(names, "id").values(found.ints("dispatch_info.kernel_id"), "name")
     arguments = {
         "device": device, "stream": stream, "correlation": correlation, "External id": external,
-        "grid": json_triples(*grid), "block": json_triples(*block), "shared memory": shared,
+        "grid": json_lists(*grid), "block": json_lists(*block), "shared memory": shared,
         "rocprofv3.queue": queue,
     }  # fmt: skip
     rows.add(

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows, json_objects, json_texts
+from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows
 from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.collected_source import CollectedSource
+from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import declared_types, json_triples, number_texts
+from tracewarehouse.formats.source_tables import declared_types, number_texts
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -197,8 +198,8 @@ def _add_ops(tables: _Tables, pid: int, rows: ActivityRows) -> None:
     columns |= {
         f"block_{axis.lower()}": _only(is_copy, values) for axis, values in zip(_AXES, block, strict=True)
     }
-    grids = json_triples(*(columns[f"grid_{axis.lower()}"] for axis in _AXES))
-    blocks = json_triples(*(columns[f"block_{axis.lower()}"] for axis in _AXES))
+    grids = json_lists(*(columns[f"grid_{axis.lower()}"] for axis in _AXES))
+    blocks = json_lists(*(columns[f"block_{axis.lower()}"] for axis in _AXES))
     arguments = {
         "device": device, "stream": stream, "correlation": api, "grid": grids, "block": blocks, "bytes": size,
         "rpd.opType": json_texts(kinds), **launched, **_others(tables, "rocpd_op", ops["id"]),
@@ -327,7 +328,7 @@ def _add_monitor(tables: _Tables, rows: ActivityRows) -> None:
     if not found.num_rows:
         return
     device, kind = (found.column(name).combine_chunks() for name in ("deviceId", "monitorType"))
-    quoted = json_texts(pc.fill_null(kind, "value"))
+    quoted = json_texts(pc.fill_null(kind, "value")).cast(_TEXT)
     values = found.column("value").combine_chunks()
     rows.add(
         found.num_rows,

@@ -43,6 +43,8 @@ _OPERATOR_PASSES: Final = (
     ("Optimizer.", "optimizer"),
     ("enumerate(DataLoader)#", "data"),
 )
+# Number of calls below crossing slices whose paths are found together: with the longest paths, 130 MB.
+_SLAB: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -280,6 +282,14 @@ def _paths_of_open(
 ) -> NDArray[np.int32]:
     """The paths of calls with an ancestor that has already ended; such ancestors are excluded."""
     nodes = nodes[scoped.word[nodes] >= 0]  # a slice without a name adds nothing to a path
+    starts = range(0, len(calls), _SLAB)
+    return np.concatenate([_open_paths(scoped, nodes, calls[at : at + _SLAB], paths) for at in starts])
+
+
+def _open_paths(
+    scoped: _ScopedCalls, nodes: NDArray[Any], calls: NDArray[Any], paths: Paths
+) -> NDArray[np.int32]:
+    """Like `_paths_of_open`, of a few calls: each needs up to 4 bytes for every name of a path, twice."""
     ends, times = scoped.end_ns[nodes], scoped.ts_ns[calls]
     first = np.searchsorted(nodes, scoped.lanes[np.searchsorted(scoped.lanes, calls, side="right") - 1])
     at = np.searchsorted(nodes, calls)

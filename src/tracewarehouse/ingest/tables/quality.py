@@ -133,6 +133,7 @@ def _duplicate_slice(given: QualityInput) -> RuleHits:
 
 def _repeated(columns: Columns, slices: Flags) -> Positions:
     """Slices whose times may equal another's: numbers are compared first, so that few texts need to be."""
+    slices = _starting_together(columns, slices)
     counts = [int(np.count_nonzero(slices[part])) for part in slabs(len(slices))]
     ordered = np.empty(sum(counts), np.uint64)
     for part, high in zip(slabs(len(slices)), np.cumsum(counts, dtype=np.int64).tolist(), strict=True):
@@ -148,6 +149,24 @@ def _repeated(columns: Columns, slices: Flags) -> Positions:
         for part in slabs(len(slices))
     ]
     return np.concatenate(found)
+
+
+def _starting_together(columns: Columns, slices: Flags) -> Flags:
+    """The slices that start with another one; all of them if rows are not in the order of their start."""
+    parts: list[Numbers] = []
+    for part in slabs(len(slices)):
+        starts = columns.ints("ts_ns", part).values[slices[part]]
+        if (starts[1:] < starts[:-1]).any():
+            return slices
+        parts.append(starts)
+    starts = np.concatenate(parts) if parts else np.empty(0, np.int64)
+    if (starts[1:] < starts[:-1]).any():
+        return slices
+    equal = starts[1:] == starts[:-1]
+    found = np.zeros(len(slices), np.bool_)
+    rows = np.flatnonzero(slices)
+    found[rows[1:][equal]] = found[rows[:-1][equal]] = True
+    return found
 
 
 def _time_hashes(columns: Columns, part: slice) -> NDArray[np.uint64]:

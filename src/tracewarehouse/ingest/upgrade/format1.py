@@ -274,5 +274,4 @@ def _sources(run: _Run) -> tuple[RankSource, ...]:
 
 def _jobs(runs: Sequence[_Run]) -> int:
     sources = [source for run in runs for source in (*_sources(run), *(one.source for one in run.waiting))]
-    size = sum(source.text_bytes for source in sources)
-    return max(1, min(resources.cores(), len(sources), 1 + size // (16 << 20)))
+    return resources.rebuild_jobs(source.text_bytes for source in sources)

@@ -247,7 +247,7 @@ def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Tod
 
 
 def _built(tasks: Sequence[Rebuild]) -> list[Staged]:
-    with LocalEngine(min(resources.cores(), len(tasks))) as engine:
+    with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
         return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 
