@@ -290,7 +290,8 @@ def test_the_rank_that_sleeps_is_named(tmp_path: Path) -> None:
     real = tw.open(tmp_path / "warehouse")
     real.ingest(*sorted((TRACES / "multirank-gloo-cpu-4r").glob("rank?.pt.trace.json.gz")), run="gloo")
     found = [(row["rule"], row["rank"], row["severity"]) for row in real.check().rows()]
-    assert found == [("slow_rank", 2, "critical"), ("host_data_loading", 2, "critical")]
+    # The rank's own time first: that it makes others wait is less certain in nested process groups.
+    assert found == [("host_data_loading", 2, "critical"), ("slow_rank", 2, "critical")]
 
 
 # Kernel names from traces → whether they use tensor cores; None if unknown.

@@ -43,7 +43,7 @@ class WarehouseQueries(WarehouseBase):
         from tracewarehouse.query.copy_batches import copy_batches
         from tracewarehouse.query.dependencies import Dependencies
         from tracewarehouse.runs.capabilities import with_capabilities, without_expired
-        from tracewarehouse.runs.notices import nothing_stored, notices, partly_selected, provenance_of
+        from tracewarehouse.runs.notices import nothing_stored, notices, partly_read, provenance_of
         from tracewarehouse.runs.table_versions import readable_runs
 
         contract = self.catalog.get(name, version, kind="analysis")
@@ -74,7 +74,7 @@ class WarehouseQueries(WarehouseBase):
         lines = (
             *intact.notices,
             *nothing_stored(selected),
-            *partly_selected(selected, contract),
+            *partly_read(selected, capable.selected, contract),
             *notices(intact.selected, contract),
         )
         return Result(table, provenance, contract, (*unexpired.abstained, *capable.abstained), lines)

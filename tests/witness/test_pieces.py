@@ -16,7 +16,7 @@ from witness.answers import Row, by_grain, same
 from witness.trace import Trace, read
 
 RANKS = 12
-SEEDS = [5, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (6, 7, 8))]
+SEEDS = [5, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (8, 19, 39))]
 PARAMS = {"kernel_wait_ns": pieces.KERNEL_WAIT_NS}
 
 
@@ -108,7 +108,8 @@ def waits_of(warehouse: Any) -> dict[int, dict[int, int]]:
 
 def test_step_account(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
-    waits = waits_of(warehouse)
+    # Ranks without steps are skipped: collectives are matched among the others.
+    waits = waits_of(warehouse.select(ranks=[rank for rank, trace in traces.items() if trace.steps]))
     found = by_grain(warehouse.run("step_account", **PARAMS).rows(), ("rank", "step", "category"))
     wanted = {
         (rank, row["step"], row["category"]): row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -34,16 +34,21 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
     return tuple(lines)
 
 
-def partly_selected(selected: Sequence[SelectedRun], contract: Contract) -> tuple[str, ...]:
-    """A line for each run of which only some ranks are selected, if the analysis compares ranks."""
+def partly_read(
+    selected: Sequence[SelectedRun], capable: Iterable[SelectedRun], contract: Contract
+) -> Iterator[str]:
+    """A line for each run of which only some ranks are read, if the analysis compares ranks.
+
+    The others are not selected, or the analysis skips them: they are not in `capable`.
+    """
     if contract.scope != "run":
-        return ()
-    return tuple(
-        f"{each.run}: {len(each.ranks)} of {len(each.version.ranks)} ranks selected; collectives are matched"
-        " among these only"
-        for each in selected
-        if each.is_part
-    )
+        return
+    counts = {each.run: len(each.ranks) for each in capable}
+    for each in selected:
+        count, of = counts.get(each.run, len(each.ranks)), len(each.version.ranks)
+        if count < of:
+            why = "selected" if count == len(each.ranks) else "read"
+            yield f"{each.run}: {count} of {of} ranks {why}; collectives are matched among these only"
 
 
 def nothing_stored(selected: Sequence[object]) -> tuple[str, ...]:
