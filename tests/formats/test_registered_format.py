@@ -133,8 +133,9 @@ def two_ranks(folder: Path) -> list[Path]:
 def test_a_file_with_another_suffix_is_ingested_if_named(tmp_path: Path, toy: ToyFormat) -> None:
     paths = two_ranks(tmp_path)
     warehouse = tw.open(tmp_path / "warehouse")
-    (refused,) = warehouse.ingest(tmp_path).files
-    assert refused.hint is not None and "name other files explicitly" in refused.hint
+    listed = warehouse.ingest(tmp_path).files
+    assert [file.state for file in listed] == ["skipped", "skipped"]
+    assert all("name it if it is" in (file.reason or "") for file in listed)
     # Several files are read by worker processes, which never registered the format.
     report = warehouse.ingest(*paths, jobs=2)
     assert [(file.state, file.rank) for file in report.files] == [("intact", 0), ("intact", 1)]

@@ -37,7 +37,7 @@ OTHER_FILES = {
     ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
     ".ncu-rep": "is an Nsight Compute report: export it with ncu --import FILE --csv --page raw",
     ".pftrace": "is a Perfetto trace",
-    ".csv": "is a table without events: name it if ncu --csv wrote it",
+    ".csv": "is a CSV file: name it if it is from ncu --csv or of a registered format",
 }
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 TRACES = (
