@@ -205,8 +205,9 @@ def summary(report: IngestReport) -> str:
 
 def _headline(report: IngestReport) -> str:
     """The number of ingested ranks, then files by other outcomes."""
-    runs = {file.run for file in report.stored}
-    ingested = f"ingested {plural(len(report.stored), 'rank')} of {plural(len(runs), 'run')}"
+    ranks = {(file.run, file.rank) for file in report.stored}  # several files may belong to one
+    runs = {run for run, _ in ranks}
+    ingested = f"ingested {plural(len(ranks), 'rank')} of {plural(len(runs), 'run')}"
     others = {
         "refused": len(report.of("refused")),
         "damaged": len(report.of("damaged")),

@@ -135,7 +135,8 @@ def joined(folder: Path) -> dict[str, Any]:
 def test_a_file_of_the_same_run_is_joined_from_the_front_door(tmp_path: Path) -> None:
     trace(NAMES, tmp_path / "t")
     nodes_file(NAMES, tmp_path / "t/job/rank0_et.json")
-    assert command("ingest", tmp_path / "t/job", "-w", tmp_path / "w").code == 0
+    ingested = command("ingest", tmp_path / "t/job", "-w", tmp_path / "w")
+    assert ingested.code == 0 and ingested.out.startswith("ingested 1 rank of 1 run\n")
     row = joined(tmp_path)
     assert (row["is_joined"], row["id_count"], row["op_count"], row["equal_share"]) == (True, 5, 5, 1.0)
     shown = command("info", "job", "-w", tmp_path / "w").out

@@ -176,7 +176,7 @@ class StoredRank:
         from tracewarehouse.ingest.column_file import read_table
 
         if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.files.get(name)}:
-            return {name: pa.concat_tables(rows) for name, rows in added.items() if rows}
+            return {name: _with_texts(pa.concat_tables(rows)) for name, rows in added.items() if rows}
         stored = {"events": self._rows("events")}
         if self.files.get("memory_timeline"):
             stored["memory_timeline"] = self._rows("memory_timeline")
@@ -220,6 +220,19 @@ class StoredRank:
         for path in self.files.get(table, ()):
             for rows in rank_rows(path, self.source.rank):
                 yield self.renamed(table, rows) if self.renamed else rows
+
+
+def _with_texts(rows: pa.Table) -> pa.Table:
+    """The rows with JSON columns as the texts that a format provides."""
+    import pyarrow as pa
+
+    columns = []
+    for column in rows.itercolumns():
+        if isinstance(column.type, pa.BaseExtensionType):
+            storage = column.type.storage_type
+            column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)
+        columns.append(column)
+    return pa.table(columns, names=rows.schema.names)
 
 
 def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
