@@ -41,9 +41,6 @@ from tracewarehouse.storage import (
 )
 from tracewarehouse.storage.pack import PACK_RANKS
 
-# Below this size of the trace text, starting a process takes longer than the work.
-_MIN_BYTES_PER_PROCESS = 16 << 20
-
 
 @dataclass(frozen=True)
 class Derived:
@@ -201,8 +198,7 @@ def _publish(
     todo: Mapping[int, tuple[ScopeRow, ...]],
     chosen: EngineOrName,
 ) -> RunVersion | None:
-    size = sum(rank.main.text_bytes for rank in selected.by_rank if rank.rank in todo)
-    jobs = min(resources.cores(), len(todo), 1 + size // _MIN_BYTES_PER_PROCESS)
+    jobs = resources.rebuild_jobs(rank.main.text_bytes for rank in selected.by_rank if rank.rank in todo)
     with LocalEngine(jobs) if chosen == "local" else opened(chosen) as engine:
         remote = is_remote(engine)
         # A lost worker on a cluster costs half of its share.

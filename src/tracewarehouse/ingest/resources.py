@@ -21,7 +21,7 @@ from tracewarehouse.memory_limits import address_space_bytes, check_group, group
 
 # For less trace text than this, starting a process takes longer than the work.
 _WORTH_A_PROCESS_BYTES = 1 << 20
-# The same for tables that are built again from stored events, which takes less time than reading the text.
+# The same for tables that are built or derived from stored events: that takes less time than reading text.
 _REBUILT_PER_PROCESS_BYTES = 16 << 20
 # Open files of this process without workers, and for each worker while it starts.
 _OWN_FILES, _FILES_PER_PROCESS = 32, 2
@@ -59,7 +59,7 @@ def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[in
 
 
 def rebuild_jobs(text_bytes: Iterable[int]) -> int:
-    """Number of processes that build tables of stored ranks again, by the size of each one's trace text."""
+    """Number of processes that build or derive tables of stored ranks, by the size of their trace texts."""
     sizes = [*text_bytes]
     return max(1, min(cores(), len(sizes), 1 + sum(sizes) // _REBUILT_PER_PROCESS_BYTES))
 

@@ -226,12 +226,10 @@ def _with_texts(rows: pa.Table) -> pa.Table:
     """The rows with JSON columns as the texts that a format provides."""
     import pyarrow as pa
 
-    columns = []
-    for column in rows.itercolumns():
-        if isinstance(column.type, pa.BaseExtensionType):
-            storage = column.type.storage_type
-            column = pa.chunked_array([chunk.storage for chunk in column.chunks], storage)
-        columns.append(column)
+    columns = [
+        column.cast(column.type.storage_type) if isinstance(column.type, pa.BaseExtensionType) else column
+        for column in rows.itercolumns()
+    ]
     return pa.table(columns, names=rows.schema.names)
 
 
