@@ -1,8 +1,8 @@
 """Measures every target against its peer, and checks every result.
 
-    TW_HTA_PYTHON=…/hta/bin/python python -m tests.bench --write    the whole table, into RESULTS.md python -m
-    tests.bench --only ingest-one cpu-floor --repeat 3    some cases; --write keeps the others if they
-                                                                    are of the same day and machine
+    TW_HTA_PYTHON=…/bin/python python -m tests.bench --write        the whole table, into RESULTS.md
+    python -m tests.bench --only ingest-one cpu-floor --repeat 3    some cases; --write keeps others of the
+                                                                    same day and machine
     python -m tests.bench --smoke                                   small sizes, results only
 
 Run it in the root of the repository. HTA is `traceinsight==0.6.1` with pandas 2.3.3 in a separate
