@@ -103,7 +103,7 @@ class ParamError(TwError):
 
 
 class ExpressionError(ParamError):
-    """A condition, sort key, gate or metric that is not valid text: usage, so the exit code is 2."""
+    """A condition, sort key, gate, metric, label or age that is not valid text: usage, so exit code 2."""
 
     exit_code = 2
 

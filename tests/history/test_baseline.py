@@ -53,7 +53,7 @@ def test_one_run_is_tested_by_the_runs_since_the_last_change(root: Path) -> None
     assert verdict.low is not None and verdict.high is not None
     assert verdict.low < 0 < verdict.high < 0.06
     assert verdict.notices[0].startswith("base is 50 earlier runs (σ ")
-    assert "one run may be a bad run; 0 of 50 earlier runs were bad ones" in verdict.notices[-1]
+    assert verdict.notices[-1].endswith("to rule out a bad run (0 of 50 earlier runs were bad)")
     (gate,) = change.gates
     assert (gate.low, gate.high, gate.test) == (verdict.low, verdict.high, "history")
     assert gate.detects is not None and 0.05 < gate.detects < 0.08

@@ -86,7 +86,7 @@ def test_the_report_names_what_is_skipped(stored: Path, tmp_path: Path) -> None:
 
 @pytest.mark.deep
 def test_a_comparison_with_an_old_run_has_the_same_breakdown(stored: Path, tmp_path: Path) -> None:
-    done = process("diff", "old", "now", "-w", stored, "--within-run")
+    done = process("diff", "old", "now", "-w", stored)
     assert done.code == 0, done.err
     assert process("report", "old", "now", "-w", stored, "-o", tmp_path / "both.html").code == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from storage_sources import commit, context, processes, seen, staged
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import Changes, Store, disk_errors
+from tracewarehouse.storage.local import disk_error
 
 STEP_BYTES = 4096
 
@@ -157,3 +159,10 @@ def test_a_read_only_folder_is_refused(shared_folder: Path) -> None:
     finally:
         shared_folder.chmod(0o755)
     assert message == f"{shared_folder / 'warehouse'}: permission denied"
+
+
+def test_a_read_only_file_system_is_named() -> None:
+    """As for a mount; `chmod` would not change it."""
+    error = disk_error("warehouse", OSError(errno.EROFS, "Read-only file system", "warehouse/_tw/staging"))
+    assert error.message == "warehouse/_tw/staging: read-only file system"
+    assert error.hint == "use a warehouse on a writable disk"

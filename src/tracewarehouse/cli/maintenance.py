@@ -209,7 +209,8 @@ def remove(
 ) -> None:
     """Remove runs.
 
-    Their files are readable as RUN@vN until tw clean deletes them.
+    Their files are readable as RUN@vN until tw clean deletes them. Exit code 0 also if no run matches --where
+    and --older-than.
     """
     from tracewarehouse.render.text import plural, size
 

@@ -284,6 +284,12 @@ def check_writable(path: Path) -> None:
         unfinished.touch()
 
 
+def write_text(path: Path, text: str) -> None:
+    """Writes a file at once; raises TwError if it cannot be written."""
+    with _replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A temporary file that replaces `path` once written; anything but a regular file is written in place."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tracewarehouse.durations import age_ns
-from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.errors import ExpressionError, UnknownName
 from tracewarehouse.history.series import Change, HistoryData, Series
 from tracewarehouse.render.text import show
 
@@ -31,7 +31,7 @@ def failing_changes(
 
     `since` is the name of a run or an age such as `7d`, counted from the newest run. Acknowledged changes
     pass; `worse` counts only changes in the wrong direction, or of a metric without a goal any. Raises
-    UnknownName, ParamError.
+    UnknownName, ExpressionError.
     """
     _check_since(history, since)
     found = []
@@ -50,7 +50,9 @@ def _check_since(history: HistoryData, since: str | None) -> None:
     names = {point.name for series in history.series for point in series.points}
     if since not in names:
         if since[:1].isdigit():
-            raise ParamError(f"not an age or a run: {since}", "for example 7d, 24h, or the name of a run")
+            raise ExpressionError(
+                f"not an age or a run: {since}", "for example 7d, 24h, or the name of a run"
+            )
         raise UnknownName("run", since, names)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.history.history import History
 from tracewarehouse.history.results import (
     RecordedAnalysis,
@@ -54,7 +54,7 @@ def matching_runs(
 ) -> tuple[SelectedRun, ...]:
     """The runs that match the selectors and the conditions (`label.K=V`).
 
-    Raises UnknownName for a selector or label without a match, ParamError for another condition.
+    Raises UnknownName for a selector or label without a match, ExpressionError for another condition.
     """
     labels = parse_where(where)
     named = tuple(selected) if runs is None else narrow(selected, runs)
@@ -67,12 +67,12 @@ def matching_runs(
 
 
 def label_keys(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
-    """The keys of `label.KEY` texts; raises ParamError for another text, UnknownName for an unused label."""
+    """The keys of `label.KEY` texts; raises ExpressionError for other texts, UnknownName for unused labels."""
     known = {f"label.{key}" for each in selected for key in each.version.labels}
     keys = tuple(dict.fromkeys(texts))
     for text in keys:
         if not text.removeprefix("label.") or not text.startswith("label."):
-            raise ParamError(f"not a label: {text or '(empty)'}", "write label.KEY")
+            raise ExpressionError(f"not a label: {text or '(empty)'}", "write label.KEY")
         if text not in known and selected:
             raise UnknownName("label", text, known, None if known else "no run has a label")
     return tuple(text.removeprefix("label.") for text in keys)

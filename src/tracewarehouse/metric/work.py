@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
-from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.errors import ExpressionError, TwError
 from tracewarehouse.metric.model import Measured, Metric, RunValue
 from tracewarehouse.runs.selection import run_attributes
 
@@ -29,10 +29,10 @@ class WorkUnit:
 
     @classmethod
     def parse(cls, normalize: str) -> WorkUnit:
-        """`sample`, `token` or `label.K`; raises ParamError for anything else."""
+        """`sample`, `token` or `label.K`; raises ExpressionError for anything else."""
         label = WORK_LABELS.get(normalize) or normalize.removeprefix(_LABEL)
         if normalize not in WORK_LABELS and (not normalize.startswith(_LABEL) or not label):
-            raise ParamError(f"unknown normalize {normalize!r}", "use sample, token or label.K")
+            raise ExpressionError(f"unknown normalize {normalize!r}", "use sample, token or label.K")
         return cls(normalize if normalize in WORK_LABELS else f"unit of {label}", label)
 
     def of(self, version: RunVersion) -> Fraction:

@@ -64,7 +64,8 @@ def _ranks_missing(version: RunVersion) -> Iterator[QualityIssue]:
     expected = expected_ranks(version)
     missing = set(range(expected or 0)) - set(version.ranks)
     if missing:
-        example = f"ranks {rank_list(missing)} of {expected}"
+        are = "rank {} of {} is missing" if len(missing) == 1 else "ranks {} of {} are missing"
+        example = are.format(rank_list(missing), expected)
         yield QualityIssue(version.run, None, "ranks_missing", "warning", len(missing), None, example)
 
 

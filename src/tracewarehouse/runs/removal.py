@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 
 from tracewarehouse.durations import age_ns
-from tracewarehouse.errors import DamagedRunError, ParamError, PartlyDone, TwError
+from tracewarehouse.errors import DamagedRunError, ExpressionError, PartlyDone, TwError
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.runs.selectors import parse_labels
 from tracewarehouse.storage import PendingSource, Store
@@ -110,21 +110,21 @@ def _is_published(store: Store, run: str) -> bool:
 
 
 def parse_where(texts: Iterable[str]) -> dict[str, str]:
-    """The labels of `label.K=V` texts. Raises ParamError for anything else."""
+    """The labels of `label.K=V` texts. Raises ExpressionError for anything else."""
     listed = list(texts)
     for text in listed:
         if not text.startswith("label.") or "=" not in text:
-            raise ParamError(f"not a condition: {text or '(empty)'}", "write label.KEY=VALUE")
+            raise ExpressionError(f"not a condition: {text or '(empty)'}", "write label.KEY=VALUE")
     return parse_labels(text.removeprefix("label.") for text in listed)
 
 
 def parse_age_ns(age: str | timedelta) -> int:
-    """`90d`, `12h`, `30m`, `2w` or a timedelta in ns. Raises ParamError."""
+    """`90d`, `12h`, `30m`, `2w` or a timedelta in ns. Raises ExpressionError."""
     if isinstance(age, timedelta):
         return age // timedelta(microseconds=1) * 1_000
     found = age_ns(age)
     if found is None:
-        raise ParamError(f"invalid age: {age or '(empty)'}", "write 90d, 12h, 30m or 2w")
+        raise ExpressionError(f"invalid age: {age or '(empty)'}", "write 90d, 12h, 30m or 2w")
     return found
 
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from tracewarehouse import hints
-from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.errors import ExpressionError, TwError, UnknownName
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
@@ -165,12 +165,12 @@ def _has(labels: Mapping[str, str], key: str, wanted: str) -> bool:
 
 
 def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """`["commit=3f2a", "cluster=a"]` as a mapping. Raises TwError for a text without a key."""
+    """`["commit=3f2a", "cluster=a"]` as a mapping. Raises ExpressionError for a text without a key."""
     labels = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise TwError(f"not a label: {text or '(empty)'}", "write KEY=VALUE")
+            raise ExpressionError(f"not a label: {text or '(empty)'}", "write KEY=VALUE")
         labels[key.strip()] = value.strip()
     return labels
 

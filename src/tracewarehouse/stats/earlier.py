@@ -148,7 +148,7 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
     if one:
         bad = _bad_share(_logs(earlier.values))
-        yield f"one run may be a bad run; {bad}: run it again"
+        yield f"this is one run; run it again to rule out a bad run ({bad})"
 
 
 def _bad_share(logs: Floats) -> str:
@@ -157,7 +157,7 @@ def _bad_share(logs: Floats) -> str:
 
     aside = np.abs(logs - np.median(logs))
     bad = int((aside > _FAR * NORMAL * np.median(aside)).sum()) if aside.any() else 0
-    return f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad ones"
+    return f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
 
 
 def _has_own_spread(base: Sequence[float], head: Sequence[float], logs: Floats) -> bool:

@@ -301,7 +301,7 @@ def _probe_link(root: Path) -> None:
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
-_REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_REFUSED = {errno.EACCES, errno.EPERM}
 
 
 @contextmanager
@@ -322,6 +322,8 @@ def disk_error(root: Path | str, error: OSError) -> WarehouseError:
         return WarehouseError(
             f"{root}: no space left to write", "free some space and retry; published runs are not affected"
         )
+    if error.errno == errno.EROFS:
+        return WarehouseError(f"{place}: read-only file system", "use a warehouse on a writable disk")
     if error.errno in _REFUSED:
         return WarehouseError(f"{place}: permission denied", "check its owner and permissions")
     if error.errno in _TOO_MANY_FILES:
