@@ -193,19 +193,27 @@ def history(
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
+    from tracewarehouse.history import notices_on_acknowledged
+    from tracewarehouse.render.text import one_line
+
     warehouse = session.open()
-    for run, reason in acks:
-        session.out.notice(f"acknowledged: {warehouse.acknowledge(metric, run, reason)}")
-    for run in unacks:
-        session.out.notice(f"acknowledgement removed: {warehouse.acknowledge(metric, run, None)}")
+    stored, removed = [], []
     try:
+        for run, reason in acks:
+            stored.append(warehouse.acknowledge(metric, run, reason))
+            session.out.notice(f"acknowledged: {stored[-1]}: {one_line(reason.strip())}")
+        for run in unacks:
+            removed.append(warehouse.acknowledge(metric, run, None))
+            session.out.notice(f"acknowledgement removed: {removed[-1]}")
         found = warehouse.history(
             metric, runs or None, where=where, by=by, min_effect=min_effect, normalize=normalize
         )
     except TwError as error:
-        if acks or unacks:
+        if stored or removed:
             raise PartlyDone(f"acknowledgements are stored, but: {error.message}", error.hint) from error
         raise
+    for notice in notices_on_acknowledged(found, stored, removed):
+        session.out.notice(f"warning: {one_line(notice)}")
     failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
     _print_history(session, found, failing)
     for event in warehouse.moved_parts(runs or None, where=where) if parts else ():
