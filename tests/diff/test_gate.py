@@ -173,6 +173,23 @@ def test_one_run_per_side_is_not_tested_unless_requested(monkeypatch: pytest.Mon
     assert outcome("memory_peak.peak_bytes<=+3%", 100, 101) == "pass"
 
 
+def test_a_change_that_is_not_tested_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
+
+    def reason(text: str, *values: float) -> str | None:
+        sides = cast(Any, (measured(text, *values), measured(text, *values)))
+        return evaluate(gate(text), *sides, options=GateOptions(within_run=True)).reason
+
+    assert reason("step_time<=+3%", 1e8) == "not tested: there are too few complete steps"
+    other = "not tested: the noise within a run is known of the step time only"
+    assert reason("temporal_breakdown.idle_ns<=+3%", 1e8) == reason("p99(step_time)<=+3%", 1e8) == other
+    assert reason("step_time<=+3ms", 1e8, 1e8) == "not tested: only changes in % have an interval"
+    assert reason("temporal_breakdown.idle_ns<=+3%", 0, 1) == "not tested: a run has the value 0"
+    assert reason("step_time<=+3%", 1e8, 1e8) is None
+    assert reason("step_time<=120ms", 1e8) is None
+    assert reason("kernel_summary.count<=+3%", 100) is None
+
+
 def test_a_gate_has_its_own_power() -> None:
     """sigma 1 %, 5 + 5 runs: the interval reaches 1.46 %, the standard error is 0.63 %."""
     reach = 0.01 * math.sqrt(2 / 5) * 2.306

@@ -184,8 +184,11 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
     thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
+    gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
+    if not names:
+        _check_options_of_gates(own, gates)
     warehouse = session.open()
-    if own["gates"] or own["gate_file"]:
+    if gates:
         _check_intact(warehouse, base_run, head_run)
     comparison = warehouse.diff(base_run, head_run, **for_analyses, **thresholds)
     if names:
@@ -196,7 +199,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
         return
     if any(for_analyses.values()):
         raise click.UsageError("--by-rank, --all-steps and --measure need the name of an analysis")
-    _print_change(session, comparison, own)
+    _print_change(session, comparison, own, gates)
 
 
 _GITHUB = "github"
@@ -219,9 +222,19 @@ def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
             raise DamagedRunError(f"run {run.run} is damaged, so gates are not tested: {run.why}", run.hint)
 
 
+_OF_GATES = ("strict", "within_run", "junit")
+
+
+def _check_options_of_gates(own: dict[str, Any], gates: list[str]) -> None:
+    """Raises UsageError for options that say how gates are tested, without a gate."""
+    for key in _OF_GATES:
+        if own[key] and not gates:
+            raise click.UsageError(f"--{key.replace('_', '-')} needs --gate or --gate-file")
+
+
 def _check_no_change_options(own: dict[str, Any]) -> None:
     """Raises UsageError for options that do not apply to analyses."""
-    for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", "junit"):
+    for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", *_OF_GATES):
         if own[key]:
             option = {"levels": "level", "gates": "gate"}.get(key, key).replace("_", "-")
             raise click.UsageError(f"--{option} cannot be combined with an analysis")
@@ -246,9 +259,8 @@ def _print_analyses(
         session.out.notice(notice)
 
 
-def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> None:
+def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates: list[str]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
-    gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
     settings = {key: own[key] for key in ("per", "force", "within_run", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
@@ -306,10 +318,14 @@ def _print_github(session: Session, change: Change, levels: tuple[str, ...], err
 
 
 def _gates_of_file(path: Path | None) -> list[str]:
-    """The gates of a file, without comments and blank lines."""
-    lines = [] if path is None else path.read_text(encoding="utf-8").splitlines()
-    stripped = (line.partition("#")[0].strip() for line in lines)
-    return [line for line in stripped if line]
+    """The gates of a file, without comments and blank lines; raises UsageError if there are none."""
+    if path is None:
+        return []
+    stripped = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    gates = [line for line in stripped if line]
+    if not gates:
+        raise click.UsageError(f"no gates in {path}")
+    return gates
 
 
 def _gate_error(change: Change, strict: bool) -> GateFailed | None:
