@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -103,7 +102,7 @@ def test_an_interval_across_the_bound_is_inconclusive(
 def test_junit_counts_failures() -> None:
     from xml.etree import ElementTree
 
-    from tracewarehouse.cli.diff import junit
+    from tracewarehouse.cli.gates import junit
 
     results = [
         by_interval(
@@ -111,9 +110,8 @@ def test_junit_counts_failures() -> None:
         )
         for change, high in ((0.01, 0.02), (0.02, 0.04), (0.05, 0.06))
     ]
-    change = cast(Any, SimpleNamespace(gates=results, inconclusive=[results[1]], line="the verdict <&>"))
     for strict, failures, skipped in ((False, "1", "1"), (True, "2", "0")):
-        suite = ElementTree.fromstring(junit(change, strict))
+        suite = ElementTree.fromstring(junit(results, "the verdict <&>", strict))
         assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", failures, skipped)
         assert len(suite.findall("testcase/failure")) == int(failures)
         assert suite.findtext("system-out") == "the verdict <&>"

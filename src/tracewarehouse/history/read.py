@@ -33,6 +33,10 @@ from tracewarehouse.version import __version__
 _RUNS_NAMED = 3  # in a notice
 
 
+class NothingRecorded(TwError):
+    """No selected run has recorded results of an analysis."""
+
+
 @dataclass(frozen=True)
 class RecordedRun:
     """A selected run with the files of its results, by definition."""
@@ -244,10 +248,10 @@ def _label_text(version: RunVersion, by: Sequence[str]) -> str:
     return ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
 
 
-def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
+def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> NothingRecorded:
     if not runs:
-        return TwError("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
-    return TwError(
+        return NothingRecorded("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
+    return NothingRecorded(
         f"no recorded results of {analysis.contract.ref} for {plural(runs, 'run')}",
         hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
     )
