@@ -73,6 +73,26 @@ CASES = (
     ("no name", "sql", 2),
     ("no run to report", "report", 2),
     ("no run to compare with", "diff first-steps", 2),
+    ("a filter that is not on a label", "history step_time --where branch=main", 2),
+    ("a series by something else than a label", "history step_time --by branch", 2),
+    ("a start without a condition", "history step_time --since 7d", 2),
+    ("runs with the same of something else than a label", "diff @baseline first-steps --same branch", 2),
+    ("a label without earlier runs", "diff first-steps first-steps --same label.branch", 2),
+    ("a unit that is none", "diff first-steps first-steps --force --normalize foo", 2),
+    ("an age without a unit", "remove --older-than 3", 2),
+    ("a filter of runs to remove that is not on a label", "remove --where branch=main", 2),
+    ("a selector of labels without a value", "runs --run label:branch", 2),
+    ("a file without gates", "diff first-steps first-steps --gate-file empty.json", 2),
+    ("a report on gates without a gate", "diff first-steps first-steps --junit gates.xml", 2),
+    ("strict gates without a gate", "diff first-steps first-steps --strict", 2),
+    ("an option of gates with an analysis", "diff first-steps first-steps coverage --strict", 2),
+    (
+        "a report on gates that cannot be written",
+        "diff first-steps first-steps --gate 'step_time<=1s' --junit nothing/no/such/c.xml",
+        1,
+    ),
+    ("a run name that is neither stored nor replaced", "info first/step", 1),
+    ("a selector as a run name", "ingest good.json --run @latest", 2),
 )
 
 

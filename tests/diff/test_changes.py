@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from string import Template
 from xml.etree import ElementTree
 
 import pytest
@@ -18,6 +21,7 @@ from conftest import ROOT, deep, with_deep
 from tracewarehouse.cli.diff_text import github_comment, text
 from tracewarehouse.diff.comparable import NotComparable
 from tracewarehouse.errors import ParamError
+from tracewarehouse.stats import MIN_EARLIER
 from tracewarehouse.warehouse import Warehouse
 
 SIZE = ("--layers", "2", "--no-stacks", "--no-memory")
@@ -279,31 +283,71 @@ def test_each_analysis_has_its_own_table(house: Path) -> None:
 
 
 GUIDE = ROOT / "notebooks" / "guides" / "comparisons.md"
+SETTINGS = {"SHA": "3f2a91c", "ATTEMPT": "1", "BRANCH": "feature/fp8", "PR": "7"}
+
+
+def jobs_of_the_guide() -> tuple[list[str], list[str]]:
+    """The commands of the job on main, and those of a pull request."""
+    sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
+    assert sample
+    main, pull = (re.findall(r"^- run: (.*)$", job, flags=re.M) for job in sample[1].split("\n\n"))
+    assert sample[1].rstrip().endswith(f"- run: {pull[-1]}\n  if: always()")
+    return main, pull
+
+
+def run_job(folder: Path, traces: Path, commands: list[str], **settings: str) -> list[int]:
+    """Exit codes of the steps of a job up to the first that fails, in a fresh checkout with its traces."""
+    checkout = folder / "checkout"
+    shutil.rmtree(checkout, ignore_errors=True)
+    checkout.mkdir()
+    (checkout / "traces").symlink_to(traces)
+    path = {"PATH": f"{folder}:/usr/bin:/bin", **SETTINGS, "TW_WAREHOUSE": str(folder / "kept"), **settings}
+    codes: list[int] = []
+    for line in commands:
+        shell = ["bash", "-euo", "pipefail", "-c", line]
+        done = subprocess.run(shell, cwd=checkout, env=cli_runner.environment(path), capture_output=True)
+        codes.append(done.returncode)
+        if done.returncode:
+            break
+    return codes
 
 
 @pytest.mark.deep
-def test_gates_of_the_guide_are_valid(house: Path, tmp_path: Path) -> None:
-    """The CI commands in a folder with such runs: exit code 3 if the gate fails, 1 without a base."""
-    sample = re.search(r"^```yaml\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), flags=re.M | re.S)
-    assert sample
-    base, head, diff = re.findall(r"^- run: (.*)$", sample[1], flags=re.M)
-    script = tmp_path / "tw"
+def test_the_jobs_of_the_guide_run_on_a_kept_warehouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of main, then pull requests: a slow one, a good one twice, and one without a rank."""
     code = "from tracewarehouse.cli import main; main()"
-    script.write_text(f"#!/bin/sh\nexec '{cli_runner.TW[0]}' -W error -c '{code}' \"$@\"\n")
-    script.chmod(0o755)
-    (tmp_path / "traces").mkdir()
-    (tmp_path / "traces" / "head").symlink_to(house.parent / "traces" / "slow")
-    (tmp_path / "traces" / "base").symlink_to(house.parent / "traces" / "base")
+    (tmp_path / "tw").write_text(f"#!/bin/sh\nexec '{cli_runner.TW[0]}' -W error -c '{code}' \"$@\"\n")
+    (tmp_path / "tw").chmod(0o755)
+    main, pull = jobs_of_the_guide()
+    tested = pull[:-1]  # posting is for another tool
 
-    def step(line: str) -> subprocess.CompletedProcess[str]:
-        env = cli_runner.environment({"PATH": f"{tmp_path}:/usr/bin:/bin", "BRANCH": "fp8"})
-        return subprocess.run(["sh", "-c", line], cwd=tmp_path, env=env, capture_output=True, text=True)
+    def traces(at: int, *settings: str) -> Path:
+        place = tmp_path / "jobs" / str(at) / "job"
+        noise = ("--start", f"2026-05-04T{at:02}:00:00", "--seed", str(at), "--noise-run", "0.005")
+        size = ("--ranks", "4", "--layers", "1", "--steps", "6", "--no-stacks", "--no-memory")
+        assert cli_runner.tw("simulate", place, *size, *noise, *settings).code == 0
+        return place
 
-    assert step(head).returncode == 0
-    assert step(diff).returncode == 1  # there is no base yet
-    assert step(base).returncode == 0
-    failed = step(diff)
-    assert failed.returncode == 3, failed.stderr
-    assert (tmp_path / "comment.md").read_text().startswith("### median step")
-    assert ElementTree.parse(tmp_path / "gates.xml").getroot().get("failures") == "1"
-    assert step(diff.replace("+3%", "+90%")).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    for at in range(MIN_EARLIER - 1):  # in this process, which is quicker
+        traces(at).rename("traces")
+        for line in main:
+            words = Template(line).substitute({**SETTINGS, "SHA": f"main{at:02}"})
+            assert cli_runner.tw(*shlex.split(words)[1:], "-w", "kept").code == 0
+        shutil.rmtree("traces")
+    assert run_job(tmp_path, traces(12), tested, PR="6") == [0, 0]  # inconclusive: one run is missing
+    assert 'skipped="2"' in (tmp_path / "checkout" / "gates.xml").read_text()
+    assert run_job(tmp_path, traces(13), main) == [0, 0]
+    slow = traces(20, "--inject", "slow-kernel:kernel=gemm,percent=40")
+    assert run_job(tmp_path, slow, tested) == [0, 3]
+    assert (tmp_path / "checkout" / "comment.md").read_text().startswith("### median step")
+    assert ElementTree.parse(tmp_path / "checkout" / "gates.xml").getroot().get("failures") in ("1", "2")
+    good = traces(21)
+    assert run_job(tmp_path, good, tested, PR="8") == [0, 0]
+    assert run_job(tmp_path, traces(22), tested, PR="8", ATTEMPT="2") == [0, 0]
+    lacking = traces(23, "--inject", "missing-rank:rank=1")
+    assert run_job(tmp_path, lacking, tested, PR="9") == [4]
+    early = [line.replace("@baseline", "label:branch=main") for line in tested]
+    assert run_job(tmp_path, traces(19), early, PR="6") == [0, 0]

@@ -187,6 +187,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
     thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
     gates = [*own["gates"], *gates_of_file(own["gate_file"])]
+    if own["same"] and base_run != BASELINE and own["spread"] != "history":
+        raise click.UsageError("--same needs @baseline or --spread history")
     if not names:
         check_options_of_gates(own, gates)
     warehouse = session.open()
@@ -258,6 +260,8 @@ def _print_analyses(
 
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates: list[str]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
+    from tracewarehouse.cli.output import write_text
+
     settings = {key: own[key] for key in ("per", "force", "within_run", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
@@ -265,7 +269,7 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates
     hint = "the breakdown shows where the time went" if change.breakdown else None
     error = gate_error(change.gates, own["strict"], hint)
     if own["junit"] is not None:
-        own["junit"].write_text(junit(change.gates, change.line, own["strict"]), encoding="utf-8")
+        write_text(own["junit"], junit(change.gates, change.line, own["strict"]))
     if session.format == _GITHUB:
         _print_github(session, change, levels, error)
     else:
@@ -288,7 +292,7 @@ def _print_untested(
 ) -> None:
     """Prints gates that cannot be tested yet: inconclusive, so exit code 3 if `--strict`."""
     from tracewarehouse.cli.diff_text import untested_gates
-    from tracewarehouse.cli.output import line_width
+    from tracewarehouse.cli.output import line_width, write_text
 
     format_ = session.format if session.format == _GITHUB else session.out.resolved_format
     if not session.json and format_ not in ("table", "md", _GITHUB):
@@ -296,7 +300,7 @@ def _print_untested(
     results = inconclusive_gates(gates, warehouse.catalog, why.message)
     error = gate_error(results, own["strict"], why.hint)
     if own["junit"] is not None:
-        own["junit"].write_text(junit(results, why.message, own["strict"]), encoding="utf-8")
+        write_text(own["junit"], junit(results, why.message, own["strict"]))
     text = untested_gates(results, why.message, format_, line_width(session.out))
     if format_ == _GITHUB:
         _print_comment(session, text, error)

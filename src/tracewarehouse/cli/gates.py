@@ -28,10 +28,14 @@ OF_GATES = ("strict", "within_run", "junit")
 
 
 def check_options_of_gates(own: Mapping[str, object], gates: Sequence[str]) -> None:
-    """Raises UsageError for options that say how gates are tested, without a gate."""
+    """Raises UsageError for options that say how gates are tested, without a gate; TwError for no place."""
+    from tracewarehouse.cli.output import check_writable
+
     for key in OF_GATES:
         if own[key] and not gates:
             raise click.UsageError(f"--{key.replace('_', '-')} needs --gate or --gate-file")
+    if isinstance(path := own["junit"], Path):
+        check_writable(path)
 
 
 def gates_of_file(path: Path | None) -> list[str]:

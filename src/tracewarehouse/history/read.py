@@ -72,7 +72,7 @@ def matching_runs(
 
 
 def label_keys(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
-    """The keys of `label.KEY` texts; raises ExpressionError for other texts, UnknownName for unused labels."""
+    """The keys of `label.KEY` texts; raises ExpressionError for other texts, UnknownName for unused ones."""
     known = {f"label.{key}" for each in selected for key in each.version.labels}
     keys = tuple(dict.fromkeys(texts))
     for text in keys:
