@@ -179,7 +179,7 @@ def test_a_change_that_is_not_tested_says_so(monkeypatch: pytest.MonkeyPatch) ->
         return evaluate(gate(text), *sides, options=GateOptions(within_run=True)).reason
 
     assert reason("step_time<=+3%", 1e8) == "not tested: there are too few complete steps"
-    other = "not tested: the noise within a run is known of the step time only"
+    other = "not tested: with so few runs, only the step time has an interval"
     assert reason("temporal_breakdown.idle_ns<=+3%", 1e8) == reason("p99(step_time)<=+3%", 1e8) == other
     assert reason("step_time<=+3ms", 1e8, 1e8) == "not tested: only changes in % have an interval"
     assert reason("temporal_breakdown.idle_ns<=+3%", 0, 1) == "not tested: a run has the value 0"

@@ -119,6 +119,7 @@ def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
 
 def untested_gates(gates: Sequence[GateResult], why: str, format_: str, width: int | None) -> str:
     """Gates without a comparison, as text or Markdown; with a mark for GitHub."""
+    gates = [replace(each, reason=None) for each in gates]  # it is `why`, which is above them
     if format_ == "table":
         return "\n\n".join([_wrapped(why, width), *_gate_table(gates, width)]) + "\n"
     mark = _MARKS["inconclusive"] if format_ == "github" else ""

@@ -159,7 +159,7 @@ def _record_error(done: RecordReport) -> TwError | None:
 @click.option(
     "--since",
     metavar="RUN|AGE",
-    help="First run that --fail-on-change counts, or an age before the newest run. [default: last 12]",
+    help="First run to count, or age before the newest. [default: last 12]",
 )
 @click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @verify_option

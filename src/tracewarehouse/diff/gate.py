@@ -259,7 +259,7 @@ def _why_untested(gate: Gate, few_runs: bool) -> str:
         return "not tested: a run has the value 0"
     if gate.is_of_step_time:
         return "not tested: there are too few complete steps"
-    return "not tested: the noise within a run is known of the step time only"
+    return "not tested: with so few runs, only the step time has an interval"
 
 
 def _by_value(
