@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def verify(session: Session, /, deep: bool) -> None:
     """Verify sizes, row counts and checksums of all files.
 
-    Of files in an object store only sizes are compared, unless --deep.
+    Of files in an object store only sizes are compared, unless --deep. Exit code 1 if there is a problem.
     """
     from tracewarehouse.render.text import plural
     from tracewarehouse.result import Field, from_rows
