@@ -11,6 +11,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import deep
+from test_nsys_round_trip import parquet_folder
 
 PID: Final = 9
 PROCESS: Final = 1 << 48 | PID << 24
@@ -274,6 +275,18 @@ def test_message_sizes_without_a_framework(tmp_path: Path) -> None:
     found = collectives(tmp_path, ("ncclAllReduce", 90, 95, call(8)), ("ncclGather", 96, 97, call(8)))
     assert found["nccl:all_reduce"] == (8, "[[8]]", '["bytes"]')
     assert found["nccl:gather"] == (None, None, None)
+
+
+def test_payloads_in_a_folder_of_parquet_files(tmp_path: Path) -> None:
+    database = export(
+        tmp_path / "run.sqlite", NVTX.replace("domainId INT", "domainId INT, binaryData TEXT"), *SCHEMAS,
+        f"INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, 'ncclAllReduce', {THREAD}, 1, x'{call(8).hex()}')",
+    )  # fmt: skip
+    warehouse = tw.open(tmp_path / "warehouse")
+    (file,) = warehouse.ingest(parquet_folder(database, tmp_path / "run_pqtdir"), run="run").files
+    assert file.state == "intact", file
+    sql = "SELECT name, bytes FROM events WHERE bytes IS NOT NULL"
+    assert rows(warehouse, sql) == [("nccl:all_reduce", 8)]
 
 
 def test_start_end_ranges_are_annotations(tmp_path: Path) -> None:
