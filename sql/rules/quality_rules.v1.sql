@@ -30,7 +30,7 @@ FROM (
     ('redacted_value', 'info', 'file', 'a value that looked like a secret'),
     ('replaced_value', 'info', 'file', 'a text too long to store, replaced by a salted hash and its length'),
     ('time_unit', 'warning', 'file', 'times that are plausibly in nanoseconds; --time-unit ns reads them as such'),
-    ('rank_assumed', 'warning', 'file', 'a rank number that follows from the order of devices in the file'),
+    ('rank_assumed', 'warning', 'file', 'a rank number that follows from the order of devices and processes in the file'),
     ('clock_not_utc', 'info', 'file', 'times with an unknown origin: not comparable with other files'),
     ('callchain_copy', 'info', 'file', 'a copy of an API call that only carries its call chain; not counted as a call'),
     ('graph_level_trace', 'warning', 'file', 'a replay of a CUDA graph whose kernels were not recorded'),

@@ -162,6 +162,22 @@ def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:
     assert quality(warehouse)["graph_level_trace"][0] == 1
 
 
+@pytest.mark.parametrize(
+    ("device", "reason"), [(0, "process ID: 2 processes use device 0"), (1, "its device, 1")]
+)
+def test_why_a_process_has_its_rank(tmp_path: Path, device: int, reason: str) -> None:
+    """With one visible device per process, all are device 0."""
+    kernels = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 200, {}, 7, 9, {}, 0);"
+    database = export(
+        tmp_path / "run.sqlite", "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL",
+        kernels.format(0, PROCESS), kernels.format(device, OTHER),
+    )  # fmt: skip
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(database, run="run")
+    sql = "SELECT example FROM data_quality WHERE rule = 'rank_assumed' AND rank = 1"
+    assert rows(warehouse, sql) == [(f"pid 10 is rank 1 by {reason}",)]
+
+
 NVTX: Final = (
     "CREATE TABLE NVTX_EVENTS (start INT, end INT, eventType INT, text TEXT, globalTid INT, domainId INT)"
 )

@@ -125,7 +125,8 @@ class RocpdSource(CollectedSource):
         notes, database = self._notes, tables.database
         notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
-            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its device")
+            order = "node, device and process ID"
+            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by {order}")
         for name in database.tables:
             short = name.removeprefix("rocpd_").removesuffix(f"_{tables.guid}")
             if name.endswith(tables.guid) and short not in _READ and (rows := database.count(name)):
