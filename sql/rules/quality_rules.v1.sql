@@ -33,7 +33,7 @@ FROM (
     ('rank_assumed', 'warning', 'file', 'a rank number that follows from the order of devices and processes in the file'),
     ('clock_not_utc', 'info', 'file', 'times with an unknown origin: not comparable with other files'),
     ('callchain_copy', 'info', 'file', 'a copy of an API call that only carries its call chain; not counted as a call'),
-    ('graph_level_trace', 'warning', 'file', 'a replay of a CUDA graph whose kernels were not recorded'),
+    ('graph_level_trace', 'warning', 'file', 'a replay of a CUDA graph whose kernels were not recorded: communication beside it may be overlapped, although it counts as exposed'),
     ('table_not_read', 'info', 'file', 'a table of the file that is not read'),
     ('newer_schema', 'warning', 'file', 'a file schema that is newer than any tested one'),
     ('kind_unknown', 'warning', 'file', 'a record with an unknown value of an enumeration'),

@@ -150,13 +150,30 @@ def test_calls_of_other_libraries_are_host_slices(tmp_path: Path) -> None:
     assert row["exposed_comm_ns"] == 0
 
 
-def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:
+REPLAY: Final = (
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
+    " correlationId INT, globalPid INT, graphId INT)",
+    f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
+)
+
+
+@pytest.mark.parametrize(
+    ("replay", "expected"), [((), ("warning", False)), (REPLAY, ("info", True))], ids=["none", "graph"]
+)
+def test_communication_beside_a_graph_replay_may_be_overlapped(
+    tmp_path: Path, replay: tuple[str, ...], expected: tuple[str, bool]
+) -> None:
+    """Without the kernels inside the graph, the finding is for information and asks for them."""
     warehouse = ingest(
-        tmp_path,
-        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
-        " correlationId INT, globalPid INT, graphId INT)",
-        f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
-    )
+        tmp_path, *replay, "INSERT INTO StringIds VALUES (90, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL')",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (400, 500, 1, 9, 9, {PROCESS}, 90)",
+    )  # fmt: skip
+    (found,) = [row for row in warehouse.check().rows() if row["rule"] == "exposed_comm"]
+    assert (found["severity"], "--cuda-graph-trace=node" in found["advice"]) == expected
+
+
+def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:
+    warehouse = ingest(tmp_path, *REPLAY)
     sql = "SELECT name, graph_id, dur_ns, activity, kind FROM kernels WHERE graph_id IS NOT NULL"
     assert rows(warehouse, sql) == [("CUDA graph 3", 3, 100, "other", "other")]
     assert quality(warehouse)["graph_level_trace"][0] == 1
