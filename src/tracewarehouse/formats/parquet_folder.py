@@ -103,7 +103,7 @@ class ParquetFolder(Database):
 
 
 def _converted(name: str, declared: str | None, type_: pa.DataType) -> str:
-    """A column as a type, in SQL; null where the table lacks it, and for bytes that are neither text nor bytes."""
+    """A column as a type, in SQL; null where the table lacks it. Bytes are read from bytes and texts only."""
     column = quote_name(name)
     if declared is None or (type_ == pa.binary() and declared not in ("BLOB", "VARCHAR")):
         return "NULL"

@@ -56,9 +56,16 @@ class Notes:
         )
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def rank_reason(part: Part, device: int | None, first_devices: Sequence[int | None]) -> str:
-    """Why a process has its rank; `first_devices` are those of all processes on its node, of which ranks follow
-    the order, then that of process IDs. None: without GPU activities."""
+    """Why a process has its rank: ranks follow the order of `first_devices`, of all processes, then of IDs.
+
+    The device is None without GPU activities.
+    """
     sharing = first_devices.count(device)
     if device is None:
         reason = "process ID: no process has GPU activities"

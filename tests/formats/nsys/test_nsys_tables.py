@@ -8,10 +8,10 @@ from struct import pack
 from typing import Any, Final
 
 import pytest
+from test_nsys_round_trip import parquet_folder
 
 import tracewarehouse as tw
 from conftest import deep
-from test_nsys_round_trip import parquet_folder
 
 PID: Final = 9
 PROCESS: Final = 1 << 48 | PID << 24
@@ -67,7 +67,7 @@ def test_an_export_without_optional_columns(tmp_path: Path) -> None:
     found = quality(warehouse)
     assert found["negative_duration"][0] == 1
     assert found["clock_not_utc"] == (1, "the file has no session start time")
-    assert found["process_not_read"] == (1, "pid 10: 1 rows")
+    assert found["process_not_read"] == (1, "pid 10: 1 row")
     assert rows(warehouse, "SELECT clock, source_part FROM ranks") == [("unknown", "pid 9")]
 
 

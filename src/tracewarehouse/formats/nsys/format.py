@@ -16,7 +16,7 @@ from tracewarehouse.formats.nsys.device import add_device_activities
 from tracewarehouse.formats.nsys.host import add_host_activities
 from tracewarehouse.formats.nsys.nvtx import add_nvtx
 from tracewarehouse.formats.parquet_folder import ParquetFolder, tables_of
-from tracewarehouse.formats.source_tables import Context, rank_reason
+from tracewarehouse.formats.source_tables import Context, counted, rank_reason
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 NAME: Final = "nsys"
@@ -136,13 +136,13 @@ class NsysSource(CollectedSource):
             device = parts.get(int(self._part.name.removeprefix(_PROCESS)))
             notes.add("rank_assumed", 1, rank_reason(self._part, device, list(parts.values())))
         for table, rows in schema.unread_tables(database):
-            notes.add("table_not_read", 1, f"{table}: {rows} rows")
+            notes.add("table_not_read", 1, f"{table}: {counted(rows, 'row')}")
         for table, values in database.unusable.items():
-            notes.add("unusable_value", values, f"{table}: {values} values of another type")
+            notes.add("unusable_value", values, f"{table}: {counted(values, 'value')} of another type")
         if self._part.rank in (None, 0) and parts:
             for pid, rows in others.items():
                 if pid not in parts:
-                    notes.add("process_not_read", rows, f"pid {pid}: {rows} rows")
+                    notes.add("process_not_read", rows, f"pid {pid}: {counted(rows, 'row')}")
 
 
 def _tables(path: Path) -> Database:

@@ -16,7 +16,7 @@ from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import declared_types, number_texts, rank_reason
+from tracewarehouse.formats.source_tables import counted, declared_types, number_texts, rank_reason
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -166,9 +166,9 @@ class RpdSource(CollectedSource):
             notes.add("rank_assumed", 1, rank_reason(self._part, devices[pid], list(devices.values())))
         for name in tables.database.tables:
             if name not in _READ and (rows := tables.database.count(name)):
-                notes.add("table_not_read", 1, f"{name}: {rows} rows")
+                notes.add("table_not_read", 1, f"{name}: {counted(rows, 'row')}")
         for table, values in tables.database.unusable.items():
-            notes.add("unusable_value", values, f"{table}: {values} values of another type")
+            notes.add("unusable_value", values, f"{table}: {counted(values, 'value')} of another type")
 
 
 def _add_ops(tables: _Tables, pid: int, rows: ActivityRows) -> None:

@@ -101,8 +101,8 @@ class _NamingResult:
     def separate_runs(self, first: Path, second: Path) -> None:
         names = f"{self.clean(first.name)}, {self.clean(second.name)}, …"
         self._add_note(
-            f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank; for ranks of"
-            f" one job, name the files {_rank_names(first)}"
+            f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
+            f" for ranks of one job, name the files {_rank_names(first)}"
         )
 
     def _add_note(self, note: str) -> None:
