@@ -257,7 +257,7 @@ def _steps(contents: Sequence[Content]) -> str:
     steps = sum(content.steps for content in contents)
     if steps or not any(content.events and not content.addition for content in contents):
         return count(steps)
-    return "0 (--step-range REGEX names annotations that mark steps)"
+    return "0 (--step-range REGEX selects names of tw show annotation_breakdown that mark steps)"
 
 
 def _reason(file: FileOutcome) -> str:
