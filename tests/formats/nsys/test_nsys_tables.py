@@ -163,7 +163,7 @@ REPLAY: Final = (
 def test_communication_beside_a_graph_replay_may_be_overlapped(
     tmp_path: Path, replay: tuple[str, ...], expected: tuple[str, bool]
 ) -> None:
-    """Without the kernels inside the graph, the finding is for information and asks for them."""
+    """Without the kernels inside the graph, the finding is for information only."""
     warehouse = ingest(
         tmp_path, *replay, "INSERT INTO StringIds VALUES (90, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL')",
         f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (400, 500, 1, 9, 9, {PROCESS}, 90)",
