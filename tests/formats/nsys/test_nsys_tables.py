@@ -170,6 +170,8 @@ def test_communication_beside_a_graph_replay_may_be_overlapped(
     )  # fmt: skip
     (found,) = [row for row in warehouse.check().rows() if row["rule"] == "exposed_comm"]
     assert (found["severity"], "--cuda-graph-trace=node" in found["advice"]) == expected
+    page = "".join(warehouse.report("run").html())
+    assert ("communication beside a graph counts as exposed" in page) == bool(replay)
 
 
 def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def _collision(run: str, one: NamedFile, holder: NamedFile) -> Refusal:
         "ingest this file alone with {} or {}", hints.option("run", "NAME"), hints.option("rank", "N")
     )
     if not (one.says_rank or holder.says_rank):
-        hint = f"name the files by rank ({_rank_names(one.file.path)}), or {hint}"
+        hint = hints.fill("name the files by rank ({}), or {}", _rank_names(one.file.path), hint)
     if token is not None and token != one.rank:
         hint = hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
     reason = f"rank {one.rank} of run {run} is already assigned to {holder.file.path.name}"
