@@ -351,6 +351,8 @@ def test_trace_diff_by_device_and_name(pair: tuple[LabeledTrace, LabeledTrace]) 
     gpu = TraceDiff.compare_traces(*pair, device_type=DeviceType.GPU)
     host = TraceDiff.compare_traces(*pair, device_type=DeviceType.CPU)
     assert not set(gpu.index) & set(host.index)
+    again = LabeledTrace("after", t=TraceAnalysis({0: STEPS / "rank2.json.gz"}).t)  # HTA's Trace
+    assert TraceDiff.compare_traces(pair[0], again, device_type=DeviceType.GPU).equals(gpu)
     short = TraceDiff.compare_traces(*pair, use_short_name=True)
     assert len(short) <= len(gpu) + len(host)
     assert short["before_counts"].sum() == gpu["before_counts"].sum() + host["before_counts"].sum()
@@ -640,11 +642,15 @@ def test_a_single_path_ingests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.value.hint == "TraceAnalysis(trace_dir='/nowhere/at/all')"
 
 
-def test_names_of_files_are_relative_to_the_folder() -> None:
+def test_names_of_files_are_relative_to_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, absolute = "rank1.json.gz", STEPS / "rank2.json.gz"
     found = TraceAnalysis(trace_files={3: inside, 4: absolute}, trace_dir=STEPS, run="both")
     assert (found.traces.ranks, found.traces.run) == ([3, 4], "both")
-    assert TraceAnalysis([inside], trace_dir=str(STEPS)).traces.ranks == [1]
+    monkeypatch.chdir(STEPS.parent)
+    assert TraceAnalysis([inside], trace_dir=STEPS.name).traces.ranks == [1]
+    monkeypatch.setenv("HOME", str(STEPS.parent))
+    assert TraceAnalysis([inside], trace_dir=f"~/{STEPS.name}").traces.ranks == [1]
+    assert TraceAnalysis([f"{STEPS.name}/{inside}"], trace_dir=STEPS.name).traces.ranks == [1]
 
 
 def test_a_folder_without_traces(tmp_path: Path) -> None:

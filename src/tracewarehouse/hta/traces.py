@@ -87,15 +87,16 @@ def load_traces(
     Names of files are relative to `trace_dir`, if given. Raises ParamError without either, and for a folder
     in `trace_files`; TwError if no file can be read.
     """
-    files = None if trace_files is None else _files_of(trace_files, trace_dir)
-    if files is None and trace_dir is None:
+    folder = None if trace_dir is None else Path(trace_dir).expanduser()
+    files = None if trace_files is None else _files_of(trace_files, folder)
+    if files is None and folder is None:
         raise ParamError(
             "specify trace_dir, trace_files or both",
             "TraceAnalysis(trace_dir='traces/') or TraceAnalysis(trace_files={0: 'rank0.json.gz'})",
         )
     root = new_folder() if warehouse is None else Path(warehouse)
     try:
-        traces = _ingest(Warehouse(root), files, trace_dir, run)
+        traces = _ingest(Warehouse(root), files, folder, run)
     except BaseException:
         if warehouse is None:
             rmtree(root, ignore_errors=True)
@@ -105,7 +106,7 @@ def load_traces(
     return traces
 
 
-def _files_of(files: Files, folder: str | Path | None) -> Mapping[int, Path] | list[Path]:
+def _files_of(files: Files, folder: Path | None) -> Mapping[int, Path] | list[Path]:
     """The files, by rank if they are given so, with names relative to the folder."""
     if isinstance(files, str | PathLike):
         raise ParamError(
@@ -113,12 +114,16 @@ def _files_of(files: Files, folder: str | Path | None) -> Mapping[int, Path] | l
         )
     if not files:
         raise ParamError("trace_files is empty", "it maps ranks to files")
-    root = Path(folder or "")
-    named = {key: root / path for key, path in _pairs(files)}
+    named = {key: _in_folder(Path(path), folder or Path()) for key, path in _pairs(files)}
     for path in named.values():
         if path.is_dir():
             raise ParamError(f"{path} is a folder", f"name its files, or TraceAnalysis(trace_dir='{path}')")
     return named if isinstance(files, Mapping) else list(named.values())
+
+
+def _in_folder(path: Path, folder: Path) -> Path:
+    """The path below the folder, unless it starts with the folder, as in HTA."""
+    return path if path.is_relative_to(folder) else folder / path
 
 
 def _pairs(files: Files) -> Iterable[tuple[int, str | Path]]:
@@ -128,12 +133,12 @@ def _pairs(files: Files) -> Iterable[tuple[int, str | Path]]:
 def _ingest(
     warehouse: Warehouse,
     files: Mapping[int, Path] | list[Path] | None,
-    folder: str | Path | None,
+    folder: Path | None,
     run: str | None,
 ) -> LoadedTraces:
     if files is None:
-        path = Path(folder or "")
-        return LoadedTraces(warehouse, _ingest_folder(warehouse, path, run), [path])
+        folder = folder or Path()
+        return LoadedTraces(warehouse, _ingest_folder(warehouse, folder, run), [folder])
     paths = files.values() if isinstance(files, Mapping) else files
     return LoadedTraces(warehouse, _ingest_files(warehouse, files, run), [path.parent for path in paths])
 
