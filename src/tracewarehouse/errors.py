@@ -140,6 +140,10 @@ class MissingRanks(TwError):
         self.present = present
 
 
+class NoBaseline(TwError):
+    """Too few recorded runs are like the one that is compared with them."""
+
+
 class EngineError(TwError):
     """An engine that cannot be started or reached."""
 

@@ -192,7 +192,8 @@ class WarehouseWrites(WarehouseBase):
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
         """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
 
-        Raises UnknownName, ParamError, also for a reason that looks like a secret.
+        Raises UnknownName, TwError if there is none to remove, ParamError, also for a reason that looks like
+        a secret.
         """
         from tracewarehouse.history import acknowledge
         from tracewarehouse.metric import parse_statistic

@@ -14,6 +14,7 @@ from tracewarehouse.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.diff.levels import Level, Row, rounded
 from tracewarehouse.diff.replacements import LocatedKernel, replacements
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.result import Provenance
 
 STEP_NS = 1_000
 
@@ -229,6 +230,18 @@ def test_calls_and_speed_sum_to_the_change(
     assert (row.change, row.calls) == (change, calls)
     assert row.calls is not None and row.speed is not None
     assert row.calls + row.speed == row.delta
+
+
+def test_rows_have_the_same_ns_however_many_are_shown() -> None:
+    thirds = [(Fraction(300 * at + 1, 3), Fraction(300 * at + 2, 3)) for at in range(6)]
+    parts = tuple(Row(part, *sides) for part, sides in zip("abcdef", thirds, strict=True))
+    level = Level("kernels", parts, "step", Provenance("", ()))
+    every = {row["name"]: (row["base_ns"], row["head_ns"]) for row in level.result().rows()}
+    for count in range(1, 5):
+        *first, other = level.result(count).rows()
+        assert [(row["base_ns"], row["head_ns"]) for row in first] == [every[row["name"]] for row in first]
+        rest = [every[name] for name in "abcdef"[count:]]
+        assert (other["base_ns"], other["head_ns"]) == tuple(map(sum, zip(*rest, strict=True)))
 
 
 def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -103,7 +102,7 @@ def test_an_interval_across_the_bound_is_inconclusive(
 def test_junit_counts_failures() -> None:
     from xml.etree import ElementTree
 
-    from tracewarehouse.cli.diff import junit
+    from tracewarehouse.cli.gates import junit
 
     results = [
         by_interval(
@@ -111,9 +110,8 @@ def test_junit_counts_failures() -> None:
         )
         for change, high in ((0.01, 0.02), (0.02, 0.04), (0.05, 0.06))
     ]
-    change = cast(Any, SimpleNamespace(gates=results, inconclusive=[results[1]], line="the verdict <&>"))
     for strict, failures, skipped in ((False, "1", "1"), (True, "2", "0")):
-        suite = ElementTree.fromstring(junit(change, strict))
+        suite = ElementTree.fromstring(junit(results, "the verdict <&>", strict))
         assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", failures, skipped)
         assert len(suite.findall("testcase/failure")) == int(failures)
         assert suite.findtext("system-out") == "the verdict <&>"
@@ -171,6 +169,23 @@ def test_one_run_per_side_is_not_tested_unless_requested(monkeypatch: pytest.Mon
     assert outcome("step_time<=120ms", 1e8, 2e8) == "fail"  # of this run, which is known
     assert outcome("kernel_summary.count<=+3%", 100, 200) == "fail"  # counts have no noise
     assert outcome("memory_peak.peak_bytes<=+3%", 100, 101) == "pass"
+
+
+def test_a_change_that_is_not_tested_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
+
+    def reason(text: str, *values: float) -> str | None:
+        sides = cast(Any, (measured(text, *values), measured(text, *values)))
+        return evaluate(gate(text), *sides, options=GateOptions(within_run=True)).reason
+
+    assert reason("step_time<=+3%", 1e8) == "not tested: there are too few complete steps"
+    other = "not tested: with so few runs, only the step time has an interval"
+    assert reason("temporal_breakdown.idle_ns<=+3%", 1e8) == reason("p99(step_time)<=+3%", 1e8) == other
+    assert reason("step_time<=+3ms", 1e8, 1e8) == "not tested: only changes in % have an interval"
+    assert reason("temporal_breakdown.idle_ns<=+3%", 0, 1) == "not tested: a run has the value 0"
+    assert reason("step_time<=+3%", 1e8, 1e8) is None
+    assert reason("step_time<=120ms", 1e8) is None
+    assert reason("kernel_summary.count<=+3%", 100) is None
 
 
 def test_a_gate_has_its_own_power() -> None:

@@ -64,3 +64,19 @@ def test_a_kernel_must_not_come_back(wh: tw.Warehouse) -> None:
     guard = f"absent(kernel_summary.count[name={ADDED}])"
     assert codes(wh, "more", "short", guard) == [0]
     assert codes(wh, "short", "more", guard) == [3]
+
+
+def test_options_of_gates_without_a_gate_are_wrong_usage(wh: tw.Warehouse, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.txt"
+    empty.write_text("# none yet\n\n")
+    done = call("diff", "short", "more", "-w", wh.root, "--gate-file", empty)
+    assert done.code == 2 and f"no gates in {empty}" in done.err and done.out == ""
+    report = tmp_path / "gates.xml"
+    for option in (("--strict",), ("--within-run",), ("--junit", report)):
+        done = call("diff", "short", "more", "-w", wh.root, *option)
+        assert done.code == 2 and f"{option[0]} needs --gate or --gate-file" in done.err
+    assert not report.exists()
+    done = call("diff", "short", "more", "kernel_summary", "-w", wh.root, "--strict")
+    assert done.code == 2 and "--strict cannot be combined with an analysis" in done.err
+    done = call("history", "step_time", "--since", "7d", "-w", wh.root)
+    assert done.code == 2 and "--since needs --fail-on-change" in done.err

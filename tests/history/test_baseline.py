@@ -11,7 +11,8 @@ import pytest
 import cli_runner
 import tracewarehouse as tw
 from recorded_runs import START_NS, recorded_runs
-from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.errors import NoBaseline, ParamError, TwError
+from tracewarehouse.hints import cli_text
 from tracewarehouse.history import Compared, find_baseline
 from tracewarehouse.metric import parse_metric
 
@@ -98,6 +99,42 @@ def test_only_runs_that_agree_are_earlier_runs(root: Path) -> None:
     other = tuple(each for each in runs if each.run == "night-0005")
     with pytest.raises(TwError, match="no baseline: 5 recorded runs"):
         find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, other))
+
+
+def test_gates_without_a_baseline_are_inconclusive(root: Path, tmp_path: Path) -> None:
+    """The baseline of night-0015 is 5 runs; a run on a new branch has none, and one that is not recorded."""
+    report = tmp_path / "gates.xml"
+    diff = ("diff", "@baseline", "night-0015", "-w", root)
+    gates = ("--gate", "step_time<=+3%", "--gate", "max(step_time)<=+3%")
+    why = "no baseline: 5 recorded runs of step_time before night-0015 of the same configuration"
+    hint = "hint: compare with a run, or a set of runs, until there are 12"
+    without = cli_runner.tw(*diff)
+    assert (without.code, without.out) == (1, "")
+    assert without.errors[0].startswith(f"tw: {why}") and without.errors[1] == hint
+    for form, begin in (
+        ("table", why),
+        ("md", f"### {why}"),
+        ("github", "## ⚠️ tw diff: inconclusive\n\n### no"),
+    ):
+        done = cli_runner.tw(*diff, *gates, "--junit", report, "-f", form)
+        assert done.code == 0 and done.out.startswith(begin) and "max(step_time)<=+3%" in done.out, done
+        assert f"warning: gate step_time<=+3% is inconclusive: {why}" in done.err and hint in done.err
+    assert 'tests="2" failures="0" skipped="2"' in report.read_text()
+    strict = cli_runner.tw(*diff, *gates, "--strict", "--junit", report, "--json")
+    (row,) = json.loads(strict.out)["result"]
+    assert strict.code == 3 and [each["outcome"] for each in row["gates"]] == ["inconclusive"] * 2
+    assert 'failures="2" skipped="0"' in report.read_text()
+    assert cli_runner.tw(*diff, "--gate", "step_tim<=+3%").code == 2
+    wh = tw.open(root)
+    wh.label("head", {"branch": "feature"})
+    wh.label("next", {"branch": "feature"})
+    with pytest.raises(NoBaseline) as raised:
+        wh.diff("@baseline", "next", same="label.branch")
+    alike = "of the same configuration with label.branch=feature since the last change; it takes 12"
+    assert raised.value.message == f"no baseline: 0 recorded runs of step_time before next {alike}"
+    assert cli_text(raised.value.hint or "") == (
+        "tw record --all --analysis step_summary stores results of 1 earlier run"
+    )
 
 
 @pytest.mark.deep

@@ -160,6 +160,39 @@ def test_an_acknowledgement_is_shown_with_its_change(warehouse_path: Path) -> No
         wh.acknowledge("step_time", "night-0003", " ")
     with pytest.raises(UnknownName):
         wh.acknowledge("step_time", "nowhere", "why")
+    with pytest.raises(TwError, match="has no acknowledgement of step_time") as raised:
+        wh.acknowledge("step_time", f"night-{CHANGE - 1:04d}", None)
+    assert raised.value.hint == "acknowledged: night-0003"
+
+
+def test_the_acknowledgement_at_the_first_run_of_a_change_counts(warehouse_path: Path) -> None:
+    history = ("history", "step_time", "-w", warehouse_path, "-f", "table")
+    nothing = call(*history, "--unack", "night-0003")
+    assert (nothing.code, nothing.out) == (1, "")
+    assert nothing.errors == [
+        "tw: night-0003 has no acknowledgement of step_time",
+        "hint: no run has one",
+    ]
+    first = call(*history, "--ack", "night-0039", "first")
+    assert "acknowledged: night-0039@v1: first" in first.err and "; acknowledged: first" in first.out
+    second = call(*history, "--ack", "night-0040", "second")
+    assert "; acknowledged: second" in second.out and "warning" not in second.err
+    hidden = call(*history, "--ack", "night-0039", "third")
+    assert "; acknowledged: second" in hidden.out
+    assert "warning: the change at night-0040 is acknowledged at night-0040@v1: second" in hidden.err
+    still = call(*history, "--unack", "night-0040")
+    assert "acknowledgement removed: night-0040@v1" in still.err and "; acknowledged: third" in still.out
+    assert "warning: the change at night-0040 is acknowledged at night-0039@v1: third" in still.err
+    other = call(*history, "--unack", "night-0040")
+    assert other.code == 1 and other.errors[1] == "hint: acknowledged: night-0039"
+    nowhere = call(*history, "--ack", "night-0005", "no change here")
+    assert nowhere.code == 0 and "warning: no change point of step_time at night-0005@v1" in nowhere.err
+    assert (
+        "warning: night-0005@v1 is not in this history"
+        in call(*history, "--ack", "night-0005", "left out", "--run", "night-001*").err
+    )
+    partly = call(*history, "--ack", "night-0007", "stored", "--unack", "night-0003")
+    assert partly.code == 4 and "night-0003 has no acknowledgement" in partly.err
 
 
 @pytest.mark.deep

@@ -61,6 +61,16 @@ def test_a_unique_prefix_matches_and_an_ambiguous_one_lists_the_matches() -> Non
     assert raised.value.hint == "use one of fp8-off, fp8-on"
 
 
+def test_a_name_with_characters_that_ingest_replaces_matches_what_it_stores() -> None:
+    index = Index(*RUNS, run("pr-feature-x"))
+    assert match_runs(["pr-feature/x"], index) == (Match("pr-feature-x"),)
+    assert match_runs(["pr-feature/x@v2"], index) == (Match("pr-feature-x", 2),)
+    with pytest.raises(UnknownName) as raised:
+        runs(index, "pr-feature/y")
+    assert raised.value.message == "unknown run: pr-feature/y"
+    assert raised.value.hint == "did you mean pr-feature-x?"
+
+
 def test_an_unknown_name_suggests_close_matches() -> None:
     with pytest.raises(UnknownName) as raised:
         runs(Index(*RUNS), "pf8-on")

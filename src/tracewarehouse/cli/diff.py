@@ -6,10 +6,18 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import click
 
+from tracewarehouse.cli.gates import (
+    OF_GATES,
+    check_options_of_gates,
+    gate_error,
+    gate_rows,
+    gates_of_file,
+    inconclusive_gates,
+    junit,
+)
 from tracewarehouse.cli.option_types import RankListParam, RatioParam
 from tracewarehouse.cli.session import (
     FORMATS,
@@ -26,12 +34,11 @@ from tracewarehouse.cli.session import (
     verify_option,
 )
 from tracewarehouse.cli.show import AnalysisCommand
-from tracewarehouse.errors import DamagedRunError, TwError
+from tracewarehouse.errors import DamagedRunError, NoBaseline, TwError
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.text import plural
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.diff import Diff
@@ -47,12 +54,6 @@ _TOP = 10
 # What a terminal shows without --level: the answer, on about a screen.
 _SHORT_LEVELS, _SHORT_TOP = ("breakdown", "kernels"), 5
 BASELINE = "@baseline"
-
-
-class GateFailed(TwError):
-    """A gate failed."""
-
-    exit_code = 3
 
 
 class DiffCommand(AnalysisCommand):
@@ -172,7 +173,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     --spread history or @baseline reads are divided by their own labels; those without it are left out.
 
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
-    then test a single run. --spread history takes only the noise between runs from them.
+    then test a single run. With fewer than 12 such runs they are inconclusive. --spread history takes only
+    the noise between runs from them.
 
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis
@@ -184,19 +186,27 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
     thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
+    gates = [*own["gates"], *gates_of_file(own["gate_file"])]
+    if not names:
+        check_options_of_gates(own, gates)
     warehouse = session.open()
-    if own["gates"] or own["gate_file"]:
+    if gates:
         _check_intact(warehouse, base_run, head_run)
-    comparison = warehouse.diff(base_run, head_run, **for_analyses, **thresholds)
     if names:
         if session.format == _GITHUB:
             raise click.UsageError("--format github cannot be combined with an analysis")
         _check_no_change_options(own)
+        comparison = warehouse.diff(base_run, head_run, **for_analyses, **thresholds)
         _print_analyses(session, comparison, names, given)
         return
     if any(for_analyses.values()):
         raise click.UsageError("--by-rank, --all-steps and --measure need the name of an analysis")
-    _print_change(session, comparison, own)
+    try:
+        _print_change(session, warehouse.diff(base_run, head_run, **thresholds), own, gates)
+    except NoBaseline as error:
+        if not gates:
+            raise
+        _print_untested(session, warehouse, own, gates, error)
 
 
 _GITHUB = "github"
@@ -221,7 +231,7 @@ def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
 
 def _check_no_change_options(own: dict[str, Any]) -> None:
     """Raises UsageError for options that do not apply to analyses."""
-    for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", "junit"):
+    for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", *OF_GATES):
         if own[key]:
             option = {"levels": "level", "gates": "gate"}.get(key, key).replace("_", "-")
             raise click.UsageError(f"--{option} cannot be combined with an analysis")
@@ -246,27 +256,55 @@ def _print_analyses(
         session.out.notice(notice)
 
 
-def _print_change(session: Session, comparison: Diff, own: dict[str, Any]) -> None:
+def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates: list[str]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
-    gates = [*own["gates"], *_gates_of_file(own["gate_file"])]
     settings = {key: own[key] for key in ("per", "force", "within_run", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
     levels = own["levels"] or (_HOST_LEVELS if on_host else _DEFAULT_LEVELS)
-    error = _gate_error(change, own["strict"])
+    hint = "the breakdown shows where the time went" if change.breakdown else None
+    error = gate_error(change.gates, own["strict"], hint)
     if own["junit"] is not None:
-        own["junit"].write_text(junit(change, own["strict"]), encoding="utf-8")
+        own["junit"].write_text(junit(change.gates, change.line, own["strict"]), encoding="utf-8")
     if session.format == _GITHUB:
         _print_github(session, change, levels, error)
     else:
         _print_levels(session, change, levels, error, is_short=not own["levels"] and not on_host)
-    for each in change.inconclusive:
-        if not own["strict"]:
-            session.out.notice(
-                f"warning: gate {each.gate.text} is inconclusive: {cli_text(each.reason or '')}"
-            )
+    _finish(session, change.gates, error)
+
+
+def _finish(session: Session, results: Sequence[GateResult], error: TwError | None) -> None:
+    """Warns of inconclusive gates, or exits with code 3."""
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
+    for each in results:
+        if each.outcome == "inconclusive":
+            reason = cli_text(each.reason or "")
+            session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {reason}")
+
+
+def _print_untested(
+    session: Session, warehouse: Warehouse, own: dict[str, Any], gates: list[str], why: NoBaseline
+) -> None:
+    """Prints gates that cannot be tested yet: inconclusive, so exit code 3 if `--strict`."""
+    from tracewarehouse.cli.diff_text import untested_gates
+    from tracewarehouse.cli.output import line_width
+
+    format_ = session.format if session.format == _GITHUB else session.out.resolved_format
+    if not session.json and format_ not in ("table", "md", _GITHUB):
+        raise why
+    results = inconclusive_gates(gates, warehouse.catalog, why.message)
+    error = gate_error(results, own["strict"], why.hint)
+    if own["junit"] is not None:
+        own["junit"].write_text(junit(results, why.message, own["strict"]), encoding="utf-8")
+    text = untested_gates(results, why.message, format_, line_width(session.out))
+    if format_ == _GITHUB:
+        _print_comment(session, text, error)
+    else:
+        session.out.print_text(text, [{"gates": gate_rows(results), "no_baseline": why.message}], error)
+    _finish(session, results, error)
+    if why.hint:
+        session.out.notice(f"hint: {cli_text(why.hint)}")
 
 
 def _print_levels(
@@ -295,32 +333,19 @@ def _print_levels(
 
 
 def _print_github(session: Session, change: Change, levels: tuple[str, ...], error: TwError | None) -> None:
-    """Prints the comment, and adds it to the summary of the job that GitHub Actions runs."""
+    """Prints the comment."""
     from tracewarehouse.cli.diff_text import github_comment
 
     text = github_comment(change, levels, _TOP if session.top is None else session.top)
+    _print_comment(session, text, error)
+
+
+def _print_comment(session: Session, text: str, error: TwError | None) -> None:
+    """Prints a comment, and adds it to the summary of the job that GitHub Actions runs."""
     if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(summary).open("a", encoding="utf-8") as file:
             file.write(text)
     session.out.print_text(text, [], error)
-
-
-def _gates_of_file(path: Path | None) -> list[str]:
-    """The gates of a file, without comments and blank lines."""
-    lines = [] if path is None else path.read_text(encoding="utf-8").splitlines()
-    stripped = (line.partition("#")[0].strip() for line in lines)
-    return [line for line in stripped if line]
-
-
-def _gate_error(change: Change, strict: bool) -> GateFailed | None:
-    failed = [*change.failed, *(change.inconclusive if strict else ())]
-    if not failed:
-        return None
-    texts = ", ".join(each.gate.text for each in failed)
-    return GateFailed(
-        f"{len(failed)} of {plural(len(change.gates), 'gate')} failed: {texts}",
-        "the breakdown shows where the time went" if change.breakdown else None,
-    )
 
 
 def _row(change: Change) -> dict[str, object]:
@@ -335,55 +360,10 @@ def _row(change: Change) -> dict[str, object]:
         "late_rank": change.late_rank,
         "causes": list(change.causes),
         "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],
-        "gates": [
-            {"gate": each.gate.text, **{key: getattr(each, key) for key in _GATE_FIELDS}}
-            for each in change.gates
-        ],
+        "gates": gate_rows(change.gates),
         "breakdown": None if change.breakdown is None else change.rows().rows(),
         "no_breakdown_reason": change.no_breakdown_reason,
         "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
         "waits": [] if change.waits is None else change.waits.rows.rows(),
         "snapshot": [] if change.snapshot is None else change.snapshot.rows.rows(),
     }
-
-
-_GATE_FIELDS = (
-    *("outcome", "base", "head", "value", "low", "high", "reason", "test"),
-    *("detects", "power_at_bound", "power_at_twice"),
-)
-
-
-def junit(change: Change, strict: bool) -> str:
-    """JUnit XML with a test case per gate; an inconclusive gate is skipped, or with `strict` a failure."""
-    failures = sum(_fails(each, strict) for each in change.gates)
-    skipped = len(change.inconclusive) if not strict else 0
-    suite = ElementTree.Element(
-        "testsuite",
-        {
-            "name": "tw diff",
-            "tests": str(len(change.gates)),
-            "failures": str(failures),
-            "skipped": str(skipped),
-        },
-    )
-    for each in change.gates:
-        case = ElementTree.SubElement(suite, "testcase", {"classname": "tw.diff", "name": each.gate.text})
-        if each.outcome != "pass":
-            kind = "failure" if _fails(each, strict) else "skipped"
-            ElementTree.SubElement(case, kind, {"message": _gate_message(each)})
-    ElementTree.SubElement(suite, "system-out").text = change.line
-    ElementTree.indent(suite)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
-
-
-def _fails(result: GateResult, strict: bool) -> bool:
-    return result.outcome == "fail" or strict and result.outcome == "inconclusive"
-
-
-def _gate_message(result: GateResult) -> str:
-    from tracewarehouse.cli.diff_text import gate_power, gate_value
-    from tracewarehouse.render.text import show
-
-    base, head = (show(each, result.gate.metric.column.unit) for each in (result.base, result.head))
-    parts = [f"base {base}, head {head}", gate_value(result), result.reason, gate_power(result)]
-    return f"{result.outcome}: " + ", ".join(cli_text(part) for part in parts if part)

@@ -63,7 +63,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
     def titled(title: str, rows: str) -> str:
         return f"{_wrapped(title, width)}\n{rows}"
 
-    parts = [_wrapped(_summary(change, ""), width), *_gate_table(change, width)]
+    parts = [_wrapped(_summary(change, ""), width), *_gate_table(change.gates, width)]
     if change.breakdown is not None:
         parts += [titled(_title(change, name), _level(change, name, top, plain)) for name in levels]
     parts += [titled(_BANDWIDTH, table) for table in _bandwidth(change, top, plain)]
@@ -83,7 +83,7 @@ def _wrapped(text: str, width: int | None) -> str:
 
 def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
     """The same as Markdown: the verdict visible, levels collapsed."""
-    parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change)]
+    parts = [f"### {change.line}", _summary(change, "- ", verdict=False), *_gates(change.gates)]
     if change.breakdown is not None:
         for name in levels:
             opened = " open" if name in _SHORT_LEVELS else ""
@@ -115,6 +115,15 @@ def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
             return text
     cut = text.encode()[: _MOST_CHARACTERS - len(_CUT.encode())].decode(errors="ignore")
     return cut.rpartition("\n")[0] + _CUT
+
+
+def untested_gates(gates: Sequence[GateResult], why: str, format_: str, width: int | None) -> str:
+    """Gates without a comparison, as text or Markdown; with a mark for GitHub."""
+    gates = [replace(each, reason=None) for each in gates]  # it is `why`, which is above them
+    if format_ == "table":
+        return "\n\n".join([_wrapped(why, width), *_gate_table(gates, width)]) + "\n"
+    mark = _MARKS["inconclusive"] if format_ == "github" else ""
+    return mark + "\n\n".join([f"### {why}", *_gates(gates)]) + "\n"
 
 
 def _outcome(change: Change) -> str:
@@ -213,32 +222,32 @@ def _snapshot(change: Change, top: int, layout: Layout) -> Iterator[str]:
         yield layout(fields, [[row[each.name] for each in fields] for row in rows])
 
 
-def _gates(change: Change) -> Iterator[str]:
-    if change.gates:
+def _gates(gates: Sequence[GateResult]) -> Iterator[str]:
+    if gates:
         fields = [Field(name, "VARCHAR") for name in (*_GATE_COLUMNS, "reason", "power")]
-        rows = [_gate_row(each) for each in _worst_first(change)]
+        rows = [_gate_row(each) for each in _worst_first(gates)]
         yield markdown(fields, rows, code=("gate",)).rstrip("\n")
 
 
-def _gate_table(change: Change, width: int | None) -> Iterator[str]:
+def _gate_table(gates: Sequence[GateResult], width: int | None) -> Iterator[str]:
     """The gates as a table, and below it the reasons of outcomes and the power, which are sentences."""
-    if not change.gates:
+    if not gates:
         return
     fields, rows = [Field(name, "VARCHAR") for name in _GATE_COLUMNS], []
     notes: dict[str, list[str]] = {}
-    for each in _worst_first(change):
+    for each in _worst_first(gates):
         *cells, reason, power = _gate_row(each)
         rows.append(cells)
         for note in (reason, power):
             if note is not None:
                 notes.setdefault(str(note), []).append(each.gate.text)
     shown = table(fields, rows, width, ("gate",), Facts(), _GATE_ANSWER).lines()
-    said = [_wrapped(f"{', '.join(gates)}: {note}", width) for note, gates in notes.items()]
+    said = [_wrapped(f"{', '.join(texts)}: {note}", width) for note, texts in notes.items()]
     yield "\n".join([*shown, *said])
 
 
-def _worst_first(change: Change) -> list[GateResult]:
-    return sorted(change.gates, key=lambda each: _OUTCOMES.index(each.outcome))
+def _worst_first(gates: Sequence[GateResult]) -> list[GateResult]:
+    return sorted(gates, key=lambda each: _OUTCOMES.index(each.outcome))
 
 
 def _gate_row(result: GateResult) -> list[object]:

@@ -156,7 +156,11 @@ def _record_error(done: RecordReport) -> TwError | None:
     flag_value="worse",
     help="Exit with code 3 if a new change is worse, or any.",
 )
-@click.option("--since", metavar="RUN|AGE", help="First run that --fail-on-change counts. [default: last 12]")
+@click.option(
+    "--since",
+    metavar="RUN|AGE",
+    help="First run to count, or age before the newest. [default: last 12]",
+)
 @click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @verify_option
 @result_options
@@ -188,24 +192,34 @@ def history(
     tokens_per_step, as tw diff does. Runs without the label have no value.
 
     --fail-on-change exits with code 3 if a change that is not acknowledged has its first run at --since or
-    later. A steady rise or fall is reported as a trend; the newest runs may be suspected before a change is
-    certain.
+    later; --since 7d is 7 days before the newest run. A steady rise or fall is reported as a trend; the
+    newest runs may be suspected before a change is certain.
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
+    from tracewarehouse.history import notices_on_acknowledged
+    from tracewarehouse.render.text import one_line
+
+    if since is not None and fail_on_change is None:
+        raise click.UsageError("--since needs --fail-on-change")
     warehouse = session.open()
-    for run, reason in acks:
-        session.out.notice(f"acknowledged: {warehouse.acknowledge(metric, run, reason)}")
-    for run in unacks:
-        session.out.notice(f"acknowledgement removed: {warehouse.acknowledge(metric, run, None)}")
+    stored, removed = [], []
     try:
+        for run, reason in acks:
+            stored.append(warehouse.acknowledge(metric, run, reason))
+            session.out.notice(f"acknowledged: {stored[-1]}: {one_line(reason.strip())}")
+        for run in unacks:
+            removed.append(warehouse.acknowledge(metric, run, None))
+            session.out.notice(f"acknowledgement removed: {removed[-1]}")
         found = warehouse.history(
             metric, runs or None, where=where, by=by, min_effect=min_effect, normalize=normalize
         )
     except TwError as error:
-        if acks or unacks:
+        if stored or removed:
             raise PartlyDone(f"acknowledgements are stored, but: {error.message}", error.hint) from error
         raise
+    for notice in notices_on_acknowledged(found, stored, removed):
+        session.out.notice(f"warning: {one_line(notice)}")
     failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
     _print_history(session, found, failing)
     for event in warehouse.moved_parts(runs or None, where=where) if parts else ():

@@ -188,7 +188,8 @@ def changes(
         breakdown=parts,
         no_breakdown_reason=reason,
         gates=tuple(
-            evaluate(gate, base, head, known if _is_step_time(gate) else None, gate_options) for gate in gates
+            evaluate(gate, base, head, known if gate.is_of_step_time else None, gate_options)
+            for gate in gates
         ),
         bandwidth=bandwidth(*whole_sides),
         waits=waits(base, head) if work is None else None,
@@ -285,14 +286,6 @@ def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]
     if len(set(times)) < len(starts):
         return ()
     return tuple(bool(is_head) for _, is_head in sorted(starts))
-
-
-def _is_step_time(gate: Gate) -> bool:
-    metric = gate.metric
-    is_period = (
-        gate.value == "value" and metric.contract.name == "step_summary" and metric.column.name == "period_ns"
-    )
-    return is_period and not metric.filters
 
 
 def _step_time_test(step_verdict: Verdict, within_run: bool) -> ShiftTest | None:

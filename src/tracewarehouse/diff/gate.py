@@ -71,6 +71,13 @@ class Gate:
         """Whether it bounds the relative change."""
         return self.signed and self.unit == "%"
 
+    @property
+    def is_of_step_time(self) -> bool:
+        """Whether its metric is the step time, the only one that is tested within a run."""
+        contract, column = self.metric.contract.name, self.metric.column.name
+        is_plain = self.value == "value" and not self.metric.filters
+        return is_plain and (contract, column) == ("step_summary", "period_ns")
+
     def holds(self, value: float) -> bool:
         """Whether a value, or a change, meets the bound."""
         return _OPS[self.op](value, self.bound)
@@ -174,8 +181,9 @@ def evaluate(
 
     A change in % over four runs or more in total, or with earlier runs, has an interval between runs; `known`
     is a test of the metric that was done already. A bound inside the interval is inconclusive. With one run
-    per side and no earlier runs, a change of a time is not tested, unless `within_run`. Raises TwError if the
-    metric cannot be aggregated over several rows.
+    per side and no earlier runs, a change of a time is not tested, unless `within_run`. A change without an
+    interval is compared with the bound itself, and the reason says why it was not tested. Raises TwError if
+    the metric cannot be aggregated over several rows.
     """
     options = options or GateOptions()
     left, right = measure_statistic(gate.value, gate.metric, base, head)
@@ -226,7 +234,8 @@ def _by_change(
             gate, "inconclusive", base, head, change, reason=hints.fill("{}; {}", NOT_TESTED, hint)
         )
     if test is None or not gate.relative or not base:
-        return _by_value(gate, base, head, change)
+        few = runs < MIN_SAMPLES
+        return _by_value(gate, base, head, change, None if exact else _why_untested(gate, few))
     return _by_interval(gate, base, head, test.around(change), options.alpha, runs, earlier)
 
 
@@ -242,8 +251,21 @@ def _test_between_runs(
     return relative_shift(*values, alpha)
 
 
-def _by_value(gate: Gate, base: float | None, head: float, value: float) -> GateResult:
-    return GateResult(gate, "pass" if gate.holds(value) else "fail", base, head, value)
+def _why_untested(gate: Gate, few_runs: bool) -> str:
+    """Why a change has no interval, and its bound was compared with the value alone."""
+    if not gate.relative:
+        return "not tested: only changes in % have an interval"
+    if not few_runs:
+        return "not tested: a run has the value 0"
+    if gate.is_of_step_time:
+        return "not tested: there are too few complete steps"
+    return "not tested: with so few runs, only the step time has an interval"
+
+
+def _by_value(
+    gate: Gate, base: float | None, head: float, value: float, reason: str | None = None
+) -> GateResult:
+    return GateResult(gate, "pass" if gate.holds(value) else "fail", base, head, value, reason=reason)
 
 
 def _by_interval(

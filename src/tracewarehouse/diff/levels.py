@@ -126,9 +126,8 @@ class Level:
         from tracewarehouse.duck.arrow import table_of
         from tracewarehouse.result import Result
 
-        level = self if count is None else self.top(count)
         contract = level_contract(self.name, self.per)
-        return Result(table_of(contract, _rows_in_ns(level)), self.provenance, contract)
+        return Result(table_of(contract, _rows_in_ns(self, count)), self.provenance, contract)
 
 
 WAIT = "exposed_wait"
@@ -183,11 +182,18 @@ def _combined(rows: Sequence[Row]) -> Row:
     return Row(f"other ({len(rows):,} rows)", base, head, folded=len(rows))
 
 
-def _rows_in_ns(level: Level) -> Iterator[dict[str, object]]:
-    """Rows in whole ns: base and head by largest remainder, each delta the difference of the two."""
-    base, head = rounded([row.base for row in level.rows]), rounded([row.head for row in level.rows])
+def _rows_in_ns(level: Level, count: int | None = None) -> Iterator[dict[str, object]]:
+    """Rows in whole ns: base and head by largest remainder, each delta the difference of the two.
+
+    Rows are combined when they are whole, so that a row is the same however many are shown.
+    """
+    shown = level if count is None else level.top(count)
+    base, head = (
+        _combined_ns(rounded(values), len(shown.rows))
+        for values in ([row.base for row in level.rows], [row.head for row in level.rows])
+    )
     total = _shared_total(level)
-    for row, base_ns, head_ns in zip(level.rows, base, head, strict=True):
+    for row, base_ns, head_ns in zip(shown.rows, base, head, strict=True):
         calls_ns = None if row.calls is None else round(row.calls)
         delta_ns, test = head_ns - base_ns, row.test
         yield {
@@ -207,6 +213,11 @@ def _rows_in_ns(level: Level) -> Iterator[dict[str, object]]:
             "q": test.q if test else None,
             "significant": test.significant if test and test.tested else None,
         }
+
+
+def _combined_ns(values: Sequence[int], count: int) -> list[int]:
+    """The values as `count` ones, the last of which is the sum of the others."""
+    return [*values[: count - 1], sum(values[count - 1 :])] if values else []
 
 
 def _shared_total(level: Level) -> Fraction | None:

@@ -1,12 +1,12 @@
 """A metric over runs in time order: results are recorded once, and a history reads them."""
 
+from tracewarehouse.history.acknowledged import acknowledge, notices_on_acknowledged
 from tracewarehouse.history.baseline import Baseline, Compared, find_baseline
 from tracewarehouse.history.compared import sides_with_history
 from tracewarehouse.history.failing import FailingChange, failing_changes
 from tracewarehouse.history.history import History
 from tracewarehouse.history.parts import PartsEvent, moved_parts
 from tracewarehouse.history.read import (
-    acknowledge,
     build_history,
     label_keys,
     matching_runs,
@@ -45,6 +45,7 @@ __all__ = [
     "matching_runs",
     "missing_results",
     "moved_parts",
+    "notices_on_acknowledged",
     "record",
     "record_again",
     "run_batches",

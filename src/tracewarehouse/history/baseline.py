@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.errors import TwError
-from tracewarehouse.history.read import build_history, hardware
+from tracewarehouse.errors import NoBaseline
+from tracewarehouse.history.read import NothingRecorded, build_history, hardware
 from tracewarehouse.history.results import RecordedAnalysis
-from tracewarehouse.history.series import Point
+from tracewarehouse.history.series import Point, Series
 from tracewarehouse.history.value_form import ValueForm
 from tracewarehouse.metric import Metric, WorkUnit, is_normalized
 from tracewarehouse.render.text import plural
@@ -61,22 +61,33 @@ def find_baseline(
 
     They are whole, have a value above 0 under the current definition, and follow the last change point among
     them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. With a `unit`, times and sizes are per unit, also for
-    the change points, and runs that do not say their work are left out. Raises TwError if there are fewer.
+    the change points, and runs that do not say their work are left out. Raises NoBaseline if there are fewer.
     """
     wanted = configuration(compared.head[0].version, compared.same)
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
     before = [each for each in alike if run_attributes(each.version).order < compared.first and _whole(each)]
     form = ValueForm(unit=unit if is_normalized(metric) else None)
-    points = _last_level(store, catalog, metric, before, form)[-MAX_EARLIER:]
+    found = _series(store, catalog, metric, before, form)
+    points = _last_level(found)[-MAX_EARLIER:] if found else ()
     if len(points) < MIN_EARLIER:
-        found = f"{plural(len(points), 'recorded run')} of {form.title(metric)} before {compared.head[0].run}"
-        raise TwError(
-            f"no baseline: {found} of the same configuration since the last change; it takes {MIN_EARLIER}",
-            hints.fill("{} stores results of earlier runs", hints.record(metric.contract.name)),
-        )
+        what = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
+        unrecorded = len(before) - (len(found.points) if found else 0)
+        raise _no_baseline(what, compared, hints.record(metric.contract.name), unrecorded)
     places = _places(alike, points[0], compared)
     values = tuple(point.value or 0.0 for point in points)
     return Baseline(points, Earlier(values, *places, compared.base is None))
+
+
+def _no_baseline(what: str, compared: Compared, record: str, unrecorded: int) -> NoBaseline:
+    """The error for a number of runs; `unrecorded` ones may be added to them."""
+    labels = compared.head[0].version.labels
+    same = [f"label.{key}={labels[key]}" if key in labels else f"no label.{key}" for key in compared.same]
+    alike = "of the same configuration" + (f" with {', '.join(same)}" if same else "")
+    runs = f"{what} before {compared.first[1]} {alike} since the last change"
+    hint = f"compare with a run, or a set of runs, until there are {MIN_EARLIER}"
+    if unrecorded:
+        hint = hints.fill("{} stores results of {}", record, plural(unrecorded, "earlier run"))
+    return NoBaseline(f"no baseline: {runs}; it takes {MIN_EARLIER}", hint)
 
 
 def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuration:
@@ -91,18 +102,22 @@ def _whole(run: SelectedRun) -> bool:
     return len(run.version.ranks) >= (expected_ranks(run.version) or 0)
 
 
-def _last_level(
+def _series(
     store: Store, catalog: Catalog, metric: Metric, runs: Sequence[SelectedRun], form: ValueForm
-) -> tuple[Point, ...]:
-    """The points since the last change, of the current definition."""
-    if not runs:
-        return ()
+) -> Series | None:
+    """The runs that are recorded under the current definition."""
     definition = RecordedAnalysis.of(metric.contract, catalog).definition
-    for series in build_history(store, catalog, metric, runs, form=form).series:
-        if series.definition == definition:
-            start = max(series.change_positions, default=0)
-            return tuple(point for point in series.known[start:] if (point.value or 0) > 0)
-    return ()
+    try:
+        every = build_history(store, catalog, metric, runs, form=form).series
+    except NothingRecorded:
+        return None
+    return next((series for series in every if series.definition == definition), None)
+
+
+def _last_level(series: Series) -> tuple[Point, ...]:
+    """The points since the last change."""
+    start = max(series.change_positions, default=0)
+    return tuple(point for point in series.known[start:] if (point.value or 0) > 0)
 
 
 def _places(

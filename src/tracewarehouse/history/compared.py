@@ -48,9 +48,9 @@ def sides_with_history(
     spread: str,
     same: str | Iterable[str],
 ) -> tuple[Selection, Selection, FindEarlier]:
-    """Both sides, and what finds the earlier runs of a metric, which raises TwError for the step time only.
+    """Both sides, and what finds the earlier runs of a metric: only for the step time it raises NoBaseline.
 
-    Raises ParamError for another `spread`; TwError if the step time has too few earlier runs.
+    Raises ParamError for another `spread`; NoBaseline if the step time has too few earlier runs; TwError.
     """
     if spread not in SPREADS:
         raise ParamError(f"unknown spread {spread!r}", f"use {' or '.join(SPREADS)}")

@@ -1,4 +1,4 @@
-"""Builds a history from recorded results: selection of runs, series, notices, acknowledgements."""
+"""Builds a history from recorded results: selection of runs, series, notices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.history.acknowledged import acknowledgements
 from tracewarehouse.history.history import History
 from tracewarehouse.history.results import (
     RecordedAnalysis,
@@ -25,11 +26,15 @@ from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
 from tracewarehouse.stats.points import MIN_RUNS
-from tracewarehouse.storage import Recorded, RunVersion, Store, acknowledgement_key, same_rows
+from tracewarehouse.storage import Recorded, RunVersion, Store, same_rows
 from tracewarehouse.storage.results import is_intact
 from tracewarehouse.version import __version__
 
 _RUNS_NAMED = 3  # in a notice
+
+
+class NothingRecorded(TwError):
+    """No selected run has recorded results of an analysis."""
 
 
 @dataclass(frozen=True)
@@ -243,10 +248,10 @@ def _label_text(version: RunVersion, by: Sequence[str]) -> str:
     return ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
 
 
-def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> TwError:
+def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> NothingRecorded:
     if not runs:
-        return TwError("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
-    return TwError(
+        return NothingRecorded("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
+    return NothingRecorded(
         f"no recorded results of {analysis.contract.ref} for {plural(runs, 'run')}",
         hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
     )
@@ -316,38 +321,3 @@ def _provenance(analysis: RecordedAnalysis, catalog: Catalog, runs: Sequence[Rec
         own_hash=catalog.own_hash(analysis.contract),
         effective_hash=analysis.effective_hash,
     )
-
-
-@dataclass(frozen=True)
-class Acknowledgement:
-    """Why a metric changed at a run, identified by its content (`source`)."""
-
-    metric: str
-    run: str
-    source: str
-    why: str
-
-
-def _acknowledged_name(metric: Metric) -> str:
-    """The metric without a version, so that an acknowledgement applies to the next version too."""
-    filters = ",".join(sorted(f"{column.name}={value}" for column, value in metric.filters))
-    return f"{metric.contract.name}.{metric.column.name}" + (f"[{filters}]" if filters else "")
-
-
-def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None) -> None:
-    """Stores why the metric changed at a run; None removes it. Raises ParamError for an empty text."""
-    name, source = _acknowledged_name(metric), run.version.source
-    key = acknowledgement_key(name, run.run, source)
-    if why is None:
-        store.forget_acknowledged(key)
-        return
-    if not why.strip():
-        raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
-    store.acknowledge(key, vars(Acknowledgement(name, run.run, source, why.strip())))
-
-
-def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
-    """(run, source) → reason, for the metric."""
-    name = _acknowledged_name(metric)
-    stored = [Acknowledgement(**fields) for fields in store.acknowledged()]
-    return {(each.run, each.source): each.why for each in stored if each.metric == name}

@@ -36,7 +36,12 @@ class Point:
     @property
     def name(self) -> str:
         """The name of the run; that of a removed one with its version, because names can be used again."""
-        return self.run if self.stored else f"{self.run}@v{self.number}"
+        return self.run if self.stored else self.selector
+
+    @property
+    def selector(self) -> str:
+        """`RUN@vN`."""
+        return f"{self.run}@v{self.number}"
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,8 @@ class Change:
 
     `change` is that from the level `old` to `new` (0.03 is +3 %), and `low` to `high` the 95 % interval of
     the shift, widened to contain it; all are None if the level before is 0. The change occurred between the
-    runs `earliest` and `latest`, with 95 % confidence. `why` is the acknowledgement, if there is one.
+    runs `earliest` and `latest`, with 95 % confidence. `why` is the acknowledgement, if there is one, and
+    `acknowledged_at` the run (`RUN@vN`) that it was given at: one of `nearby`, at best the run `after`.
     """
 
     before: str
@@ -58,6 +64,8 @@ class Change:
     old: float
     new: float
     why: str | None = None
+    acknowledged_at: str | None = None
+    nearby: tuple[str, ...] = ()
 
     @property
     def effect(self) -> str:
@@ -192,11 +200,13 @@ def _change(
     before, after, earliest, latest = (
         known[at] for at in (detected.at - 1, detected.at, detected.earliest, detected.latest)
     )
-    nearby = known[min(detected.earliest, detected.at) - 1 : max(detected.latest, detected.at) + 1]
-    acknowledgements = (reasons.get((point.run, point.source)) for point in nearby)
+    places = range(min(detected.earliest, detected.at) - 1, max(detected.latest, detected.at) + 1)
+    closest = (known[at] for at in sorted(places, key=lambda at: abs(at - detected.at)))
+    found = ((reasons.get((point.run, point.source)), point.selector) for point in closest)
+    why, at = next((each for each in found if each[0]), (None, None))
     return Change(
         before.name, after.name, *_size(detected, old, new), earliest.name, latest.name,
-        old, new, next((text for text in acknowledgements if text), None),
+        old, new, why, at, tuple(known[place].selector for place in places),
     )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Run selectors: name, unique prefix, glob, `@latest`, `@previous`, `label:K=V[,K=V]`, `RUN@vN`, `A,B`.
 
+A name may have characters that ingest replaces: `feature/x` selects the run `feature-x`.
 A glob (`run-*`, `label:sweep=*`) has `*`, `?` or `[ab]`; a list has selectors separated by commas.
 """
 
@@ -13,7 +14,8 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from tracewarehouse import hints
-from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.errors import ParamError, TwError, UnknownName
+from tracewarehouse.storage import run_name
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
@@ -109,7 +111,7 @@ def _matches(selector: str, index: RunIndex) -> list[Match]:
 
 
 def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
-    exact = index.find(name, number)
+    exact = index.find(name, number) or _as_stored(name, index, number)
     if exact is not None:
         return exact
     found = sorted(index.names(name)) if name else []
@@ -121,6 +123,15 @@ def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
         many = hints.fill("{} lists all runs", hints.call("runs")) if len(names) > _FEW_RUNS else None
         raise UnknownName("run", name, names, _empty_hint(names) or many)
     return found[0]
+
+
+def _as_stored(name: str, index: RunIndex, number: int | None) -> str | None:
+    """The run of a name that ingest stores with other characters: `pr-feature/x` is `pr-feature-x`."""
+    try:
+        stored, differs = run_name(name)
+    except ParamError:  # too long, or without a letter
+        return None
+    return index.find(stored, number) if differs else None
 
 
 def _by_glob(pattern: str, index: RunIndex) -> list[Match]:

@@ -377,3 +377,8 @@ def test_long_folder_names_stay_apart() -> None:
     one, other = folder_run_name("x" * 200 + "a"), folder_run_name("x" * 200 + "b")
     assert len(one) == len(other) == 128
     assert one != other
+
+
+def test_a_requested_name_is_no_selector() -> None:
+    with pytest.raises(ParamError, match="a run name does not begin with @: '@latest'"):
+        assign([trace("a.json")], window=no_window, run="@latest")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tracewarehouse import hints
+from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.naming.run_names import (
     NamedFile,
     TraceFile,
@@ -160,6 +161,9 @@ def _groups(named: Sequence[NamedFile], run: str | None, out: _NamingResult) -> 
 
 def _requested_run(requested: str, out: _NamingResult) -> str:
     requested = out.without_secrets(requested)
+    if requested.startswith("@"):
+        hint = "@latest and the like select runs; choose a name without @"
+        raise ParamError(f"a run name does not begin with @: {requested!r}", hint)
     name, changed = run_name(requested)
     if changed:
         out.renamed(requested, name)
