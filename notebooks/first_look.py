@@ -5,7 +5,8 @@
 # questions in order: can the data be trusted, where did the time go, which problems do the rules find, and
 # which kernels take the time?
 #
-# Open it as a notebook (JupyterLab with jupytext, VS Code), or run it as a script.
+# Open it as a notebook (JupyterLab with jupytext, VS Code), or run it as a script. The plot at the end needs
+# `pip install 'tracewarehouse[plot]'`.
 
 # %%
 import tempfile
@@ -110,8 +111,8 @@ print("layers that differ from the others:", layers.filter("is_outlier")["name"]
 # %% [markdown]
 # ## Plots, reports and traces
 #
-# Every result can be plotted (`pip install 'tracewarehouse[plot]'`). `tw report` writes everything to one
-# HTML page. `tw export trace first --around input_bound` writes the worst occurrence of a finding as a trace
+# Every result can be plotted, and `tw report` writes everything to one HTML page; both need the extra `plot`.
+# `tw export trace first --around input_bound` writes the worst occurrence of a finding as a trace
 # for [Perfetto](https://ui.perfetto.dev).
 
 # %%

@@ -19,7 +19,7 @@ SELECT
   pattern
 FROM (
   VALUES
-    (1, '(?i)^(?:train_|global_)?step[ _#:=]*([0-9]+)'),
+    (1, '(?i)^(?:(?:train(?:ing)?|global)[ _])?step[ _#:=]*([0-9]+)'),
     (2, '(?i)^iter(?:ation)?[ _#:=]*([0-9]+)'),
     (3, '(?i)^(?:train(?:ing)?[ _])?batch[ _#:=]*([0-9]+)')
 ) AS rules (rule_id, pattern)

@@ -93,7 +93,7 @@ def test_a_trace_without_steps_names_the_option_that_finds_them(tmp_path: Path) 
         '{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1}]}'
     )
     cli = tw("ingest", tmp_path / "t.json", "-w", tmp_path / "w")
-    assert "0 (--step-range REGEX names annotations that mark steps)" in cli.out
+    assert "0 (--step-range REGEX selects names of tw show annotation_breakdown that mark steps)" in cli.out
 
 
 def test_a_truth_file_without_traces_is_not_silent(tmp_path: Path) -> None:

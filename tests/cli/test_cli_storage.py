@@ -239,6 +239,17 @@ def test_next_commands_have_something_to_show(tmp_path: Path) -> None:
     assert len(rows) > 1, "a host analysis with rows"
 
 
+def test_a_memory_timeline_is_summarized_as_what_it_is(tmp_path: Path) -> None:
+    file, warehouse = tmp_path / "timeline.raw.json", tmp_path / "wh"
+    file.write_text("[[-1, 0, 400, 0], [1000, 1, 100, 4], [2000, 3, -100, 4]]")
+    summary, _, proposed = tw("ingest", file, "-w", warehouse, "--run", "memtl").out.partition("next\n")
+    facts = [line.split()[0] for line in summary.splitlines()]
+    assert "events" in facts and not {"steps", "coverage"} & set(facts)
+    (shown,) = [line.split() for line in proposed.splitlines() if "tw show" in line]
+    assert shown[1:] == ["show", "memory_by_category", "--run", "memtl"]
+    assert len(tw(*shown[1:], "-w", warehouse, "-f", "csv").out.splitlines()) > 1
+
+
 def test_files_without_a_trace_are_a_failure(tmp_path: Path) -> None:
     (tmp_path / "notes.json").write_text('{"name": "none"}')
     cli = tw("ingest", tmp_path, "-w", tmp_path / "wh")

@@ -28,6 +28,10 @@ REFUSED = {
     "text": (b"Traceback (most recent call last):", "byte 0: not a JSON object or array"),
     "number": (b"17", "byte 0: not a JSON object or array"),
     "string": (b'"traceEvents"', "byte 0: not a JSON object or array"),
+    "LFS pointer": (
+        b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+        "byte 0: a Git LFS pointer, not the file itself",
+    ),
     "null events": (b'{"traceEvents": null}', "traceEvents is null"),
     "text events": (b'{"traceEvents": "none"}', "traceEvents is not a list"),
     "object events": (b'{"traceEvents": {"a": 1}, "b": 2,}', "traceEvents is not a list"),
@@ -47,6 +51,13 @@ def test_errors_name_file_offset_and_hint(tmp_path: Path, what: str, zipped: boo
     with pytest.raises(TraceFormatError) as error:
         ReadTrace(path)
     assert error.value.message == f"{path}: {message}" and error.value.hint
+
+
+def test_a_database_that_is_none_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "text.sqlite"
+    path.write_text("no database")
+    with pytest.raises(TraceFormatError, match="not an SQLite database"):
+        detect(path)
 
 
 def test_paths_that_cannot_be_read(tmp_path: Path) -> None:

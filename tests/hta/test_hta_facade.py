@@ -204,6 +204,26 @@ def test_steps_and_annotations(analyzer: TraceAnalysis, warehouse: tw.Warehouse)
     assert rows["s_user_annotation"].str.startswith("ProfilerStep#").any()
 
 
+def test_annotated_kernels_are_those_of_the_rank(tmp_path: Path) -> None:
+    """Event ids repeat across ranks: here the call of rank 0 has the id of the kernel of rank 1."""
+
+    def event(cat: str, ts: int, **args: object) -> dict[str, object]:
+        return {"ph": "X", "cat": cat, "name": cat, "pid": 0, "tid": 7, "ts": ts, "dur": 2, "args": args}
+
+    note = {**event("user_annotation", 0), "dur": 9, "pid": 1}
+    call, kernel = (
+        {**event("cuda_runtime", 3, correlation=1), "pid": 1},
+        event("kernel", 6, correlation=1, stream=7, device=0),
+    )
+    for rank, events in enumerate([[note, call, kernel], [note, kernel, call]]):
+        text = {"schemaVersion": 1, "distributedInfo": {"rank": rank}, "traceEvents": events}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(text))
+    analyzer = TraceAnalysis(trace_dir=tmp_path)
+    for rank, at in ((0, 2), (1, 1)):
+        found = analyzer.get_gpu_kernels_with_user_annotations(rank)
+        assert list(zip(found["index"], found["cat"], strict=True)) == [(at, "kernel")]
+
+
 def test_figures_are_shown(analyzer: TraceAnalysis, shown: list[str | None]) -> None:
     calls: list[Any] = [
         analyzer.get_temporal_breakdown,
@@ -273,6 +293,19 @@ def test_defaults_that_differ_from_hta_are_mentioned_once(
     assert len(found) == 4 and line.endswith("HTA analyzes rank 0 by default: ranks=[0]")
 
 
+def test_the_last_step_is_mentioned_if_there_are_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tracewarehouse.hta.trace_analysis._NOTED", set())
+    step = {"ph": "X", "cat": "user_annotation", "pid": 1, "tid": 1, "dur": 9}
+    events = [{**step, "name": f"ProfilerStep#{number}", "ts": 10 * number} for number in (3, 4)]
+    for name, count in (("one", 1), ("two", 2)):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events[:count]}))
+        TraceAnalysis([path])
+        assert len(caplog.records) == count - 1
+
+
 def test_without_a_renderer_nothing_is_shown(
     analyzer: TraceAnalysis, shown: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,16 +351,29 @@ def test_trace_diff_by_device_and_name(pair: tuple[LabeledTrace, LabeledTrace]) 
     gpu = TraceDiff.compare_traces(*pair, device_type=DeviceType.GPU)
     host = TraceDiff.compare_traces(*pair, device_type=DeviceType.CPU)
     assert not set(gpu.index) & set(host.index)
+    again = LabeledTrace("after", t=TraceAnalysis({0: STEPS / "rank2.json.gz"}).t)  # HTA's Trace
+    assert TraceDiff.compare_traces(pair[0], again, device_type=DeviceType.GPU).equals(gpu)
     short = TraceDiff.compare_traces(*pair, use_short_name=True)
     assert len(short) <= len(gpu) + len(host)
     assert short["before_counts"].sum() == gpu["before_counts"].sum() + host["before_counts"].sum()
 
 
-def test_trace_diff_of_several_steps_is_per_step(pair: tuple[LabeledTrace, LabeledTrace]) -> None:
+def test_trace_diff_has_totals_of_several_steps(
+    pair: tuple[LabeledTrace, LabeledTrace], caplog: pytest.LogCaptureFixture
+) -> None:
     before, after = pair
-    steps = before.iterations()
-    found = TraceDiff.compare_traces(before, after, control_iteration=steps, test_iteration=steps[0])
-    assert found.loc[f"ProfilerStep#{steps[0]}", "before_counts"] == 1 / len(steps)
+    steps = before.iterations()[:2]
+    both = TraceDiff.compare_traces(before, after, control_iteration=steps, test_iteration=steps)
+    assert not caplog.records
+    each = [
+        TraceDiff.compare_traces(before, after, control_iteration=step, test_iteration=step) for step in steps
+    ]
+    for column in ("before_counts", "before_total_duration", "after_counts", "after_total_duration"):
+        assert both[column].sum() == pytest.approx(sum(one[column].sum() for one in each))
+    assert both.loc[f"ProfilerStep#{steps[0]}", "before_counts"] == 1
+    TraceDiff.compare_traces(before, after, control_iteration=steps, test_iteration=steps[0])
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert "before has 2 steps, after 1" in line
 
 
 def test_trace_diff_refuses_invalid_arguments(pair: tuple[LabeledTrace, LabeledTrace]) -> None:
@@ -342,6 +388,8 @@ def test_trace_diff_refuses_invalid_arguments(pair: tuple[LabeledTrace, LabeledT
         TraceDiff.visualize_counts_diff(before.extract_ops())
     with pytest.raises(ParamError, match="specify either t or trace_dir"):
         LabeledTrace("neither")
+    with pytest.raises(ParamError, match="t is a str"):
+        LabeledTrace("folder", "traces")  # type: ignore[arg-type]
 
 
 def test_trace_diff_plots(
@@ -468,6 +516,12 @@ def test_the_critical_path_sums_to_the_scope(tmp_path: Path) -> None:
     assert "data_loading" in set(loads["bound_by"])
     with pytest.raises(ParamError, match="no instance 9: 3 annotations"):
         analyzer.critical_path_analysis(0, "ProfilerStep", 9)
+    with pytest.raises(ParamError, match="rank 0 has no annotation that contains 'ProfilerStp'") as error:
+        analyzer.critical_path_analysis(0, "ProfilerStp", 0)
+    assert "ProfilerStep#" in (error.value.hint or "")
+    assert not hasattr(path, "__len__")
+    with pytest.raises(AttributeError, match="no critical_path_nodes: it is not a graph"):
+        list(path.critical_path_nodes)
     with pytest.raises(ParamError, match="a range of instances"):
         analyzer.critical_path_analysis(0, "ProfilerStep", (0, 1))
 
@@ -555,9 +609,13 @@ def test_files_by_rank_and_a_temporary_warehouse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "specify either trace_dir or trace_files"),
-        ({"trace_dir": "a", "trace_files": {}}, "specify either trace_dir or trace_files"),
+        ({}, "specify trace_dir, trace_files or both"),
+        ({"trace_dir": "a", "trace_files": {}}, "trace_files is empty"),
         ({"trace_files": {}}, "trace_files is empty"),
+        ({"trace_files": str(STEPS)}, "trace_files is a list, or maps ranks to files"),
+        ({"trace_files": STEPS}, "trace_files is a list, or maps ranks to files"),
+        ({"trace_files": [STEPS]}, "first-steps is a folder"),
+        ({"trace_files": {0: "first-steps"}, "trace_dir": STEPS.parent}, "first-steps is a folder"),
         ({"trace_dir": "/nowhere/at/all"}, "is not a folder"),
     ],
 )
@@ -569,10 +627,30 @@ def test_invalid_arguments_are_refused(arguments: dict[str, Any], message: str) 
 def test_invalid_values_are_refused(analyzer: TraceAnalysis) -> None:
     with pytest.raises(ParamError, match="has no rank 9"):
         analyzer.get_queue_length_summary(ranks=[9])
-    with pytest.raises(ParamError, match="duration_ratio"):
+    with pytest.raises(ParamError, match="duration_ratio must be above 0 and at most 1, not 2"):
         analyzer.get_gpu_kernel_breakdown(duration_ratio=2)
-    with pytest.raises(ParamError, match="max_queue_length"):
+    with pytest.raises(ParamError, match="num_kernels must be at least 1, not 0"):
+        analyzer.get_gpu_kernel_breakdown(num_kernels=0)
+    with pytest.raises(ParamError, match="max_queue_length must be at least 1, not 0"):
         analyzer.get_time_spent_blocked_on_full_queue({}, max_queue_length=0)
+
+
+def test_a_single_path_ingests_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tw.Warehouse, "ingest", lambda *_, **__: pytest.fail("ingested"))
+    with pytest.raises(ParamError, match="trace_files is a list") as error:
+        TraceAnalysis("/nowhere/at/all")  # type: ignore[arg-type]
+    assert error.value.hint == "TraceAnalysis(trace_dir='/nowhere/at/all')"
+
+
+def test_names_of_files_are_relative_to_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, absolute = "rank1.json.gz", STEPS / "rank2.json.gz"
+    found = TraceAnalysis(trace_files={3: inside, 4: absolute}, trace_dir=STEPS, run="both")
+    assert (found.traces.ranks, found.traces.run) == ([3, 4], "both")
+    monkeypatch.chdir(STEPS.parent)
+    assert TraceAnalysis([inside], trace_dir=STEPS.name).traces.ranks == [1]
+    monkeypatch.setenv("HOME", str(STEPS.parent))
+    assert TraceAnalysis([inside], trace_dir=f"~/{STEPS.name}").traces.ranks == [1]
+    assert TraceAnalysis([f"{STEPS.name}/{inside}"], trace_dir=STEPS.name).traces.ranks == [1]
 
 
 def test_a_folder_without_traces(tmp_path: Path) -> None:

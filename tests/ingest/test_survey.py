@@ -35,7 +35,7 @@ def test_other_formats_are_skipped_in_a_folder_and_candidates_when_named(tmp_pat
         "nccl_trace_rank_3", "nsys.sqlite", "snap.PICKLE", "timeline.raw.json.gz",
     ]  # fmt: skip
     assert {one.path.name: one.reason for one in found.skipped} == {
-        "a.nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
+        "a.nsys-rep": "is an Nsight Systems report: name the file itself, or run nsys export --type sqlite",
         "kern_sum.csv": "is a CSV file: name it if it is from ncu --csv or of a registered format",
     }
     assert len(discover([tmp_path / "a.nsys-rep"]).files) == 1

@@ -5,7 +5,7 @@
 -- name     = "exposed_comm"
 -- version  = 1
 -- summary  = "Detects a large share of exposed communication that is not waiting for another rank."
--- requires = ["account_segments@1", "analyzed_intervals@1", "collectives@1"]
+-- requires = ["account_segments@1", "analyzed_intervals@1", "collectives@1", "data_quality@1"]
 -- needs    = ["gpu", "collectives"]
 --
 -- [params]
@@ -14,6 +14,7 @@
 --
 -- [columns]
 -- subject   = { doc = "transfer: exposed communication after the last rank arrived. unmatched: exposed communication that is not matched with another rank, so that waiting and transfer cannot be separated. Waiting for a matched rank is not counted here: see `slow_rank`." }
+-- severity  = { doc = "critical, warning, info (kernels inside CUDA graphs were not recorded, so part of it may be overlapped) or none." }
 -- share     = { doc = "Such communication as a share of analyzed_ns." }
 -- count     = { doc = "Number of segments of such communication." }
 -- culprit   = { doc = "The collective and process group, or else the kernel, with most of this time." }
@@ -97,6 +98,12 @@ WITH
     SELECT run_id, rank, subject, arg_max(label, (part_ns, label)) AS culprit, max(part_ns) AS part_ns
     FROM part
     GROUP BY run_id, rank, subject
+  ),
+  unseen AS (
+    -- Ranks of which CUDA graphs were recorded without the kernels inside, which may be computation.
+    SELECT run_id, rank, rows > 0 AS in_graphs
+    FROM data_quality
+    WHERE rule = 'graph_level_trace'
   )
 SELECT
   per_rank.run_id,
@@ -109,20 +116,33 @@ SELECT
   steps,
   analyzed_ns,
   saving_ns,
-  CASE per_rank.subject
-    WHEN 'transfer' THEN 'all exposed transfer; waiting for other ranks is not included'
+  CASE
+    WHEN unseen.in_graphs THEN 'all exposed communication that is not a known wait, even where a CUDA graph runs, whose kernels are unknown'
+    WHEN per_rank.subject = 'transfer' THEN 'all exposed transfer; waiting for other ranks is not included'
     ELSE
       'all exposed communication that is not matched; part of it may be waiting for other ranks, which a faster network does not reduce'
   END AS saving_limit,
-  CASE per_rank.subject WHEN 'transfer' THEN 'high' ELSE 'medium' END AS confidence,
+  CASE
+    WHEN unseen.in_graphs THEN 'low'
+    WHEN per_rank.subject = 'transfer' THEN 'high'
+    ELSE 'medium'
+  END AS confidence,
+  unseen.in_graphs IS NOT NULL AS is_context,
   'Communication is not overlapped with computation for {lost}'
   || CASE per_rank.subject
     WHEN 'transfer' THEN ', even after the last rank arrived.'
     ELSE '; whether ranks wait for one another is unknown.'
   END
-  || ' The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
-  CASE per_rank.subject
-    WHEN 'transfer' THEN
+  || ' The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).'
+  || CASE
+    WHEN unseen.in_graphs THEN
+      ' The kernels inside CUDA graphs were not recorded: where a graph runs, this may be overlapped.'
+    ELSE ''
+  END AS observation,
+  CASE
+    WHEN unseen.in_graphs THEN
+      'Record the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.'
+    WHEN per_rank.subject = 'transfer' THEN
       'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
     ELSE
       'Ingest the traces of all ranks, so that waiting and transfer can be separated. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
@@ -143,3 +163,4 @@ SELECT
   largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
 LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank AND largest.subject = per_rank.subject
+LEFT JOIN unseen ON unseen.run_id = per_rank.run_id AND unseen.rank = per_rank.rank

@@ -17,7 +17,7 @@
 -- before_window_ns    = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities launched before the recording began: without a known launch, and earlier than the first activity of their stream that has one." }
 -- missing_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Activities whose launch should be in the trace but is missing." }
 -- with_op_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of launch_known_ns with a known operator: launched within one, or of graph_attributed_ns. An operator around a graph launch with several activities only encloses that launch and does not count." }
--- graph_ns            = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities of launch_known_ns that a graph launch with several activities replayed." }
+-- graph_ns            = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities of launch_known_ns that a graph launch with several activities replayed. A replay that was recorded as one activity (rule `graph_level_trace`) is not among them: its kernels are unknown." }
 -- graph_attributed_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of graph_ns whose operator is known from the capture of the graph (`tw derive graphs`)." }
 -- launch_known        = { type = "DOUBLE", unit = "ratio", fold = "launch_known_ns/gpu_ns", better = "higher", null = true, doc = "launch_known_ns / gpu_ns; null if gpu_ns is 0." }
 -- before_window       = { type = "DOUBLE", unit = "ratio", fold = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns / gpu_ns." }

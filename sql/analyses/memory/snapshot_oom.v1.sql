@@ -5,6 +5,7 @@
 -- summary  = "Why an allocation failed: fragmentation, other processes or capacity, with the numbers at that moment."
 -- requires = ["snapshot_failures@1", "snapshot_stacks@1", "ranks@1"]
 -- needs    = ["snapshot"]
+-- empty    = "these snapshots record no failed allocation"
 -- grain    = ["run_id", "rank", "device", "entry"]
 -- order    = ["run_id", "rank", "device", "entry"]
 --

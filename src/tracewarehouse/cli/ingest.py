@@ -238,18 +238,20 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
         "events",
         count(sum(each.events for each in contents)) + (f" and {others} non-events" if others else ""),
     )
-    yield "steps", _steps(contents)
-    linked, with_op = report.coverage
-    if all(each.addition for each in contents):
-        pass  # no trace
-    elif linked is not None and with_op is not None:
-        yield "coverage", f"launch known for {ratio(linked)} of GPU time, operator for {ratio(with_op)}"
-    else:
-        yield "coverage", "no GPU activities in these traces"
+    if not all(each.addition for each in contents):
+        yield "steps", _steps(contents)
+        yield "coverage", _coverage(report)
     fired = ", ".join(f"{rule} {count(rows)}" for rule, rows in report.quality.items())
     yield "data quality", fired or "no issues found"
     speed = f"{report.megabytes_per_s:.1f} MB/s"
     yield "time", f"{duration(report.seconds * 1e9)}, {speed} ({size(report.bytes)})"
+
+
+def _coverage(report: IngestReport) -> str:
+    linked, with_op = report.coverage
+    if linked is None or with_op is None:
+        return "no GPU activities in these traces"
+    return f"launch known for {ratio(linked)} of GPU time, operator for {ratio(with_op)}"
 
 
 def _steps(contents: Sequence[Content]) -> str:
@@ -257,7 +259,7 @@ def _steps(contents: Sequence[Content]) -> str:
     steps = sum(content.steps for content in contents)
     if steps or not any(content.events and not content.addition for content in contents):
         return count(steps)
-    return "0 (--step-range REGEX names annotations that mark steps)"
+    return "0 (--step-range REGEX selects names of tw show annotation_breakdown that mark steps)"
 
 
 def _reason(file: FileOutcome) -> str:

@@ -277,7 +277,8 @@ def report(
 
     With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels; with
     --runs, it has a row per run. The page makes no network requests. It is written to RUN.html,
-    RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout.
+    RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout. Needs the extra
+    `plot`: pip install 'tracewarehouse[plot]'.
     """
     from tracewarehouse.cli.output import check_writable
     from tracewarehouse.plot import check_installed

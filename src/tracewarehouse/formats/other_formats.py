@@ -51,6 +51,8 @@ _BY_KEYS: Final = (
 _PICKLE_NAME: Final = re.compile(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
 # Headers of tables that nsys stats prints.
 _STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
+_LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+_DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
@@ -166,6 +168,12 @@ class UnsupportedFormatError(TraceFormatError):
 def not_json(path: Path, buffer: Buffer, at: int) -> TraceFormatError:
     """The error for a file whose content does not begin like JSON."""
     head = bytes(buffer[at : at + 4096]).lstrip().lower()
+    if head.startswith(_LFS_POINTER):
+        hint = "fetch the content: git lfs pull"
+        return TraceFormatError(path, "a Git LFS pointer, not the file itself", offset=at, hint=hint)
+    if path.suffix.lower() in _DATABASES:
+        hint = "export or copy the file again"
+        return TraceFormatError(path, "not an SQLite database", offset=at, hint=hint)
     if head.startswith(b"<"):
         what = "an HTML page" if b"<html" in head or b"<!doctype html" in head else "markup (XML or HTML)"
         hint = "an error page was saved in place of the trace: download it again"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".parquet"
 _MOST_FILES: Final = 1_000
 _HINT: Final = "export the report again: nsys export --type parquetdir FILE"
-_TYPES: Final = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR"}
+_TYPES: Final = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR", pa.binary(): "BLOB"}
 # SQLite's clause that forbids an index, which the queries of the formats contain.
 _NOT_INDEXED: Final = " NOT INDEXED"
 
@@ -65,10 +65,8 @@ class ParquetFolder(Database):
         from tracewarehouse.duck.engine import Error
 
         condition, values = where or ("TRUE", ())
-        wanted = [
-            f"TRY_CAST({quote_name(name)} AS {_TYPES[type_]})" if name in self.tables[table] else "NULL"
-            for name, type_ in columns.items()
-        ]
+        declared = self.tables[table]
+        wanted = [_converted(name, declared.get(name), type_) for name, type_ in columns.items()]
         schema = pa.schema(list(columns.items()))
         try:
             self._count_unusable(table, columns, condition, values)
@@ -87,7 +85,8 @@ class ParquetFolder(Database):
         checked = [
             f"count({quote_name(name)}) - count(TRY_CAST({quote_name(name)} AS {_TYPES[type_]}))"
             for name, type_ in columns.items()
-            if self.tables[table].get(name, "") in ("VARCHAR", "UBIGINT", "HUGEINT") and type_ != pa.string()
+            if self.tables[table].get(name, "") in ("VARCHAR", "UBIGINT", "HUGEINT")
+            and type_ not in (pa.string(), pa.binary())
         ]
         if checked:
             sql = f"SELECT {' + '.join(checked)} FROM {quote_name(table)} WHERE {condition}"
@@ -98,6 +97,19 @@ class ParquetFolder(Database):
         self.rows(f"CREATE VIEW {quote_name(table)} AS SELECT * FROM {source}")
         found = self.rows(f"DESCRIBE {quote_name(table)}")
         return {name: str(type_) for name, type_, *_ in found}
+
+    def _damaged(self, error: Exception) -> TraceFormatError:
+        return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_HINT)
+
+
+def _converted(name: str, declared: str | None, type_: pa.DataType) -> str:
+    """A column as a type, in SQL; null where the table lacks it. Bytes are read from bytes and texts only."""
+    column = quote_name(name)
+    if declared is None or (type_ == pa.binary() and declared not in ("BLOB", "VARCHAR")):
+        return "NULL"
+    if type_ == pa.binary() and declared == "VARCHAR":  # a cast would read escapes
+        return f"encode({column})"
+    return f"TRY_CAST({column} AS {_TYPES[type_]})"
 
 
 def _literal_path(file: Path) -> str:

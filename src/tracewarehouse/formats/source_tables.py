@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ from tracewarehouse.formats.base import Finding, Redaction
 from tracewarehouse.formats.json_objects import json_objects, json_texts
 
 if TYPE_CHECKING:
+    from tracewarehouse.formats.base import Part
     from tracewarehouse.formats.redact import Redactor
     from tracewarehouse.formats.sqlite_file import Database
 
@@ -53,6 +54,26 @@ class Notes:
             Finding(rule, rows, short_text(example, redactor, _EXAMPLE))
             for rule, (rows, example) in sorted(self.found.items())
         )
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 row`, `2 rows`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def rank_reason(part: Part, device: int | None, first_devices: Sequence[int | None]) -> str:
+    """Why a process has its rank: ranks follow the order of `first_devices`, of all processes, then of IDs.
+
+    The device is None without GPU activities.
+    """
+    sharing = first_devices.count(device)
+    if device is None:
+        reason = "process ID: no process has GPU activities"
+    elif sharing > 1:
+        reason = f"process ID: {sharing} processes use device {device}"
+    else:
+        reason = f"its device, {device}"
+    return f"{part.name} is rank {part.rank} by {reason}"
 
 
 def short_text(text: str, redactor: Redactor, length: int) -> str:

@@ -34,9 +34,8 @@ Intended differences:
   duration (the profiler's value where durations are whole microseconds), and exactly 0 between copies.
 - `ranks=None`. HTA: rank 0. Here: all ranks.
 - Several devices per rank. HTA: combined. Here: one row per device, with a column `device`.
-- Trace diff. HTA: totals over the given ranks and steps; excludes GPU activities without a launch, and
-  identifies GPU events by `stream`. Here: per rank and step; GPU activities by category, host events by
-  thread.
+- Trace diff. HTA: excludes GPU activities without a launch, and identifies GPU events by `stream`. Here: GPU
+  activities by category, host events by thread.
 - Delays of ATen operators. HTA: the operator by time on any thread, ranks combined. Here: the innermost
   operator on the launching thread, by rank; no table is printed.
 - `analyzer.t`. HTA: names as ids of a symbol table, only loaded events. Here: names as strings, all events
@@ -44,7 +43,8 @@ Intended differences:
 - Stragglers. HTA: ranks that start late by unsynchronized clocks, for old NCCL kernel names. Here: ranks that
   the others wait for, by the time each rank spends in a collective.
 - Critical path. HTA: a networkx graph that ignores waits without a synchronization event. Here: tables of
-  segments that sum to the total time; `summary()` and `get_critical_path_breakdown()`.
+  segments that sum to the total time; `summary()` and `get_critical_path_breakdown()`, but no nodes and
+  edges: the docstring of `CriticalPath` lists what is missing.
 - Output files. HTA: next to the input. Here: in the given folder, by default the working folder.
 - Unreadable files. HTA: abort loading. Here: skipped, with a warning in the log `tracewarehouse.hta`.
 """

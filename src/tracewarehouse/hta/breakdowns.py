@@ -82,11 +82,10 @@ def fold_small(frame: Any, keys: list[str], ratio: float, most: int, never_folde
     names in `never_folded`. Groups of at most `most` rows are not changed. `others` has the sum, extremes,
     mean and standard deviation of all its durations.
     """
-    if not 0 < ratio <= 1 or most < 1:
-        raise ParamError(
-            f"duration_ratio {ratio}, num_kernels {most}",
-            "duration_ratio must be in (0, 1], num_kernels at least 1",
-        )
+    if not 0 < ratio <= 1:
+        raise ParamError(f"duration_ratio must be above 0 and at most 1, not {ratio}")
+    if most < 1:
+        raise ParamError(f"num_kernels must be at least 1, not {most}")
     if frame.empty:
         return _in_us(frame)
     frame = frame.sort_values([*keys, "sum_ns", "name"], ascending=[*(True,) * len(keys), False, True])
@@ -152,7 +151,9 @@ def _matches(name: str, patterns: list[str]) -> bool:
 KERNELS = """
     SELECT event_id AS "index", category AS cat, name, pid, tid, ts_ns, dur_ns,
         coalesce(stream, -1) AS stream, coalesce(correlation, -1) AS correlation, step
-    FROM events"""
+    FROM events
+    SEMI JOIN kernels USING (run_id, rank, event_id)
+    WHERE rank = {rank}"""
 
 
 def annotated_kernels(traces: LoadedTraces, rank: int, expand_names: bool, shorten_names: bool) -> Any:
@@ -167,7 +168,7 @@ def annotated_kernels(traces: LoadedTraces, rank: int, expand_names: bool, short
     if found.empty or not found.depth.gt(0).any():
         return None
     found = found.set_index("kernel_id")
-    rows = traces.query(f"{KERNELS} WHERE rank = {rank} AND event_id IN (SELECT event_id FROM kernels)")
+    rows = traces.query(KERNELS.format(rank=rank))
     rows = rows.set_index("index", drop=False).sort_index()
     rows["ts"], rows["dur"] = traces.since_start(rows.ts_ns), rows.dur_ns / US
     rows["iteration"] = rows.step.fillna(-1).astype(int)

@@ -13,6 +13,7 @@ ANNOTATIONS = """
     FROM annotations
     WHERE device IS NULL AND rank = {rank}
     ORDER BY ts_ns, event_id"""
+MOST_NAMES = 8
 BOUND_BY = {
     "host": "cpu_bound",
     "host_gap": "cpu_bound",
@@ -31,10 +32,21 @@ SEGMENTS = """
 
 
 class CriticalPath:
-    """The critical path of one scope of a rank, as segments that cover its entire time."""
+    """The critical path of one scope of a rank, as segments that cover its entire time.
+
+    It is not a graph. HTA's `critical_path_nodes`, `critical_path_edges_set`, `critical_path_events_set`,
+    `node_list`, `nodes`, `edges` and all that networkx adds to them are missing:
+    `get_critical_path_breakdown()` has the events of the path, in order.
+    """
 
     def __init__(self, traces: LoadedTraces, rank: int, scope: str) -> None:
         self.traces, self.rank, self.scope = traces, rank, scope
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"the critical path has no {name}: it is not a graph, but a table of segments"
+        error = AttributeError(message, name=name, obj=self)
+        error.add_note("hint: get_critical_path_breakdown() has its events, in order")
+        raise error
 
     def get_critical_path_breakdown(self, data_load_events: list[str] | None = None) -> Any:
         """`event_idx, duration, type, s_name, cat, pid, tid, stream, category, bound_by`, in path order.
@@ -96,6 +108,8 @@ def critical_path(
     names = [row["name"] for row in warehouse.query_all(ANNOTATIONS.format(rank=rank)).rows()]
     matches = [index for index, name in enumerate(names) if annotation in (name or "")]
     number = instance or 0
+    if not matches:
+        raise ParamError(f"rank {rank} has no annotation that contains {annotation!r}", _known(names))
     if not 0 <= number < len(matches):
         count = f"{len(matches)} annotations contain {annotation!r}"
         raise ParamError(f"there is no instance {number}: {count}", "instances are numbered from 0")
@@ -106,6 +120,14 @@ def critical_path(
     scope = f"{name}#{names[: matches[number]].count(name)}"
     warehouse.derive("critical_path", traces.run, ranks=rank, annotations=scope)
     return CriticalPath(_newest(traces), rank, f"annotation {scope}")
+
+
+def _known(names: list[str | None]) -> str:
+    """The first names of annotations, and how many more there are."""
+    known = list(dict.fromkeys(name for name in names if name))
+    more = len(known) - MOST_NAMES
+    listed = ", ".join(known[:MOST_NAMES]) or "none"
+    return f"annotations: {listed}" + (f" and {more} more" if more > 0 else "")
 
 
 def _newest(traces: LoadedTraces) -> LoadedTraces:

@@ -116,6 +116,12 @@ def short_kernels(frame: Any, runtime_cutoff: float) -> Any:
     return frame[(frame.cpu_duration <= runtime_cutoff) & (frame.gpu_duration < frame.cpu_duration)]
 
 
+def has_several_steps(traces: LoadedTraces) -> bool:
+    """Whether there are two or more profiler steps."""
+    (row,) = traces.warehouse.query_all("SELECT count(DISTINCT step) AS steps FROM steps").rows()
+    return bool(row["steps"] > 1)
+
+
 def steps(traces: LoadedTraces) -> list[int]:
     """Profiler step numbers of all ranks."""
     return sorted(int(step) for step in traces.frame("step_summary")["step"].unique())

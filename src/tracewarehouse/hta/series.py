@@ -53,7 +53,7 @@ def blocked(traces: LoadedTraces, series: Mapping[int, Any], most: int) -> Any:
     One row per rank and stream of the series that reached this length.
     """
     if most < 1:
-        raise ParamError(f"max_queue_length {most}", "must be at least 1")
+        raise ParamError(f"max_queue_length must be at least 1, not {most}")
     frame = traces.frame("queue_blocked", traces.select_ranks(list(series)), max_length=most)
     known = {(rank, stream) for rank, each in series.items() for stream in each["stream"].unique()}
     keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)

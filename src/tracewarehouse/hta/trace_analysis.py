@@ -36,12 +36,13 @@ COUNTERS = {
 class TraceAnalysis:
     """The traces of a job, one file per rank, with HTA's analyses.
 
-    `trace_dir` is a folder; `trace_files` maps ranks to files, or lists files. They are ingested into
-    `warehouse` as `run`; without `warehouse`, into a temporary folder that is deleted with this object. The
-    entire recording is analyzed, including the last step, so `include_last_profiler_step` has no effect.
-    Frames have times in µs, shares in %, and one row per rank as in HTA; if a rank has several devices, one
-    row per device, with a column `device`. Figures of the last call are in `figures.last`, the events of a
-    rank in `t.get_trace(rank)`, for the filters of `hta.common.trace_filter`.
+    `trace_dir` is a folder; `trace_files` maps ranks to files, or lists files. With both, names of files are
+    relative to the folder. They are ingested into `warehouse` as `run`; without `warehouse`, into a temporary
+    folder that is deleted with this object. The entire recording is analyzed, including the last step, so
+    `include_last_profiler_step` has no effect. Frames have times in µs, shares in %, and one row per rank as
+    in HTA; if a rank has several devices, one row per device, with a column `device`. Figures of the last
+    call are in `figures.last`, the events of a rank in `t.get_trace(rank)`, for the filters of
+    `hta.common.trace_filter`.
 
     Raises ParamError for invalid arguments, TwError if no trace can be read or a library is missing.
     """
@@ -58,7 +59,7 @@ class TraceAnalysis:
         self.traces: LoadedTraces = load_traces(trace_files, trace_dir, warehouse, run)
         self.t = Trace(self.traces)
         self.figures = figures.Figures()
-        if include_last_profiler_step is False:
+        if include_last_profiler_step is False and operators.has_several_steps(self.traces):
             self._note("the last profiler step is included; HTA excludes it by default")
 
     def _ranks(self, ranks: list[int] | None) -> list[int]:
@@ -326,7 +327,7 @@ class TraceAnalysis:
                 "straggler_identification_impl is not supported: it reads HTA's internal frames", "remove it"
             )
         if num_candidates < 1:
-            raise ParamError(f"num_candidates {num_candidates}", "must be at least 1")
+            raise ParamError(f"num_candidates must be at least 1, not {num_candidates}")
         found = operators.stragglers(self.traces, profiler_steps, num_candidates)
         if visualize:
             frame = self.traces.frame("stragglers")

@@ -8,8 +8,10 @@ from typing import Any
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta import figures
+from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.trace_analysis import TraceAnalysis
-from tracewarehouse.hta.traces import US, LoadedTraces, load_traces
+from tracewarehouse.hta.traces import US, LoadedTraces, load_traces, log
+from tracewarehouse.render.text import plural
 
 SHORT = "SELECT DISTINCT name, short_name FROM kernels WHERE short_name IS NOT NULL"
 
@@ -25,19 +27,21 @@ class DeviceType(Enum):
 class LabeledTrace:
     """A trace of one or several ranks with a label, which prefixes its columns.
 
-    `t` is a `TraceAnalysis`, `trace_dir` a folder. Raises ParamError unless exactly one is given.
+    `t` is a `TraceAnalysis` or its `t`, `trace_dir` a folder. Raises ParamError unless exactly one is given.
     """
 
     def __init__(
         self,
         label: str | None = None,
-        t: TraceAnalysis | None = None,
+        t: TraceAnalysis | Trace | None = None,
         trace_dir: str | Path | None = None,
     ) -> None:
         if (t is None) == (trace_dir is None):
             raise ParamError(
                 "specify either t or trace_dir", "LabeledTrace(label='before', trace_dir='traces/')"
             )
+        if t is not None and not isinstance(t, TraceAnalysis | Trace):
+            raise ParamError(f"t is a {type(t).__name__}, not a TraceAnalysis", "for a folder: trace_dir=…")
         self.traces: LoadedTraces = t.traces if t else load_traces(None, trace_dir, None)
         self.label = label or self.traces.run
 
@@ -59,9 +63,9 @@ class LabeledTrace:
 
         A trace without steps is summarized in total. Raises ParamError for an unknown rank or step.
         """
-        ranks = self.traces.select_ranks(rank)[: None if rank is not None else 1]
+        ranks = self._selected_ranks(rank)
         known = self.iterations()
-        steps = [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
+        steps = self._selected_steps(iteration, known)
         missing = [step for step in steps if step not in known]
         if missing:
             raise ParamError(f"{self.label} has no step {missing[0]}", f"it has {', '.join(map(str, known))}")
@@ -70,6 +74,19 @@ class LabeledTrace:
         if device_type is DeviceType.ALL:
             return found
         return found[found.on_gpu == (device_type is DeviceType.GPU)]
+
+    def _selected_ranks(self, rank: int | list[int] | None) -> list[int]:
+        return self.traces.select_ranks(rank)[: None if rank is not None else 1]
+
+    @staticmethod
+    def _selected_steps(iteration: int | list[int] | None, known: list[int]) -> list[int]:
+        return [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
+
+    def summed(self, rank: int | list[int] | None, iteration: int | list[int] | None) -> tuple[int, int]:
+        """The number of ranks and of steps that `extract_ops` selects; 0 steps for a trace without steps."""
+        known = self.iterations()
+        steps = self._selected_steps(iteration, known) if known else []
+        return len(set(self._selected_ranks(rank))), len(set(steps))
 
     def get_ops_summary(self, ops: Any) -> Any:
         """`cat, name, short_name, counts, total_duration` (µs) of the result of `extract_ops`."""
@@ -84,14 +101,14 @@ class LabeledTrace:
         return found[["cat", "name", "short_name", "counts", "total_duration"]]
 
 
-Side = LabeledTrace | TraceAnalysis | str | Path
+Side = LabeledTrace | TraceAnalysis | Trace | str | Path
 
 
 def labeled(trace: Side, label: str) -> LabeledTrace:
     """The trace as a `LabeledTrace`."""
     if isinstance(trace, LabeledTrace):
         return trace
-    if isinstance(trace, TraceAnalysis):
+    if isinstance(trace, TraceAnalysis | Trace):
         return LabeledTrace(label, t=trace)
     return LabeledTrace(label, trace_dir=trace)
 
@@ -115,8 +132,8 @@ class TraceDiff:
     ) -> Any:
         """By name: `L_counts, L_total_duration` (µs) of both labels, their differences, and `+`, `-` or `=`.
 
-        The default is the first rank and step of each trace. Values of several ranks or steps are means per
-        rank and step.
+        The default is the first rank and step of each trace. Values of several ranks or steps are totals; a
+        line in the log says if the traces differ in the number of ranks or steps.
         """
         one, other = labeled(control, "Control"), labeled(test, "Test")
         if one.label == other.label:
@@ -126,6 +143,12 @@ class TraceDiff:
         key = "short_name" if use_short_name else "name"
         before = cls._summary(one, control_rank, control_iteration, device_type, key)
         after = cls._summary(other, test_rank, test_iteration, device_type, key)
+        cls._warn_about_unequal_parts(
+            {
+                one.label: one.summed(control_rank, control_iteration),
+                other.label: other.summed(test_rank, test_iteration),
+            }
+        )
         found = before.add_prefix(f"{one.label}_").join(after.add_prefix(f"{other.label}_"), how="outer")
         return cls._with_differences(found.fillna(0), one.label, other.label)
 
@@ -137,10 +160,16 @@ class TraceDiff:
         device_type: DeviceType,
         key: str,
     ) -> Any:
-        ranks = len(rank) if isinstance(rank, list) and rank else 1
-        steps = len(iteration) if isinstance(iteration, list) and iteration else 1
         ops = trace.get_ops_summary(trace.extract_ops(rank, iteration, device_type))
-        return ops.groupby(key)[["counts", "total_duration"]].sum() / (ranks * steps)
+        return ops.groupby(key)[["counts", "total_duration"]].sum()
+
+    @staticmethod
+    def _warn_about_unequal_parts(parts: dict[str, tuple[int, int]]) -> None:
+        """One line if the totals are not of equally many ranks and steps."""
+        for position, noun in enumerate(("rank", "step")):
+            (control, one), (test, other) = ((label, each[position]) for label, each in parts.items())
+            if one != other and one and other:
+                log.warning("values are totals: %s has %s, %s %s", control, plural(one, noun), test, other)
 
     @staticmethod
     def _with_differences(found: Any, control: str, test: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -83,13 +84,19 @@ def load_traces(
 ) -> LoadedTraces:
     """Ingests the traces of a folder, or files by rank, into a warehouse.
 
-    Raises ParamError unless exactly one of the two is given, TwError if no file can be read.
+    Names of files are relative to `trace_dir`, if given. Raises ParamError without either, and for a folder
+    in `trace_files`; TwError if no file can be read.
     """
-    if (trace_files is None) == (trace_dir is None):
-        raise ParamError("specify either trace_dir or trace_files", "TraceAnalysis(trace_dir='traces/')")
+    folder = None if trace_dir is None else Path(trace_dir).expanduser()
+    files = None if trace_files is None else _files_of(trace_files, folder)
+    if files is None and folder is None:
+        raise ParamError(
+            "specify trace_dir, trace_files or both",
+            "TraceAnalysis(trace_dir='traces/') or TraceAnalysis(trace_files={0: 'rank0.json.gz'})",
+        )
     root = new_folder() if warehouse is None else Path(warehouse)
     try:
-        traces = _ingest(Warehouse(root), trace_files, trace_dir, run)
+        traces = _ingest(Warehouse(root), files, folder, run)
     except BaseException:
         if warehouse is None:
             rmtree(root, ignore_errors=True)
@@ -99,16 +106,41 @@ def load_traces(
     return traces
 
 
+def _files_of(files: Files, folder: Path | None) -> Mapping[int, Path] | list[Path]:
+    """The files, by rank if they are given so, with names relative to the folder."""
+    if isinstance(files, str | PathLike):
+        raise ParamError(
+            "trace_files is a list, or maps ranks to files", f"TraceAnalysis(trace_dir={str(files)!r})"
+        )
+    if not files:
+        raise ParamError("trace_files is empty", "it maps ranks to files")
+    named = {key: _in_folder(Path(path), folder or Path()) for key, path in _pairs(files)}
+    for path in named.values():
+        if path.is_dir():
+            raise ParamError(f"{path} is a folder", f"name its files, or TraceAnalysis(trace_dir='{path}')")
+    return named if isinstance(files, Mapping) else list(named.values())
+
+
+def _in_folder(path: Path, folder: Path) -> Path:
+    """The path below the folder, unless it starts with the folder, as in HTA."""
+    return path if path.is_relative_to(folder) else folder / path
+
+
+def _pairs(files: Files) -> Iterable[tuple[int, str | Path]]:
+    return files.items() if isinstance(files, Mapping) else enumerate(files)
+
+
 def _ingest(
-    warehouse: Warehouse, files: Files | None, folder: str | Path | None, run: str | None
+    warehouse: Warehouse,
+    files: Mapping[int, Path] | list[Path] | None,
+    folder: Path | None,
+    run: str | None,
 ) -> LoadedTraces:
-    if folder is not None:
-        return LoadedTraces(warehouse, _ingest_folder(warehouse, Path(folder), run), [Path(folder)])
-    files = files or ()
+    if files is None:
+        folder = folder or Path()
+        return LoadedTraces(warehouse, _ingest_folder(warehouse, folder, run), [folder])
     paths = files.values() if isinstance(files, Mapping) else files
-    return LoadedTraces(
-        warehouse, _ingest_files(warehouse, files, run), [Path(path).parent for path in paths]
-    )
+    return LoadedTraces(warehouse, _ingest_files(warehouse, files, run), [path.parent for path in paths])
 
 
 def _ingest_folder(warehouse: Warehouse, path: Path, run: str | None) -> str:
@@ -118,14 +150,12 @@ def _ingest_folder(warehouse: Warehouse, path: Path, run: str | None) -> str:
     return _one_run(str(path), report)
 
 
-def _ingest_files(warehouse: Warehouse, files: Files, run: str | None) -> str:
-    if not files:
-        raise ParamError("trace_files is empty", "it maps ranks to files")
+def _ingest_files(warehouse: Warehouse, files: Mapping[int, Path] | list[Path], run: str | None) -> str:
     if not isinstance(files, Mapping):
-        return _one_run("trace_files", warehouse.ingest(*map(Path, files), run=run))
-    name = run or Path(next(iter(files.values()))).absolute().parent.name or "trace"
+        return _one_run("trace_files", warehouse.ingest(*files, run=run))
+    name = run or next(iter(files.values())).absolute().parent.name or "trace"
     for rank, path in sorted(files.items()):
-        report = warehouse.ingest(Path(path), run=name, rank=rank)
+        report = warehouse.ingest(path, run=name, rank=rank)
         stored = _one_run(str(path), report)
     return stored
 

@@ -92,7 +92,7 @@ class Content:
     launch_known_ns: int = 0
     with_op_ns: int = 0
     collectives: bool = False
-    # What the source adds to a rank, a key of _SHOWS_ADDITION; "" for a trace.
+    # What the source holds instead of a trace, a key of _SHOWS_ADDITION; "" for a trace.
     addition: str = ""
     quality: Mapping[str, int] = field(default_factory=dict)
 
@@ -237,12 +237,13 @@ class IngestReport:
         return 4 if refused or damaged or self.of("pending") or short else 0
 
 
-# What a source adds to a rank → the analyses that say most about it.
+# What a source holds instead of a trace → the analyses that say most about it.
 _SHOWS_ADDITION = {
     "snapshot": ("snapshot_oom", "snapshot_peak"),
     "flight_records": ("stuck_collective",),
     "kernel_metrics": ("kernel_limits",),
     "execution_nodes": ("execution_trace",),
+    "memory_timeline": ("memory_by_category",),
 }
 
 

@@ -34,16 +34,18 @@ TRACE_NAMES = re.compile(
 )
 # Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
 OTHER_FILES = {
-    ".nsys-rep": "is an Nsight Systems report: name it, or export it with nsys export --type sqlite",
+    ".nsys-rep": "is an Nsight Systems report: name the file itself, or run nsys export --type sqlite",
     ".ncu-rep": "is an Nsight Compute report: export it with ncu --import FILE --csv --page raw",
     ".pftrace": "is a Perfetto trace",
     ".csv": "is a CSV file: name it if it is from ncu --csv or of a registered format",
 }
 TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 TRACES = (
-    "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace)"
-    " and SQLite exports of Nsight Systems (nsys export --type sqlite)"
+    "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace),"
+    " SQLite exports of Nsight Systems (nsys export --type sqlite), and files of rpd and rocprofv3"
 )
+# Of traces in folders; other files are ingested if they are named.
+ENDINGS = ".json, .json.gz, .jsonl, .trace, .sqlite, .db, .rpd or .pickle"
 _EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
 # Up to this number of files form a single task.
 _FEW_FILES = 64
@@ -159,8 +161,7 @@ def _folder_files(folder: Path) -> Iterator[Candidate | RefusedPath | SkippedFil
         empty = False
         yield found
     if empty:
-        endings = ".json, .json.gz, .jsonl, .trace, .sqlite, .rpd or .pickle"
-        hint = f"traces end in {endings}; name other files explicitly"
+        hint = f"traces end in {ENDINGS}; name other files (.nsys-rep, .csv, …) explicitly"
         yield RefusedPath(folder, "no traces found in this folder", hint)
 
 

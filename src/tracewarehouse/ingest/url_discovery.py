@@ -10,6 +10,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note
 from tracewarehouse.ingest.survey import (
+    ENDINGS,
     OTHER_FILES,
     TEMPORARY,
     TRACE_NAMES,
@@ -110,8 +111,7 @@ def _resolve(url: str, place: SourcePlace) -> Iterator[Found]:
 def _nothing(url: str, is_folder: bool) -> RefusedPath:
     if not is_folder:
         return RefusedPath(UrlPath(url), *_NONE)
-    endings = ".json, .json.gz, .jsonl, .trace, .sqlite, .rpd or .pickle"
-    hint = f"traces end in {endings}; name other objects explicitly"
+    hint = f"traces end in {ENDINGS}; name other objects explicitly"
     return RefusedPath(UrlPath(url), "no traces found in this folder", hint)
 
 

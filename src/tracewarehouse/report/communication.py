@@ -95,7 +95,20 @@ def communication_section(data: ReportData) -> Section:
         *(_wait_cards(data) if has_waits else [_no_waits_card(data)]),
     ]
     tables = _tables(data, on_gpu, has_waits)
-    return Section("communication", "Communication", summary, tuple(cards), tuple(tables))
+    return Section(
+        "communication", "Communication", summary, tuple(cards), tuple(tables), statements=_unknown(data)
+    )
+
+
+def _unknown(data: ReportData) -> tuple[str, ...]:
+    """That graphs were recorded without their kernels, if any was: they may be computation."""
+    sql = "SELECT count(*) > 0 AS found FROM quality WHERE rule = 'graph_level_trace'"
+    if not data.row(sql, "quality")["found"]:
+        return ()
+    return (
+        "The kernels inside CUDA graphs were not recorded: communication beside a graph counts as exposed,"
+        " although it may be overlapped. nsys profile --cuda-graph-trace=node records them.",
+    )
 
 
 def _exposed(data: ReportData, total: Row) -> str:

@@ -42,6 +42,15 @@ def test_a_snapshot_alone_answers_why_it_ran_out(tmp_path: Path) -> None:
     assert "already stored" in call("ingest", path, "--run", "R", *warehouse).out
 
 
+def test_a_snapshot_without_a_failure_says_so(tmp_path: Path) -> None:
+    device = Allocator(64 * MIB)
+    device.malloc(20 * MIB, STEP)
+    path = device.dump(tmp_path / "fine_rank0.pickle")
+    assert call("ingest", path, "--run", "R", "-w", tmp_path / "w").code == 0
+    shown = call("show", "snapshot_oom", "--run", "R", "-w", tmp_path / "w")
+    assert shown.code == 0 and "hint: these snapshots record no failed allocation" in shown.err
+
+
 @pytest.mark.deep
 def test_a_report_says_why_it_ran_out(tmp_path: Path) -> None:
     warehouse, report = ("-w", tmp_path / "w"), tmp_path / "R.html"

@@ -8,6 +8,7 @@ from struct import pack
 from typing import Any, Final
 
 import pytest
+from test_nsys_round_trip import parquet_folder
 
 import tracewarehouse as tw
 from conftest import deep
@@ -66,7 +67,7 @@ def test_an_export_without_optional_columns(tmp_path: Path) -> None:
     found = quality(warehouse)
     assert found["negative_duration"][0] == 1
     assert found["clock_not_utc"] == (1, "the file has no session start time")
-    assert found["process_not_read"] == (1, "pid 10: 1 rows")
+    assert found["process_not_read"] == (1, "pid 10: 1 row")
     assert rows(warehouse, "SELECT clock, source_part FROM ranks") == [("unknown", "pid 9")]
 
 
@@ -149,16 +150,51 @@ def test_calls_of_other_libraries_are_host_slices(tmp_path: Path) -> None:
     assert row["exposed_comm_ns"] == 0
 
 
-def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:
+REPLAY: Final = (
+    "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
+    " correlationId INT, globalPid INT, graphId INT)",
+    f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
+)
+
+
+@pytest.mark.parametrize(
+    ("replay", "expected"), [((), ("warning", False)), (REPLAY, ("info", True))], ids=["none", "graph"]
+)
+def test_communication_beside_a_graph_replay_may_be_overlapped(
+    tmp_path: Path, replay: tuple[str, ...], expected: tuple[str, bool]
+) -> None:
+    """Without the kernels inside the graph, the finding is for information only."""
     warehouse = ingest(
-        tmp_path,
-        "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
-        " correlationId INT, globalPid INT, graphId INT)",
-        f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
-    )
+        tmp_path, *replay, "INSERT INTO StringIds VALUES (90, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL')",
+        f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (400, 500, 1, 9, 9, {PROCESS}, 90)",
+    )  # fmt: skip
+    (found,) = [row for row in warehouse.check().rows() if row["rule"] == "exposed_comm"]
+    assert (found["severity"], "--cuda-graph-trace=node" in found["advice"]) == expected
+    page = "".join(warehouse.report("run").html())
+    assert ("communication beside a graph counts as exposed" in page) == bool(replay)
+
+
+def test_a_graph_replay_is_a_kernel_of_its_own_kind(tmp_path: Path) -> None:
+    warehouse = ingest(tmp_path, *REPLAY)
     sql = "SELECT name, graph_id, dur_ns, activity, kind FROM kernels WHERE graph_id IS NOT NULL"
     assert rows(warehouse, sql) == [("CUDA graph 3", 3, 100, "other", "other")]
     assert quality(warehouse)["graph_level_trace"][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("device", "reason"), [(0, "process ID: 2 processes use device 0"), (1, "its device, 1")]
+)
+def test_why_a_process_has_its_rank(tmp_path: Path, device: int, reason: str) -> None:
+    """With one visible device per process, all are device 0."""
+    kernels = "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 200, {}, 7, 9, {}, 0);"
+    database = export(
+        tmp_path / "run.sqlite", "DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL",
+        kernels.format(0, PROCESS), kernels.format(device, OTHER),
+    )  # fmt: skip
+    warehouse = tw.open(tmp_path / "warehouse")
+    warehouse.ingest(database, run="run")
+    sql = "SELECT example FROM data_quality WHERE rule = 'rank_assumed' AND rank = 1"
+    assert rows(warehouse, sql) == [(f"pid 10 is rank 1 by {reason}",)]
 
 
 NVTX: Final = (
@@ -274,6 +310,18 @@ def test_message_sizes_without_a_framework(tmp_path: Path) -> None:
     found = collectives(tmp_path, ("ncclAllReduce", 90, 95, call(8)), ("ncclGather", 96, 97, call(8)))
     assert found["nccl:all_reduce"] == (8, "[[8]]", '["bytes"]')
     assert found["nccl:gather"] == (None, None, None)
+
+
+def test_payloads_in_a_folder_of_parquet_files(tmp_path: Path) -> None:
+    database = export(
+        tmp_path / "run.sqlite", NVTX.replace("domainId INT", "domainId INT, binaryData TEXT"), *SCHEMAS,
+        f"INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, 'ncclAllReduce', {THREAD}, 1, x'{call(8).hex()}')",
+    )  # fmt: skip
+    warehouse = tw.open(tmp_path / "warehouse")
+    (file,) = warehouse.ingest(parquet_folder(database, tmp_path / "run_pqtdir"), run="run").files
+    assert file.state == "intact", file
+    sql = "SELECT name, bytes FROM events WHERE bytes IS NOT NULL"
+    assert rows(warehouse, sql) == [("nccl:all_reduce", 8)]
 
 
 def test_start_end_ranges_are_annotations(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,27 @@ def test_where_a_rank_comes_from(in_trace: int | None, name: str, requested: int
 def test_a_name_that_disagrees_with_the_trace_is_noted() -> None:
     (one,) = assign([trace("d/rank5.json", 3)], window=no_window).assigned
     assert one.notes == ("the file name says rank 5, the trace rank 3",)
+
+
+def test_a_name_with_the_rank_of_another_part_is_not_noted() -> None:
+    files = [replace(trace("d/rank0.sqlite", rank), part=f"pid {rank}") for rank in (0, 1)]
+    naming = assign(files, window=no_window)
+    assert [(one.rank, one.notes) for one in naming.assigned] == [(0, ()), (1, ())]
+    (note,) = assign(files, rank=7, window=no_window).notes
+    assert note.startswith("rank=7 is ignored")
+
+
+def test_numbered_files_without_ranks_are_noted() -> None:
+    files = [trace(f"d/report{number}.sqlite") for number in (1, 2)]
+    naming = assign(files, window=no_window)
+    assert [(one.run, one.rank) for one in naming.assigned] == [("d.report1", 0), ("d.report2", 0)]
+    (note,) = naming.notes
+    assert note.startswith("report1.sqlite, report2.sqlite, …: separate runs of rank 0")
+    assert "rank0.sqlite, rank1.sqlite" in note
+    (refusal,) = assign(files, run="job", window=lambda path: (0, 1)).refusals
+    assert refusal.hint.startswith("name the files by rank (rank0.sqlite, rank1.sqlite, …), or ingest this")
+    assert assign([trace("d/before.json"), trace("d/after.json")], window=no_window).notes == ()
+    assert assign([trace(f"d/trace_{rank}.json", rank) for rank in (0, 1)], window=no_window).notes == ()
 
 
 def test_a_file_without_a_rank_beside_ranks_is_refused() -> None:

@@ -24,7 +24,17 @@ def marks(
 
 
 @pytest.mark.parametrize(
-    "name", ["step {}", "Step_{}", "train_step={}", "global_step#{}", "iter {}", "Iteration: {}", "batch {}"]
+    "name",
+    [
+        "step {}",
+        "Step_{}",
+        "train_step={}",
+        "train step {}",
+        "global_step#{}",
+        "iter {}",
+        "Iteration: {}",
+        "batch {}",
+    ],
 )
 def test_names_of_steps(name: str) -> None:
     assert marks((name.format(3), 0, 10), ("forward", 2, 3), (name.format(4), 10, 10)) == [(0, 3), (2, 4)]

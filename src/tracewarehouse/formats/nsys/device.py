@@ -14,6 +14,7 @@ from tracewarehouse.formats.nsys.process_rows import process_rows
 from tracewarehouse.formats.source_tables import (
     Context,
     SourceBatch,
+    counted,
     declared_types,
     encoded_numbers,
     number_texts,
@@ -146,7 +147,7 @@ def _graph_replays(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     """One record per replay of a graph; the kernels inside were not recorded."""
     columns, arguments = _placement(found)
     graph_columns, graph_arguments = _graph(found)
-    found.context.notes.add("graph_level_trace", found.rows, f"{found.table}: {found.rows} rows")
+    found.context.notes.add("graph_level_trace", found.rows, f"{found.table}: {counted(found.rows, 'row')}")
     ids = number_texts(graph_columns["graph_id"])
     return {
         **_slice(found, "kernel", pc.binary_join_element_wise("CUDA graph ", pc.fill_null(ids, "?"), "")),

@@ -16,7 +16,7 @@ from tracewarehouse.formats.nsys.device import add_device_activities
 from tracewarehouse.formats.nsys.host import add_host_activities
 from tracewarehouse.formats.nsys.nvtx import add_nvtx
 from tracewarehouse.formats.parquet_folder import ParquetFolder, tables_of
-from tracewarehouse.formats.source_tables import Context
+from tracewarehouse.formats.source_tables import Context, counted, rank_reason
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 NAME: Final = "nsys"
@@ -121,24 +121,28 @@ class NsysSource(CollectedSource):
         self._has_message_sizes = add_nvtx(context, self._rows)
         add_counters(context, self._rows)
         others = _counted(context.others) if alone else _host_rows(database)
-        self._note_file(database, others, {process for process, *_ in found})
+        self._note_file(database, others, {process: device for process, device, *_ in found})
 
-    def _note_file(self, database: Database, others: Mapping[int, int], parts: set[int]) -> None:
-        """Findings about the file as a whole; those about other processes belong to the first part."""
+    def _note_file(self, database: Database, others: Mapping[int, int], parts: Mapping[int, int]) -> None:
+        """Findings about the file as a whole; those about other processes belong to the first part.
+
+        `parts` are the processes with GPU activities, and the lowest device of each.
+        """
         notes = self._notes
         schema.note_version(self._metadata, notes)
         if self._clock.name != "utc":
             notes.add("clock_not_utc", 1, "the file has no session start time")
         if self._part.rank is not None:
-            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its device")
+            device = parts.get(int(self._part.name.removeprefix(_PROCESS)))
+            notes.add("rank_assumed", 1, rank_reason(self._part, device, list(parts.values())))
         for table, rows in schema.unread_tables(database):
-            notes.add("table_not_read", 1, f"{table}: {rows} rows")
+            notes.add("table_not_read", 1, f"{table}: {counted(rows, 'row')}")
         for table, values in database.unusable.items():
-            notes.add("unusable_value", values, f"{table}: {values} values of another type")
+            notes.add("unusable_value", values, f"{table}: {counted(values, 'value')} of another type")
         if self._part.rank in (None, 0) and parts:
             for pid, rows in others.items():
                 if pid not in parts:
-                    notes.add("process_not_read", rows, f"pid {pid}: {rows} rows")
+                    notes.add("process_not_read", rows, f"pid {pid}: {counted(rows, 'row')}")
 
 
 def _tables(path: Path) -> Database:

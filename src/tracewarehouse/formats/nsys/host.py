@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from tracewarehouse.formats.activity_rows import HAS_TEXT
 from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.nsys.process_rows import process_rows
-from tracewarehouse.formats.source_tables import Context, SourceBatch, declared_types, encoded_texts
+from tracewarehouse.formats.source_tables import Context, SourceBatch, counted, declared_types, encoded_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +65,7 @@ def _without_copies(context: Context, table: pa.Table) -> pa.Table:
     if not copies.size:
         return table
     original, copy = _pair(table, np.flatnonzero(classes != _BACKTRACE_CLASS), copies)
-    context.notes.add("callchain_copy", len(copy), f"{schema.RUNTIME}: {len(copy)} rows")
+    context.notes.add("callchain_copy", len(copy), f"{schema.RUNTIME}: {counted(len(copy), 'row')}")
     if "callchainId" in table.column_names:
         chains = pc.fill_null(table.column("callchainId"), 0).to_numpy().copy()
         valid = table.column("callchainId").is_valid().to_numpy().copy()

@@ -108,5 +108,6 @@ def _exported(path: Path, modified_ns: int, size: int) -> Path:
         raise TraceFormatError(path, f"nsys cannot be started: {error.strerror}", hint=manual) from error
     if done.returncode or not database.is_file():
         said = (done.stderr.strip() or done.stdout.strip())[-_MESSAGE_LENGTH:]
-        raise TraceFormatError(path, f"nsys export failed: {said or done.returncode}", hint=manual)
+        hint = "the report may be damaged or of a newer nsys: export it where it was recorded"
+        raise TraceFormatError(path, f"nsys export failed: {said or done.returncode}", hint=hint)
     return database

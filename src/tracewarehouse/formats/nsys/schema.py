@@ -49,8 +49,11 @@ CALL_TABLES: Final[Mapping[str, str]] = {
 # Tables that describe the file or are looked up: not reported as unread.
 _SUPPORT_PREFIXES: Final = ("ENUM_", "TARGET_INFO_", "META_DATA_", "ANALYSIS_", "NVTX_PAYLOAD_", "sqlite_")
 _SUPPORT_TABLES: Final = frozenset(
-    (STRINGS, "ProcessStreams", "ThreadNames", "EXPORT_META_DATA", "PROFILING_EVENT", "DIAGNOSTIC_EVENT")
-)
+    (
+        STRINGS, "PROCESSES", "ProcessStreams", "ThreadNames", "EXPORT_META_DATA", "PROFILING_EVENT",
+        "DIAGNOSTIC_EVENT",
+    )
+)  # fmt: skip
 _READ: Final = frozenset((*GPU_TABLES, *CALL_TABLES, SYNC, RUNTIME, NVTX, MEMORY_USAGE, GPU_METRICS))
 
 # Built-in values for exports without ENUM tables.

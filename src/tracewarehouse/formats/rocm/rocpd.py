@@ -21,7 +21,7 @@ from tracewarehouse.formats.json_objects import json_lists, json_objects, json_t
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup
 from tracewarehouse.formats.rocm.rocpd_tables import AXES, REFERENCES, Tables, chunk, guids
-from tracewarehouse.formats.source_tables import number_texts, short_text
+from tracewarehouse.formats.source_tables import counted, number_texts, short_text
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -125,13 +125,14 @@ class RocpdSource(CollectedSource):
         notes, database = self._notes, tables.database
         notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
-            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its device")
+            order = "node, device and process ID"
+            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by {order}")
         for name in database.tables:
             short = name.removeprefix("rocpd_").removesuffix(f"_{tables.guid}")
             if name.endswith(tables.guid) and short not in _READ and (rows := database.count(name)):
-                notes.add("table_not_read", 1, f"{name}: {rows} rows")
+                notes.add("table_not_read", 1, f"{name}: {counted(rows, 'row')}")
         for table, values in database.unusable.items():
-            notes.add("unusable_value", values, f"{table}: {values} values of another type")
+            notes.add("unusable_value", values, f"{table}: {counted(values, 'value')} of another type")
 
 
 def _of_process(tables: Tables, table: str, pid: int) -> dict[str, pa.Array]:

@@ -16,7 +16,7 @@ from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
 from tracewarehouse.formats.other_formats import sqlite_format
 from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import declared_types, number_texts
+from tracewarehouse.formats.source_tables import counted, declared_types, number_texts, rank_reason
 from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class RpdFile:
         """The processes in the order of their first device. Raises TraceFormatError if there is none."""
         with Database(self.path) as database:
             tables = _Tables(database)
-            found = tables.processes
+            found = tables.first_devices
         if not found:
             raise TraceFormatError(
                 self.path, "the file contains no GPU activity", hint="record with runTracer.sh -o FILE"
@@ -123,14 +123,13 @@ class _Tables:
         return pc.coalesce(found, Lookup(ranked, "device").values(devices, "pid"))
 
     @cached_property
-    def processes(self) -> list[int]:
-        """The processes with GPU activities, by their lowest device."""
+    def first_devices(self) -> dict[int, int]:
+        """The processes with GPU activities, by their lowest device, which is the value."""
         table = pa.table({"pid": self.op_process, "device": self.ops.column("gpuId")})
         lowest = table.filter(self.op_process.is_valid()).group_by("pid").aggregate([("device", "min")])
-        found: list[int] = (
-            lowest.sort_by([("device_min", "ascending"), ("pid", "ascending")]).column("pid").to_pylist()
-        )
-        return found
+        ordered = lowest.sort_by([("device_min", "ascending"), ("pid", "ascending")])
+        columns = (ordered.column(name).to_pylist() for name in ("pid", "device_min"))
+        return dict(zip(*columns, strict=True))
 
     def text(self, ids: pa.Array) -> pa.Array:
         """The strings of ids."""
@@ -163,12 +162,13 @@ class RpdSource(CollectedSource):
         notes = self._notes
         notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
-            notes.add("rank_assumed", 1, f"{self._part.name} is rank {self._part.rank} by its device")
+            devices = tables.first_devices
+            notes.add("rank_assumed", 1, rank_reason(self._part, devices[pid], list(devices.values())))
         for name in tables.database.tables:
             if name not in _READ and (rows := tables.database.count(name)):
-                notes.add("table_not_read", 1, f"{name}: {rows} rows")
+                notes.add("table_not_read", 1, f"{name}: {counted(rows, 'row')}")
         for table, values in tables.database.unusable.items():
-            notes.add("unusable_value", values, f"{table}: {values} values of another type")
+            notes.add("unusable_value", values, f"{table}: {counted(values, 'value')} of another type")
 
 
 def _add_ops(tables: _Tables, pid: int, rows: ActivityRows) -> None:

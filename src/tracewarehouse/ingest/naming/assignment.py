@@ -96,6 +96,16 @@ class _NamingResult:
     def renamed(self, requested: str, name: str) -> None:
         self._add_note(f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -")
 
+    def ignored_rank(self, rank: int) -> None:
+        self._add_note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
+
+    def separate_runs(self, first: Path, second: Path) -> None:
+        names = f"{self.clean(first.name)}, {self.clean(second.name)}, …"
+        self._add_note(
+            f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
+            f" for ranks of one job, name the files {_rank_names(first)}"
+        )
+
     def _add_note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
@@ -118,6 +128,10 @@ def assign(
     out = _NamingResult([], [], [], [], clean)
     for name, members in _groups(named, run, out).items():
         _resolve_collisions(name, _with_ranks(members, rank, single=len(named) == 1), windows, out)
+    if rank is None and run is None:
+        _note_numbered(named, out)
+    elif rank is not None and len(named) > 1 and all(one.says_rank for one in named):
+        out.ignored_rank(rank)
     return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
 
 
@@ -160,6 +174,12 @@ def _with_ranks(members: Sequence[NamedFile], requested: int | None, *, single: 
     """Ranks for the files of one run; None if a file specifies no rank but others of the run do."""
     by_coordinate = _ranks_by_coordinate(members)
     ranked = [_with_rank(one, by_coordinate.get(one.file.path), requested, single=single) for one in members]
+    stated = {(one.file.path, one.file.rank) for one in members}
+    ranked = [
+        # Another part of the file has the rank in its name.
+        replace(one, notes=()) if one.file.part and (one.file.path, one.parts.rank) in stated else one
+        for one in ranked
+    ]
     if any(one.rank is not None for one in ranked):
         return ranked
     return [replace(one, rank=0) for one in ranked]
@@ -180,6 +200,24 @@ def _with_rank(
         notes = (note,) if token not in (None, in_trace) else ()
         return replace(one, rank=in_trace, notes=notes)
     return replace(one, rank=token if token is not None else requested)
+
+
+def _rank_names(path: Path) -> str:
+    """Names of such files that say the rank."""
+    ending = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+    return f"rank0{ending}, rank1{ending}, …"
+
+
+def _note_numbered(named: Sequence[NamedFile], out: _NamingResult) -> None:
+    """Notes files of one folder that are separate runs of rank 0 although their names differ in a number."""
+    alike: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+    for one in named:
+        base = one.remainder.rstrip("0123456789")
+        if not (one.says_rank or one.file.addition or one.file.run) and base != one.remainder:
+            alike[one.folder, base].setdefault(one.remainder, one.file.path)
+    for paths in alike.values():
+        if len(paths) > 1:
+            out.separate_runs(*list(paths.values())[:2])
 
 
 def _ranks_by_coordinate(members: Sequence[NamedFile]) -> dict[Path, int]:
@@ -274,6 +312,8 @@ def _collision(run: str, one: NamedFile, holder: NamedFile) -> Refusal:
     hint = hints.fill(
         "ingest this file alone with {} or {}", hints.option("run", "NAME"), hints.option("rank", "N")
     )
+    if not (one.says_rank or holder.says_rank):
+        hint = hints.fill("name the files by rank ({}), or {}", _rank_names(one.file.path), hint)
     if token is not None and token != one.rank:
         hint = hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
     reason = f"rank {one.rank} of run {run} is already assigned to {holder.file.path.name}"

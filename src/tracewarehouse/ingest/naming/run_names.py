@@ -51,6 +51,11 @@ class NamedFile:
         """Folder and remainder: files of one kind differ only in rank and time."""
         return self.folder, self.remainder
 
+    @property
+    def says_rank(self) -> bool:
+        """Whether the trace or its name specifies the rank."""
+        return self.file.rank is not None or self.parts.rank is not None or bool(self.parts.coordinates)
+
 
 def split_path(file: TraceFile) -> NamedFile:
     """The trace with its file name split into parts."""
