@@ -10,6 +10,7 @@ import pytest
 
 from tracewarehouse.diff.cause import causes
 from tracewarehouse.diff.levels import Row
+from tracewarehouse.display_names import category_name
 
 
 def parts(**deltas: int) -> Any:
@@ -20,13 +21,20 @@ def parts(**deltas: int) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("deltas", "ending"),
+    ("deltas", "wanted"),
     [
-        ({"idle_host": 80, "idle_sync": 20}, "longer, +80 µs of +100 µs, not significant"),
-        ({"idle_host": 150, "idle_sync": -50}, "longer, +150 µs of +100 µs, not significant"),
-        ({"idle_host": 900, "idle_sync": -800}, "longer, +900 µs, offset by other parts, not significant"),
+        ({"host": 80, "sync": 20}, "largest part: {host} longer, +80 µs of the +100 µs change"),
+        ({"host": 150, "sync": -50}, "largest part: {host} longer, +150 µs of the +100 µs change"),
+        ({"host": 900, "sync": -800}, "parts cancel out: {host} longer, +900 µs and {sync} shorter, -800 µs"),
+        ({"host": 800, "sync": -799}, "parts cancel out: {host} longer, +800 µs and {sync} shorter, -799 µs"),
+        (
+            {"host": 9, "sync": 9, "unknown": -17},
+            "parts cancel out: {other} shorter, -17 µs and {host} longer, +9 µs",
+        ),
     ],
 )
-def test_a_part_is_not_called_a_part_of_a_far_smaller_total(deltas: dict[str, int], ending: str) -> None:
-    (line,) = causes(parts(**deltas), is_unchanged=False)
-    assert line.replace(".000", "") == f"largest part: idle: waiting for launch {ending}"
+def test_a_part_is_not_called_a_part_of_a_far_smaller_total(deltas: dict[str, int], wanted: str) -> None:
+    (line,) = causes(parts(**{f"idle_{name}": delta for name, delta in deltas.items()}), is_unchanged=False)
+    names = {name: category_name(f"idle_{name}") for name in ("host", "sync")}
+    named = wanted.format(**names, other=category_name("idle_unknown"))
+    assert line.replace(".000", "") == f"{named}, not tested"

@@ -33,7 +33,7 @@ def causes(parts: Breakdown, is_unchanged: bool) -> Iterator[str]:
     if late is not None:
         yield late
     elif (row := largest_row(parts)) is not None and (not is_unchanged or _is_significant(row)):
-        yield _row_text(row, parts.delta)
+        yield _row_text(row, parts)
     if (note := unmatched(parts)) is not None:
         yield note
 
@@ -91,13 +91,27 @@ def _is_significant(row: Row) -> bool:
     return row.test is not None and row.test.significant
 
 
-def _row_text(row: Row, total: Fraction) -> str:
-    delta, of = (show(float(ns), "ns") for ns in (row.delta, total))
-    sign = "+" if row.delta > 0 else ""
-    name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
-    text = f"largest part: {name} {row.change}, {sign}{delta}"
-    if abs(row.delta) > _OFFSET * abs(total):
-        text += ", offset by other parts"
+def _row_text(row: Row, parts: Breakdown) -> str:
+    if abs(row.delta) > _OFFSET * abs(parts.delta):
+        text = _offset_text(row, parts)
     else:
-        text += f" of {sign}{of}"
-    return text if _is_significant(row) else f"{text}, not significant"
+        text = f"largest part: {_changed(row)} of the {_signed(parts.delta)} change"
+    if _is_significant(row):
+        return text
+    return f"{text}, not {'tested' if row.test is None else 'significant'}"
+
+
+def _offset_text(row: Row, parts: Breakdown) -> str:
+    """A row that changed by more than the step, and the largest that went the other way, the larger first."""
+    other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
+    both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
+    return f"parts cancel out: {' and '.join(map(_changed, both))}"
+
+
+def _changed(row: Row) -> str:
+    name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
+    return f"{name} {row.change}, {_signed(row.delta)}"
+
+
+def _signed(ns: Fraction) -> str:
+    return f"{'+' if ns > 0 else ''}{show(float(ns), 'ns')}"
