@@ -74,7 +74,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Warehouse(root).record("tidy", analyses="step_summary")
     Warehouse(root).acknowledge("step_time", "tidy", f"because of {ACME}")
     assert stored_needles(root, [ACME])
-    assert tw("secrets", "-w", root).out.startswith("no secrets found in ")
+    searched = tw("secrets", "-w", root)
+    assert searched.out.startswith("no secrets found in ") and (searched.code, searched.err) == (0, "")
     (root / "_tw" / "redact.toml").write_text(POLICY)
     return root
 
@@ -89,6 +90,16 @@ def test_a_warehouse_is_searched(warehouse: Path) -> None:
     assert files == held and any(file.startswith("results/") for file in files)
     assert tw("secrets", "-w", warehouse, "--run", "tidy").code == 0
     assert tw("secrets", "-w", warehouse, "--run", "leaky").code == 1
+
+
+def test_files_that_cannot_be_searched_are_counted(warehouse: Path) -> None:
+    (warehouse / "_tw" / "redact.toml").unlink()
+    (damaged,) = (warehouse / "data" / "kernels").rglob("leaky/**/*.parquet")
+    damaged.write_bytes(b"PAR1")
+    found = tw("secrets", "-w", warehouse, "--json")
+    assert found.code == 4 and "; 1 file could not be searched" in found.err
+    answer = json.loads(found.out)
+    assert not answer["ok"] and answer["result"][0]["not_searched"].startswith("data/kernels/")
 
 
 def test_redact_publishes_a_clean_version(warehouse: Path) -> None:

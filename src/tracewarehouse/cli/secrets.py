@@ -44,7 +44,8 @@ def secrets(
 
     With PATH, trace files are read and nothing is stored. Without, columns, headers, manifests, recorded
     results, warehouse.duckdb, paths and the inbox of the warehouse are searched. The output says where a
-    secret is and which rule found it, never the secret. Exit code 1 if there is any.
+    secret is and which rule found it, never the secret. Exit code 1 if there is any, 4 if some files
+    could not be searched.
 
     Ingest replaces secrets before anything is stored; --redact does so for runs that an earlier release
     ingested, or whose secrets a new rule of the policy (_tw/redact.toml) finds. Their old versions stay
@@ -74,9 +75,7 @@ def _print(session: Session, report: SecretReport) -> None:
     for one in report.failed:
         session.out.notice(f"not searched: {one.file}: {one.reason}")
     if not report.found:
-        session.out.print_text(f"no secrets found in {plural(report.files, 'file')}", [])
-        if report.failed and not report.files:
-            raise click.exceptions.Exit(1)
+        _print_none_found(session, report)
         return
     fields = [Field(name, "BIGINT" if name == "values" else "VARCHAR") for name in _COLUMNS]
     rows = [tuple(getattr(each, name) for name in _COLUMNS) for each in report.found]
@@ -87,6 +86,20 @@ def _print(session: Session, report: SecretReport) -> None:
     )
     session.out.print_result(from_rows(fields, rows), error=error)
     raise click.exceptions.Exit(1)
+
+
+def _print_none_found(session: Session, report: SecretReport) -> None:
+    """Exit code 4 if some files could not be searched, 1 if none could."""
+    from tracewarehouse.render.text import plural
+
+    none = f"no secrets found in {plural(report.files, 'file')}"
+    if not report.failed:
+        session.out.print_text(none, [])
+        return
+    error = TwError(f"{none}; {plural(len(report.failed), 'file')} could not be searched")
+    not_searched = [{"not_searched": one.file, "reason": one.reason} for one in report.failed]
+    session.out.print_text("", not_searched, error=error)
+    raise click.exceptions.Exit(4 if report.files else 1)
 
 
 def _remove(session: Session, runs: tuple[str, ...], redact: bool, purge: bool) -> None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PRINTABLE: Final = re.compile(rb"[\x20-\x7e]{8,}")
 _BATCH_ROWS: Final = 65_536
+_GZIP: Final = b"\x1f\x8b"
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
@@ -155,7 +156,9 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
     if path.suffix == ".parquet":
         yield from _parquet_texts(path)
     elif path.parts[-3:-1] == ("_tw", "catalog"):
-        yield "content", pa.array([gzip.decompress(path.read_bytes()).decode(errors="replace")])
+        content = path.read_bytes()  # of both kinds: the newest is plain
+        content = gzip.decompress(content) if content.startswith(_GZIP) else content
+        yield "content", pa.array([content.decode(errors="replace")])
     elif path.suffix in (".json", ".tw"):
         yield "content", pa.array([path.read_text(encoding="utf-8", errors="replace")])
     else:
