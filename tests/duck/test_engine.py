@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -216,3 +218,23 @@ def test_every_type_of_a_contract_goes_through(busy: Contract) -> None:
 def test_invalid_text_is_an_error_of_duckdb() -> None:
     with engine.connect() as con, pytest.raises(engine.UNREADABLE, match="not valid UTF-8"):
         engine.interruptible(con, lambda: b"\xb5".decode())
+
+
+def test_what_any_signal_handler_raises_ends_the_query() -> None:
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with engine.connect() as con, pytest.raises(Stopped):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            engine.interruptible(
+                con,
+                lambda: con.execute("SELECT sum(a.range * b.range) FROM range(1000000) a, range(100000) b"),
+            )
+        assert [thread.name for thread in threading.enumerate() if "(work)" in thread.name] == []
+    finally:
+        signal.signal(signal.SIGALRM, before)

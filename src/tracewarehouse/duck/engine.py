@@ -195,7 +195,7 @@ def interruptible(con: Connection, call: Callable[[], T]) -> T:
     Thread(target=work).start()
     try:
         done.wait()
-    except KeyboardInterrupt:
+    except BaseException:  # Ctrl-C, or what another signal handler raises
         con.interrupt()
         while not done.wait(0.1):  # the first interrupt has no effect on a query that has not started
             con.interrupt()
