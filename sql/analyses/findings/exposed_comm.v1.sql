@@ -145,7 +145,7 @@ SELECT
     WHEN per_rank.subject = 'transfer' THEN
       'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
     ELSE
-      'Ingest the traces of all ranks, so that waiting and transfer can be separated. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
+      'Waiting and transfer can be separated where the traces of all ranks are ingested and their collectives match. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
   END AS advice,
   'window_account' AS evidence,
   -- With one rank selected, nothing could be matched: the filter names the rank.

@@ -175,10 +175,10 @@ def _evidence(row: Row) -> Iterator[str]:
     yield f"see: tw show {row['evidence']} --run {run}{one}{where}"
     if row["from_ns"] is not None:
         length_ns = row["to_ns"] - row["from_ns"]
-        lasts = f" {show(length_ns, 'ns')}" if length_ns else ""
+        lasts = f" (interval of {show(length_ns, 'ns')})" if length_ns else ""
         step = "" if row["step"] is None else f" in step {row['step']}"
         command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz"
-        yield f"worst occurrence{lasts}{step}: {command}"
+        yield f"worst occurrence{step}{lasts}: {command}"
 
 
 def _quoted(condition: str) -> str:

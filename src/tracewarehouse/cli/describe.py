@@ -10,7 +10,7 @@ from typing import Protocol
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param
 from tracewarehouse.render.table import table, values, vertical
-from tracewarehouse.render.text import show
+from tracewarehouse.render.text import plural, show
 from tracewarehouse.result import Field, Result
 
 _WIDTH = 100
@@ -146,10 +146,19 @@ def run_text(
         "versions  " + ", ".join(f"v{number}" for number in versions),
     ]
     if redaction:
-        parts[-1] += "\nredaction " + "; ".join(redaction)
+        parts[-1] += f"\n{_redacted(ranks, redaction)}"
     if untested:
         parts[-1] += "\nuntested on real data  " + "; ".join(untested)
     return "\n\n".join(parts) + "\n"
+
+
+def _redacted(ranks: Result, redaction: Sequence[str]) -> str:
+    """How many values were replaced, and the versions of the rules and of a policy."""
+    count = sum(row["redacted"] or 0 for row in ranks.rows())
+    if list(redaction) == ["off"]:
+        return "redaction off"
+    by = "; ".join(each.replace("rules ", "rules version ") for each in redaction)
+    return f"redacted  {plural(count, 'value')} ({by})"
 
 
 def _ranks(ranks: Result, width: int) -> list[str]:
