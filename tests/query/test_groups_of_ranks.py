@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep
 from object_store import BUCKET, s3_server
@@ -42,13 +43,27 @@ NO_DATA = {
     "snapshot_oom",
     "snapshot_peak",
 }
+# Sampled GPU metrics and an execution trace.
+SAMPLED = """
+sampled RANK call t1 cudaLaunchKernel 150 20 id=11
+sampled RANK gpu s7 gemm 200 400 id=11
+sampled RANK count "SMs Active [Throughput %]" 40 300
+sampled RANK count "SMs Active [Throughput %]" 6RANK 500
+"""
+SAMPLED += "".join(
+    f"sampled RANK op t1 aten::{name} {100 * at} 50 id={at}\nsampled RANK node {at} 0 aten::{name}\n"
+    for at, name in enumerate(("mm", "add", "mul", "relu", "view"), start=1)
+)
 SAMPLE = ("temporal_breakdown", "host_bound", "stragglers", "slow_collectives", "quality")
 OTHERS = sorted((BY_RANK | MAPPED) - set(SAMPLE))
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A job with tensor and data parallelism, a slow rank and shifted clocks, with derived tables."""
+    """A job with tensor and data parallelism, a slow rank and shifted clocks, with derived tables.
+
+    And two small runs with what the simulator does not write.
+    """
     folder = tmp_path_factory.mktemp("spread")
     tw.simulate(
         folder / "job",
@@ -64,9 +79,11 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "job", jobs=1)
     warehouse.ingest(ROOT / "tests" / "data" / "flight-recorder", run="flight")
+    sketch.write("".join(SAMPLED.replace("RANK", rank) for rank in "01"), folder)
+    warehouse.ingest(folder / "sampled", jobs=1)
     for name in ("critical_path", "blame"):
         warehouse.derive(name, "job")
-    return tw.open(folder / "warehouse").select(["job", "flight"])
+    return tw.open(folder / "warehouse").select(["job", "flight", "sampled"])
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +110,8 @@ def test_merged_equals_whole(spread: Spread, simulated: Warehouse, name: str) ->
 
 
 def test_the_sample_has_rows(simulated: Warehouse) -> None:
-    assert all(len(simulated.run(name)) for name in SAMPLE)
+    sampled = ("execution_trace", "gpu_metrics", "kernel_gpu_metrics")
+    assert all(len(simulated.run(name)) for name in (*SAMPLE, *sampled))
 
 
 @pytest.mark.deep
