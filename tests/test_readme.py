@@ -51,6 +51,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed(tmp_path_factory.mktemp("readme"))
 
 
+@pytest.fixture(scope="module")
+def outcomes(folder: Path) -> list[tuple[str, subprocess.CompletedProcess[str]]]:
+    """Every line of the README but those that install, run in the folder in order."""
+    # .ci/run runs those, and tests/cli/test_demo.py the demo
+    return [(line, run(line, folder)) for line in shell_lines() if not line.startswith(INSTALLS)]
+
+
 def installed(folder: Path) -> Path:
     """Prepares a folder as it is after installing."""
     shutil.copytree(ROOT / "tests" / "data" / "first-steps", folder / "tests" / "data" / "first-steps")
@@ -86,12 +93,13 @@ def test_the_two_install_lines_work() -> None:
     assert f"'^{INSTALLS}'" in (ROOT / ".ci" / "run").read_text()
 
 
-def test_the_shell_lines_run_in_order(folder: Path) -> None:
-    for line in shell_lines():
-        if not line.startswith(INSTALLS):  # .ci/run runs those, and tests/cli/test_demo.py the demo
-            done = run(line, folder)
-            assert done.returncode == 0, (line, done.stderr)
-            assert done.stdout, line
+def test_the_shell_lines_run_in_order(
+    outcomes: list[tuple[str, subprocess.CompletedProcess[str]]],
+) -> None:
+    assert outcomes
+    for line, done in outcomes:
+        assert done.returncode == 0, (line, done.stderr)
+        assert done.stdout, line
 
 
 def test_the_python_blocks_run(folder: Path) -> None:
@@ -115,14 +123,16 @@ def test_the_python_blocks_run(folder: Path) -> None:
     ids=lambda path: path.stem,
 )
 def test_the_shell_lines_of_a_guide_run_in_order(
-    guide: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    guide: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guides that start like the README continue in its folder: a line that was run there is not repeated."""
     known = [line for line in shell_lines() if not line.startswith(INSTALLS)]
     text = guide.read_text(encoding="utf-8")
     lines = [*shell_lines(text), *job_commands(text)]
     continues = lines[:1] == known[:1]
-    where = folder if continues else installed(tmp_path)
+    if continues:
+        request.getfixturevalue("outcomes")
+    where = request.getfixturevalue("folder") if continues else installed(tmp_path)
     with s3_server() if "s3://" in "".join(lines) else nullcontext() as server:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         for name, value in (server.environment if server else {}).items():
