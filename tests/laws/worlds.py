@@ -36,12 +36,14 @@ from tracewarehouse.warehouse import Warehouse
 from witness import random_traces
 
 SMALL: dict[str, Any] = {"steps": 2, "layers": 1, "hidden": 64, "sequence": 64}
+SLOW = "slow-rank:rank=0,what=compute,factor=3"
 SIMULATED: dict[str, dict[str, Any]] = {
     "tensor": {"ranks": 4, "tensor": 2, "counters": True, "dependent_launch": True},
     "pipeline": {"ranks": 2, "pipeline": 2, "layers": 2, "microbatches": 2, "stacks": False, "steps": 3},
     "graphs": {"ranks": 1, "mode": "inference", "graphs": True},
     "amd": {"ranks": 1, "gpu": "MI300X", "dialect": "epoch"},
-    "old": {"ranks": 1, "gpu": "V100", "dialect": "old"},
+    # So slow that operators stay below the limits of the device.
+    "old": {"ranks": 1, "gpu": "V100", "dialect": "old", "injections": [SLOW]},
 }
 RANDOM_RANKS = 7
 DERIVED = ("odd", "tensor")  # runs with derived tables
