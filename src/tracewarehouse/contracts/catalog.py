@@ -16,7 +16,7 @@ from tracewarehouse.contracts.references import cycle, cycles, reference_error, 
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
 
-# Reports of `nsys stats`, which users of nsys ask for by name, and the analysis that is most like each.
+# Reports of `nsys stats` that users of nsys expect by name, and the analysis that is most like each.
 NSYS_REPORTS: Mapping[str, str] = MappingProxyType(
     {
         "cuda_gpu_kern_sum": "kernel_summary",
