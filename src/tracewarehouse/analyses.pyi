@@ -205,7 +205,7 @@ class Analyses(Generic[T_co]):
     def name_summary(self, *, by_step: bool = False) -> T_co:
         """Count and total time of each operator, host call and annotation, and of each GPU kernel; used to
         compare two traces."""
-    def ncu_commands(self, *, limit: int = 5) -> T_co:
+    def ncu_commands(self, *, per_rank: int = 5) -> T_co:
         """The commands with which Nsight Compute profiles the kernels that take the most time, each at a
         launch of median duration."""
     def node_summary(self) -> T_co:

@@ -142,6 +142,7 @@ def test_usage_errors_exit_with_2_and_a_hint() -> None:
     cli = tw("lst")
     assert (cli.code, cli.out) == (2, "")
     assert cli.errors == ["tw: no such command: lst (did you mean list?)", "hint: tw --help"]
+    assert tw("findings").errors[0] == "tw: no such command: findings (did you mean check?)"
 
 
 @pytest.mark.parametrize(

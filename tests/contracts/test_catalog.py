@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.contracts.catalog import Catalog, Locked, own_hash, read_lock, write_lock
+from tracewarehouse.contracts.catalog import NSYS_REPORTS, Catalog, Locked, own_hash, read_lock, write_lock
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.errors import ContractError, UnknownName
 
@@ -230,3 +230,11 @@ def test_the_lock_is_read_back(tmp_path: Path) -> None:
     (tmp_path / "released.lock").write_text("what")
     with pytest.raises(ContractError, match=r"sql/released\.lock: cannot be read"):
         read_lock(tmp_path)
+
+
+def test_a_report_of_nsys_stats_is_answered_with_an_analysis() -> None:
+    catalog = Catalog.read(Path(__file__).parents[2] / "sql")
+    assert set(NSYS_REPORTS.values()) <= {each.name for each in catalog.analyses()}
+    with pytest.raises(UnknownName) as error:
+        catalog.get("nvtx_sum", kind="analysis")
+    assert "annotation_breakdown" in str(error.value.hint)

@@ -24,7 +24,7 @@ from tracewarehouse.report import timeline
 from tracewarehouse.report.data import report_data
 from tracewarehouse.report.many_runs import _Time
 from tracewarehouse.report.many_runs import _verdict as many_runs_verdict
-from tracewarehouse.report.text import distinct_labels, finding_percent
+from tracewarehouse.report.text import distinct_durations, distinct_labels, finding_percent
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
 
@@ -458,3 +458,10 @@ def test_a_server_with_graphs_has_sections_for_both(tmp_path: Path) -> None:
     assert page.tiles[0].name == "decode tokens/s" and "per second of busy GPU" in page.tiles[0].note
     others = {section.key for section in warehouse.report("serve.capture").sections}
     assert others.isdisjoint({"graphs", "inference"})
+
+
+def test_two_durations_are_printed_with_the_digits_that_distinguish_them() -> None:
+    assert distinct_durations(299_255_000, 299_260_140) == ("299.255 ms", "299.260 ms")
+    assert distinct_durations(299_000_000, 350_000_000) == ("299 ms", "350 ms")
+    assert len(set(distinct_durations(7_000, 7_000))) == 1
+    assert distinct_durations(0.25, 0.251) == ("0.250 ns", "0.251 ns")

@@ -27,6 +27,15 @@ class Index:
         self.read.append(run)
         return self.runs[run]
 
+    def removed(self, run: str) -> str | None:
+        return "gone@v1" if run == "gone" else None
+
+
+def test_a_removed_run_is_named_by_its_last_version() -> None:
+    with pytest.raises(TwError) as error:
+        match_runs(["gone"], Index())
+    assert "removed; readable as gone@v1" in str(error.value.hint)
+
 
 def run(
     name: str, start: int | None = None, at: str = "2025-06-01T00:00:00Z", **labels: str

@@ -16,8 +16,8 @@
 -- busy_ns       = { type = "BIGINT", unit = "ns", doc = "Time with at least one GPU activity." }
 -- kernel_ns     = { type = "BIGINT", unit = "ns", doc = "Time attributed to kernels, without memcpy and memset. Where kernels overlap, the first to start counts, computation before communication." }
 -- busy_share    = { type = "DOUBLE", unit = "ratio", better = "higher", doc = "busy_ns as a share of window_ns." }
--- sm_efficiency = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Estimated share of multiprocessors with work: mean over window_ns of blocks per multiprocessor, at most 1, of the kernel that runs, 0 without a kernel. A lower bound where kernels overlap. Formula: `Est. SM Efficiency` of the PyTorch profiler's TensorBoard plugin. Null if a kernel does not record it." }
--- occupancy     = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Mean occupancy over kernel_ns, as estimated by the profiler. Null if a kernel does not record it, or without kernels." }
+-- sm_efficiency = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Estimated share of multiprocessors with work: mean over window_ns of blocks per multiprocessor, at most 1, of the kernel that runs, 0 without a kernel. A lower bound where kernels overlap. Formula: `Est. SM Efficiency` of the PyTorch profiler's TensorBoard plugin. Null if a kernel does not record a possible value." }
+-- occupancy     = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Mean occupancy over kernel_ns, as estimated by the profiler. Null if a kernel does not record a possible value, or without kernels." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -32,8 +32,8 @@ WITH
       segment.kind <> 'idle' AS is_busy,
       coalesce(segment.cause = 'outside', FALSE) AS is_outside,
       coalesce(kernels.activity = 'kernel', FALSE) AS is_kernel,
-      CASE WHEN kernels.blocks_per_sm > 1 THEN 1 ELSE kernels.blocks_per_sm END AS active,
-      kernels.occupancy
+      CASE WHEN isfinite(kernels.blocks_per_sm) AND kernels.blocks_per_sm >= 0 THEN least(kernels.blocks_per_sm, 1) END AS active,
+      CASE WHEN kernels.occupancy BETWEEN 0 AND 1 THEN kernels.occupancy END AS occupancy
     FROM device_segments AS segment
     LEFT JOIN kernels
       ON kernels.run_id = segment.run_id

@@ -9,7 +9,7 @@
 -- order    = ["run_id", "rank", "-gpu_sum_ns", "kernel"]
 --
 -- [params]
--- limit = { type = "BIGINT", unit = "count", default = 5, min = 1, doc = "Number of kernels per rank." }
+-- per_rank = { type = "BIGINT", unit = "count", default = 5, min = 1, doc = "Number of kernels per rank." }
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -47,7 +47,7 @@ WITH
     SELECT run_id, rank, kernel, count(*) AS count, sum(dur_ns)::BIGINT AS gpu_sum_ns
     FROM launched
     GROUP BY run_id, rank, kernel
-    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY gpu_sum_ns DESC, kernel) <= $limit
+    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY gpu_sum_ns DESC, kernel) <= $per_rank
   ),
   shapes AS (
     SELECT

@@ -182,11 +182,11 @@ WITH RECURSIVE
       dur_ns,
       graph_ns,
       greatest(
-        ts_ns + dur_ns - greatest(ts_ns, coalesce(max(ts_ns + dur_ns) OVER earlier, ts_ns)),
+        ts_ns + dur_ns - greatest(ts_ns, coalesce(max(ts_ns + dur_ns) OVER earlier_use, ts_ns)),
         0
       ) AS fresh_ns
     FROM use
-    WINDOW earlier AS (
+    WINDOW earlier_use AS (
       PARTITION BY label_id, own, device
       ORDER BY ts_ns, event_id
       ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING

@@ -100,7 +100,7 @@ class Commands(click.Group):
         if args and args[0] not in _COMMANDS and not ctx.resilient_parsing:
             from difflib import get_close_matches
 
-            close = get_close_matches(args[0], _COMMANDS, n=3)
+            close = ["check"] if args[0] == "findings" else get_close_matches(args[0], _COMMANDS, n=3)
             suggestion = f" (did you mean {', '.join(close)}?)" if close else ""
             ctx.fail(f"no such command: {args[0]}{suggestion}")
         ctx.ensure_object(Session).command = args[0]

@@ -16,6 +16,23 @@ from tracewarehouse.contracts.references import cycle, cycles, reference_error, 
 from tracewarehouse.contracts.sql_tokens import names_read, token_texts
 from tracewarehouse.errors import ContractError, UnknownName
 
+# Reports of `nsys stats` that users of nsys expect by name, and the analysis that is most like each.
+NSYS_REPORTS: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda_gpu_kern_sum": "kernel_summary",
+        "cuda_api_sum": "name_summary",
+        "cuda_kern_exec_sum": "launch_summary",
+        "cuda_gpu_mem_size_sum": "memory_bandwidth_summary",
+        "cuda_gpu_mem_time_sum": "memory_bandwidth_summary",
+        "cuda_gpu_sum": "kernel_type_breakdown",
+        "nvtx_sum": "annotation_breakdown",
+        "nvtx_pushpop_sum": "annotation_breakdown",
+        "nvtx_startend_sum": "annotation_breakdown",
+        "nvtx_kern_sum": "kernels_by_annotation",
+        "nvtx_gpu_proj_sum": "kernels_by_annotation",
+        "osrt_sum": "name_summary",
+    }
+)
 LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: this file has its hashes.\n"
 
 
@@ -95,6 +112,14 @@ class Catalog:
         if kind and others and not others[-1].transient:
             return UnknownName(
                 kind, name, (), hints.fill("it is a {}: {}", others[-1].kind, hints.query(f"FROM {name}"))
+            )
+        if name in NSYS_REPORTS:
+            similar = hints.analysis(NSYS_REPORTS[name])
+            return UnknownName(
+                kind or "table, view or analysis",
+                name,
+                (),
+                hints.fill("the analysis most like this report of nsys stats: {}", similar),
             )
         names = [ref.name for ref in self.refs(kind)]
         hint = hints.fill("{} lists all of them", hints.call("list"))

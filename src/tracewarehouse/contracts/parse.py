@@ -46,7 +46,7 @@ from tracewarehouse.errors import ContractError, ParamError
 
 SHARED_OPTIONS = (
     "run", "rank", "head", "top", "format", "output", "json", "debug", "warehouse", "help",
-    "by_rank", "all_steps", "measure", "verify",
+    "by_rank", "all_steps", "measure", "verify", "where", "sort", "limit", "columns",
 )  # fmt: skip
 RUN_ARGUMENTS = ("self", "name", "version", "params")
 _NO_GOAL = (None, "id", "ts", "depth")

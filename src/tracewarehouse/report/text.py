@@ -6,8 +6,9 @@ import os
 import re
 import shlex
 from collections.abc import Sequence
+from math import ceil, log10
 
-from tracewarehouse.plot.theme import format_short
+from tracewarehouse.plot.theme import Scale, format_short
 from tracewarehouse.render.names import REPLACED
 from tracewarehouse.render.table import shortened
 from tracewarehouse.render.text import one_line
@@ -71,6 +72,16 @@ def finding_percent(value: float, total: float) -> str:
 def duration(ns: float | None) -> str:
     """A duration in three significant digits."""
     return "-" if ns is None else format_short(float(ns), "ns")
+
+
+def distinct_durations(base: float, head: float) -> tuple[str, str]:
+    """Two durations, with more digits if they differ by less than three digits show."""
+    if base == head or duration(base) != duration(head):
+        return duration(base), duration(head)
+    scale = Scale.of([base, head], "ns")
+    decimals = min(max(ceil(-log10(abs(head - base) / scale.divisor)), 1), 9)
+    first, second = (f"{each / scale.divisor:,.{decimals}f} {scale.unit}" for each in (base, head))
+    return first, second
 
 
 def and_list(words: Sequence[str]) -> str:

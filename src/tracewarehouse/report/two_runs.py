@@ -23,7 +23,14 @@ from tracewarehouse.report.document import (
 )
 from tracewarehouse.report.median_steps import median_steps
 from tracewarehouse.report.snapshot_change import snapshot_sections
-from tracewarehouse.report.text import and_list, distinct_labels, duration, percent, sentence
+from tracewarehouse.report.text import (
+    and_list,
+    distinct_durations,
+    distinct_labels,
+    duration,
+    percent,
+    sentence,
+)
 from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__
 
@@ -222,7 +229,7 @@ def _breakdown_summary(breakdown: Breakdown) -> str:
     base, head = float(breakdown.base_mean), float(breakdown.head_mean)
     largest = breakdown.level("breakdown").rows[0]
     return (
-        f"The mean {breakdown.whole} went from {duration(base)} to {duration(head)}"
+        f"The mean {breakdown.whole} went from {' to '.join(distinct_durations(base, head))}"
         f" ({_signed_duration(head - base)}); largest contribution: {category_name(largest.part)},"
         f" {_signed_duration(float(largest.delta))}."
     )
@@ -294,7 +301,7 @@ def _changes_card(breakdown: Breakdown, level: str, kinds: str) -> Card:
 
 
 def _from_to(row: Row) -> str:
-    return f"{duration(float(row.base))} to {duration(float(row.head))}"
+    return " to ".join(distinct_durations(float(row.base), float(row.head)))
 
 
 def _change_description(row: Row) -> str:

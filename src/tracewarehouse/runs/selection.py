@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
-from tracewarehouse.errors import DamagedRunError, ParamError, UnknownName
+from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selectors import Match, RunAttributes, is_plain, match_runs
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, run_key
@@ -70,6 +71,14 @@ class StoredRuns:
         if found and number is None:
             self._found[found.run] = found
         return found.run if found else None
+
+    def removed(self, run: str) -> str | None:
+        """The last readable version of a removed run; None if it was not removed."""
+        with suppress(TwError):
+            if self.store.head(run).tombstone:
+                left = [each for each in self.store.readable(run) if not each.tombstone]
+                return f"{left[-1].run}@v{left[-1].number}" if left else None
+        return None
 
     def version(self, match: Match) -> RunVersion | None:
         """The version of a match; None if its run was removed in the meantime."""
@@ -191,6 +200,9 @@ class _SelectedRuns:
 
     def attributes(self, run: str) -> RunAttributes:
         return run_attributes(self.versions[run])
+
+    def removed(self, run: str) -> str | None:
+        return None
 
 
 class Selection(Protocol):

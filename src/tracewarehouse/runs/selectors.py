@@ -61,6 +61,9 @@ class RunIndex(Protocol):
     def attributes(self, run: str) -> RunAttributes:
         """The attributes of a run."""
 
+    def removed(self, run: str) -> str | None:
+        """The last readable version of a removed run, as `run@v1`; None if it was not removed."""
+
 
 def match_runs(selectors: Iterable[str], index: RunIndex) -> tuple[Match, ...]:
     """The runs that match any of the selectors, each once.
@@ -118,6 +121,9 @@ def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
     if len(found) > 1:
         shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
         raise TwError(f"'{name}' matches {len(found)} runs", f"use one of {shown}")
+    if not found and (last := index.removed(name)):
+        removed = hints.fill("it was removed; readable as {} until {}", last, hints.call("clean"))
+        raise UnknownName("run", name, (), removed)
     if not found:
         names = index.names()
         many = hints.fill("{} lists all runs", hints.call("runs")) if len(names) > _FEW_RUNS else None
