@@ -156,6 +156,8 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
 
     if path.suffix == ".parquet":
         yield from _parquet_texts(path)
+    elif path.suffix == ".duckdb":
+        yield from _duckdb_texts(path)
     elif path.parts[-3:-1] == ("_tw", "catalog"):
         content = path.read_bytes()  # of both kinds: the newest is plain
         content = gzip.decompress(content) if content.startswith(_GZIP) else content
@@ -180,6 +182,25 @@ def _parquet_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 if (texts := _text_column(column)) is not None:
                     yield f"column {name}", texts
+
+
+def _duckdb_texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
+    """Definitions and rows, through DuckDB: texts that its file cuts in blocks would read as others."""
+    import pyarrow as pa
+
+    from tracewarehouse.contracts.sql_tokens import quote_name
+    from tracewarehouse.duck.engine import connect
+
+    definitions = "SELECT sql FROM duckdb_views() UNION ALL SELECT macro_definition FROM duckdb_functions()"
+    listed = "SELECT schema_name, table_name FROM duckdb_tables() WHERE NOT internal"
+    with connect(database=path, read_only=True) as con:
+        found = (text for (text,) in con.execute(definitions).fetchall() if text)
+        yield "definitions", pa.array(list(dict.fromkeys(found)), pa.string())
+        for schema, name in con.execute(listed).fetchall():
+            rows = con.sql(f"FROM {quote_name(schema)}.{quote_name(name)}").to_arrow_table()
+            for column in rows.column_names:
+                if (texts := _text_column(rows[column].combine_chunks())) is not None:
+                    yield f"table {name}, column {column}", texts
 
 
 def _text_column(column: pa.Array) -> pa.Array | None:
