@@ -145,7 +145,7 @@ def test_issues_of_a_run_are_added_to_the_stored_ones(store: Store, catalog: Cat
         (0, "negative_duration", "warning", 4, None),
         (0, "negative_duration", "warning", 4, None),
         (3, "rank_conflict", "warning", 1, "the file says rank 0"),
-        (None, "ranks_missing", "warning", 3, "ranks 2, 4-5 of 6"),
+        (None, "ranks_missing", "warning", 3, "ranks 2, 4-5 of 6 are missing"),
         (3, "time_base_differs", "warning", 1, f"base 5 ns, most ranks have {START - 1000} ns"),
         (3, "world_size_differs", "warning", 1, "world size 4, most ranks have 6"),
     ]
