@@ -15,7 +15,7 @@
 -- device    = { type = "VARCHAR", null = true, doc = "The device, as text." }
 -- quantity  = { type = "VARCHAR", doc = "sm_active, tensor_active, dram_read or dram_write (`gpu_metric_rules`)." }
 -- ts_ns     = { type = "BIGINT", unit = "ts", signed = true, doc = "Time of the sample." }
--- share     = { type = "DOUBLE", unit = "ratio", doc = "Its value: a share of the peak. Negative values and those above 10 are left out." }
+-- share     = { type = "DOUBLE", unit = "ratio", doc = "Its value: a share of the peak. Values below 0 and above 1 are left out." }
 -- step      = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains it." }
 -- kernel_id = { type = "BIGINT", unit = "id", null = true, doc = "The kernel that runs; of several, the one that `device_segments` names: computation before communication, then the first to start. Null if none runs, or if only a copy does." }
 -- in_window = { type = "BOOLEAN", doc = "True between the first start and the last end of the GPU activities of the rank." }
@@ -42,8 +42,7 @@ WITH
       counters.value / 100 AS share
     FROM counters
     JOIN quantities ON quantities.name = counters.name
-    -- A percentage; some profilers round a little above 100, but far from it the value is something else.
-    WHERE counters.ts_ns IS NOT NULL AND counters.value BETWEEN 0 AND 1000
+    WHERE counters.ts_ns IS NOT NULL AND counters.value BETWEEN 0 AND 100
   ),
   placed AS (
     SELECT
