@@ -42,7 +42,7 @@ WITH
       counters.value / 100 AS share
     FROM counters
     JOIN quantities ON quantities.name = counters.name
-    WHERE counters.ts_ns IS NOT NULL AND counters.value BETWEEN 0 AND 100
+    WHERE counters.ts_ns IS NOT NULL AND counters.value / 100 BETWEEN 0 AND 1
   ),
   placed AS (
     SELECT
