@@ -81,6 +81,7 @@ def test_sync_writes_the_method_of_a_new_analysis(edited: Path) -> None:
 
 @pytest.mark.deep  # it runs the laws
 def test_a_sql_file_and_a_golden_file_are_enough(edited: Path) -> None:
+    assert tw(edited, "sync").returncode == 0
     done = tw(edited, "check", "long_kernels")
     assert (done.returncode, done.stdout) == (0, "no problems found\n"), done.stdout + done.stderr
 
