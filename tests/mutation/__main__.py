@@ -18,8 +18,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -31,7 +32,7 @@ sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("laws", "simul
 from killers import users  # noqa: E402
 from listing import FILE, NO_CHANGE, Line, Lines, read, selected, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
-from worker import by_goldens, by_laws, prepare  # noqa: E402
+from worker import by_goldens, by_laws, endless, prepare  # noqa: E402
 
 from tracewarehouse.contracts.contract import Contract  # noqa: E402
 
@@ -42,15 +43,14 @@ def main() -> None:
     lines = read(args.list)
     todo = selected(lines, args.only, args.again, args.every)
     with tempfile.TemporaryDirectory(prefix="mutation-") as temporary:
-        folder = args.data or temporary
-        with ProcessPoolExecutor(args.jobs, get_context("spawn"), prepare, (folder,)) as pool:
-            for found in goldens(pool, lines, todo, args):
-                lines[found[0].contract] = found
-                write(lines, args.list)
-            for found in [] if args.goldens else laws(pool, lines, todo, args):
+        folder = Path(args.data or temporary)
+        for found in in_processes(goldens, lines, todo, args, folder):
+            lines[found[0].contract] = found
+            write(lines, args.list)
+        if not args.goldens:
+            for found in in_processes(laws, lines, todo, args, folder):
                 merge(lines, found)
                 write(lines, args.list)
-        if not args.goldens:
             merge(lines, witnessed(left(lines, todo, args), todo, Path(temporary)))
     write(lines, args.list)
     for contract in todo:
@@ -88,12 +88,43 @@ def merge(lines: Lines, found: list[Line]) -> None:
             lines[one.contract] = [one if one.same(each) else each for each in lines[one.contract]]
 
 
+Stage = Callable[
+    [ProcessPoolExecutor, Lines, list[Contract], argparse.Namespace, list[Line]], Iterator[list[Line]]
+]
+
+
+def in_processes(
+    stage: Stage, lines: Lines, todo: list[Contract], args: argparse.Namespace, folder: Path
+) -> Iterator[list[Line]]:
+    """The results of a stage. A mutant whose check ends a process is caught; new processes do the rest."""
+    ended: list[Line] = []
+    done: set[str] = set()
+    while True:
+        rest = [contract for contract in todo if str(contract.ref) not in done]
+        try:
+            with ProcessPoolExecutor(args.jobs, get_context("spawn"), prepare, (str(folder),)) as pool:
+                for found in stage(pool, lines, rest, args, ended):
+                    done.add(found[0].contract)
+                    yield found
+            return
+        except BrokenProcessPool:
+            stopped = endless(folder)
+            if not stopped:
+                raise
+            ended += stopped
+            print(*(f"{line.contract} {line.change}: {line.killed_by}" for line in stopped), sep="\n")
+
+
 def goldens(
-    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], args: argparse.Namespace
+    pool: ProcessPoolExecutor,
+    lines: Lines,
+    todo: list[Contract],
+    args: argparse.Namespace,
+    ended: list[Line],
 ) -> Iterator[list[Line]]:
     """All mutants of each contract; known catches are kept."""
     names = [str(contract.ref) for contract in todo]
-    known = [[] if args.again else lines.get(name, []) for name in names]
+    known = [[*([] if args.again else lines.get(name, [])), *ended] for name in names]
     for place, found in enumerate(pool.map(by_goldens, names, known, [args.every] * len(names)), 1):
         if found:
             alive = sum(not line.killed_by for line in found)
@@ -102,9 +133,14 @@ def goldens(
 
 
 def laws(
-    pool: ProcessPoolExecutor, lines: Lines, todo: list[Contract], args: argparse.Namespace
+    pool: ProcessPoolExecutor,
+    lines: Lines,
+    todo: list[Contract],
+    args: argparse.Namespace,
+    ended: list[Line],
 ) -> Iterator[list[Line]]:
     """The mutants that golden files did not catch."""
+    merge(lines, ended)
     alive: dict[str, list[tuple[str, str]]] = {}
     for line in left(lines, todo, args):
         alive.setdefault(line.contract, []).append((line.change, line.place))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 MOST_CPU_S = 10
+# DuckDB cannot interrupt every query: after this time, the process is ended.
+MOST_S = 90
 
 
 class TooLong(Exception):
@@ -30,3 +35,14 @@ def fails(check: Callable[[], object]) -> bool:
 
 def _stop(*_: object) -> None:
     raise TooLong
+
+
+@contextmanager
+def watched(stopped: Path) -> Iterator[None]:
+    """Ends the process if the block does not end in time; a stack is then written to the file."""
+    with stopped.open("w") as file:
+        faulthandler.dump_traceback_later(MOST_S, exit=True, file=file)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()

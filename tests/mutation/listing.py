@@ -19,6 +19,7 @@ HERE = Path(__file__).resolve().parent
 FILE = HERE / "MUTANTS.csv"
 EQUIVALENT: dict[str, dict[str, str]] = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))
 NO_CHANGE = "equivalent"
+ENDLESS = "no end"  # its query does not end, and cannot be interrupted
 
 
 @dataclass(frozen=True)
