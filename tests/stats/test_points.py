@@ -142,6 +142,15 @@ def test_spikes_and_short_series_have_no_change() -> None:
     assert len(change_points([100.0] * 6 + [200.0] * 6)) == 1
 
 
+def test_spikes_before_a_rise_count_for_neither_level() -> None:
+    chance = random.Random("spikes 2")
+    for _ in range(34):
+        values, places = injected(chance, "spikes")
+    found = [point.at for point in change_points(values)]
+    assert places == [65, 164, 253, 423] and values[415] > 113 and values[416] > 122
+    assert found[:3] == places[:3] and abs(found[3] - 423) <= 3
+
+
 def test_levels_of_0_and_below() -> None:
     (point,) = change_points([0.0] * 20 + [5.0] * 20)
     assert (point.at, point.change, point.low, point.high) == (20, None, None, None)

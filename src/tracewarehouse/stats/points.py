@@ -6,9 +6,10 @@ Harchaoui 2019; the penalty as in PELT, Killick et al. 2012), and the scan of ra
 the same however far off it is, and spikes make no change points. A candidate is kept if the series has more
 evidence for it than for noise that depends on the run before (`step_models.py`), if the 99 % interval of
 Hodges and Lehmann for the shift excludes 0 (a rank test, dual to that of Mann and Whitney), and if the
-shift is as large as requested; the weakest is removed first, and the rest is tested again. A series that a
-straight line explains better has a trend instead. The uncertainty of the position follows Bai (1997). The
-constants are measured: see tests/stats/POWER.md.
+shift is as large as requested; the weakest is removed first, and the rest is tested again. Each remaining
+change is placed where the kernel costs of the segments beside it are least. A series that a straight line
+explains better has a trend instead. The uncertainty of the position follows Bai (1997). The constants are
+measured: see tests/stats/POWER.md.
 """
 
 from __future__ import annotations
@@ -102,6 +103,7 @@ def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
     scaled = np.log(series) if is_positive else series
     noise = _noise(scaled)
     bounds = _with_evidence(scaled, noise, _merged(_candidates(scaled / noise), _scanned(scaled)))
+    bounds = _placed(scaled / noise, bounds)
     while bounds:
         shifts = _shifts(series, bounds)
         weakest = min(range(len(bounds)), key=lambda at: shifts[at].strength(min_effect))
@@ -138,6 +140,32 @@ def _with_evidence(scaled: Floats, noise: float, bounds: list[int]) -> list[int]
             break
         del bounds[weakest]
     return bounds
+
+
+def _placed(scaled: Floats, bounds: Sequence[int]) -> list[int]:
+    """The bounds, each where the segments beside it cost least, no farther than the edge of the scan.
+
+    The scan counts a spike as any other high rank, so that spikes shortly before a rise count for the level
+    after it; and a removed candidate leaves its neighbors where they were best with it.
+    """
+    placed, reach = list(bounds), _scan_edge(len(scaled))
+    for number, bound in enumerate(bounds):
+        start = max(placed[number - 1] if number else 0, bound - _MAX_SIDE)
+        end = min([*bounds, len(scaled)][number + 1], bound + _MAX_SIDE)
+        placed[number] = start + _best_split(scaled[start:end], bound - start, reach)
+    return placed
+
+
+def _best_split(scaled: Floats, near: int, reach: int) -> int:
+    """The index, at most `reach` from `near`, at which two segments have the least kernel cost."""
+    import numpy as np
+
+    count = len(scaled)
+    pairs = np.exp(-_WIDTH * (scaled[:, None] - scaled) ** 2).cumsum(axis=0).cumsum(axis=1)
+    at = np.arange(max(_MIN_SEGMENT, near - reach), min(count - _MIN_SEGMENT, near + reach) + 1)
+    before = pairs[at - 1, at - 1]
+    after = pairs[-1, -1] - 2 * pairs[-1, at - 1] + before
+    return int(at[np.argmax(before / at + after / (count - at))])
 
 
 def _evidence(scaled: Floats, noise: float, start: int, bound: int, end: int) -> float:
