@@ -69,6 +69,8 @@ def scan_traces(paths: Iterable[str | PathLike[str]], policy: Policy = NO_POLICY
     redactor = Redactor(b"", policy)
     candidates = discover(paths)
     report = SecretReport(failed=[NotScanned(str(one.path), one.reason) for one in candidates.refused])
+    for other in candidates.skipped:
+        report.failed.append(NotScanned(clean_name(redactor, str(other.path)), f"skipped: it {other.reason}"))
     for candidate in candidates.files:
         path = candidate.path
         shown = clean_name(redactor, str(path))
