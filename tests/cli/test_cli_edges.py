@@ -10,7 +10,9 @@ import pytest
 
 from cli_runner import tw
 from ingesting import only, take, write
+from tracewarehouse.cli.ingest import failed, summary
 from tracewarehouse.errors import ParamError
+from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
 from tracewarehouse.warehouse import Warehouse
 
 
@@ -101,6 +103,13 @@ def test_a_truth_file_without_traces_is_not_silent(tmp_path: Path) -> None:
     (tmp_path / "job" / "truth.json").write_text('{"truth": 1, "job": {}}')
     cli = tw("ingest", tmp_path / "job", "-w", tmp_path / "w")
     assert cli.code == 1 and "is the truth.json of a simulated job" in cli.err
+
+
+def test_a_file_with_several_ranks_is_counted_once() -> None:
+    outcomes = (FileOutcome(Path("a.sqlite"), "refused", rank=rank, reason="why") for rank in range(2))
+    report = IngestReport((*outcomes, FileOutcome(Path("b.csv"), "skipped", reason="why")))
+    assert str(failed(report)) == "nothing was stored: 1 file refused, 1 file skipped"
+    assert "no traces ingested, 1 refused\n" in summary(report)
 
 
 def test_an_empty_warehouse_is_reported(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def failed(report: IngestReport) -> TwError | None:
         return None
     if report.strict:
         return TwError("nothing was stored: --strict requires all files to be intact")
-    counts = {state: len(report.of(state)) for state in ("refused", "skipped")}
+    counts = {state: len({file.path for file in report.of(state)}) for state in ("refused", "skipped")}
     counted = ", ".join(f"{plural(number, 'file')} {state}" for state, number in counts.items() if number)
     return TwError(f"nothing was stored: {counted}")
 
@@ -209,7 +209,7 @@ def _headline(report: IngestReport) -> str:
     runs = {run for run, _ in ranks}
     ingested = f"ingested {plural(len(ranks), 'rank')} of {plural(len(runs), 'run')}"
     others = {
-        "refused": len(report.of("refused")),
+        "refused": len({file.path for file in report.of("refused")}),
         "damaged": len(report.of("damaged")),
         "pending": sum(file.content is None for file in report.of("pending")),
         "already stored": len(report.of("same")),
