@@ -214,7 +214,7 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         self,
         runs: str | Iterable[str] | None = None,
         *,
-        metrics: Iterable[str] = (),
+        metrics: str | Iterable[str] = (),
         notify: Callable[[str], None] | None = None,
     ) -> Page:
         """A report on many runs (selectors; None: all), one row per run, as `report`.
@@ -224,7 +224,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         from tracewarehouse.metric import measure, parse_metric
         from tracewarehouse.report import many_runs
 
-        wanted = [parse_metric(text, self.catalog) for text in metrics]
+        texts = [metrics] if isinstance(metrics, str) else metrics
+        wanted = [parse_metric(text, self.catalog) for text in texts]
         part = self if runs is None else self.select(runs)
         report_progress = notify or (lambda _: None)
         report_progress("running checks")

@@ -30,8 +30,8 @@ class WarehouseFiles(WarehouseSecrets):
         run: str,
         rank: int | Iterable[int] | None = None,
         *,
-        counters: Iterable[str] | None = None,
-        overlays: Iterable[str] | None = None,
+        counters: str | Iterable[str] | None = None,
+        overlays: str | Iterable[str] | None = None,
         start: int | str | None = None,
         end: int | str | None = None,
         step: int | None = None,
@@ -92,7 +92,7 @@ class WarehouseFiles(WarehouseSecrets):
 
         return committed_files(self._one(run).selected()[0], table)
 
-    def fetch(self, runs: str | Iterable[str] | None = None, *, tables: Iterable[str] = ()) -> Fetched:
+    def fetch(self, runs: str | Iterable[str] | None = None, *, tables: str | Iterable[str] = ()) -> Fetched:
         """Downloads the files of runs (selectors; None: all selected) in an object store, and checks them.
 
         Questions about them then download nothing. Raises WarehouseError if they need more than
@@ -101,7 +101,8 @@ class WarehouseFiles(WarehouseSecrets):
         from tracewarehouse.runs.committed_files import fetch_files
 
         part = self if runs is None else self.select(runs)
-        return fetch_files(self.store, part.selected(), tuple(tables))
+        wanted = (tables,) if isinstance(tables, str) else tuple(tables)
+        return fetch_files(self.store, part.selected(), wanted)
 
     def publish_delta(
         self,

@@ -324,8 +324,9 @@ def test_missing_data_of_an_addition_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ParamError, match="a rank 0: kernels_by_annotation: no launches recorded"):
         warehouse.export_trace("a", overlays=["annotations"])
     assert check(warehouse, "a", tmp_path / "a" / "rank0.json", {"counters": ["memory_bandwidth"]}) == []
-    with pytest.raises(UnknownName, match="unknown overlay: annotation"):
-        warehouse.export_trace("a", overlays=["annotation"])
+    for overlays in (["annotation"], "annotation"):
+        with pytest.raises(UnknownName, match="unknown overlay: annotation"):
+            warehouse.export_trace("a", overlays=overlays)
 
 
 def test_the_output_is_a_new_file_in_another_folder(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_questions_about_a_fetched_run_download_nothing(s3: Proxy, stored: str, 
 def test_a_local_warehouse_downloads_nothing(local: Warehouse) -> None:
     found = local.fetch("job")
     assert found.files > 5 and found.downloaded == 0
+    assert local.fetch("job", tables="kernels").files == 1
 
 
 def test_runs_beyond_the_budget_are_refused_before_a_download(

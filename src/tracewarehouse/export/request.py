@@ -60,8 +60,8 @@ class ExportRequest:
 
 
 def export_request(
-    counters: Iterable[str] | None = None,
-    overlays: Iterable[str] | None = None,
+    counters: str | Iterable[str] | None = None,
+    overlays: str | Iterable[str] | None = None,
     start: int | str | None = None,
     end: int | str | None = None,
     step: int | None = None,
@@ -93,8 +93,8 @@ def export_request(
         margin_ns = _AROUND_NS if around is not None else 0
     assert isinstance(margin_ns, int)
     return ExportRequest(
-        None if counters is None else tuple(counters),
-        None if overlays is None else tuple(overlays),
+        _names(counters),
+        _names(overlays),
         _moment(_FROM, start),
         _moment(_TO, end),
         step,
@@ -102,6 +102,10 @@ def export_request(
         margin_ns,
         plain,
     )
+
+
+def _names(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    return (given,) if isinstance(given, str) else None if given is None else tuple(given)
 
 
 def _moment(param: Param, value: int | str | None) -> Moment | None:
