@@ -66,6 +66,17 @@ def test_a_kernel_must_not_come_back(wh: tw.Warehouse) -> None:
     assert codes(wh, "short", "more", guard) == [3]
 
 
+def test_a_gate_file_has_comments_and_names_with_a_number_sign(wh: tw.Warehouse, tmp_path: Path) -> None:
+    path = tmp_path / "gates.txt"
+    guard = "absent(kernel_summary.count[name=f<g::{lambda()#1}>(int)])"
+    path.write_text(f"# guards\n{guard}  # until 2.9\n", encoding="utf-8-sig")
+    done = call("diff", "short", "more", "-w", wh.root, "--gate-file", path)
+    assert done.code == 0 and f"{guard}" in done.out and "until" not in done.out
+    path.write_bytes(b"abc\xff")
+    done = call("diff", "short", "more", "-w", wh.root, "--gate-file", path)
+    assert done.code == 2 and f"{path} is not UTF-8 text: byte 3 is invalid" in done.err
+
+
 def test_options_of_gates_without_a_gate_are_wrong_usage(wh: tw.Warehouse, tmp_path: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("# none yet\n\n")

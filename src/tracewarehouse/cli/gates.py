@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +26,8 @@ class GateFailed(TwError):
 
 
 OF_GATES = ("strict", "within_run", "junit")
+# Names of kernels have a # too, as in {lambda()#1}.
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 def check_options_of_gates(own: Mapping[str, object], gates: Sequence[str]) -> None:
@@ -42,8 +45,11 @@ def gates_of_file(path: Path | None) -> list[str]:
     """The gates of a file, without comments and blank lines; raises UsageError if there are none."""
     if path is None:
         return []
-    stripped = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
-    gates = [line for line in stripped if line]
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path} is not UTF-8 text: byte {error.start} is invalid") from error
+    gates = [gate for line in lines if (gate := _COMMENT.sub("", line).strip())]
     if not gates:
         raise click.UsageError(f"no gates in {path}")
     return gates
