@@ -93,6 +93,11 @@ CASES = (
     ),
     ("a run name that is neither stored nor replaced", "info first/step", 1),
     ("a selector as a run name", "ingest good.json --run @latest", 2),
+    # Python decodes a byte of an argument that is not UTF-8 to such a character.
+    ("a query that is not UTF-8", "query \"SELECT '\udcff'\"", 1),
+    ("a condition that is not UTF-8", "show kernel_summary --where \"name='\udcff'\"", 2),
+    ("a label that is not UTF-8", "ingest good.json --label k=\udcff", 1),
+    ("a reason that is not UTF-8", "history step_time --ack first-steps \udcff", 1),
 )
 
 

@@ -203,6 +203,15 @@ def test_query_reads_stdin_and_keeps_columns_with_equal_names(stored: Path) -> N
     assert (done.returncode, done.stdout) == (0, "n  n\n1  2\n")
 
 
+def test_bytes_on_stdin_that_are_not_utf8_are_an_error_of_the_query(stored: Path) -> None:
+    command = [*TW, "query", "-", "-w", stored, "-f", "csv"]
+    done = subprocess.run(command, env=environment(), input=b"SELECT '\xff'", capture_output=True)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.startswith(b"tw: character 9 of the SQL is not valid Unicode\nhint: ")
+    done = subprocess.run(command, env=environment(), input=b"\xef\xbb\xbfSELECT 1 AS n", capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"n\n1\n")
+
+
 def test_query_is_sandboxed(stored: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.csv").write_text("a\n1\n")
     for sql in (

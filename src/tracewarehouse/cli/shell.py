@@ -123,7 +123,8 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     """
     if max_rows is None:
         max_rows = 0 if session.output is not None else 100_000
-    text = sys.stdin.read() if sql == "-" else sql
+    # Bytes that are not UTF-8 become surrogates, as in an argument.
+    text = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape") if sql == "-" else sql
     result = session.open().query(
         text, max_rows=max_rows or None, timeout_s=timeout or None, memory_bytes=memory or None
     )

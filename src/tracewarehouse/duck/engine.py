@@ -386,7 +386,11 @@ def _row_sql(row: Mapping[str, object], types: Mapping[str, str]) -> str:
 def statement_kind(con: Connection, sql: str) -> str:
     """DuckDB's type of the only statement in the text, such as `SELECT`; raises QueryError."""
     try:
+        sql.encode()
         statements = con.extract_statements(sql)
+    except UnicodeEncodeError as error:
+        what = f"character {error.start + 1} of the SQL is not valid Unicode"
+        raise QueryError(what, "write the query as UTF-8 text") from error
     except Error as error:
         raise query_error(error) from error
     if len(statements) != 1:

@@ -21,8 +21,12 @@ def clean_name(redactor: Redactor, name: str) -> str:
 
 
 def check_text(redactor: Redactor, what: str, texts: Mapping[str, str | None]) -> None:
-    """Raises ParamError where a label or reason (name → text) looks like a secret."""
+    """Raises ParamError where a label or reason (name → text) looks like a secret, or is not Unicode."""
     for name, text in texts.items():
+        try:
+            f"{name}{text}".encode()
+        except UnicodeEncodeError as error:
+            raise ParamError(f"{what} is not valid Unicode: {text!r}", "write it as UTF-8 text") from error
         _, found = redactor.text(json.dumps({name: text or ""}))
         if found:
             raise ParamError(
