@@ -12,6 +12,7 @@ from tracewarehouse.errors import ParamError, UnknownName
 
 DIALECTS = ("new", "epoch", "old")
 MODES = ("training", "inference")
+_LARGEST = 1_000_000  # of any count, size or duration, so that times and bytes are 64-bit integers
 QUARTER_NS = 1_775_078_550_000_000_000  # base time of timestamps in the new dialect
 
 
@@ -161,10 +162,10 @@ def _check_counts(job: Job) -> None:
         "load_us",
     ]:
         value = getattr(job, name)
-        if value is not None and value < 1:
-            raise ParamError(f"{name} is {value}", "must be at least 1")
-    if job.workers < 0:
-        raise ParamError(f"workers is {job.workers}", "must be at least 0")
+        if value is not None and not 1 <= value <= _LARGEST:
+            raise ParamError(f"{name} is {value}", f"must be between 1 and {_LARGEST:,}")
+    if not 0 <= job.workers <= _LARGEST:
+        raise ParamError(f"workers is {job.workers}", f"must be between 0 and {_LARGEST:,}")
     for name, sigma in vars(job.noise).items():
         if not 0 <= sigma <= 1:
             raise ParamError(f"noise {name} is {sigma}", "must be between 0 and 1")
@@ -191,6 +192,7 @@ def _check_words(job: Job) -> None:
 
 INTEGER_KEYS = ("rank", "step", "count", "collective")
 SLOW_TARGETS = ("compute", "host", "data", "copies")
+_LIMITS = {"share": (0, 1), "offset_us": (-(10**12), 10**12), "drift_ppm": (-_LARGEST, _LARGEST)}
 TEXT_KEYS = ("what", "kernel", "to", "group")
 
 WITHOUT_STEP = (
@@ -303,9 +305,12 @@ class Injection:
             raise ParamError(
                 f"slow-rank: what={self.text_value('what')}", f"use one of {', '.join(SLOW_TARGETS)}"
             )
-        for key in ("factor", "percent", "share", "count", "us", "ms", "mb", "from_ms", "to_ms"):
-            if key in self.values and self.number(key) < 0:
-                raise ParamError(f"{self.kind}: {key} is negative", "must be at least 0")
+        for key in sorted(self.values.keys() - {*TEXT_KEYS, "collective"}):
+            least, most = _LIMITS.get(key, (0, _LARGEST))
+            if not least <= self.number(key) <= most:
+                raise ParamError(
+                    f"{self.kind}: {key} is {self.values[key]}", f"must be between {least:,} and {most:,}"
+                )
 
 
 def _parse_value(kind: str, part: str) -> tuple[str, object]:
