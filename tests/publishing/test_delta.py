@@ -128,6 +128,11 @@ def test_errors_name_what_is_wrong(warehouse: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     cli = tw("publish", "delta", tmp_path / "file", "-w", warehouse)
     assert (cli.code, "Traceback" in cli.err) == (1, False), cli.err
+    for name in ("a[1]", "a%20b", "a\udcff"):
+        cli = tw("publish", "delta", tmp_path / name, "-w", warehouse)
+        assert (cli.code, "deltalake cannot write to a path with" in cli.err) == (1, True), cli.err
+    assert not list(tmp_path.glob("a*"))
+    assert tw("publish", "delta", tmp_path / "50%, more", "-w", warehouse).code == 0
 
 
 @pytest.mark.deep

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TABLES = ("kernels", "steps", "annotations", "runs", "ranks")
 PUBLISHED = "tw_published"
+# Characters of a local path that deltalake refuses, changes or ends the process for (seen with 1.6).
+_UNSAFE = re.compile(r"[\[\]^|\\\x00-\x1f\x7f\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 _RANKS_PER_BATCH = 64
 _TRIES = 40
 
@@ -53,12 +55,12 @@ class DeltaTarget:
 
     @classmethod
     def at(cls, destination: str | PathLike[str], warehouse: str) -> DeltaTarget:
-        """Raises WarehouseError for a URL with credentials, and for a store that ignores conditional writes:
-        of two commits at once, one would be lost.
+        """Raises WarehouseError for a URL with credentials, a path that deltalake cannot write to, and a
+        store that ignores conditional writes: of two commits at once, one would be lost.
         """
         place = location(destination)
         if isinstance(place, Path):
-            return cls(str(place), warehouse)
+            return cls(_safe(place.absolute()), warehouse)
         RemoteObjects(place).check_conditions()
         return cls(place.url, warehouse, {"allow_http": "true"} if allows_http(place) else {})
 
@@ -87,6 +89,14 @@ class DeltaTarget:
             partition_by=["run_id"],
             storage_options=dict(self.options or {}),
         )
+
+
+def _safe(place: Path) -> str:
+    if found := _UNSAFE.search(str(place)):
+        raise WarehouseError(
+            f"{place}: deltalake cannot write to a path with {ascii(found[0])}", "use another folder"
+        )
+    return str(place)
 
 
 def check_tables(names: Sequence[str], known: Sequence[str]) -> None:
