@@ -5,7 +5,8 @@ that name and version. It starts with comments, then sections, each a word at th
 indented body: `trace` (the sketch language), `derive` (`critical_path`, then scopes like `steps=6` or
 `annotations=forward#1`, by default the usual ones, of each run), `params` (`name=value` lines), `columns`
 (for tables: the columns to show, in one line), `abstained` (`run_id,rank,reason` lines of skipped ranks),
-`result` (CSV, empty = null). `pytest --update-golden` rewrites the last section.
+`result` (CSV, empty = null). `pytest --update-golden` rewrites the last section. A deep test per
+file checks that copies of all rows, as other runs and ranks, give copies of the result.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 
 import sketch
 
+OTHER_RUN, OTHER_RANK = "~", 1000  # what copies add to runs and ranks
 SECTIONS = ("trace", "derive", "params", "columns", "abstained", "result")
 
 
@@ -128,9 +130,26 @@ class Drawn:
         mark = self.marks[path]
         if mark in self.failed:
             raise self.failed[mark]
-        runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
-        result, abstained = answer(self.warehouse.select(runs=runs), contract, golden)
+        result, abstained = answer(self._runs(mark), contract, golden)
         return result.replace(mark, ""), abstained.replace(mark, "")
+
+    def check_copies(self, path: Path) -> None:
+        """Raises GoldenError unless copies of all rows give copies of the result; tables have none."""
+        from kept import Kept, KeptWarehouse
+
+        golden, contract = self.goldens[path], self._contract(path)
+        if contract.kind == "table":
+            return
+        wh = self._runs(self.marks[path])
+        kept = Kept(copies=copies(contract))
+        copied = KeptWarehouse(wh.root, catalog=wh.catalog, selected=wh.selected(), store=wh.store, kept=kept)
+        result, _ = answer(copied, contract, golden)
+        compare_copies(contract, golden, result.replace(self.marks[path], ""))
+
+    def _runs(self, mark: str) -> Any:
+        return self.warehouse.select(
+            runs=[run for run in self.warehouse.store.runs() if run.startswith(mark)]
+        )
 
     def _contract(self, path: Path) -> Any:
         golden = self.goldens[path]
@@ -162,10 +181,49 @@ def derive(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
 def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
     """(result, abstained) of the ingested runs."""
     if contract.kind != "analysis":
-        return "".join(warehouse.query(select(contract, golden)).csv()), ""
+        query = getattr(warehouse, "query_all", warehouse.query)
+        return "".join(query(select(contract, golden)).csv()), ""
     result = warehouse.run(golden.name, version=golden.version, **golden.params())
     skipped = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
     return "".join(result.csv()), "".join(skipped)
+
+
+def copies(contract: Any) -> tuple[tuple[str, int], ...]:
+    """What is added to the run and the rank in each copy of the rows of all tables.
+
+    Each run is copied; each rank, too, if the rows of a rank do not depend on other ranks.
+    """
+    by_rank = contract.scope == "rank" and any(column.name == "rank" for column in contract.columns)
+    return (("", OTHER_RANK), (OTHER_RUN, 0)) if by_rank else ((OTHER_RUN, 0),)
+
+
+def compare_copies(contract: Any, golden: Golden, result: str) -> None:
+    """Raises GoldenError unless the result over copied rows has the golden rows once per copy."""
+    wanted = _originals(golden.sections["result"])
+    (rows,) = wanted.values() or [[]]
+    if any(column.name == "run_id" for column in contract.columns) and rows:
+        wanted |= {(bool(run), bool(rank)): rows for run, rank in copies(contract)}
+    if (found := _originals(result)) != wanted:
+        lines = [difference(_lines(wanted, copy), _lines(found, copy)) for copy in sorted(wanted | found)]
+        raise GoldenError("\n".join(["copies of the rows give other rows than the golden file", *lines]))
+
+
+def _originals(result: str) -> dict[tuple[bool, bool], list[list[str]]]:
+    """The sorted rows by copy (of another run, of another rank), each as in the original."""
+    heading, *rows = csv.reader(result.splitlines(keepends=True))
+    found: dict[tuple[bool, bool], list[list[str]]] = {}
+    for row in rows:
+        one = dict(zip(heading, row, strict=True))
+        run, rank = one.get("run_id", ""), one.get("rank", "")
+        copy = run.endswith(OTHER_RUN), rank.isdecimal() and int(rank) >= OTHER_RANK
+        if copy[1]:
+            one["rank"] = str(int(rank) - OTHER_RANK)
+        found.setdefault(copy, []).append([cell.removesuffix(OTHER_RUN) for cell in one.values()])
+    return {copy: sorted(rows) for copy, rows in found.items()}
+
+
+def _lines(rows: dict[tuple[bool, bool], list[list[str]]], copy: tuple[bool, bool]) -> str:
+    return "".join(f"{','.join(row)}\n" for row in rows.get(copy, []))
 
 
 def select(contract: Any, golden: Golden) -> str:
@@ -177,12 +235,15 @@ def select(contract: Any, golden: Golden) -> str:
 
 
 class GoldenFile(pytest.File):
-    """A file is one test; all files of a folder run in one worker."""
+    """A file is a test and a deep test; all files of a folder run in one worker."""
 
     def collect(self) -> Iterator[GoldenItem]:
         name = self.path.name.removesuffix(".golden")
         assert self.parent is not None
         yield GoldenItem.from_parent(self, name=name, nodeid=f"{self.parent.nodeid}::{name}")
+        copies = CopiesItem.from_parent(self, name=name, nodeid=f"{self.parent.nodeid}::{name}-copies")
+        copies.add_marker(pytest.mark.deep)
+        yield copies
 
 
 DRAWN = pytest.StashKey[dict[Path, Drawn]]()
@@ -222,6 +283,13 @@ class GoldenItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, 0, f"golden: {self.name}"
+
+
+class CopiesItem(GoldenItem):
+    """Checks that copies of the rows of a golden file, as other runs and ranks, give copies of its result."""
+
+    def runtest(self) -> None:
+        self.drawn().check_copies(self.path)
 
 
 def difference(wanted: str, found: str) -> str:

@@ -30,7 +30,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), *(str(HERE.parent / name) for name in ("laws", "simulation", "."))]
 
 from killers import users  # noqa: E402
-from listing import FILE, NO_CHANGE, Line, Lines, read, selected, write  # noqa: E402
+from listing import FILE, NO_CHANGE, Line, Lines, caught_in_base, read, selected, write  # noqa: E402
 from witnesses import ALIVE  # noqa: E402
 from worker import by_goldens, by_laws, endless, prepare  # noqa: E402
 
@@ -47,6 +47,7 @@ def main() -> None:
         for found in in_processes(goldens, lines, todo, args, folder):
             lines[found[0].contract] = found
             write(lines, args.list)
+        merge(lines, caught_in_base(lines))
         if not args.goldens:
             for found in in_processes(laws, lines, todo, args, folder):
                 merge(lines, found)

@@ -11,13 +11,14 @@ import data_laws
 import polars as pl
 import test_simulate
 from limits import fails
-from worlds import KeptWarehouse, Worlds
+from worlds import Worlds
 
 import golden_plugin
 import simulated
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT
+from kept import Kept, KeptWarehouse
 from laws import EXCEPTIONS, left_out, variants
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
@@ -48,6 +49,7 @@ class Killers:
         self.catalog = Catalog.load()
         self.worlds = Worlds(folder / "worlds")
         self.goldens: dict[Path, KeptWarehouse] = {}
+        self.copies: dict[Path, KeptWarehouse] = {}  # the same with copies of the rows
         self.simulated: KeptWarehouse | None = None
         self.sound: set[str] = set()
         self.wont: list[pl.DataFrame] = []
@@ -64,10 +66,11 @@ class Killers:
             self.simulated = self.simulated or self._simulated()
 
     def golden_checks(self, contract: Contract) -> Iterator[tuple[str, Check]]:
-        """Name and check of each golden file of the contract, then of its readers."""
-        for user in users(contract):
-            for path in self._golden_files(user):
-                yield f"golden {path.stem}", partial(self._golden, path, user)
+        """Name and check of each golden file of the contract and its readers, then of copies of its rows."""
+        for name, check in (("golden", self._golden), ("copies", self._copied)):
+            for user in users(contract):
+                for path in self._golden_files(user):
+                    yield f"{name} {path.stem}", partial(check, path, user)
 
     def other_checks(self, contract: Contract) -> Iterator[tuple[str, Check]]:
         """The same for laws and truths; call `remember` before."""
@@ -132,7 +135,7 @@ class Killers:
     def _put(self, contract: Contract) -> None:
         for world in self.worlds.made.values():
             world.replace(contract)
-        for wh in self.goldens.values():
+        for wh in (*self.goldens.values(), *self.copies.values()):
             wh.replace(contract)
         if self.simulated is not None:
             self.simulated.replace(contract)
@@ -157,17 +160,27 @@ class Killers:
         if (result, abstained) != wanted:
             raise Caught(path.name)
 
+    def _copied(self, path: Path, contract: Contract) -> None:
+        golden = golden_plugin.Golden.read(path)
+        wh = self.copies[path]
+        result, _ = golden_plugin.answer(wh, wh.catalog.contracts[contract.ref], golden)
+        golden_plugin.compare_copies(contract, golden, result)
+
     def draw(self, contract: Contract) -> None:
         """Ingests the golden files of the contract and of its readers, and drops the others."""
-        wanted = [path for user in users(contract) for path in self._golden_files(user)]
+        wanted = {path: user for user in users(contract) for path in self._golden_files(user)}
         self.goldens = {path: wh for path, wh in self.goldens.items() if path in wanted}
-        for path in wanted:
+        self.copies = {path: wh for path, wh in self.copies.items() if path in wanted}
+        for path, user in wanted.items():
             if path not in self.goldens:
                 folder = self.own / path.stem
-                self.goldens[path] = KeptWarehouse(folder / "warehouse", catalog=self.catalog)
+                wh = KeptWarehouse(folder / "warehouse", catalog=self.catalog)
                 golden = golden_plugin.Golden.read(path)
                 paths = sketch.write(golden.sections["trace"], folder / "traces")
-                golden_plugin.take(self.goldens[path], golden, paths)
+                golden_plugin.take(wh, golden, paths)
+                kept = Kept(copies=golden_plugin.copies(user))
+                self.goldens[path] = wh
+                self.copies[path] = KeptWarehouse(wh.root, catalog=self.catalog, store=wh.store, kept=kept)
 
     def _simulated(self) -> KeptWarehouse:
         """Simulated layouts and all injected faults."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import re
 import tomllib
 from collections.abc import Collection
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from mutants import Mutant, mutants
 
+from conftest import ROOT
+from tracewarehouse.contracts.base import INPUT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import token_texts
@@ -19,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 FILE = HERE / "MUTANTS.csv"
 EQUIVALENT: dict[str, dict[str, str]] = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))
 NO_CHANGE = "equivalent"
+LIKE = re.compile(r'^-- like += "(\w+)@(\d+)"', re.MULTILINE)
 ENDLESS = "no end"  # its query does not end, and cannot be interrupted
 
 
@@ -71,6 +75,38 @@ def write(lines: Lines, path: Path = FILE) -> None:
         out = csv.DictWriter(file, [field.name for field in fields(Line)], lineterminator="\n")
         out.writeheader()
         out.writerows(asdict(line) for ref in sorted(known & lines.keys()) for line in lines[ref])
+
+
+def caught_in_base(lines: Lines) -> list[Line]:
+    """Mutants of a base's own SELECT that nothing catches in one contract, but a golden file in another.
+
+    A base is one file: whoever makes this edit in it sees that golden file fail.
+    """
+    based = {str(contract.ref): base for contract in mutated() if (base := _base(contract.source))}
+    known = [(based[ref], line) for ref in based for line in lines.get(ref, []) if _is_of_base(line)]
+    golden = {
+        (base, line.change, line.place): line.killed_by
+        for base, line in known
+        if line.killed_by.startswith("golden ")
+    }
+    open_ = [
+        (line, base, golden.get((base, line.change, line.place)))
+        for base, line in known
+        if not line.killed_by
+    ]
+    return [replace(line, killed_by=f"base {base}: {found}") for line, base, found in open_ if found]
+
+
+def _is_of_base(line: Line) -> bool:
+    return not line.place.startswith(f"{INPUT}:")
+
+
+def _base(source: str) -> str | None:
+    """The base with the outermost SELECT, of an `.sql` file below the root."""
+    found = LIKE.search((ROOT / source).read_text(encoding="utf-8"))
+    if found is None:
+        return None
+    return _base(f"sql/bases/{found[1]}.v{found[2]}.sql") or f"{found[1]}@{found[2]}"
 
 
 def mutated() -> list[Contract]:

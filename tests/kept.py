@@ -1,0 +1,145 @@
+"""Warehouses that read their files once, into tables in memory; on request with copies of their rows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck import engine, limited
+from tracewarehouse.query.dependencies import Dependencies
+from tracewarehouse.query.relations import Relations
+from tracewarehouse.result import Result
+from tracewarehouse.runs.notices import provenance_of
+from tracewarehouse.warehouse import Warehouse
+
+Copies = tuple[tuple[str, int], ...]  # what is added to the run and to the rank in each copy
+
+
+@dataclass
+class Kept:
+    """Connections over selected ranks with their tables in memory, created once.
+
+    `stores_views`: their views, too. A query of small tables takes longer to plan than to run.
+    `copies`: their rows once more, with other runs and ranks.
+    """
+
+    stores_views: bool = False
+    copies: Copies = ()
+    connections: dict[object, engine.Connection] = field(default_factory=dict)
+    made: dict[object, Contract] = field(default_factory=dict)
+
+    def connection(self, wh: Warehouse, contracts: Iterable[Contract]) -> engine.Connection:
+        contracts = tuple(contracts)
+        dependencies = Dependencies.of(wh.catalog, contracts)
+        kernels = tuple(sorted(name for name in dependencies.names.values() if name.startswith("kernels_v")))
+        # Views name the version of a table that they read, so that each set of names has a connection.
+        key = (kernels, *((each.selector, each.ranks) for each in wh.selected()))
+        if key not in self.connections:
+            # The query of a broken view may not end: it fails at the memory limit, without spilling.
+            self.connections[key] = engine.connect(threads=1, memory_limit="2GB")
+            self.connections[key].execute("SET temp_directory = ''")
+        con = self.connections[key]
+        relations = Relations(wh.store, wh.selected(), dependencies)
+        newest: dict[str, Contract] = {}  # compatible versions of a table have one name
+        for each in dependencies.contracts:
+            if each.kind == "table":
+                name = relations.names[each.ref]
+                newest[name] = max(each, newest.get(name, each), key=lambda one: one.version)
+        for contract in newest.values():
+            self._make(con, relations, contract, (key, relations.names[contract.ref]))
+        for contract in dependencies.contracts:
+            if self.stores_views and contract.kind == "view":
+                self._make(con, relations, contract, (key, relations.names[contract.ref]))
+        return con
+
+    def _make(self, con: engine.Connection, relations: Relations, contract: Contract, key: object) -> None:
+        before = self.made.get(key)
+        if before is contract or before == contract:
+            return
+        name = relations.names[contract.ref]
+        if contract.body:
+            con.execute(f'CREATE OR REPLACE TABLE "{name}" AS {relations.sql(contract)}')
+        else:
+            if before is not None:  # another version of the table has the name
+                _drop(con, name)
+            relations.create(con, contract)
+        if self.copies and (contract.is_stored or contract.is_built):
+            _copy(con, name, [column.name for column in contract.columns], self.copies)
+        self.made[key] = contract
+
+
+def _copy(con: engine.Connection, name: str, columns: list[str], copies: Copies) -> None:
+    """Adds copies of the rows to a relation; of a table without runs or ranks, it has none."""
+    rows = [f'SELECT * FROM "{name}"']
+    for run, rank in copies:
+        if "run_id" not in columns or (rank and "rank" not in columns):
+            continue
+        changed = [f"run_id || '{run}' AS run_id"] + ([f"rank + {rank} AS rank"] if rank else [])
+        rows.append(f'SELECT * REPLACE ({", ".join(changed)}) FROM "{name}"')
+    con.execute(f"CREATE TABLE copied AS {' UNION ALL '.join(rows)}")
+    _drop(con, name)
+    con.execute(f'ALTER TABLE copied RENAME TO "{name}"')
+
+
+def _drop(con: engine.Connection, name: str) -> None:
+    sql = "SELECT table_type FROM information_schema.tables WHERE table_name = ?"
+    for (kind,) in con.execute(sql, [name]).fetchall():
+        con.execute(f'DROP {"VIEW" if kind == "VIEW" else "TABLE"} "{name}"')
+
+
+class KeptWarehouse(Warehouse):
+    """A warehouse that reads its files once."""
+
+    def __init__(self, *args: Any, kept: Kept | None = None, **other: Any) -> None:
+        super().__init__(*args, **other)
+        self._kept = kept or Kept()
+
+    def _with(self, selected: Any, left_out: Any = ()) -> KeptWarehouse:
+        return KeptWarehouse(
+            self.root, catalog=self.catalog, selected=selected, store=self.store, kept=self._kept
+        )
+
+    def replace(self, contract: Contract) -> None:
+        """Replaces the body of a contract; hashes are unchanged."""
+        assert not self._kept.stores_views, "stored views may read it"
+        own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
+        contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
+        self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
+
+    def query_all(self, sql: str) -> Result:
+        """The rows of a SELECT over one table or view."""
+        contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
+        with self._session([contract]) as con:
+            rows = limited.query(con, self.views(contract) + sql)
+            return Result(rows, provenance_of(self.catalog, self.selected(), sql=sql))
+
+    def _execute(
+        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
+    ) -> pa.Table:
+        with self._session([contract]) as con:
+            return engine.execute(con, contract, bound, self.views(contract), few=True)
+
+    def views(self, contract: Contract) -> str:
+        """The `WITH` clause of all views that it reads, and itself: a view with several readers runs once.
+
+        Empty if they are stored.
+        """
+        if self._kept.stores_views:
+            return ""
+        dependencies = Dependencies.of(self.catalog, [contract])
+        views = [each for each in dependencies.contracts if each.kind == "view"]
+        return Relations(self.root, self.selected(), dependencies).with_clause(views)
+
+    @contextmanager
+    def _session(self, contracts: Iterable[Contract] | None) -> Iterator[engine.Connection]:
+        """A connection with their tables."""
+        assert contracts is not None
+        yield self._kept.connection(self, contracts)
