@@ -75,6 +75,20 @@ def test_traces_and_snapshots_of_a_folder_are_one_run(tmp_path: Path) -> None:
     assert len(wh.query("FROM rank_sources").rows()) == 4
 
 
+def test_segments_without_a_place_are_skipped_and_counted(tmp_path: Path) -> None:
+    block = {"size": 64, "state": "active_allocated", "address": 4096}
+    segment = {"device": 0, "address": 4096, "total_size": 128, "blocks": [block]}
+    lost = [{**segment, "device": None}, {**segment, "device": "0"}, {**segment, "address": 2**64}]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"device_traces": [], "segments": [segment, *lost]}), encoding="utf-8")
+    wh = tw.open(tmp_path / "w")
+    wh.ingest(path, run="R")
+    for table in ("snapshot_segments", "snapshot_blocks"):
+        assert [row["device"] for row in wh.query(f"SELECT device FROM {table}").rows()] == [0]
+    found = wh.query("SELECT example, rows FROM data_quality WHERE rule = 'unusable_value'").rows()
+    assert found == [{"example": "segments without a device or address, which are skipped", "rows": 3}]
+
+
 @pytest.mark.deep
 def test_many_short_allocations_are_drawn_as_a_line(tmp_path: Path) -> None:
     """No block is wide enough to be visible, and nothing failed."""

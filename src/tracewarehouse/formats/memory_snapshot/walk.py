@@ -38,7 +38,7 @@ def walk(root: object, budget: Budget) -> Tables:
     unusable: Counter[str] = Counter()
     stacks = Stacks(budget, unusable)
     events = _events(top.get("device_traces"), stacks, budget, unusable)
-    segments = dictionaries(top["segments"], "segments", budget)
+    segments = _located(dictionaries(top["segments"], "segments", budget), unusable)
     tables = {
         "snapshot_events": events,
         "snapshot_segments": _segments(segments, stacks, unusable),
@@ -49,6 +49,16 @@ def walk(root: object, budget: Budget) -> Tables:
     return Tables(
         tables, {"events": events.num_rows}, {"allocator_settings": settings} if settings else {}, unusable
     )
+
+
+def _located(segments: list[dict[str, Any]], unusable: Counter[str]) -> list[dict[str, Any]]:
+    """The segments whose device and address are numbers: no table has a place for the others."""
+    records = Records(segments, Counter(), "segments")
+    places = zip(records.ints("device").to_pylist(), records.ints("address").to_pylist(), strict=True)
+    kept = [one for one, place in zip(segments, places, strict=True) if None not in place]
+    if lost := len(segments) - len(kept):
+        unusable["segments without a device or address, which are skipped"] = lost
+    return kept
 
 
 def _events(traces: object, stacks: Stacks, budget: Budget, unusable: Counter[str]) -> pa.Table:
