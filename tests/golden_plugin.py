@@ -22,8 +22,10 @@ from typing import Any
 import pytest
 
 import sketch
+from kept import Copy, Kept, KeptWarehouse
 
 OTHER_RUN, OTHER_RANK = "~", 1000  # what copies add to runs and ranks
+NOISE_RUN, NOISE_RANK = "?", 2000  # the same for copies with other names and times
 SECTIONS = ("trace", "derive", "params", "columns", "abstained", "result")
 
 
@@ -135,8 +137,6 @@ class Drawn:
 
     def check_copies(self, path: Path) -> None:
         """Raises GoldenError unless copies of all rows give copies of the result; tables have none."""
-        from kept import Kept, KeptWarehouse
-
         golden, contract = self.goldens[path], self._contract(path)
         if contract.kind == "table":
             return
@@ -188,13 +188,21 @@ def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
     return "".join(result.csv()), "".join(skipped)
 
 
-def copies(contract: Any) -> tuple[tuple[str, int], ...]:
-    """What is added to the run and the rank in each copy of the rows of all tables.
+def copies(contract: Any) -> tuple[Copy, ...]:
+    """Copies of the rows of all tables that must not change the rows of an answer.
 
-    Each run is copied; each rank, too, if the rows of a rank do not depend on other ranks.
+    Each run is copied; each rank, too, if the rows of a rank do not depend on other ranks. An exact copy has
+    a copy of the rows of the answer; the rows of copies with other names and times are not compared.
     """
     by_rank = contract.scope == "rank" and any(column.name == "rank" for column in contract.columns)
-    return (("", OTHER_RANK), (OTHER_RUN, 0)) if by_rank else ((OTHER_RUN, 0),)
+    exact = [Copy(run=OTHER_RUN), *([Copy(rank=OTHER_RANK)] if by_rank else [])]
+    places: list[dict[str, Any]] = [{"run": NOISE_RUN}, *([{"rank": NOISE_RANK}] if by_rank else [])]
+    noise = [
+        Copy(**{key: at * value for key, value in place.items()}, name="~", shift_ns=shift_ns)
+        for place in places
+        for at, shift_ns in ((1, -7), (2, 7))
+    ]
+    return (*exact, *noise)
 
 
 def compare_copies(contract: Any, golden: Golden, result: str) -> None:
@@ -202,7 +210,7 @@ def compare_copies(contract: Any, golden: Golden, result: str) -> None:
     wanted = _originals(golden.sections["result"])
     (rows,) = wanted.values() or [[]]
     if any(column.name == "run_id" for column in contract.columns) and rows:
-        wanted |= {(bool(run), bool(rank)): rows for run, rank in copies(contract)}
+        wanted |= {(bool(copy.run), bool(copy.rank)): rows for copy in copies(contract)}
     if (found := _originals(result)) != wanted:
         lines = [difference(_lines(wanted, copy), _lines(found, copy)) for copy in sorted(wanted | found)]
         raise GoldenError("\n".join(["copies of the rows give other rows than the golden file", *lines]))
@@ -215,6 +223,8 @@ def _originals(result: str) -> dict[tuple[bool, bool], list[list[str]]]:
     for row in rows:
         one = dict(zip(heading, row, strict=True))
         run, rank = one.get("run_id", ""), one.get("rank", "")
+        if run.endswith(NOISE_RUN) or (rank.isdecimal() and int(rank) >= NOISE_RANK):
+            continue
         copy = run.endswith(OTHER_RUN), rank.isdecimal() and int(rank) >= OTHER_RANK
         if copy[1]:
             one["rank"] = str(int(rank) - OTHER_RANK)

@@ -20,7 +20,31 @@ from tracewarehouse.result import Result
 from tracewarehouse.runs.notices import provenance_of
 from tracewarehouse.warehouse import Warehouse
 
-Copies = tuple[tuple[str, int], ...]  # what is added to the run and to the rank in each copy
+
+@dataclass(frozen=True)
+class Copy:
+    """What is added to the run, rank, names and times of the rows of all tables in a copy."""
+
+    run: str = ""
+    rank: int = 0
+    name: str = ""
+    shift_ns: int = 0
+
+    def sql(self, contract: Contract, relation: str) -> str | None:
+        """The copied rows of a table; None if it has no runs, or no ranks to add to."""
+        columns = {column.name: column for column in contract.columns}
+        if "run_id" not in columns or (self.rank and "rank" not in columns):
+            return None
+        changed = {"run_id": f"run_id || '{self.run}'"}
+        if self.rank:
+            changed["rank"] = f"rank + {self.rank}"
+        if self.name and "name" in columns:
+            changed["name"] = f"name || '{self.name}'"
+        for column in columns.values():
+            if column.unit == "ts" and self.shift_ns:
+                changed[column.name] = f'"{column.name}" + {self.shift_ns}'
+        listed = ", ".join(f'{value} AS "{name}"' for name, value in changed.items())
+        return f'SELECT * REPLACE ({listed}) FROM "{relation}"'
 
 
 @dataclass
@@ -32,7 +56,7 @@ class Kept:
     """
 
     stores_views: bool = False
-    copies: Copies = ()
+    copies: tuple[Copy, ...] = ()
     connections: dict[object, engine.Connection] = field(default_factory=dict)
     made: dict[object, Contract] = field(default_factory=dict)
 
@@ -72,21 +96,11 @@ class Kept:
                 _drop(con, name)
             relations.create(con, contract)
         if self.copies and (contract.is_stored or contract.is_built):
-            _copy(con, name, [column.name for column in contract.columns], self.copies)
+            rows = [f'SELECT * FROM "{name}"', *(copy.sql(contract, name) for copy in self.copies)]
+            con.execute(f"CREATE TABLE copied AS {' UNION ALL '.join(filter(None, rows))}")
+            _drop(con, name)
+            con.execute(f'ALTER TABLE copied RENAME TO "{name}"')
         self.made[key] = contract
-
-
-def _copy(con: engine.Connection, name: str, columns: list[str], copies: Copies) -> None:
-    """Adds copies of the rows to a relation; of a table without runs or ranks, it has none."""
-    rows = [f'SELECT * FROM "{name}"']
-    for run, rank in copies:
-        if "run_id" not in columns or (rank and "rank" not in columns):
-            continue
-        changed = [f"run_id || '{run}' AS run_id"] + ([f"rank + {rank} AS rank"] if rank else [])
-        rows.append(f'SELECT * REPLACE ({", ".join(changed)}) FROM "{name}"')
-    con.execute(f"CREATE TABLE copied AS {' UNION ALL '.join(rows)}")
-    _drop(con, name)
-    con.execute(f'ALTER TABLE copied RENAME TO "{name}"')
 
 
 def _drop(con: engine.Connection, name: str) -> None:
