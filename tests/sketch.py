@@ -15,7 +15,7 @@ A line is an event, times are integer ns, and every line starts with `RUN RANK`:
     RUN RANK snap free|pending|complete NAME
     RUN RANK snap cut ENTRIES
     RUN RANK flight {json}
-    RUN RANK ncu LAUNCH KERNEL GRID BLOCK METRIC UNIT VALUE
+    RUN RANK ncu LAUNCH KERNEL GRID BLOCK METRIC UNIT VALUE [PROCESS]
     RUN RANK node ID PARENT NAME [k=v …]
 
 `id=3` is the correlation of a call or gpu line, and the external id of an op or annotation. Any other `k=v`
@@ -366,9 +366,9 @@ METRIC_COLUMNS = [
 
 
 def _ncu(rank: Rank, rest: str) -> None:
-    launch, kernel, grid, block, metric, unit, value = shlex.split(rest)
+    launch, kernel, grid, block, metric, unit, value, *process = shlex.split(rest)
     sizes = [f"({size.replace(',', ', ')})" for size in (block, grid)]
-    host = ["42", "train", "127.0.0.1"]
+    host = [process[0] if process else "42", "train", "127.0.0.1"]
     rank.metrics.append([launch, *host, kernel, "1", "7", *sizes, "0", "8.0", "", metric, unit, value])
 
 

@@ -153,14 +153,14 @@ WITH
       count(*) > count(DISTINCT rank)
         -- Two sends, or two receives.
         OR count(*) > 1 AND count(direction) > 0 AND count(DISTINCT direction) = 1
-        OR bool_and(group_known) AND count(*) > ranks_needed AS doubled,
+        OR (bool_and(group_known) OR count(direction) > 0) AND count(*) > ranks_needed AS doubled,
       count(*) AS members,
       CASE WHEN count(*) = 2 AND count(direction) = 2 THEN min(rank) + max(rank) END AS both_ranks,
       min(rank) AS first_rank,
       arg_min(start_ns, rank) AS first_start_ns,
       arg_min(end_ns, rank) AS first_end_ns,
       -- Kind of collective, used if its group is unknown.
-      {name: any_value(collective), size: arg_min_null(bytes, rank)} AS kind,
+      {name: min(collective), size: arg_min_null(bytes, rank)} AS kind,
       min(dur_ns) AS shortest_ns,
       arg_min(rank, (dur_ns, rank)) AS straggler_rank
     FROM keyed

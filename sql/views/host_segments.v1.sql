@@ -22,7 +22,7 @@
 -- ///
 WITH
   own AS (
-    SELECT run_id, rank, event_id, parent_id, pre, start_ns, end_ns, category, name, is_loading
+    SELECT run_id, rank, event_id, next_id, is_outlasted, pre, start_ns, end_ns, category, name, is_loading
     FROM training_slices
     WHERE category <> 'step'
   ),
@@ -44,8 +44,9 @@ WITH
     WHERE period_ns > 0
   ),
   point AS (
-    -- What begins in each layer: at the end of a slice its parent, or nothing (-1). Of the points of an instant the
-    -- last one counts: ends come first, inner ones before outer ones, then starts, outer ones before inner ones.
+    -- What begins in each layer: at the end of a slice its parent, or nothing (-1), unless what it called runs on. Of the
+    -- points of an instant the last one counts: ends come first, inner ones before outer ones, then starts, outer ones
+    -- before inner ones.
     SELECT run_id, rank, CASE category WHEN 'annotation' THEN 'annotation' ELSE 'slice' END AS layer,
       start_ns AS at_ns, 1 AS turn, pre AS place, event_id AS owner_id
     FROM own
@@ -56,9 +57,10 @@ WITH
     LEFT JOIN own AS parent
       ON parent.run_id = own.run_id
       AND parent.rank = own.rank
-      AND parent.event_id = own.parent_id
+      AND parent.event_id = own.next_id
       AND parent.end_ns > own.end_ns
       AND (parent.category = 'annotation') = (own.category = 'annotation')
+    WHERE NOT own.is_outlasted
     UNION ALL
     SELECT run_id, rank, 'data', start_ns, 1, 0, event_id
     FROM loading

@@ -49,6 +49,7 @@ WITH
   complete AS (
     SELECT run_id, rank, step, period_ns
     FROM steps
+    SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
     WHERE NOT partial AND period_ns > 0
   ),
   span AS (

@@ -31,7 +31,7 @@ FROM (
     coalesce(sum(slice.dur_ns) FILTER (slice.depth = 1), 0)::BIGINT AS sum_ns
   FROM events AS slice
   LEFT JOIN steps ON steps.run_id = slice.run_id AND steps.rank = slice.rank AND steps.event_id = slice.event_id
-  WHERE slice.pre IS NOT NULL AND slice.dur_ns > 0
+  WHERE slice.pre IS NOT NULL
   GROUP BY slice.run_id, slice.rank, slice.pid, slice.tid
 ) AS candidate
 GROUP BY run_id, rank

@@ -16,7 +16,7 @@
 -- share       = { doc = "Free bytes in segments with blocks in use, as a share of reserved bytes, when the snapshot was taken. Expandable segments are left out: their free pages can be released." }
 -- count       = { doc = "Number of free blocks in such segments." }
 -- steps       = { doc = "Always 0: a snapshot has no steps." }
--- analyzed_ns = { doc = "Time from the first to the last entry of the snapshot." }
+-- analyzed_ns = { doc = "Time from the first to the last entry of the snapshot, at least 1." }
 -- saving_ns   = { doc = "Always null: this is a risk, not lost time." }
 -- event_id    = { doc = "Always null: entries of a snapshot are not events." }
 -- from_ns     = { doc = "Always null: the rank may have no trace of that time." }

@@ -16,7 +16,7 @@
 -- share       = { doc = "1 if an allocation failed, else 0." }
 -- count       = { doc = "Number of failed allocations." }
 -- steps       = { doc = "Always 0: a snapshot has no steps." }
--- analyzed_ns = { doc = "Time from the first to the last entry of the snapshot." }
+-- analyzed_ns = { doc = "Time from the first to the last entry of the snapshot, at least 1." }
 -- saving_ns   = { doc = "Always null: a failure is not lost time." }
 -- event_id    = { doc = "Always null: entries of a snapshot are not events." }
 -- from_ns     = { doc = "Always null: the rank may have no trace of that time." }

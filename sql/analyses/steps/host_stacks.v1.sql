@@ -37,6 +37,8 @@ WITH RECURSIVE
       end_ns,
       is_loading,
       is_annotation,
+      next_id,
+      is_outlasted,
       CASE category WHEN 'step' THEN 'unrecorded' ELSE category END AS category,
       CASE category WHEN 'step' THEN 'ProfilerStep*' ELSE name END AS name
     FROM training_slices
@@ -58,6 +60,8 @@ WITH RECURSIVE
       on_thread.event_id,
       on_thread.parent_id,
       on_thread.is_annotation,
+      on_thread.next_id,
+      on_thread.is_outlasted,
       on_thread.pre,
       on_thread.start_ns,
       on_thread.end_ns,
@@ -77,7 +81,7 @@ WITH RECURSIVE
   ),
   point AS (
     -- Annotations nest among themselves, and so do all other slices: two layers. At the end of a slice its caller runs
-    -- in its layer, or nothing (-1). Ends come first, then starts, outer ones before inner ones.
+    -- in its layer, or nothing (-1), unless what it called runs on. Ends come first, then starts, outer before inner ones.
     SELECT run_id, rank, is_annotation, from_ns AS at_ns, 1 AS turn, place, event_id AS started, event_id AS owner_id
     FROM slice
     UNION ALL
@@ -87,8 +91,9 @@ WITH RECURSIVE
     LEFT JOIN slice AS caller
       ON caller.run_id = ending.run_id
       AND caller.rank = ending.rank
-      AND caller.event_id = ending.parent_id
+      AND caller.event_id = ending.next_id
       AND caller.end_ns > ending.end_ns
+    WHERE NOT ending.is_outlasted
     UNION ALL
     SELECT run_id, rank, NULL, from_ns, 0, NULL, NULL, NULL
     FROM span
