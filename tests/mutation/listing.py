@@ -80,7 +80,7 @@ def write(lines: Lines, path: Path = FILE) -> None:
 def caught_in_base(lines: Lines) -> list[Line]:
     """Mutants of a base's own SELECT that nothing catches in one contract, but a golden file in another.
 
-    A base is one file: whoever makes this edit in it sees that golden file fail.
+    A base is one file: this edit makes that golden file fail.
     """
     based = {str(contract.ref): base for contract in mutated() if (base := _base(contract.source))}
     known = [(based[ref], line) for ref in based for line in lines.get(ref, []) if _is_of_base(line)]
