@@ -1,6 +1,8 @@
-"""Waits blamed on ranks are of all ranks of a run: after another rank is ingested, they are out of date."""
+"""Blame is of all ranks of a run: once another rank is ingested, it is out of date, as if there were none."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -42,3 +44,36 @@ def test_outdated_blame_is_left_out(wh: Warehouse) -> None:
     """Rank 2 waits for rank 0, which waited for rank 1: only blame knows that rank 2 waits for rank 1."""
     assert wh.query("FROM blame").rows()
     assert pairs(wh) == {(0, 1), (2, 0)}
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """The same simulated ranks as three runs: with blame, with blame that is out of date, and without."""
+    folder = tmp_path_factory.mktemp("states")
+    settings = {"ranks": 4, "tensor": 2, "steps": 4, "layers": 2, "hidden": 256, "sequence": 128}
+    slow = ["slow-rank:rank=1,what=compute,factor=2", "slow-rank:rank=2,what=host,factor=2"]
+    files = sorted(
+        Path(each) for each in tw.simulate(folder / "job", seed=5, injections=slow, **settings).files
+    )
+    wh = tw.open(folder / "w")
+    for run in ("current", "without"):
+        wh.ingest(*files, run=run)
+    wh.ingest(*files[:3], run="outdated")
+    for run in ("current", "outdated"):
+        wh.derive("blame", run)
+    wh.ingest(files[3], run="outdated")
+    return wh
+
+
+@pytest.mark.parametrize("name", ["slow_rank", "stragglers", "wait_matrix"])
+def test_outdated_blame_is_no_blame(states: Warehouse, name: str) -> None:
+    assert len(states.query("SELECT DISTINCT run_id FROM blame").rows()) == 2
+    rows = {
+        run: [row for row in states.run(name).rows() if row["run_id"] == run]
+        for run in ("current", "outdated", "without")
+    }
+    alone = {run: states.select(runs=[run]).run(name).rows() for run in rows}
+    assert rows == alone
+    without, outdated = ([{**row, "run_id": ""} for row in rows[run]] for run in ("without", "outdated"))
+    assert outdated == without and len(rows["current"]) > 0
+    assert [{**row, "run_id": ""} for row in rows["current"]] != without

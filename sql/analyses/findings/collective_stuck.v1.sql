@@ -16,9 +16,9 @@
 -- rank        = { doc = "The first rank that did not arrive; if there is none, the first that waits." }
 -- subject     = { doc = "The process group by name. Groups that are not stuck have no row." }
 -- share       = { doc = "Share of the ranks of the group with a dump that did not arrive." }
--- count       = { doc = "Number of ranks that did not arrive." }
+-- count       = { doc = "Number of ranks that did not arrive; 1 if all did." }
 -- steps       = { doc = "Always 0: a dump has no steps." }
--- analyzed_ns = { doc = "Time from the first to the last record of the group." }
+-- analyzed_ns = { doc = "Time from the first to the last record of the group, at least 1." }
 -- saving_ns   = { doc = "Always null: the job does not continue." }
 -- event_id    = { doc = "Always null: records of a dump are not events." }
 -- from_ns     = { doc = "Always null: the rank may have no trace of that time." }
