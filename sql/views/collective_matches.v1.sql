@@ -153,7 +153,7 @@ WITH
       count(*) > count(DISTINCT rank)
         -- Two sends, or two receives.
         OR count(*) > 1 AND count(direction) > 0 AND count(DISTINCT direction) = 1
-        OR (bool_and(group_known) OR count(direction) > 0) AND count(*) > ranks_needed AS doubled,
+        OR coalesce(count(*) > ranks_needed, FALSE) AS doubled,
       count(*) AS members,
       CASE WHEN count(*) = 2 AND count(direction) = 2 THEN min(rank) + max(rank) END AS both_ranks,
       min(rank) AS first_rank,

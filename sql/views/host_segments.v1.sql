@@ -58,8 +58,6 @@ WITH
       ON parent.run_id = own.run_id
       AND parent.rank = own.rank
       AND parent.event_id = own.next_id
-      AND parent.end_ns > own.end_ns
-      AND (parent.category = 'annotation') = (own.category = 'annotation')
     WHERE NOT own.is_outlasted
     UNION ALL
     SELECT run_id, rank, 'data', start_ns, 1, 0, event_id

@@ -92,7 +92,6 @@ WITH RECURSIVE
       ON caller.run_id = ending.run_id
       AND caller.rank = ending.rank
       AND caller.event_id = ending.next_id
-      AND caller.end_ns > ending.end_ns
     WHERE NOT ending.is_outlasted
     UNION ALL
     SELECT run_id, rank, NULL, from_ns, 0, NULL, NULL, NULL
