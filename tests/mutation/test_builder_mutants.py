@@ -18,6 +18,8 @@ ROOT = HERE.parents[1]
 EQUIVALENT = tomllib.loads((HERE / "equivalent_builders.toml").read_text(encoding="utf-8"))
 # Edits of one module that are checked together.
 MOST = 8
+# The tests of the builders: brute force first, then golden rows.
+TESTS = ("tests/ingest/tables", "tests/golden/tables", "tests/witness/test_modules.py", "tests/golden/views")
 
 
 def caught(edit: Edit, number: int) -> bool:
@@ -30,7 +32,7 @@ def _fails(edit: Edit, number: int, marks: str) -> bool:
     paths = os.pathsep.join([str(HERE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": paths, BROKEN: f"{edit.module}:{number}"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "builder_mutants",
-               "-p", "no:cacheprovider", "-m", f"{marks} and not bench", "tests/ingest/tables"]  # fmt: skip
+               "-p", "no:cacheprovider", "-m", f"{marks} and not bench", *TESTS]  # fmt: skip
     try:
         ended = subprocess.run(
             command, cwd=ROOT, env=variables, capture_output=True, timeout=900, check=False
