@@ -22,7 +22,7 @@ from mutants import Mutant
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.duck import engine
+from tracewarehouse.query.connections import ConnectionPool
 from tracewarehouse.query.relations import Relations
 
 ALIVE = "TW_MUTANTS"  # a file: contract → numbers of its mutants; the results are written next to it
@@ -77,25 +77,27 @@ class Witnesses:
 
 @contextmanager
 def used() -> Iterator[set[Ref]]:
-    """The contracts that are run, or created as relations, in the block."""
+    """The contracts that queries read in the block, themselves included."""
     refs: set[Ref] = set()
-    create, execute = Relations.create, engine.execute
+    execute, borrowed = ConnectionPool.execute, ConnectionPool._borrowed
 
-    def creating(self: Relations, con: Any, contract: Contract, *other: Any, **named: Any) -> None:
+    def executing(self: ConnectionPool, selected: Any, contract: Contract, *other: Any) -> Any:
         refs.add(contract.ref)
-        create(self, con, contract, *other, **named)
+        return execute(self, selected, contract, *other)
 
-    def executing(con: Any, contract: Contract, *other: Any, **named: Any) -> Any:
-        refs.add(contract.ref)
-        return execute(con, contract, *other, **named)
+    def borrowing(self: ConnectionPool, relations: Relations, *other: Any) -> Any:
+        refs.update(contract.ref for contract in relations.dependencies.contracts)
+        return borrowed(self, relations, *other)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Relations, "create", creating)
-        patch.setattr(engine, "execute", executing)
+        patch.setattr(ConnectionPool, "execute", executing)
+        patch.setattr(ConnectionPool, "_borrowed", borrowing)
         yield refs
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the plugin if mutants are given."""
     if ALIVE in os.environ:
+        # A connection of before would still have the views without the mutant.
+        ConnectionPool._take = lambda *_: None  # type: ignore[method-assign]
         config.pluginmanager.register(Witnesses(Path(os.environ[ALIVE])))

@@ -50,7 +50,7 @@ def test_outdated_blame_is_left_out(wh: Warehouse) -> None:
 def states(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """The same simulated ranks as three runs: with blame, with blame that is out of date, and without."""
     folder = tmp_path_factory.mktemp("states")
-    settings = {"ranks": 4, "tensor": 2, "steps": 4, "layers": 2, "hidden": 256, "sequence": 128}
+    settings = {"ranks": 8, "tensor": 2, "steps": 4, "layers": 2, "hidden": 256, "sequence": 128}
     slow = ["slow-rank:rank=1,what=compute,factor=2", "slow-rank:rank=2,what=host,factor=2"]
     files = sorted(
         Path(each) for each in tw.simulate(folder / "job", seed=5, injections=slow, **settings).files
@@ -58,10 +58,10 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     wh = tw.open(folder / "w")
     for run in ("current", "without"):
         wh.ingest(*files, run=run)
-    wh.ingest(*files[:3], run="outdated")
+    wh.ingest(*files[:-1], run="outdated")
     for run in ("current", "outdated"):
         wh.derive("blame", run)
-    wh.ingest(files[3], run="outdated")
+    wh.ingest(files[-1], run="outdated")
     return wh
 
 

@@ -85,14 +85,10 @@ WITH RECURSIVE
     SELECT run_id, rank, is_annotation, from_ns AS at_ns, 1 AS turn, place, event_id AS started, event_id AS owner_id
     FROM slice
     UNION ALL
-    SELECT ending.run_id, ending.rank, ending.is_annotation, ending.to_ns, 0,
-      (-ending.place[1], -ending.place[2], ending.place[3], -ending.place[4]), NULL, coalesce(caller.event_id, -1)
-    FROM slice AS ending
-    LEFT JOIN slice AS caller
-      ON caller.run_id = ending.run_id
-      AND caller.rank = ending.rank
-      AND caller.event_id = ending.next_id
-    WHERE NOT ending.is_outlasted
+    SELECT run_id, rank, is_annotation, to_ns, 0,
+      (-place[1], -place[2], place[3], -place[4]), NULL, coalesce(next_id, -1)
+    FROM slice
+    WHERE NOT is_outlasted
     UNION ALL
     SELECT run_id, rank, NULL, from_ns, 0, NULL, NULL, NULL
     FROM span
