@@ -125,7 +125,7 @@ def test_bad_input_prints_the_golden_messages(
     parts = []
     for title, line, code in CASES:
         cli = tw(*shlex.split(line))
-        shown = line if len(line) < 100 else line[:60] + "…"
+        shown = (line if len(line) < 100 else line[:60] + "…").encode(errors="backslashreplace").decode()
         assert cli.code == code, (title, cli)
         assert "Traceback" not in cli.err
         assert code == 0 or (cli.err and (cli.out == "" or code == 4)), (title, cli)
