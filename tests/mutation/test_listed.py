@@ -23,7 +23,8 @@ def every() -> list[Line]:
 def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The module, prepared."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(Path(__file__).parents[1] / "laws"))
+        for name in ("laws", "simulation"):
+            patch.syspath_prepend(str(Path(__file__).parents[1] / name))
         import worker
 
         worker.prepare(str(tmp_path_factory.mktemp("mutation")))
