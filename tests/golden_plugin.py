@@ -130,8 +130,6 @@ class Drawn:
         """(result, abstained) of a golden file as CSV lines, from its ingested trace."""
         golden, contract = self.goldens[path], self._contract(path)
         mark = self.marks[path]
-        if mark in self.failed:
-            raise self.failed[mark]
         result, abstained = answer(self._runs(mark), contract, golden)
         return result.replace(mark, ""), abstained.replace(mark, "")
 
@@ -147,9 +145,11 @@ class Drawn:
         compare_copies(contract, golden, result.replace(self.marks[path], ""))
 
     def _runs(self, mark: str) -> Any:
-        return self.warehouse.select(
-            runs=[run for run in self.warehouse.store.runs() if run.startswith(mark)]
-        )
+        """The runs of a trace. Raises its SketchError if it was invalid."""
+        if mark in self.failed:
+            raise self.failed[mark]
+        runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
+        return self.warehouse.select(runs=runs)
 
     def _contract(self, path: Path) -> Any:
         golden = self.goldens[path]
@@ -181,8 +181,7 @@ def derive(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
 def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
     """(result, abstained) of the ingested runs."""
     if contract.kind != "analysis":
-        query = getattr(warehouse, "query_all", warehouse.query)
-        return "".join(query(select(contract, golden)).csv()), ""
+        return "".join(warehouse.query_all(select(contract, golden)).csv()), ""
     result = warehouse.run(golden.name, version=golden.version, **golden.params())
     skipped = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
     return "".join(result.csv()), "".join(skipped)
@@ -251,9 +250,9 @@ class GoldenFile(pytest.File):
         name = self.path.name.removesuffix(".golden")
         assert self.parent is not None
         yield GoldenItem.from_parent(self, name=name, nodeid=f"{self.parent.nodeid}::{name}")
-        copies = CopiesItem.from_parent(self, name=name, nodeid=f"{self.parent.nodeid}::{name}-copies")
-        copies.add_marker(pytest.mark.deep)
-        yield copies
+        copied = CopiesItem.from_parent(self, name=name, nodeid=f"{self.parent.nodeid}::{name}-copies")
+        copied.add_marker(pytest.mark.deep)
+        yield copied
 
 
 DRAWN = pytest.StashKey[dict[Path, Drawn]]()
