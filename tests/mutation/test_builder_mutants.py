@@ -22,9 +22,13 @@ MOST = 8
 TESTS = ("tests/ingest/tables", "tests/golden/tables", "tests/witness/test_modules.py", "tests/golden/views")
 
 
+# Seconds for the tests with these marks: several times what they take when nothing is broken.
+TIMEOUTS = {"not deep": 300, "deep": 1200}
+
+
 def caught(edit: Edit, number: int) -> bool:
     """Whether a test of the builders fails with it, one that always runs or, if none does, a deep one."""
-    return any(_fails(edit, number, marks) for marks in ("not deep", "deep"))
+    return any(_fails(edit, number, marks) for marks in TIMEOUTS)
 
 
 def _fails(edit: Edit, number: int, marks: str) -> bool:
@@ -35,7 +39,7 @@ def _fails(edit: Edit, number: int, marks: str) -> bool:
                "-p", "no:cacheprovider", "-m", f"{marks} and not bench", *TESTS]  # fmt: skip
     try:
         ended = subprocess.run(
-            command, cwd=ROOT, env=variables, capture_output=True, timeout=900, check=False
+            command, cwd=ROOT, env=variables, capture_output=True, timeout=TIMEOUTS[marks], check=False
         )
     except subprocess.TimeoutExpired:
         return True
