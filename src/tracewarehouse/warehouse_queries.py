@@ -117,7 +117,7 @@ class WarehouseQueries(WarehouseBase):
 
         Raises DamagedRunError for a damaged file: the rows of its run would be incomplete.
         """
-        from tracewarehouse.duck.engine import concatenate
+        from tracewarehouse.duck.arrow import concatenate
         from tracewarehouse.runs.table_versions import ReadableRuns
 
         parts = []
@@ -214,7 +214,7 @@ class WarehouseQueries(WarehouseBase):
 
     def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
-        from tracewarehouse.duck.engine import with_plain_text
+        from tracewarehouse.duck.arrow import with_plain_text
         from tracewarehouse.duck.limited import NO_LIMITS, query
         from tracewarehouse.query.sandbox import check_reads_only
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,43 @@ def type_of(type_: str) -> pa.DataType:
         "BLOB": pa.binary(),
         "TIMESTAMP": pa.timestamp("us"),
     }[type_]
+
+
+def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all tables, in order."""
+    import pyarrow as pa
+
+    return pa.concat_tables(tables)
+
+
+def typed(table: pa.Table, types: Iterable[str]) -> pa.Table:
+    """The table with DuckDB's type of each column in the metadata of its field."""
+    import pyarrow as pa
+
+    fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
+    return with_schema(table, pa.schema(fields))
+
+
+def with_plain_text(table: pa.Table) -> pa.Table:
+    """The rows of a `typed` table with VARCHAR in the place of ENUM."""
+    import pyarrow as pa
+
+    metadata = {"type": "VARCHAR"}
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type):
+            chunks = [chunk.dictionary_decode() for chunk in table.column(index).chunks]
+            plain = pa.field(field.name, pa.string(), metadata=metadata)
+            table = table.set_column(index, plain, pa.chunked_array(chunks, type=pa.string()))
+    return table
+
+
+def with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with the types and the metadata of the schema."""
+    import pyarrow as pa
+
+    if table.schema.types == schema.types:
+        return pa.Table.from_arrays(table.columns, schema=schema)
+    return table.cast(schema)  # imports pyarrow.compute, which is slower than most queries
 
 
 def to_bytes(table: pa.Table) -> bytes:

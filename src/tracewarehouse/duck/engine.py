@@ -17,7 +17,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts import params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
-from tracewarehouse.duck.arrow import schema_of, type_of
+from tracewarehouse.duck.arrow import schema_of, type_of, with_schema
 from tracewarehouse.errors import ContractError, QueryError
 from tracewarehouse.memory_limits import half_bytes
 
@@ -127,7 +127,7 @@ def execute(
             # The SELECT was checked, so the input is the more likely cause.
             failure.with_hint(failure.hint or hints.fill("{} checks the stored files", hints.call("verify")))
             raise failure from error
-    return _as(table, schema_of(contract))
+    return with_schema(table, schema_of(contract))
 
 
 def _sorted(con: Connection, contract: Contract, body: str, given: str, few: bool) -> pa.Table:
@@ -210,43 +210,6 @@ def _with_valid_text(call: Callable[[], T]) -> T:
         return call()
     except UnicodeDecodeError as error:
         raise duckdb.InvalidInputException("a text of the result is not valid UTF-8") from error
-
-
-def concatenate(tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables, in order."""
-    import pyarrow as pa
-
-    return pa.concat_tables(tables)
-
-
-def typed(table: pa.Table, types: Iterable[str]) -> pa.Table:
-    """The table with DuckDB's type of each column in the metadata of its field."""
-    import pyarrow as pa
-
-    fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
-    return _as(table, pa.schema(fields))
-
-
-def with_plain_text(table: pa.Table) -> pa.Table:
-    """The rows of a `typed` table with VARCHAR in the place of ENUM."""
-    import pyarrow as pa
-
-    metadata = {"type": "VARCHAR"}
-    for index, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            chunks = [chunk.dictionary_decode() for chunk in table.column(index).chunks]
-            plain = pa.field(field.name, pa.string(), metadata=metadata)
-            table = table.set_column(index, plain, pa.chunked_array(chunks, type=pa.string()))
-    return table
-
-
-def _as(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with that schema's types and metadata."""
-    import pyarrow as pa
-
-    if table.schema.types == schema.types:
-        return pa.Table.from_arrays(table.columns, schema=schema)
-    return table.cast(schema)  # imports pyarrow.compute, which is slower than most queries
 
 
 def query_error(error: Exception, place: str = "") -> QueryError:

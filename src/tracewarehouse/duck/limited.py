@@ -9,6 +9,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse import hints
+from tracewarehouse.duck.arrow import typed
 from tracewarehouse.duck.engine import (
     Connection,
     Error,
@@ -16,7 +17,6 @@ from tracewarehouse.duck.engine import (
     interruptible,
     query_error,
     relation,
-    typed,
 )
 from tracewarehouse.errors import QueryError
 from tracewarehouse.memory_limits import half_bytes

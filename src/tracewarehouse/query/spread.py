@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name
-from tracewarehouse.duck.engine import concatenate
+from tracewarehouse.duck.arrow import concatenate
 from tracewarehouse.engines import Engine, cores, is_remote, results_in_order
 from tracewarehouse.query.connections import ConnectionPool
 from tracewarehouse.query.dependencies import Dependencies
