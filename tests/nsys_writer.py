@@ -54,6 +54,18 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "PROCESSES": ("globalPid", "pid", "name TEXT"),
 }  # fmt: skip
 
+# The columns that a small export needs, for tests that write its rows by hand.
+SMALL_TABLES: Final = """
+CREATE TABLE StringIds (id INTEGER, value TEXT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT,
+  globalPid INT, shortName INT);
+CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
+"""
+GRAPH_TABLE: Final = """
+CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,
+  correlationId INT, globalPid INT, graphId INT);
+"""
+
 
 @dataclass
 class Writer:

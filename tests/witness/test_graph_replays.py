@@ -10,25 +10,20 @@ from typing import Final
 import pytest
 
 import tracewarehouse as tw
+from nsys_writer import GRAPH_TABLE, SMALL_TABLES
 from tracewarehouse.warehouse import Warehouse
 
 PROCESSES: Final = [1 << 48 | (9 + rank) << 24 for rank in (0, 1)]
-TABLES: Final = """
-CREATE TABLE StringIds (id INTEGER, value TEXT);
+NAMES: Final = """
 INSERT INTO StringIds VALUES
   (0, 'gemm'), (1, 'cudaLaunchKernel_v7000'), (2, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL');
-CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT,
-  globalPid INT, shortName INT);
-CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
-CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,
-  correlationId INT, globalPid INT, graphId INT);
 """
 
 
 def export(path: Path, replays: int) -> Path:
     """Two ranks with half of their time in a collective; the first `replays` replay a graph beside it."""
     with closing(sqlite3.connect(path)) as con, con:
-        con.executescript(TABLES)
+        con.executescript(SMALL_TABLES + GRAPH_TABLE + NAMES)
         for rank, process in enumerate(PROCESSES):
             launch = [(10, 20, process | 11, 5, 1), (20, 30, process | 11, 6, 1)]
             con.executemany("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", launch)

@@ -12,6 +12,7 @@ from test_nsys_round_trip import parquet_folder
 
 import tracewarehouse as tw
 from conftest import deep
+from nsys_writer import GRAPH_TABLE, SMALL_TABLES
 
 PID: Final = 9
 PROCESS: Final = 1 << 48 | PID << 24
@@ -20,20 +21,16 @@ OTHER: Final = 1 << 48 | 10 << 24
 TEXTS: Final = (
     "gemm", "cudaLaunchKernel_v7000", "pthread_mutex_lock", "MPI_Allreduce", "cublasGemmEx", "module loading",
 )  # fmt: skip
-TABLES: Final = f"""
-CREATE TABLE StringIds (id INTEGER, value TEXT);
-CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INT, end INT, deviceId INT, streamId INT, correlationId INT,
-  globalPid INT, shortName INT);
+ROWS: Final = f"""
 INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES
   (100, 200, 1, 7, 5, {PROCESS}, 0), (300, 250, 1, 7, 6, {PROCESS}, 0);
-CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INT, end INT, globalTid INT, correlationId INT, nameId INT);
 INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (10, 20, {THREAD}, 5, 1), (10, 20, {OTHER}, 5, 1);
 """
 
 
 def export(path: Path, *statements: str) -> Path:
     with sqlite3.connect(path) as con:
-        con.executescript(TABLES)
+        con.executescript(SMALL_TABLES + ROWS)
         con.executemany("INSERT INTO StringIds VALUES (?, ?)", enumerate(TEXTS))
         for statement in statements:
             con.executescript(statement)
@@ -151,8 +148,7 @@ def test_calls_of_other_libraries_are_host_slices(tmp_path: Path) -> None:
 
 
 REPLAY: Final = (
-    "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start INT, end INT, deviceId INT, streamId INT,"
-    " correlationId INT, globalPid INT, graphId INT)",
+    GRAPH_TABLE,
     f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
 )
 
