@@ -36,7 +36,7 @@ def _fails(edit: Edit, number: int, marks: str) -> bool:
     paths = os.pathsep.join([str(HERE), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
     variables = {**os.environ, "PYTHONPATH": paths, BROKEN: f"{edit.module}:{number}"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "builder_mutants",
-               "-p", "no:cacheprovider", "-m", f"{marks} and not bench", *TESTS]  # fmt: skip
+               "-p", "no:cacheprovider", "-m", marks, *TESTS]  # fmt: skip
     try:
         ended = subprocess.run(
             command, cwd=ROOT, env=variables, capture_output=True, timeout=TIMEOUTS[marks], check=False
