@@ -111,6 +111,15 @@ def test_a_launch_outside_of_operators() -> None:
     assert cover == Coverage(10, 5, 0)
 
 
+def test_an_operator_around_a_graph_launch_encloses_only_the_launch() -> None:
+    """That a graph was launched says nothing about launches outside of operators."""
+    graph = [slice_("op", 0, 50), call("cudaGraphLaunch", 10, 1, 1), gpu("a", 100, 5, 1), gpu("b", 110, 7, 1)]
+    alone = [slice_("op", 60, 10), call("cudaGraphLaunch", 61, 1, 2), gpu("c", 120, 20, 2)]
+    outside = [call("cudaLaunchKernel", 80, 1, 3), gpu("d", 150, 100, 3)]
+    _, cover = of(*graph, *alone, *outside)
+    assert cover == Coverage(132, 132, 20)
+
+
 @pytest.mark.parametrize(
     ("row", "communicates"),
     [
