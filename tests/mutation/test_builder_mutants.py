@@ -20,8 +20,6 @@ EQUIVALENT = tomllib.loads((HERE / "equivalent_builders.toml").read_text(encodin
 MOST = 8
 # The tests of the builders: brute force first, then golden rows.
 TESTS = ("tests/ingest/tables", "tests/golden/tables", "tests/witness/test_modules.py", "tests/golden/views")
-
-
 # Seconds for the tests with these marks: several times what they take when nothing is broken.
 TIMEOUTS = {"not deep": 300, "deep": 1200}
 

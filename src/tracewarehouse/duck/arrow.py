@@ -1,4 +1,4 @@
-"""Arrow schemas of contracts, and Arrow tables from rows; without DuckDB."""
+"""Arrow schemas of contracts, and Arrow tables: from rows, with types, as files; without DuckDB."""
 
 from __future__ import annotations
 

@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tracewarehouse import hints
 from tracewarehouse.duck.arrow import typed
-from tracewarehouse.duck.engine import (
-    Connection,
-    Error,
-    OutOfMemory,
-    interruptible,
-    query_error,
-    relation,
-)
+from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, interruptible, query_error, relation
 from tracewarehouse.errors import QueryError
 from tracewarehouse.memory_limits import half_bytes
 
