@@ -40,7 +40,7 @@ def environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> CliResult:
-    """Runs `tw` as a process."""
+    """Runs `tw` as a process, which may take two minutes."""
     done = subprocess.run(
         [*TW, *map(str, args)],
         cwd=cwd,
@@ -48,6 +48,7 @@ def process(*args: str | Path, cwd: Path | None = None, env: Mapping[str, str] |
         capture_output=True,
         encoding="utf-8",
         stdin=subprocess.DEVNULL,
+        timeout=120,
     )
     return CliResult(done.returncode, done.stdout, done.stderr)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from cli_runner import tw
+from cli_runner import process, tw
 from conftest import deep
 from ingesting import take, write
 from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
@@ -304,6 +304,42 @@ def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
     version(root, 3).unlink()
     failed = tw("check", "-w", root, "--fail-on", "critical")
     assert failed.code == 1 and "run a is damaged and cannot be checked" in failed.err
+
+
+FILES = {
+    "table": "data/kernels/a",
+    "version": "_tw/runs/a",
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "how"),
+    [("table", "delete")]
+    + deep(
+        *(("table", how) for how in ("truncate", "append", "empty")), *(("version", how) for how in DAMAGE)
+    ),
+)
+def test_commands_end_and_name_the_damaged_run(base: Path, root: Path, kind: str, how: str) -> None:
+    DAMAGE[how](max((root / FILES[kind]).iterdir()))
+    write(root.parent / "new", range(2), mark="n")
+    by_command = {
+        ("ingest", root.parent / "new"): (0, True),
+        ("refresh",): (0, True),
+        ("record", "--all", "--analysis", "kernel_summary"): (4 if kind == "table" else 0, True),
+        ("check",): (0, True),
+        ("report", "a", "-o", root.parent / "a.html"): (1, True),
+        ("report", "b", "-o", root.parent / "b.html"): (0, False),
+    }
+    for command, (code, named) in by_command.items():
+        # A process of its own ends after two minutes, also if the command does not.
+        done = (process if command == ("refresh",) else tw)(*command, "-w", root)
+        assert done.code == code, (command, done.err)
+        assert ("run a is damaged" in done.err and "tw repair a" in done.err) == named, (command, done.err)
+    for run in ("b", "new"):
+        assert len(answers(root, run)) == 6
+    assert tw("repair", "-w", root).code == 0
+    assert tw("refresh", "-w", root).err == ""
+    assert answers(root, "a") == answers(base / "wh", "a")
 
 
 OBJECTS = {

@@ -138,24 +138,29 @@ class WarehouseFiles(WarehouseSecrets):
         return (*done, *(each for each in found if each is not None))
 
     @contextmanager
-    def shell_file(self) -> Iterator[Path]:
+    def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:
         """A DuckDB file to open read-only: the updated `warehouse.duckdb`, or one over the selection.
 
+        Damaged runs are left out, unless they were selected by name; `on_notice` gets a line about each.
         The latter is a temporary file, as is the former if the warehouse is not writable.
         """
         from tracewarehouse.query.shell_file import NAME, intact, is_current, write
+        from tracewarehouse.runs.notices import damaged_runs
         from tracewarehouse.temp_folders import temporary_folder
 
         level = Level.FULL if self._level is Level.FULL else Level.SIZE
-        selected = intact(self.store, self.catalog, self.selected(), level)
+        readable = intact(self.store, self.catalog, self.selected(), level)
+        if on_notice is not None:
+            for notice in (*damaged_runs(self.left_out), *readable.notices):
+                on_notice(notice)
         if self._selected is None:
             path = self.store.path(NAME)
-            if is_current(path, self.store, self.catalog, selected) or self._refreshed():
+            if is_current(path, self.store, self.catalog, readable.selected) or self._refreshed():
                 yield path
                 return
         with temporary_folder() as folder:
             path = folder / NAME
-            write(path, self.store, self.catalog, selected)
+            write(path, self.store, self.catalog, readable.selected)
             yield path
 
     def _refreshed(self) -> bool:

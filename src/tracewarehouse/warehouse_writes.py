@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
 from tracewarehouse.location import StoreUrl, paths_in
+from tracewarehouse.runs.notices import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
     Published,
@@ -175,10 +176,12 @@ class WarehouseWrites(WarehouseBase):
             if named is None
             else tuple(self.catalog.get(name, kind="analysis") for name in dict.fromkeys(named))
         )
-        selected = self.select(runs).selected()
+        selection = self.select(runs)
+        selected, left_out = selection.selected(), damaged_runs(selection.left_out)
         if engine == "local":
             self._pool.will_read(contracts)
-            return record(self.store, self.catalog, selected, contracts, self._verified, progress)
+            done = record(self.store, self.catalog, selected, contracts, self._verified, progress)
+            return replace(done, notices=(*left_out, *done.notices))
         from tracewarehouse.engines import opened
         from tracewarehouse.history import missing_results, run_batches
         from tracewarehouse.warehouse_tasks import record_on
@@ -186,7 +189,8 @@ class WarehouseWrites(WarehouseBase):
         missing = missing_results(self.store, self.catalog, selected, contracts)
         with opened(engine) as running:
             batches = list(run_batches(selected))
-            return record_on(running, type(self), self.root, self.catalog, batches, contracts, missing)
+            done = record_on(running, type(self), self.root, self.catalog, batches, contracts, missing)
+            return replace(done, notices=(*left_out, *done.notices))
 
     @writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:
@@ -291,17 +295,18 @@ class WarehouseWrites(WarehouseBase):
             removal.apply(self.store)
         return report
 
-    def refresh(self) -> Path:
+    def refresh(self, on_notice: Callable[[str], object] | None = None) -> Path:
         """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
 
-        `tw shell` and `tw ingest` do so too. Every other write leaves the file out of date. Also writes the
-        list of runs that readers over `https://` need.
+        A damaged run is left out; `on_notice` gets a line about it. `tw shell` and `tw ingest` do so too.
+        Every other write leaves the file out of date. Also writes the list of runs that readers over
+        `https://` need.
         """
         from tracewarehouse.query.shell_file import refresh
 
         if not (isinstance(self.root, StoreUrl) and self.root.is_web):
             self.store.list_runs()
-        return refresh(self.store, self.catalog)
+        return refresh(self.store, self.catalog, on_notice)
 
     @writing
     def upgrade(self) -> UpgradeReport:

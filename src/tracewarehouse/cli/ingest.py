@@ -135,7 +135,7 @@ def ingest(
 def _refresh(session: Session, warehouse: Warehouse) -> None:
     """Rebuilds warehouse.duckdb; a failure is only a notice, because the runs are already published."""
     try:
-        warehouse.refresh()
+        warehouse.refresh(session.out.notice)
     except (TwError, OSError) as error:
         session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
 

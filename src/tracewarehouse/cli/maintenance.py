@@ -153,7 +153,7 @@ def clean(session: Session, /, grace: float, keep_versions: float, quarantine: b
 @pass_session
 def refresh(session: Session, /) -> None:
     """Rebuild warehouse.duckdb, the file for DuckDB shells."""
-    path = session.open().refresh()
+    path = session.open().refresh(session.out.notice)
     session.out.print_text(f"wrote {path}", [{"path": str(path)}])
 
 

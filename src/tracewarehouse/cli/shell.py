@@ -52,7 +52,7 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
             "pip install 'tracewarehouse[shell]'",
         )
     warehouse = session.open()
-    with warehouse.shell_file() as path:
+    with warehouse.shell_file(session.out.notice) as path:
         if program is not None:
             return _run([program, "-readonly", str(path), *args])
         from tracewarehouse.cli.sql_prompt import prompt

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
@@ -209,7 +210,8 @@ class _Recorder:
             self.compute(analysis, runs, steps)
         except TwError as error:
             if len(runs) == 1:
-                self.failed.append(FailedResult(runs[0].selector, str(analysis.contract.ref), error.message))
+                reason = hints.fill("{}; {}", error.message, error.hint) if error.hint else error.message
+                self.failed.append(FailedResult(runs[0].selector, str(analysis.contract.ref), reason))
                 return
             for each in runs:
                 self.try_together(analysis, [each], steps)

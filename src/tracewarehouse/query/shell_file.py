@@ -6,16 +6,17 @@ It contains no events, only views over the Parquet files by absolute path. `tw i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck.engine import Connection, Error, connect, insert_rows
-from tracewarehouse.errors import DamagedRunError, WarehouseError
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query.analysis_views import ABSTAINED, abstained_rows
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.query.shell_template import (
@@ -31,44 +32,49 @@ from tracewarehouse.query.shell_template import (
 )
 from tracewarehouse.runs.capabilities import with_capabilities
 from tracewarehouse.runs.intact_files import intact_runs
+from tracewarehouse.runs.notices import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, select_runs
+from tracewarehouse.runs.table_versions import ReadableRuns
 from tracewarehouse.storage import Store, Versions, disk_errors
 from tracewarehouse.storage.file_check import Level
 from tracewarehouse.temp_folders import temporary_folder
 
 NAME = "warehouse.duckdb"
+# Whoever publishes a version writes the file, too: under constant writes, a later call completes it.
+_TRIES = 3
 
 
-def refresh(store: Store, catalog: Catalog) -> Path:
+def refresh(store: Store, catalog: Catalog, on_notice: Callable[[str], object] | None = None) -> Path:
     """Writes the file over the newest version of every run, and returns its path.
 
-    It starts over if a version was published in the meantime, so that the last of several concurrent calls
-    includes the newest versions. Raises WarehouseError.
+    Damaged runs are left out, with a notice each. It starts over if a version was published in the meantime,
+    so that the last of several concurrent calls includes the newest versions. Raises WarehouseError.
     """
     path = store.path(NAME)
-    while True:
-        selected = intact(store, catalog, select_runs(store), Level.SIZE)
+    for _ in range(_TRIES):
+        newest = select_runs(store)
+        readable = intact(store, catalog, newest, Level.SIZE)
         # DuckDB writes the log to a wrong place if the path contains a "?", so the file is built elsewhere.
         with temporary_folder() as folder, store.staging() as staging:
-            write(Path(folder, NAME), store, catalog, selected)
+            write(Path(folder, NAME), store, catalog, readable.selected)
             with disk_errors(store.folder):
                 copyfile(Path(folder, NAME), staging / NAME)
                 (staging / NAME).replace(path)
-        if [each.selector for each in select_runs(store)] == [each.selector for each in selected]:
-            return path
+        if [each.selector for each in select_runs(store)] == [each.selector for each in newest]:
+            break
+    if on_notice is not None:
+        for notice in (*damaged_runs(store.unreadable()), *readable.notices):
+            on_notice(hints.fill("{}: {}", NAME, notice))
+    return path
 
 
-def intact(
-    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], level: Level
-) -> tuple[SelectedRun, ...]:
-    """The runs whose files pass the check: the views of the others could not be created or read."""
+def intact(store: Store, catalog: Catalog, selected: Sequence[SelectedRun], level: Level) -> ReadableRuns:
+    """The runs whose files pass the check: the views of the others could not be created or read.
+
+    Raises DamagedRunError for a damaged run that was selected by name.
+    """
     tables = [table for table in catalog.tables() if table.is_stored]
-    try:
-        return intact_runs(store, catalog, tables, selected, level).selected
-    except DamagedRunError:
-        if any(each.named for each in selected):
-            raise
-        return ()
+    return intact_runs(store, catalog, tables, selected, level, allow_none=True)
 
 
 def is_current(path: Path, store: Versions, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:

@@ -20,10 +20,12 @@ def intact_runs(
     contracts: Iterable[Contract],
     selected: Sequence[SelectedRun],
     level: Level,
+    allow_none: bool = False,
 ) -> ReadableRuns:
     """The runs whose files of these tables pass the check, and notices about the others.
 
-    Raises DamagedRunError for a damaged run that was selected by name, or if no run is left.
+    Raises DamagedRunError for a damaged run that was selected by name, or if no run is left, unless
+    `allow_none`.
     """
     wanted = {each.ref for table in contracts if table.is_stored for each in catalog.compatible(table)}
     tables = frozenset((ref.name, ref.version) for ref in wanted)
@@ -32,7 +34,7 @@ def intact_runs(
         return ReadableRuns(tuple(selected))
     intact = tuple(each for each in selected if each.run not in faults)
     for each in selected:
-        if each.run in faults and (each.named or not intact):
+        if each.run in faults and (each.named or not (intact or allow_none)):
             raise damaged_run(each.run, faults[each.run])
     return ReadableRuns(intact, _notices(faults))
 
