@@ -18,9 +18,11 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT
+from ingesting import write
 
 sys.path.insert(0, str(ROOT / "tests" / "data"))
 import make_release_warehouse as releases
+from release_traces import SECRET
 
 FOLDER = ROOT / "tests" / "data" / "releases"
 MADE_NOW = pytest.param(None, id="now", marks=pytest.mark.deep)
@@ -88,7 +90,7 @@ def test_answers_are_the_same_before_and_after_an_upgrade(release: Path, wh: tw.
     assert set(old) == {"good", "slow", "odd", "timeline", "hang", "history"}
     found = compared(old, wh)
     assert not found, "\n".join([f"{len(found)} differences", *found[:20]])
-    assert wh.upgrade().unconverted == ()
+    assert wh.upgrade().failed == {}
     found = compared(old, tw.open(wh.root))
     assert not found, "\n".join([f"{len(found)} differences after the upgrade", *found[:20]])
 
@@ -97,6 +99,20 @@ def test_it_is_intact_and_small(release: Path, wh: tw.Warehouse) -> None:
     assert wh.verify() == [] and list(wh.store.pending_runs()) == ["waits"]
     assert [version.run for version in wh.store.kept()] == ["gone"]
     assert sum(path.stat().st_size for path in release.rglob("*") if path.is_file()) < MOST_BYTES
+
+
+def test_no_injected_secret_is_stored(release: Path) -> None:
+    # The pages of Parquet files are compressed: the answers have the rows of all tables.
+    assert SECRET not in json.dumps(releases.stored(release))
+    files = [path for path in (release / "warehouse").rglob("*") if path.is_file()]
+    assert files and not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_the_pending_run_is_published_with_its_other_rank(release: Path, tmp_path: Path) -> None:
+    wh = tw.open(shutil.copytree(release / "warehouse", tmp_path / "warehouse"))
+    wh.ingest(*write(tmp_path / "waits", [1]), run="waits", expect_ranks=2)
+    (waited,) = wh.select("waits").selected()
+    assert waited.ranks == (0, 1)
 
 
 @pytest.mark.parametrize(

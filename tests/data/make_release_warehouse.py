@@ -18,7 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent))
-import make_warehouse_1 as traces_of_format_1
+
+from release_traces import write_traces
 
 import tracewarehouse as tw
 import warehouse_answers
@@ -77,7 +78,7 @@ def make(folder: Path) -> None:
     """Writes `warehouse` and `answers` into a folder, which must not exist."""
     folder.mkdir(parents=True)
     with tempfile.TemporaryDirectory() as work:
-        traces_of_format_1.write_traces(Path(work, "traces"))
+        write_traces(Path(work, "traces"))
         fill(tw.open(folder / "warehouse"), Path(work, "traces"))
         copy = Path(shutil.copytree(folder / "warehouse", Path(work, "copy")))
         found = answers(tw.open(copy))
