@@ -222,7 +222,7 @@ ABOVE_STORAGE = (
     "findings",
     "report",
 )
-LOCAL_ONLY = {"ingest/inbox.py", "ingest/handler.py", "ingest/upgrade/format1.py"}
+LOCAL_ONLY = {"ingest/inbox.py", "ingest/handler.py"}
 
 
 def path_names(path: Path) -> Iterator[tuple[int, str]]:

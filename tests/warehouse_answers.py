@@ -7,11 +7,8 @@ pairs; integers and floats are unchanged.
 from __future__ import annotations
 
 import datetime
-import gzip
 import hashlib
-import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import tracewarehouse as tw
@@ -19,9 +16,6 @@ from tracewarehouse.contracts.contract import Contract
 
 Columns = dict[str, list[Any]]
 Answer = dict[str, Any]
-
-METRICS = ("step_time", "kernel_summary.sum_ns[kind=communication]")
-DIFFED = ("kernel_summary", "temporal_breakdown", "name_summary")
 
 
 def stored_tables(wh: tw.Warehouse) -> tuple[Contract, ...]:
@@ -63,61 +57,10 @@ def answer(call: Callable[[], tw.Result]) -> Answer:
     return {"rows": columns(result), "abstained": abstained, "notices": list(result.notices)}
 
 
-def tables(wh: tw.Warehouse, run: str) -> dict[str, Columns]:
-    """Every stored table of a run."""
-    return {table.name: rows_of(wh, run, table) for table in stored_tables(wh)}
-
-
-def analyses(wh: tw.Warehouse, run: str, names: Iterable[str] | None = None) -> dict[str, Answer]:
-    """Analyses of a run with default parameters, of these names or all, and its findings."""
-    part = wh.select(run)
-    chosen = [each.name for each in wh.catalog.analyses()] if names is None else names
-    answers = {name: answer(lambda name=name: part.run(name)) for name in chosen}  # type: ignore[misc]
-    if names is not None:
-        return answers
-    return {**answers, "check()": answer(part.check)}
-
-
 def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:
     """Rank → the sha256 of its exported trace."""
     ranks = wh.select(run).selected()[0].ranks
     return {str(rank): _sha256(wh.export_trace(run, rank).chunks) for rank in ranks}
-
-
-def whole(wh: tw.Warehouse, leave_out: Iterable[str] = ()) -> Answer:
-    """Results over all runs: runs, ranks and versions, histories, differences."""
-    runs = [each.run for each in wh.selected()]
-    compared = wh.diff("good", "slow")
-    parts: dict[str, Callable[[], Any]] = {
-        "runs": lambda: answer(wh.runs),
-        "ranks": lambda: {run: columns(wh.info(run).ranks) for run in runs},
-        "versions": lambda: {run: len(wh.info(run).versions) for run in runs},
-        "older": lambda: answer(lambda: wh.select(["odd@v1", "good@v1"]).run("temporal_breakdown")),
-        "history": lambda: {metric: answer(lambda m=metric: wh.history(m).result) for metric in METRICS},  # type: ignore[misc]
-        "diff": lambda: {name: answer(lambda n=name: compared.run(n)) for name in DIFFED},  # type: ignore[misc]
-        "changes": lambda: {"line": compared.changes().line, "rows": columns(compared.changes().rows())},
-    }
-    return {name: part() for name, part in parts.items() if name not in leave_out}
-
-
-def write(wh: tw.Warehouse, folder: Path) -> None:
-    """Writes all answers: one file for all runs, and two per run."""
-    folder.mkdir(parents=True)
-    _dump(folder / "whole.json.gz", whole(wh))
-    for each in wh.selected():
-        _dump(folder / f"{each.run}.tables.json.gz", tables(wh, each.run))
-        answers = {"analyses": analyses(wh, each.run), "exported": exported(wh, each.run)}
-        _dump(folder / f"{each.run}.answers.json.gz", answers)
-
-
-def read(path: Path) -> Any:
-    """A file that `write` wrote."""
-    return json.loads(gzip.decompress(path.read_bytes()))
-
-
-def _dump(path: Path, value: Any) -> None:
-    text = json.dumps(value, separators=(",", ":"))
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def _sha256(chunks: Iterable[str]) -> str:

@@ -125,7 +125,7 @@ def _identity(objects: Objects, dry_run: bool) -> list[Step]:
 
 def _keys(warehouse: Repairable, runs: Iterable[str] | None) -> tuple[str, ...]:
     store = warehouse.store
-    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED, layout.KEPT)
+    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.KEPT)
     known = sorted({key for folder in folders for key in store.keys(folder)})
     if runs is None:
         return tuple(known)

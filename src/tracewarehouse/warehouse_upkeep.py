@@ -22,10 +22,7 @@ class WarehouseUpkeep(WarehouseWrites):
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
         from tracewarehouse.query.shell_file import NAME, fault
-        from tracewarehouse.storage.format1 import Format1
 
-        if Format1.is_at(self.root):
-            return Format1(self.root).verify()
         what = fault(self.store.path(NAME))
         return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
 

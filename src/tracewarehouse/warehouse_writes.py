@@ -312,27 +312,19 @@ class WarehouseWrites(WarehouseBase):
     def upgrade(self) -> UpgradeReport:
         """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
 
-        Results that were recorded under an earlier definition are recorded again. A warehouse of format 1 is
-        converted first, rank by rank; repeat the call if it was interrupted. The report has a line per
-        converted run, per rebuilt table and run, and per run with new results; none if nothing was done. It
-        names ranks that could not be converted because their files are damaged: ingest their traces again.
+        Results that were recorded under an earlier definition are recorded again. The report has a line per
+        rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
+        could not be rebuilt, and why.
         """
         from tracewarehouse.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
         from tracewarehouse.ingest.upgrade.rebuild import upgrade
-        from tracewarehouse.storage.format1 import Format1
 
-        converted = UpgradeReport(())
-        if Format1.is_at(self.root):
-            from tracewarehouse.ingest.upgrade.format1 import convert
-
-            converted = convert(self.root, self.catalog, __version__)
-            self.refresh()
         rebuilt, errors = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
         recorded = record_again(self.store, self.catalog, self.selected(), self._verified)
         failed = {run: error.message for run, error in errors.items()}
         failed |= {each.run: hints.fill("{}; {}", each.why, each.hint or "") for each in self.left_out}
-        return replace(converted, lines=(*converted.lines, *rebuilt, *recorded), failed=failed)
+        return UpgradeReport((*rebuilt, *recorded), failed)
 
     @writing
     def derive(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -242,13 +241,3 @@ def test_a_manifest_that_must_be_understood_is_refused(store: Store) -> None:
         store.unpublished("run")
     path.write_bytes(sealed(said | {"later": [1]}))
     assert store.unpublished("run") == (source,)
-
-
-def test_a_warehouse_of_format_1_is_refused_with_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "_tw").mkdir()
-    said = {"format": 1, "id": "0" * 32, "salt": "0" * 64, "created_at": "2026"}
-    (tmp_path / "_tw" / "warehouse.json").write_text(json.dumps(said))
-    for act in (Store.open, Store.open_or_create):
-        with pytest.raises(SchemaVersionError, match="format 1") as caught:
-            act(tmp_path)
-        assert caught.value.hint == "wh.upgrade() converts it"

@@ -188,7 +188,7 @@ def test_a_clean_lists_all_objects_once(s3: Proxy) -> None:
     # Per run: an older version with its receipt, a manifest and two files.
     assert (report.files, report.versions) == (2 * 5, 2)
     counts = s3.counts()
-    assert (counts["HEAD"], counts["LIST"]) == (1, 17), counts
+    assert (counts["HEAD"], counts["LIST"]) == (1, 15), counts
     reads = [one.path for one in s3.requests if one.kind == "GET" and "/_tw/sources/" in one.path]
     assert len(reads) == len(set(reads)) == 2 * 3
     assert [one.ranks for one in Store.open(place).present()] == [(0, 1)] * 2

@@ -38,14 +38,9 @@ def verify(session: Session, /, deep: bool) -> None:
     """
     from tracewarehouse.render.text import plural
     from tracewarehouse.result import Field, from_rows
-    from tracewarehouse.storage.format1 import Format1
 
     warehouse = session.open()
     problems = warehouse.verify(deep=deep)
-    if not problems and Format1.is_at(warehouse.root):
-        runs = len(Format1(warehouse.root).runs())
-        session.out.print_text(f"OK: {plural(runs, 'run')} in format 1; tw upgrade converts it", [])
-        return
     if not problems:
         runs = len(warehouse.store.runs())
         session.out.print_text(f"OK: {plural(runs, 'run')} verified", [])
@@ -168,18 +163,14 @@ def upgrade(session: Session, /) -> int:
     """Rebuild tables for the versions that this release reads.
 
     They are rebuilt from the stored events; results recorded under an earlier definition are recorded again.
-    A warehouse of an earlier format is converted; exit code 4 if a rank cannot be converted because its files
-    are damaged.
+    Exit code 4: some runs could not be rebuilt; 1: none could.
     """
     report = session.open().upgrade()
-    lost = [one.line for one in report.unconverted]
-    for line in lost:
-        session.out.notice(f"lost: {line}")
     failed = [f"{run}: {cli_text(why)}" for run, why in report.failed.items()]
     for line in failed:
         session.out.notice(f"not rebuilt: {line}")
     lines = list(map(cli_text, report.lines))
-    rows = [{"what": line} for line in (*lines, *lost, *failed)]
+    rows = [{"what": line} for line in (*lines, *failed)]
     session.out.print_text("\n".join(lines) or "nothing to rebuild", rows)
     return report.exit_code
 

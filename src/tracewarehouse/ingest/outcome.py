@@ -13,7 +13,6 @@ from tracewarehouse.formats.base import AFTER_THE_END, Outcome
 from tracewarehouse.hints import Hint
 from tracewarehouse.ingest.naming.assignment import TimeWindow
 from tracewarehouse.storage import Json, RankSource
-from tracewarehouse.storage.conversion_losses import UnconvertedRank
 from tracewarehouse.storage.layout import check_labels
 
 if TYPE_CHECKING:
@@ -280,19 +279,18 @@ def _shows(name: str, run: str) -> Hint:
 
 @dataclass(frozen=True)
 class UpgradeReport:
-    """Result of an upgrade: a line per converted run and per rebuilt table and run; unconverted ranks."""
+    """Result of an upgrade: a line per rebuilt table and run, and per run with new results."""
 
     lines: tuple[str, ...]
-    unconverted: tuple[UnconvertedRank, ...] = ()
     # Run → why its tables could not be rebuilt.
-    failed: Mapping[str, str] = field(default_factory=dict)
+    failed: Mapping[str, str]
 
     @property
     def exit_code(self) -> int:
         """0 success, 4 something is missing, 1 nothing was changed."""
-        if self.failed and not self.lines:
-            return 1
-        return 4 if self.unconverted or self.failed else 0
+        if not self.failed:
+            return 0
+        return 4 if self.lines else 1
 
 
 def lost_events(outcome: Outcome) -> int | None:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # Who removed a run, in the version that says so.
 _PURGE: Final = f"{__version__} (purge of secrets)"
 # Folders of `_tw` that have a folder for each run.
-_FOLDERS: Final = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.KEPT, layout.UNCONVERTED)
+_FOLDERS: Final = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.KEPT)
 
 
 @dataclass(frozen=True)

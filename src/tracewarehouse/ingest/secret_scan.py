@@ -144,7 +144,7 @@ def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy =
 def _run_of(place: PurePosixPath) -> str:
     """The key of the run that a file belongs to, by its path."""
     parts = place.parts
-    under_tw = {"sources", "runs", "receipts", "waiting", "kept", "unconverted", "quarantine"}
+    under_tw = {"sources", "runs", "receipts", "waiting", "kept", "quarantine"}
     if parts[0] in ("data", "results", "rollups") and len(parts) > 3:
         return parts[2]
     if parts[0] == "_tw" and len(parts) > 3 and parts[1] in under_tw:

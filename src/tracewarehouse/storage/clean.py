@@ -29,8 +29,7 @@ def clean(
     """Deletes, if older than `grace_s` seconds: versions before a removal of their run, versions with the
     same rows as a later one, versions replaced more than `keep_versions_s` ago, and their receipts, manifests
     of which no kept version or marker holds a source, Parquet files that no kept version, marker or manifest
-    names, catalogs but the newest, staging folders of killed calls, and files of format 1 that an upgrade
-    left, except those of ranks that could not be converted.
+    names, catalogs but the newest, and staging folders of killed calls.
 
     Kept versions are readable as RUN@vN; the last tombstone stays for its number, and the last version of
     each content that an acknowledgement refers to. A record of deleted versions is written before they are

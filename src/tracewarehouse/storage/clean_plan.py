@@ -6,11 +6,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import (
     acknowledgements,
     cleaned,
-    conversion_losses,
     copies,
     layout,
     manifests,
@@ -21,7 +20,6 @@ from tracewarehouse.storage import (
     run_catalog,
 )
 from tracewarehouse.storage.changes import PendingSource
-from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.kept_versions import KeepRules, kept_versions, last_removal
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.listed_objects import ListedObjects
@@ -61,8 +59,6 @@ class _Run:
     versions: list[str]
     manifests: list[str]
     kept: set[str]
-    # Recorded results of these sources are kept.
-    sources: set[str]
     # Numbers of the versions to delete, and names of the sources that only they hold.
     gone: tuple[list[int], frozenset[str]]
 
@@ -76,7 +72,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     acknowledged = _acknowledged(store)
     damaged_kept = {layout.run_of(one.key) for one in store.kept_versions() if one.problems}
     found: dict[str, _Run] = {}
-    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.UNCONVERTED)
+    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING)
     skipped = set()
     for run in sorted({key for folder in folders for key in store.keys(folder)}):
         if isinstance(store.objects, ListedObjects):
@@ -92,26 +88,17 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
         readable = [one for one in history if one.number in numbers]
         sources |= {(run, one.source) for one in readable if one.sources}
         found[run] = _run(store, run, old, history, readable, before)
-        sources |= {(run, source) for source in found[run].sources}
     runs = tuple(found.values())
     kept = set[str]().union(*(one.kept for one in runs))
-
-    def is_dead(key: str) -> bool:
-        return key not in kept and layout.run_of(key) not in skipped
-
+    dead_data = tuple(key for key in old_data if key not in kept and layout.run_of(key) not in skipped)
     dead_results = tuple(
-        key
-        for one, key in old_results
-        if layout.run_of(key) not in skipped and (one is None or one not in sources)
+        key for one, key in old_results if layout.run_of(key) not in skipped and one not in sources
     )
     return Plan(
         tuple(key for one in runs for key in one.receipts),
         tuple(key for one in runs for key in one.versions),
-        (
-            *(key for one in runs for key in one.manifests),
-            *(key for key in _format_1(store, before) if is_dead(key)),
-        ),
-        tuple(filter(is_dead, old_data)),
+        tuple(key for one in runs for key in one.manifests),
+        dead_data,
         dead_results,
         tuple(_dead_lists(store, before, frozenset(dead_results))),
         tuple(key for key in run_catalog.old(store.objects) if _older(store, key, before)),
@@ -131,37 +118,27 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
     if known.faults:
         return True
     wanted = range(max(first, min(numbers)), numbers[-1] + 1) if numbers else ()
-    if any(number not in readable and not _is_accounted_for(store, run, number) for number in wanted):
+    if any(number not in readable and not _is_given_up(store, run, number) for number in wanted):
         return True
     names = {name.text for name in manifests.names(store.objects, run)}
     names |= {source.manifest for one in history if one.number >= first for source in one.sources}
     settled = markers.held_or_dropped(history)
     marked = tuple(markers.every(store.objects, run))
     names |= {one.value.manifest for one in marked if one.value and one.value.name not in settled}
-    records = (record for _, record in conversion_losses.records(store.objects, run))
     return (
         any(one.problems and not (one.value and one.value.name in settled) for one in marked)
-        or any(isinstance(record, str) for record in records)
         or any(not _is_intact(store, run, name) for name in names)
         or next(store.objects.walk(f"{layout.quarantine(run)}/"), None) is not None
     )
 
 
-def _is_accounted_for(store: Versions, run: str, number: int) -> bool:
-    """Whether an unreadable version is of format 1, or a repair gave it up and quarantined what it held."""
+def _is_given_up(store: Versions, run: str, number: int) -> bool:
+    """Whether a repair gave up an unreadable version, and quarantined what it held."""
     try:
         receipt = receipts.read(store.objects, run, number)
     except ValueError:
-        receipt = None
-    if receipt is not None and receipt.is_lost:
-        return True
-    try:
-        store.decoded(run, number)
-    except OldVersion:
-        return True
-    except TwError:
         return False
-    return False
+    return receipt is not None and receipt.is_lost
 
 
 def _is_intact(store: Versions, run: str, manifest: str) -> bool:
@@ -208,13 +185,8 @@ def _run(
     receipts = [layout.receipt(run, number) for number in sorted({*gone, *left_over})]
     keys = [layout.version(run, number) for number in gone]
     markers = _markers(store, run, history, waits, frozenset(dead))
-    left = list(conversion_losses.every(store.objects, run))
-    settled = [one.key for one in left if conversion_losses.is_settled(one, history)]
-    lost = [one for one in left if one.key not in settled]
-    files |= {key for one in lost for key in one.files}
-    names = [*markers, *settled, *(layout.manifest(run, name) for name in dead)]
-    unconverted = {one.source for one in lost}
-    return _Run(receipts, keys, names, files, unconverted, (gone, frozenset(lost_names)))
+    names = [*markers, *(layout.manifest(run, name) for name in dead)]
+    return _Run(receipts, keys, names, files, (gone, frozenset(lost_names)))
 
 
 def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterator[PendingSource]:
@@ -291,18 +263,14 @@ def _data(store: Versions) -> Iterator[Entry]:
             yield entry
 
 
-def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str] | None, str]]:
-    """Old recorded results and roll-ups with their run key and source; None instead for one of format 1."""
+def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str], str]]:
+    """Old recorded results and roll-ups with their run key and source."""
     for entry in store.objects.walk(f"{layout.ROLLUPS}/"):
         if entry.modified < before and (rollup := results.parse_rollup(entry.key)) is not None:
             yield (rollup.run, rollup.source), entry.key
     for entry in store.objects.walk(f"{layout.RESULTS}/"):
-        if entry.modified >= before:
-            continue
-        if (one := results.parse(entry.key)) is not None:
+        if entry.modified < before and (one := results.parse(entry.key)) is not None:
             yield (one.run, one.source), entry.key
-        elif results.is_of_format_1(entry.key):
-            yield None, entry.key
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
@@ -312,13 +280,6 @@ def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Ite
             left = (each for each in one.value if each not in gone and store.objects.stat(each) is not None)
             if next(left, None) is None:
                 yield from (copies.key_of_copy(one.key), one.key)
-
-
-def _format_1(store: Versions, before: datetime) -> Iterator[str]:
-    """Manifests and markers that an upgrade left."""
-    for entry in store.objects.walk(f"{layout.UNITS}/"):
-        if entry.key.endswith(".json") and entry.modified < before:
-            yield entry.key
 
 
 def _older(store: Versions, key: str, before: datetime) -> bool:

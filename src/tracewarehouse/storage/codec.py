@@ -21,10 +21,6 @@ from tracewarehouse.storage.model import Brief, Json, RankSource, RunVersion, Ta
 FORMAT = 2
 
 
-class OldVersion(SchemaVersionError):
-    """A version of a warehouse of format 1, left in place by `tw upgrade` until `tw clean`."""
-
-
 # Created once: a version has a record for each of many thousand files.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _HEAD = b"tracewarehouse.run"
@@ -219,8 +215,6 @@ def decode_version(data: bytes, path: str) -> RunVersion:
     try:
         # A buffer and one thread: a Python file object with threads aborts pyarrow at exit.
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
-        if "uid" in file.schema_arrow.names:
-            raise OldVersion(f"{path}: a version of format 1", "name the run without a version")
         head = unsealed(file.schema_arrow.metadata[_HEAD])
         check_understood(head, path)
         table = file.read(use_threads=False)

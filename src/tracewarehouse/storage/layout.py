@@ -20,9 +20,6 @@ WAITING = "_tw/waiting"
 RUNS = "_tw/runs"
 RECEIPTS = "_tw/receipts"
 KEPT = "_tw/kept"
-# Manifests and markers of format 1.
-UNITS = "_tw/units"
-UNCONVERTED = "_tw/unconverted"
 ACKNOWLEDGED = "_tw/acknowledged"
 QUARANTINE = "_tw/quarantine"
 CATALOG = "_tw/catalog"
@@ -130,16 +127,6 @@ def kept(run: str) -> str:
 def kept_version(run: str, number: int) -> str:
     """The copy of a version that recorded results are of, though the run was removed."""
     return f"{kept(run)}/v{number:06d}.parquet"
-
-
-def unconverted_of(run: str) -> str:
-    """The folder of records of ranks that could not be converted from format 1."""
-    return f"{UNCONVERTED}/{run_key(run)}"
-
-
-def unconverted(run: str, rank: int, name: str) -> str:
-    """The record of a rank that could not be converted."""
-    return f"{unconverted_of(run)}/{rank:06d}-{name}.json"
 
 
 def acknowledgement_key(metric: str, run: str, source: str) -> str:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage import layout, objects, run_catalog, run_list
-from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.model import Brief, Json, Problem, RunVersion, UnreadableRun
 from tracewarehouse.storage.run_catalog import Entry, Newest, RunCatalog
 
@@ -103,8 +102,6 @@ class Overview:
     def _version(self, run: str, newest: Newest, data: bytes | None) -> RunVersion | UnreadableRun:
         try:
             return self.store.newest_of(run, newest.number, data)
-        except OldVersion:
-            raise
         except TwError as error:
             return self.store.unreadable_run(run, newest.number, error)
 

@@ -92,7 +92,7 @@ def _digest(objects: Objects, run: str, number: int) -> str | None:
     data = objects.get(name)
     try:
         version = decode_version(data, objects.describe(name))
-    except TwError:  # of an older format, or damaged: nothing is known of it
+    except TwError:  # damaged: nothing is known of it
         return None
     return _put(objects, version, data, _digest(objects, run, number - 1))
 

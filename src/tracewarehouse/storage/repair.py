@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage import (
     acknowledgements,
     cleaned,
-    conversion_losses,
     copies,
     layout,
     manifests,
@@ -26,7 +25,7 @@ from tracewarehouse.storage import (
     receipts,
     results,
 )
-from tracewarehouse.storage.codec import OldVersion, encode_version, head_of
+from tracewarehouse.storage.codec import encode_version, head_of
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
@@ -103,17 +102,8 @@ class RunRepair:
         return range(min(known), max(known) + 1) if known else range(0)
 
     def _is_settled(self, number: int) -> bool:
-        """Whether the version is of format 1, or an earlier repair gave it up."""
-        receipt = self._receipts.get(number)
-        if receipt is not None and receipt.is_lost:
-            return True
-        try:
-            self.store.decoded(self.run, number)
-        except OldVersion:
-            return True
-        except TwError:
-            return False
-        return False
+        """Whether an earlier repair gave the version up."""
+        return number in self._receipts and self._receipts[number].is_lost
 
     def _cleaned(self) -> frozenset[int]:
         """The versions that `clean` deleted; of a damaged record, those without a version and receipt."""
@@ -285,10 +275,6 @@ class RunRepair:
             self._step(one.key, "pending rank lost: ingest its trace again", is_loss=True)
             for key in (one.key, copies.key_of_copy(one.key)):
                 self._take_out(key)
-        for key, record in tuple(conversion_losses.records(objects, self.run)):
-            if isinstance(record, str):
-                self._take_out(key)
-                self._step(key, "record of a rank that was not converted lost", is_loss=True)
 
     def _take_out(self, key: str) -> None:
         if not self.dry_run:

@@ -28,7 +28,6 @@ RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a re
 _FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _DEFINITION = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
-_NAME_1 = re.compile(r"[0-9a-f]{16}-[0-9a-f]{8}-[0-9a-f]{16}-[0-9a-f]{16}\.parquet")
 
 
 @dataclass(frozen=True)
@@ -220,9 +219,3 @@ def same_rows(one: Path, other: Path) -> bool:
     tables = [pq.read_table(str(path)) for path in (one, other)]
     columns = [table.rename_columns([str(at) for at in range(table.num_columns)]) for table in tables]
     return bool(columns[0].schema.equals(columns[1].schema) and columns[0].equals(columns[1]))
-
-
-def is_of_format_1(key: str) -> bool:
-    """Whether format 1 recorded a result at this key, one level higher; `clean` deletes those."""
-    parts = key.split("/")
-    return len(parts) == 4 and bool(_FOLDER.fullmatch(parts[1]) and _NAME_1.fullmatch(parts[3]))

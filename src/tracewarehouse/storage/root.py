@@ -6,9 +6,7 @@ import json
 import secrets
 import uuid
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from tracewarehouse import hints
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
@@ -60,25 +58,11 @@ def open_or_create(objects: Objects) -> Identity:
     return _decode(objects, data)
 
 
-def encode(identity: Identity) -> bytes:
-    """The identity as the bytes of `_tw/warehouse.json`."""
-    return sealed({**asdict(identity), "must_understand": []})
-
-
 def restore(objects: Objects) -> None:
     """Writes a new identity unless there is one; hashes of secrets change with the salt."""
     with disk_errors(objects.url):
         identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
-        objects.put_if_absent(layout.WAREHOUSE, encode(identity))
-
-
-def stored_format(root: Path) -> int | None:
-    """The format number of the warehouse at `root`; None if it cannot be read."""
-    try:
-        found = json.loads((root / layout.WAREHOUSE).read_bytes())["format"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found if isinstance(found, int) else None
+        objects.put_if_absent(layout.WAREHOUSE, sealed({**asdict(identity), "must_understand": []}))
 
 
 def _decode(objects: Objects, data: bytes) -> Identity:
@@ -94,16 +78,8 @@ def _decode(objects: Objects, data: bytes) -> Identity:
 
 
 def _check_format(root: str, found: int) -> None:
-    if found == FORMAT:
-        return
-    if found == 1:
+    if found != FORMAT:
         raise SchemaVersionError(
-            f"{root}: warehouse of format 1; this release needs format {FORMAT}",
-            hints.fill("{} converts it", hints.call("upgrade")),
+            f"{root}: warehouse of format {found}; this release reads format {FORMAT}",
+            "open it with the release that wrote it",
         )
-    if found > FORMAT:
-        raise SchemaVersionError(
-            f"{root}: warehouse of format {found}; this release reads up to {FORMAT}",
-            "install a newer tracewarehouse",
-        )
-    raise ValueError(f"unknown format {found}")

@@ -14,14 +14,12 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.storage import (
     acknowledgements,
     cleaned,
-    conversion_losses,
     layout,
     manifests,
     markers,
     receipts,
     results,
 )
-from tracewarehouse.storage.codec import OldVersion
 from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
@@ -31,7 +29,7 @@ from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.versions import Versions
 
-_OF_RUNS = (layout.RUNS, layout.SOURCES, layout.RECEIPTS, layout.WAITING, layout.UNCONVERTED)
+_OF_RUNS = (layout.RUNS, layout.SOURCES, layout.RECEIPTS, layout.WAITING)
 
 
 def verify(store: Versions, deep: bool = False) -> list[Problem]:
@@ -86,7 +84,6 @@ class _Run:
         yield from self._manifests()
         yield from self._markers()
         yield from self._files()
-        yield from _unconverted(self.store, self.run)
 
     def _files(self) -> Iterator[Problem]:
         files = {path: file for path, file in sorted(self.files.items()) if not self._is_settled(path)}
@@ -130,8 +127,6 @@ class _Run:
         key = layout.version(self.run, number)
         try:
             version = self.store.decoded(self.run, number)
-        except OldVersion:
-            return
         except TwError as error:
             yield self._problem(key, error.message)
             return
@@ -229,12 +224,6 @@ class _Run:
                 if self.store.objects.stat(key) is None:
                     yield self._problem(key, f"manifest missing, of pending rank {one.value.rank}")
                 yield self._problem(one.key, f"its manifest is lost or damaged: {one.value.manifest}")
-
-
-def _unconverted(store: Versions, run: str) -> Iterator[Problem]:
-    for key, record in conversion_losses.records(store.objects, run):
-        if isinstance(record, str):
-            yield Problem(run, key, record)
 
 
 def _kept(store: Versions) -> Iterator[Problem]:

@@ -12,7 +12,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
 from tracewarehouse.storage import copies, layout, manifests, markers, pushed, results
 from tracewarehouse.storage.changes import PendingSource
-from tracewarehouse.storage.codec import OldVersion, decode_brief, decode_version, unsealed
+from tracewarehouse.storage.codec import decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.local import LocalObjects
 from tracewarehouse.storage.manifests import Manifest
@@ -162,15 +162,8 @@ class Versions:
         return self.overview.briefs(prefix)
 
     def history(self, run: str) -> tuple[RunVersion, ...]:
-        """Every stored version of a run, oldest first, tombstones included; none of format 1."""
-        return tuple(self._history(run))
-
-    def _history(self, run: str) -> Iterator[RunVersion]:
-        for number in self.versions(run):
-            try:
-                yield self.get(run, number)
-            except OldVersion:
-                continue
+        """Every stored version of a run, oldest first, tombstones included."""
+        return tuple(self.get(run, number) for number in self.versions(run))
 
     def readable(self, run: str) -> tuple[RunVersion, ...]:
         """The versions of a run that can be read, oldest first; unlike `history` it skips damaged ones."""

@@ -1,1 +1,1 @@
-"""Stored ranks rebuilt from their events: outdated tables, and warehouses of format 1."""
+"""Stored ranks rebuilt from their events."""
