@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from trace_reading import STORED, ReadTrace, check_stored
+from trace_reading import ReadTrace, check_stored
 from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
-from tracewarehouse.formats.memory_timeline.rows import TABLE, element
+from tracewarehouse.formats.memory_timeline.rows import TABLE, element, rows
 from tracewarehouse.formats.stored_source import StoredSource
 
 KNOWN = Outcome("0", "{}", 1, 1)
@@ -27,16 +27,14 @@ def test_activities_are_restored_from_events(tmp_path: Path) -> None:
     check_stored(ReadTrace(write(tmp_path, trace([{"ph": "X", "ts": 1}]))))
 
 
-def test_a_timeline_stored_as_events_is_restored() -> None:
+def test_a_timeline_is_restored_from_its_table() -> None:
     texts = ["[-1,1,512,7]", "[5,2,8,0]", "[6,9,8,12]", "[7,2,1.5,0]", '"fifty"']
-    columns = {name: pa.nulls(len(texts), pa.string()) for name in STORED}
-    events = pa.table({**columns, "event_id": pa.array(range(len(texts))), "extra": pa.array(texts)})
-    source = StoredSource({"events": [events.slice(0, 2), events.slice(2)]}, KNOWN)
-    (reader,) = source.tables.values()
-    rows = reader.read_all().to_pylist()
-    assert [element(row) for row in rows] == texts and [row["event_id"] for row in rows] == [0, 1, 2, 3, 4]
-    again = StoredSource({TABLE: [pa.Table.from_pylist(rows)]}, KNOWN)
-    assert list(again.tables) == [TABLE]
+    stored = pa.Table.from_batches([rows([text.encode() for text in texts], 0)])
+    source = StoredSource({TABLE: [stored.slice(0, 2), stored.slice(2)]}, KNOWN)
+    ((name, reader),) = source.tables.items()
+    restored = reader.read_all().to_pylist()
+    assert name == TABLE and [element(row) for row in restored] == texts
+    assert [row["event_id"] for row in restored] == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("first", [[-1, 1, 512, 7], 17])

@@ -150,10 +150,8 @@ class Kept:
 
     def built_again(self) -> dict[str, dict[str, list[Any]]]:
         """The tables as rebuilt from stored events."""
-        stored = {"events": self.rows("events")}
-        if self.files("memory_timeline"):
-            stored["memory_timeline"] = self.rows("memory_timeline")
-        source = StoredSource(stored, self.outcome)
+        table = "memory_timeline" if self.files("memory_timeline") else "events"
+        source = StoredSource({table: self.rows(table)}, self.outcome)
         tables = {
             name: Columns.read(reader) if name == ACTIVITIES else reader.read_all()
             for name, reader in source.tables.items()

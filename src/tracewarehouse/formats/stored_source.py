@@ -5,10 +5,8 @@ Typed argument columns are not stored: the scanner that reads files recreates th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -35,10 +33,9 @@ from tracewarehouse.formats.kineto.scanner import (
     RefusedError,
     Scanner,
 )
-from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE, rows
+from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE
 
 _EVENTS: Final = "events"
-_CHANGE: Final = re.compile(r"\[-?[0-9]+,-?[0-9]+,-?[0-9]+,-?[0-9]+\]")
 # Columns that `activities` and `events` have in common.
 _STORED: Final = (
     "event_id", "ph", "category", "raw_category", "name", "pid", "tid", "ts_ns", "dur_ns", "ts_text",
@@ -56,7 +53,7 @@ _REPETITIVE: Final = frozenset(
 class StoredSource:
     """A Source without a file: the stored tables of a rank, and the outcome of reading its file.
 
-    `stored` has `events`, ordered by event_id, and `memory_timeline` if it is stored with all columns.
+    `stored` has `events`, ordered by event_id, or `memory_timeline`.
     The `repaired` flags are not stored: `repaired` is False in every row.
     """
 
@@ -65,43 +62,15 @@ class StoredSource:
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """`activities`, or `memory_timeline`, which older releases stored as events. Read them once."""
-        if TABLE in self.stored and "element" in (first := _peek(self.stored[TABLE]))[0].column_names:
-            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_rows(first[1]))}
-        head, events = _peek(self.stored[_EVENTS])
-        if _is_timeline(head):
-            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_of_events(events))}
+        """`activities`, or `memory_timeline`. Read them once."""
+        if TABLE in self.stored:
+            return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, _timeline_rows(self.stored[TABLE]))}
+        events = self.stored[_EVENTS]
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(_schema(), _activities(events))}
 
     def outcome(self) -> Outcome:
         """The outcome of reading the file."""
         return self.known
-
-
-def _peek(tables: Iterable[pa.Table]) -> tuple[pa.Table, Iterator[pa.Table]]:
-    """The first table that has rows (an empty one if none has), and an iterator over all tables."""
-    rest = iter(tables)
-    before: list[pa.Table] = []
-    for table in rest:
-        before.append(table)
-        if table.num_rows:
-            break
-    return before[-1] if before else pa.table({}), chain(before, rest)
-
-
-def _is_timeline(events: pa.Table) -> bool:
-    """Whether the events are a memory timeline: lists of four numbers and no event."""
-    if not events.num_rows or events.column("ph").null_count < events.num_rows:
-        return False
-    return _CHANGE.fullmatch(_text(events, "extra")[0].as_py() or "") is not None
-
-
-def _timeline_of_events(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    first = 0
-    for table in events:
-        texts = _text(table, "extra").to_pylist()
-        yield rows([(text or "null").encode() for text in texts], first)
-        first += len(texts)
 
 
 def _timeline_rows(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:

@@ -177,10 +177,8 @@ class StoredRank:
 
         if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.files.get(name)}:
             return {name: _with_texts(pa.concat_tables(rows)) for name, rows in added.items() if rows}
-        stored = {"events": self._rows("events")}
-        if self.files.get("memory_timeline"):
-            stored["memory_timeline"] = self._rows("memory_timeline")
-        readers = StoredSource(stored, outcome).tables
+        table = "memory_timeline" if self.files.get("memory_timeline") else "events"
+        readers = StoredSource({table: self._rows(table)}, outcome).tables
         size = self.source.text_bytes
         return {name: read_table(name, reader, size, spill, opened) for name, reader in readers.items()}
 
