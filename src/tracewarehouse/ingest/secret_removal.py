@@ -19,7 +19,7 @@ from tracewarehouse.formats.redact import Policy, Redactor, clean_name
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.source_facts import redacted_by
 from tracewarehouse.ingest.upgrade.rebuild import stored_files
-from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRanks, StoredRank
+from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRank, StoredRank
 from tracewarehouse.storage import (
     Changes,
     RankSource,
@@ -123,7 +123,7 @@ class SecretRemoval:
         with self.store.staging() as staging:
             ranks = self._ranks(version, name)
             tasks = [
-                RebuildRanks((rank,), staging / str(number), self.catalog.folder)
+                RebuildRank(rank, staging / str(number), self.catalog.folder)
                 for number, rank in enumerate(ranks)
             ]
             sources = self.store.commit(_built(tasks)) if tasks else ()
@@ -220,10 +220,9 @@ class SecretRemoval:
             yield from (entry.key for entry in self.store.objects.walk(f"{folder}/{key}/"))
 
 
-def _built(tasks: list[RebuildRanks]) -> list[Staged]:
-    jobs = resources.rebuild_jobs(sum(each.source.text_bytes for each in task.ranks) for task in tasks)
-    with LocalEngine(jobs) as engine:
-        return [staged for group in results_in_order(engine, tasks) for staged in group]  # type: ignore[attr-defined]
+def _built(tasks: list[RebuildRank]) -> list[Staged]:
+    with LocalEngine(resources.rebuild_jobs(task.rank.source.text_bytes for task in tasks)) as engine:
+        return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from conftest import ROOT
 from ingesting import files_under, take, write
 from later_release import newer as newer
 from tracewarehouse.contracts.catalog import Catalog
@@ -11,7 +13,7 @@ from tracewarehouse.duck import engine
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.upgrade.rebuild import Rebuild, stored_files, upgrade
-from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank
+from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRank, StoredRank, uid_of
 from tracewarehouse.simulation.allocator import MIB, Allocator, frames
 from tracewarehouse.storage import RunVersion, Store
 
@@ -109,3 +111,17 @@ def test_a_rebuilt_table_equals_the_table_of_an_ingest(tmp_path: Path) -> None:
                 sql = f"SELECT count(*) FROM ({ranked} EXCEPT ALL {ranked})"
                 assert con.execute(sql, [one, source.rank, other, source.rank]).fetchone() == (0,)
         con.close()
+
+
+def test_a_rebuilt_rank_keeps_its_time_unit(tmp_path: Path) -> None:
+    trace = ROOT / "tests" / "data" / "torch-cpu" / "threads.json.gz"
+    take(tmp_path / "wh", trace, run="in-ns", time_unit="ns")
+    store, catalog = Store.open(tmp_path / "wh"), Catalog.load()
+    before = store.newest("in-ns")
+    assert before is not None
+    (source,) = before.sources
+    files = {table: stored_files(store, catalog, before, source, table) for table in READ}
+    rank = StoredRank(source, store.headers([source])[source.name], files)
+    staged = RebuildRank(rank, tmp_path / "again", catalog.folder).run(lambda *_: None)
+    assert staged.facts["time_unit"] == "ns"
+    assert staged.uid == source.uid != uid_of(catalog, replace(source, facts={}))

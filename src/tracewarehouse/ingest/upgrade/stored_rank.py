@@ -61,38 +61,31 @@ def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mappin
     )
 
 
-def without_derived(source: RankSource) -> RankSource:
-    """The source without facts about derived tables."""
-    derived = source.facts.get(_DERIVED)
-    names = {_DERIVED, *(derived if isinstance(derived, dict) else ())}
-    return replace(source, facts={name: fact for name, fact in source.facts.items() if name not in names})
-
-
 @dataclass(frozen=True)
-class RebuildRanks:
-    """Rebuilds every table of stored sources of one run, in shared files in `folder`."""
+class RebuildRank:
+    """Rebuilds every table of a stored source, in `folder`."""
 
-    ranks: tuple[StoredRank, ...]
+    rank: StoredRank
     folder: Path
     sql: Path
 
-    def run(self, progress: TaskProgress) -> tuple[Staged, ...]:
-        """Returns the sources with their new tables, ready to be committed together."""
+    def run(self, progress: TaskProgress) -> Staged:
+        """Returns the source with its new tables, ready to be committed."""
         from tracewarehouse.ingest.rules import rules_of
 
-        catalog, single = Catalog.load(self.sql), len(self.ranks) == 1
-        large = single and is_large(self.ranks[0].source.text_bytes)
+        source, catalog = self.rank.source, Catalog.load(self.sql)
+        large = is_large(source.text_bytes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with (
-                RankFiles(catalog, self.folder, single, large) as files,
+                RankFiles(catalog, self.folder, single=True, low_memory=large) as files,
                 temporary_folder() as spill,
             ):
-                built = [each.build(rules_of(self.sql), files, spill) for each in self.ranks]
-                tables = files.staged(self.ranks[0].source.run)
+                built = self.rank.build(rules_of(self.sql), files, spill)
+                tables = files.staged(source.run)
         except OSError as error:
             raise disk_error(self.folder, error) from error
-        return tuple(replace(one, tables=tables.get(one.rank, ())) for one in built)
+        return replace(built, tables=tables.get(source.rank, ()))
 
 
 class Files(Protocol):
@@ -106,14 +99,14 @@ class Files(Protocol):
 class StoredRank:
     """A stored source to be rebuilt from `files` (table → paths, see READ).
 
-    `derived` names derived tables that are copied. `renamed` maps rows with former names to current ones.
+    `derived` names derived tables that are copied. `clean` returns the rows of a table without secrets.
     """
 
     source: RankSource
     header: str
     files: Mapping[str, tuple[Path, ...]]
     derived: tuple[str, ...] = ()
-    renamed: Callable[[str, pa.Table], pa.Table] | None = None
+    clean: Callable[[str, pa.Table], pa.Table] | None = None
 
     def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
         """Adds its tables to `files` and returns what will be committed, without the tables."""
@@ -217,7 +210,7 @@ class StoredRank:
         """The rank's rows of a table, one row group at a time."""
         for path in self.files.get(table, ()):
             for rows in rank_rows(path, self.source.rank):
-                yield self.renamed(table, rows) if self.renamed else rows
+                yield self.clean(table, rows) if self.clean else rows
 
 
 def _with_texts(rows: pa.Table) -> pa.Table:
