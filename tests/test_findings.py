@@ -384,5 +384,5 @@ def test_all_includes_passing_checks(wh: Warehouse) -> None:
 
 @pytest.mark.deep
 def test_omitted_rows_are_reported(wh: Warehouse) -> None:
-    cut = command("check", "data", "-w", wh.root, "-f", "table", "--head", "1")
+    cut = command("check", "data", "-w", wh.root, "-f", "table", "--limit", "1")
     assert "1 finding: 1 critical" in cut.out and "… 1 more row (use --limit N)" in cut.err

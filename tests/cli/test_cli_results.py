@@ -115,11 +115,11 @@ def test_an_unknown_extension_is_a_usage_error(stored: Path, tmp_path: Path) -> 
     assert cli.errors[1].startswith("hint: use one of .csv")
 
 
-def test_head_limits_rows_and_reports_the_rest(stored: Path) -> None:
-    cli = tw("show", "temporal_breakdown", "-w", stored, "--head", "1")
+def test_limit_omits_rows_and_reports_the_rest(stored: Path) -> None:
+    cli = tw("show", "temporal_breakdown", "-w", stored, "--limit", "1")
     assert len(cli.out.splitlines()) == 2
     assert cli.errors[0] == "… 3 more rows (use --limit N)"
-    table = tw("show", "temporal_breakdown", "-w", stored, "--head", "1", "-f", "table")
+    table = tw("show", "temporal_breakdown", "-w", stored, "--limit", "1", "-f", "table")
     assert table.out.splitlines()[-1] == "… 3 more rows (use --limit N)"
     assert "more rows" not in table.err
 
@@ -309,7 +309,7 @@ def test_completion_suggests_runs_and_analyses(stored: Path) -> None:
     assert complete("tw show --run fir", stored) == ["first-steps"]
     assert complete("tw info @", stored) == ["@latest", "@previous"]
     assert complete("tw show cov", stored) == ["coverage"]
-    assert "--head" in complete("tw show coverage --", stored)
+    assert "--limit" in complete("tw show coverage --", stored)
     assert complete("tw describe kernel_su", stored) == ["kernel_summary"]
     assert complete("tw show --run fir", stored / "nowhere") == []
 

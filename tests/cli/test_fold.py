@@ -77,7 +77,7 @@ def test_on_the_command_line(house: Path) -> None:
     assert cli.code == 0
     assert "(3 more)" in cli.out
     assert len(cli.out.splitlines()) == 2 + 5
-    cut = call("show", "kernel_summary", "--top", "1", "--head", "2", "-f", "table", "-w", house)
+    cut = call("show", "kernel_summary", "--top", "1", "--limit", "2", "-f", "table", "-w", house)
     assert "more rows (use --limit N)" in cut.out
 
 

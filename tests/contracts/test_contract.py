@@ -136,7 +136,7 @@ BAD = {
     "null is a word": (BUSY, "null = true", 'null = "yes"'),
     "parameter of a view": (VIEW, "-- [columns]", f"-- [params]\n-- {GAP} gaps.\" }}\n-- [columns]"),
     "parameter of a wide type": (BUSY, GAP, GAP.replace("BIGINT", "HUGEINT")),
-    "parameter named like an option": (BUSY, "gap_ns", "head"),
+    "parameter named like an option": (BUSY, "gap_ns", "limit"),
     "parameter named like an argument": (BUSY, "gap_ns", "version"),
     "parameter that is a keyword": (BUSY, "gap_ns", "lambda"),
     "parameter named like an alias": (BUSY, "gap_ns", "idle_ns"),

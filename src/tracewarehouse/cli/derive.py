@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from tracewarehouse.cli.option_types import RankListParam, RenamedOption
+from tracewarehouse.cli.option_types import RankListParam
 from tracewarehouse.cli.session import (
     Command,
     Session,
@@ -24,9 +24,7 @@ from tracewarehouse.render.text import plural
 def scope_options(command: Command) -> Command:
     """Adds the options that select ranks and scopes: steps, annotations or entire traces."""
     for add in (
-        click.option(
-            "--entire-trace", "--whole", cls=RenamedOption, is_flag=True, help="Use the entire trace."
-        ),
+        click.option("--entire-trace", is_flag=True, help="Use the entire trace."),
         click.option(
             "--annotation",
             "annotations",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,21 +108,6 @@ class SizeParam(click.ParamType[int]):
             self.fail(f"{value!r} is not a size; use 500MB, 4GB or 1GiB", param, ctx)
         unit = (1024 if match[3] else 1000) ** " kMGT".index(match[2].replace("K", "k") or " ")
         return int(float(match[1]) * unit)
-
-
-class RenamedOption(click.Option):
-    """An option whose names after the first are former ones: accepted, but not in the help."""
-
-    def __init__(self, names: Sequence[str], **settings: Any) -> None:
-        own = [name for name in names if not name.startswith("-")]
-        own = own or [names[0].removeprefix("--").replace("-", "_")]
-        super().__init__([*(name for name in names if name.startswith("-")), *own], **settings)
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """The line of the help, with the current name only."""
-        shown = copy(self)
-        shown.opts = self.opts[:1]
-        return click.Option.get_help_record(shown, ctx)
 
 
 class RatioParam(click.ParamType[float]):

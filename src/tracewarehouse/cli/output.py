@@ -59,7 +59,7 @@ class Output:
     command: str
     format: str | None = None
     path: Path | None = None
-    head: int | None = None
+    limit: int | None = None
     top: int | None = None
     envelope: bool = False
     spreadsheet: bool = False
@@ -84,7 +84,7 @@ class Output:
 
         self._check_spreadsheet()
         result = self._chosen(result)
-        shown = result if self.head is None else result.head(self.head)
+        shown = result if self.limit is None else result.head(self.limit)
         if self.envelope:
             self._write([self._envelope(shown, error)])
         elif as_text is not None and self.resolved_format in _TEXT_FORMATS:
@@ -267,9 +267,9 @@ def _answer(contract: Contract | None, out: Output) -> list[str]:
 
 def _first(result: Result, out: Output) -> Result:
     """The rows of `--limit`, else about a screen."""
-    if out.head is None and out.top is not None:
+    if out.limit is None and out.top is not None:
         return result
-    return result.head(_TABLE_ROWS if out.head is None else out.head)
+    return result.head(_TABLE_ROWS if out.limit is None else out.limit)
 
 
 def line_width(out: Output) -> int | None:

@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from tracewarehouse.cli.option_types import LocationParam, NamesParam, RankListParam, RenamedOption
+from tracewarehouse.cli.option_types import LocationParam, NamesParam, RankListParam
 from tracewarehouse.location import Location
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Session:
     ranks: tuple[int, ...] | None = None
     format: str | None = None
     output: Path | None = None
-    head: int | None = None
+    limit: int | None = None
     top: int | None = None
     json: bool = False
     spreadsheet: bool = False
@@ -60,7 +60,7 @@ class Session:
             command=self.command,
             format=self.format,
             path=self.output,
-            head=self.head,
+            limit=self.limit,
             top=self.top,
             envelope=self.json,
             spreadsheet=self.spreadsheet,
@@ -246,9 +246,6 @@ def result_options(command: Command) -> Command:
         _option("--wide", is_flag=True, help="Tables: all columns and entire names, on long lines."),
         _option(
             "--limit",
-            "--head",
-            "head",
-            cls=RenamedOption,
             type=click.IntRange(min=0),
             metavar="N",
             help="Print only the first N rows.",
@@ -323,7 +320,7 @@ def top_option(command: Command) -> Command:
 def force_option(command: Command) -> Command:
     """Adds `--force` to commands that compare runs."""
     help_ = "Compare despite incompatible configurations."
-    return click.option("--force", "--anyway", cls=RenamedOption, is_flag=True, help=help_)(command)
+    return click.option("--force", is_flag=True, help=help_)(command)
 
 
 def rank_option(command: Command) -> Command:

@@ -45,7 +45,7 @@ from tracewarehouse.contracts.sql_tokens import token_texts, tokens
 from tracewarehouse.errors import ContractError, ParamError
 
 SHARED_OPTIONS = (
-    "run", "rank", "head", "top", "format", "output", "json", "debug", "warehouse", "help",
+    "run", "rank", "top", "format", "output", "json", "debug", "warehouse", "help",
     "by_rank", "all_steps", "measure", "verify", "where", "sort", "limit", "columns",
 )  # fmt: skip
 RUN_ARGUMENTS = ("self", "name", "version", "params")
