@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tracewarehouse.storage import Published, RankSource, Staged, StagedTable, Store, uid
+from tracewarehouse.storage import Published, RankSource, RunVersion, Staged, StagedTable, Store, uid
 
 TABLES = {"events": 40, "kernels": 12}
 
@@ -73,6 +73,11 @@ def commit(store: Store, rank: int, **said: Any) -> RankSource:
     """A committed source of one rank."""
     with store.staging() as folder:
         return store.commit_source(staged(folder, rank, **said))
+
+
+def versions_of(store: Store, run: str = "run") -> tuple[RunVersion, ...]:
+    """Every version of a run, oldest first, none of which may be damaged."""
+    return tuple(store.get(run, number) for number in store.versions(run))
 
 
 def by_rank(published: Published, sources: Iterable[RankSource]) -> dict[int, str]:

@@ -23,7 +23,7 @@ def test_categories_have_the_current_spelling_and_a_role(rules: Rules) -> None:
     assert rules.category("async_gpu") == ("ac2g", "flow")
     assert rules.category("musa_runtime") is None
     assert rules.roles["cuda_runtime"] == "runtime"
-    assert rules.with_role("operator", "frame") == {"cpu_op", "python_function"}
+    assert (rules.roles["cpu_op"], rules.roles["python_function"]) == ("operator", "frame")
 
 
 def test_the_first_rule_of_a_category_wins(rules: Rules) -> None:

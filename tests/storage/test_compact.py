@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_runner import tw
-from storage_sources import TABLES, commit, seen, staged, table
+from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store, compact
 from tracewarehouse.storage.compact import plan
@@ -196,7 +196,7 @@ def rules(acknowledged: tuple[str, ...] = (), *, days: float = 30) -> KeepRules:
 
 
 def test_versions_replaced_lately_stay(store: Store) -> None:
-    history = store.history("run")
+    history = versions_of(store)
     assert kept_versions(history, rules()) == {*range(1, RANKS + 1)}
     assert kept_versions(history, rules(days=-1)) == {RANKS}
 
@@ -204,9 +204,9 @@ def test_versions_replaced_lately_stay(store: Store) -> None:
 def test_a_label_keeps_nothing(store: Store) -> None:
     store.relabel("run", {"team": "a"})
     store.relabel("run", {"team": "b"})
-    assert kept_versions(store.history("run"), rules()) == {*range(1, RANKS), RANKS + 2}
+    assert kept_versions(versions_of(store), rules()) == {*range(1, RANKS), RANKS + 2}
     grace = KeepRules(datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) - timedelta(days=30))
-    assert kept_versions(store.history("run"), grace) == {*range(1, RANKS + 3)}
+    assert kept_versions(versions_of(store), grace) == {*range(1, RANKS + 3)}
 
 
 def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None:
@@ -214,7 +214,7 @@ def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None
     store.acknowledge(
         layout_key(source), {"metric": "step_time", "run": "run", "source": source, "why": "new driver"}
     )
-    assert kept_versions(store.history("run"), rules((source,), days=-1)) == {3, RANKS}
+    assert kept_versions(versions_of(store), rules((source,), days=-1)) == {3, RANKS}
     store.clean(-1, keep_versions_s=-1)
     assert store.versions("run") == (3, RANKS)
     assert store.verify() == []
@@ -230,7 +230,7 @@ def layout_key(source: str) -> str:
 def test_the_newest_removal_stays_for_its_number(store: Store) -> None:
     store.remove("run")
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    assert kept_versions(store.history("run"), rules(days=-1)) == {RANKS + 1, RANKS + 2}
+    assert kept_versions(versions_of(store), rules(days=-1)) == {RANKS + 1, RANKS + 2}
 
 
 def test_a_damaged_record_of_deleted_versions_is_found_and_repaired(store: Store) -> None:

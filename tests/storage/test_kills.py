@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from storage_sources import commit, context, seen, staged
+from storage_sources import commit, context, seen, staged, versions_of
 from tracewarehouse.storage import Changes, Recorded, Store, write_result
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
@@ -212,7 +212,7 @@ def check_nothing_is_left(store: Store) -> None:
     store.clean(-1)
     assert store.verify() == []
     runs = [store.newest(run) for run in store.runs()]
-    history = [version for run in store.runs() for version in store.history(run)]
+    history = [version for run in store.runs() for version in versions_of(store, run)]
     assert None not in runs
     held = {file.path for version in history for source in version.sources for file in source.files}
     lying = {path.relative_to(store.folder).as_posix() for path in (store.folder / "data").rglob("*.parquet")}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from storage_sources import commit, context, processes, seen, staged
+from storage_sources import commit, context, processes, seen, staged, versions_of
 from tracewarehouse.storage import Changes, RunVersion, Store
 
 WRITERS = 8
@@ -58,7 +58,7 @@ def test_changes_of_eight_writers_are_all_kept(tmp_path: Path) -> None:
     store.publish("run", Changes(sources=(commit(store, 0),)))
     processes(relabel, [(str(store.folder), writer, rounds) for writer in range(WRITERS)])
     assert store.versions("run") == tuple(range(1, 2 + WRITERS * rounds))
-    sizes = [len(version.labels) for version in store.history("run")]
+    sizes = [len(version.labels) for version in versions_of(store)]
     assert sizes == list(range(WRITERS * rounds + 1))
 
 
@@ -80,7 +80,7 @@ def test_eight_processes_add_eight_ranks_to_new_runs(tmp_path: Path, expected: i
         assert seen(store, run) == {rank: ["a"] * 40 for rank in range(WRITERS)}
         assert seen(store, run, "kernels") == {rank: ["a"] * 12 for rank in range(WRITERS)}
         assert len(store.versions(run)) == (WRITERS if expected is None else 1)
-        assert store.history(run)[-1].labels == {f"r{rank}": "x" for rank in range(WRITERS)}
+        assert versions_of(store, run)[-1].labels == {f"r{rank}": "x" for rank in range(WRITERS)}
     assert store.pending_runs() == {}
     assert store.verify() == []
 

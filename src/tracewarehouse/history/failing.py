@@ -12,7 +12,6 @@ from tracewarehouse.render.text import show
 
 FailOn = Literal["worse", "any"]
 NEWEST = 12  # runs whose changes count by default
-_NS_PER_S = 10**9
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,6 @@ class Rules:
         """Category in Kineto's spelling → role."""
         return dict(self.categories.values())
 
-    def with_role(self, *roles: str) -> frozenset[str]:
-        """The categories that have one of these roles."""
-        return frozenset(category for category, role in self.roles.items() if role in roles)
-
     def category(self, raw: str) -> tuple[str, str] | None:
         """Category and role of a category as in the file; None if unknown."""
         return self.categories.get(raw)

@@ -161,12 +161,8 @@ class Versions:
         """The briefs of the runs whose names begin with `prefix` in any case, without unreadable ones."""
         return self.overview.briefs(prefix)
 
-    def history(self, run: str) -> tuple[RunVersion, ...]:
-        """Every stored version of a run, oldest first, tombstones included."""
-        return tuple(self.get(run, number) for number in self.versions(run))
-
     def readable(self, run: str) -> tuple[RunVersion, ...]:
-        """The versions of a run that can be read, oldest first; unlike `history` it skips damaged ones."""
+        """The versions of a run that can be read, oldest first, tombstones included; skips damaged ones."""
         found = []
         for number in self.versions(run):
             with suppress(TwError):

@@ -15,7 +15,6 @@ from tracewarehouse.formats.pickle_reader.source import PlainSource
 
 NAME: Final = "memory_snapshot"
 VERSION: Final = 1
-TABLES: Final = ("snapshot_events", "snapshot_segments", "snapshot_blocks", "snapshot_frames")
 
 
 class MemorySnapshotFormat:
