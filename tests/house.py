@@ -1,4 +1,4 @@
-"""The size of the house: lines of code, modules, import cycles, and the way of two commands through the code.
+"""The size of the package: lines, modules, import cycles, and the way of two commands through the code.
 
 `python tests/house.py` prints the figures; `test_house.py` bounds some of them.
 """

@@ -331,7 +331,7 @@ def test_commands_end_and_name_the_damaged_run(base: Path, root: Path, kind: str
         ("report", "b", "-o", root.parent / "b.html"): (0, False),
     }
     for command, (code, named) in by_command.items():
-        # A process of its own ends after two minutes, also if the command does not.
+        # As a process, it is ended after two minutes.
         done = (process if command == ("refresh",) else tw)(*command, "-w", root)
         assert done.code == code, (command, done.err)
         assert ("run a is damaged" in done.err and "tw repair a" in done.err) == named, (command, done.err)

@@ -1,4 +1,4 @@
-"""The house does not grow unnoticed: bounds of its size. A bound is raised only with a reason beside it."""
+"""The package does not grow unnoticed: bounds of its size. A bound is raised only with a reason beside it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOUNDS = {
 }
 
 
-def test_the_house_is_within_its_bounds() -> None:
+def test_the_package_is_within_its_bounds() -> None:
     figures = house.figures()
     too_large = {name: (figures[name], bound) for name, bound in BOUNDS.items() if figures[name] > bound}
     assert not too_large

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -78,19 +77,6 @@ def test_a_process_deletes_its_folder(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_folders_of_earlier_releases_are_deleted_when_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    for name in ("tw-abcd1234", "tw-0123456789abcdef", "tw-report.html", "tw-tests-root"):
-        (tmp_path / name).mkdir()
-    assert temp_folders.delete_unused() == 0
-    for path in tmp_path.iterdir():
-        os.utime(path, (time.time() - 7200,) * 2)
-    assert temp_folders.delete_unused() == 2
-    assert {path.name for path in tmp_path.iterdir()} == {"tw-report.html", "tw-tests-root"}
 
 
 def test_clean_deletes_the_staging_folder_of_a_killed_process_at_once(tmp_path: Path) -> None:

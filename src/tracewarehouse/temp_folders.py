@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import re
 import secrets
 import shutil
 import tempfile
@@ -21,9 +20,7 @@ from pathlib import Path
 PREFIX = "tw-"
 LOCK = ".lock"
 # A younger folder without a lock may be one that its process is about to lock.
-_FRESH_S = 3600.0
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 50, 0.001
-_EARLIER = re.compile(r"tw-(?:[a-z0-9_]{8}|[0-9a-f]{16})")
 # Process id → its folder and the open lock file: a forked child has its own.
 _own: dict[int, tuple[Path, int]] = {}
 
@@ -101,17 +98,10 @@ def delete_unused(parent: Path | None = None) -> int:
     with suppress(OSError):
         for path in (parent or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
             with suppress(OSError):
-                if path.is_dir() and path.stat().st_uid == os.getuid() and (is_unused(path) or _is_old(path)):
+                if path.is_dir() and path.stat().st_uid == os.getuid() and is_unused(path):
                     shutil.rmtree(path, ignore_errors=True)
                     deleted += 1
     return deleted
-
-
-def _is_old(folder: Path) -> bool:
-    """Whether a folder without a lock file was left by an earlier release, whose names these are."""
-    if not _EARLIER.fullmatch(folder.name):
-        return False
-    return not (folder / LOCK).exists() and time.time() - folder.stat().st_mtime > _FRESH_S
 
 
 def _process_folder() -> Path:

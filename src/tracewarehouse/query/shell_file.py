@@ -40,7 +40,7 @@ from tracewarehouse.storage.file_check import Level
 from tracewarehouse.temp_folders import temporary_folder
 
 NAME = "warehouse.duckdb"
-# Whoever publishes a version writes the file, too: under constant writes, a later call completes it.
+# Each command that publishes a version writes the file: under constant writes, a later one completes it.
 _TRIES = 3
 
 

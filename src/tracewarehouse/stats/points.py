@@ -27,9 +27,9 @@ from tracewarehouse.stats.step_models import drawn_in, evidence_needed, line_ins
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray
+    import numpy.typing as npt
 
-    Floats = NDArray[np.float64]
+    Floats = npt.NDArray[np.float64]
 
 MIN_RUNS = 12  # a shorter series is not distinguishable from noise
 _MIN_SEGMENT = 3  # runs between two changes

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Times = NDArray[np.int64]
     Small = NDArray[np.int8]
-    Positions = NDArray[np.integer]
+    Positions = NDArray[np.integer[Any]]
     Numbers = NDArray[np.int64]
 PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 # Prefix of the Python frames of modules, and text in the frames in which checkpointing runs a forward again.

@@ -24,10 +24,7 @@ if TYPE_CHECKING:
     from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-
-    Positions = NDArray[np.integer]
-    Numbers = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from tracewarehouse.ingest.tables.model import Flags, Numbers, Positions
 
 
 _HASH_FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
