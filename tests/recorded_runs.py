@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracewarehouse import Warehouse
+from tracewarehouse.compare.history.results import RecordedAnalysis
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
-from tracewarehouse.history.results import RecordedAnalysis
 from tracewarehouse.result import Provenance, Result
 from tracewarehouse.storage import Changes, Staged, Store, uid, write_result
 

@@ -11,7 +11,7 @@ from typing import Any
 from browser import Browser
 from cli_runner import tw as call
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.render.text import one_line, show
+from tracewarehouse.present.render.text import one_line, show
 
 SECTIONS = [
     "timeline",

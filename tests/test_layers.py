@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,17 +15,37 @@ PACKAGE = ROOT / "src" / "tracewarehouse"
 
 # Lowest first. A module may import from the lines above its own and, in its line, from those before it.
 LAYERS = (
-    ("version", "durations", "hints", "errors", "location", "slim_imports", "temp_folders", "memory_limits"),
+    (
+        "compare",
+        "present",
+        "version",
+        "durations",
+        "hints",
+        "errors",
+        "location",
+        "slim_imports",
+        "temp_folders",
+        "memory_limits",
+    ),
     ("contracts",),
     ("engines",),
     ("duck",),
-    ("stats",),
-    ("exact_text", "display_names", "plot", "render", "result"),
+    ("compare.stats",),
+    ("exact_text", "display_names", "present.plot", "present.render", "result"),
     ("formats", "simulation"),
     ("storage",),
     ("analyses", "runs", "query"),
-    ("metric",),
-    ("export", "pages", "publishing", "ingest", "derive", "diff", "history", "findings", "report"),
+    ("compare.metric",),
+    (
+        "present.pages",
+        "export",
+        "ingest",
+        "derive",
+        "compare.diff",
+        "compare.history",
+        "findings",
+        "present.report",
+    ),
     ("devtools",),
     (
         "warehouse_base",
@@ -41,11 +61,13 @@ LAYERS = (
     ("demo",),
     ("cli", "hta", "__main__"),
 )
+# Folders with parts in several layers.
+SEVERAL = {"compare", "present"}
 APART = {
     ("storage", "formats"),
     ("storage", "result"),
     ("formats", "result"),
-    ("render", "export"),
+    ("present.render", "export"),
     ("simulation", "formats"),
     ("hta", "cli"),
 }
@@ -53,16 +75,16 @@ APART = {
 HOMES = {
     "adbc_driver_manager": {"formats"},
     "adbc_driver_sqlite": {"formats"},
-    "altair": {"plot"},
-    "vl_convert": {"plot"},
+    "altair": {"present.plot"},
+    "vl_convert": {"present.plot"},
     "duckdb": {"duck"},
     "click": {"cli"},
-    "deltalake": {"publishing"},
-    "jinja2": {"pages"},
-    "rich": {"render"},
+    "deltalake": {"export"},
+    "jinja2": {"present.pages"},
+    "rich": {"present.render"},
     "msgspec": {"contracts", "formats"},
-    "numpy": {"stats", "ingest", "formats", "derive"},
-    "scipy": {"stats"},
+    "numpy": {"compare.stats", "ingest", "formats", "derive"},
+    "scipy": {"compare.stats"},
     "isal": {"formats"},
     "obstore": {"storage"},
     "platformdirs": {"query"},
@@ -70,7 +92,7 @@ HOMES = {
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
     "ray": {"engines"},
-    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive", "publishing"},
+    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive", "export"},
 }
 STANDARD = sys.stdlib_module_names
 
@@ -82,13 +104,17 @@ def modules() -> tuple[Path, ...]:
 
 @cache
 def parts() -> frozenset[str]:
-    """The modules and folders right under the package."""
+    """The modules and folders right under the package, or under a folder of several layers."""
     return frozenset(top(path) for path in modules())
 
 
 def top(path: Path) -> str:
-    """The module or folder right under the package."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    """The module or folder right under the package, or under a folder of several layers."""
+    return _top([name.removesuffix(".py") for name in path.relative_to(PACKAGE).parts])
+
+
+def _top(names: Sequence[str]) -> str:
+    return ".".join(names[:2]) if names[0] in SEVERAL and names[1:2] != ["__init__"] else names[0]
 
 
 @cache
@@ -143,7 +169,7 @@ def target(name: str) -> str | None:
     names = name.split(".")
     if names[0] != "tracewarehouse":
         return None  # the version is a constant, good for everyone
-    return names[1] if len(names) > 1 and names[1] in parts() else "__init__"
+    return name if len(names) > 1 and (name := _top(names[1:])) in parts() else "__init__"
 
 
 def test_every_module_has_a_layer() -> None:
@@ -197,7 +223,7 @@ def test_contracts_load_without_libraries() -> None:
 
 
 def test_statistics_are_imported_on_use() -> None:
-    assert modules_after("import tracewarehouse.stats") <= {"click"}
+    assert modules_after("import tracewarehouse.compare.stats") <= {"click"}
 
 
 def test_a_bare_import_is_light() -> None:
@@ -213,14 +239,14 @@ def test_help_is_light() -> None:
 ABOVE_STORAGE = (
     "runs",
     "query",
-    "metric",
+    "compare.metric",
     "export",
     "ingest",
     "derive",
-    "diff",
-    "history",
+    "compare.diff",
+    "compare.history",
     "findings",
-    "report",
+    "present.report",
 )
 LOCAL_ONLY = {"ingest/inbox.py", "ingest/handler.py"}
 

@@ -73,13 +73,13 @@ class Result:
 
     def __repr__(self) -> str:
         """The first rows as a table, below a line with the analysis, the runs and the number of rows."""
-        from tracewarehouse.render.frame import text
+        from tracewarehouse.present.render.frame import text
 
         return text(self._title(), self.columns(), self.table, self._notes())
 
     def _repr_html_(self) -> str:
         """The first rows as an HTML table, for notebooks."""
-        from tracewarehouse.render.frame import html
+        from tracewarehouse.present.render.frame import html
 
         return html(self._title(), self.columns(), self.table, self._notes())
 
@@ -124,8 +124,8 @@ class Result:
         else is bars; `measure` selects the column. Raises UnknownName for a column that is not a measure,
         TwError if there is nothing to draw or Altair is not installed.
         """
-        from tracewarehouse.plot import chart
-        from tracewarehouse.plot.chart_for_result import chart_spec, shape_of
+        from tracewarehouse.present.plot import chart
+        from tracewarehouse.present.plot.chart_for_result import chart_spec, shape_of
 
         return chart(chart_spec(shape_of(self.contract, self.columns()), self.rows(), measure))
 

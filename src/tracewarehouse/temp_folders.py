@@ -19,7 +19,6 @@ from pathlib import Path
 
 PREFIX = "tw-"
 LOCK = ".lock"
-# A younger folder without a lock may be one that its process is about to lock.
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 50, 0.001
 # Process id → its folder and the open lock file: a forked child has its own.
 _own: dict[int, tuple[Path, int]] = {}

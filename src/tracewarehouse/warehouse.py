@@ -14,9 +14,9 @@ from tracewarehouse.warehouse_files import WarehouseFiles
 from tracewarehouse.warehouse_queries import WarehouseQueries
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff import Diff
-    from tracewarehouse.history import History, PartsEvent
-    from tracewarehouse.report import Page
+    from tracewarehouse.compare.diff import Diff
+    from tracewarehouse.compare.history import History, PartsEvent
+    from tracewarehouse.present.report import Page
     from tracewarehouse.runs.rows import RunInfo
 
 
@@ -54,8 +54,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         is these runs themselves: its verdict is on all of them, the breakdown on the newest that are stored.
         Raises UnknownName, ParamError; TwError if there are too few such runs.
         """
-        from tracewarehouse.diff import READS, Diff
-        from tracewarehouse.history import sides_with_history
+        from tracewarehouse.compare.diff import READS, Diff
+        from tracewarehouse.compare.history import sides_with_history
 
         self._pool.will_read(map(self.catalog.get, READS))
         if base != "@baseline" and spread == "own":
@@ -98,8 +98,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         runs without the label have no value. It reads what `record` has stored, with a notice about runs
         without results. Raises UnknownName, ParamError, and TwError if no results are recorded.
         """
-        from tracewarehouse.history import ValueForm, build_history, label_keys
-        from tracewarehouse.metric import WorkUnit, parse_statistic
+        from tracewarehouse.compare.history import ValueForm, build_history, label_keys
+        from tracewarehouse.compare.metric import WorkUnit, parse_statistic
 
         statistic, parsed = parse_statistic(metric, self.catalog)
         selected = self._recorded(runs, where)
@@ -116,7 +116,7 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         UnknownName, ParamError, and TwError if no results of `kernel_summary`, `op_summary` or
         `idle_breakdown` are recorded.
         """
-        from tracewarehouse.history import moved_parts
+        from tracewarehouse.compare.history import moved_parts
 
         return moved_parts(self.store, self.catalog, self._recorded(runs, where))
 
@@ -201,7 +201,7 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         With `head`, the report compares `run` with it, with `force` even if they are not comparable. Nothing
         is stored; `notify` receives progress messages. Raises UnknownName, NotComparable.
         """
-        from tracewarehouse.report import one_run
+        from tracewarehouse.present.report import one_run
 
         report_progress = notify or (lambda _: None)
         if head is not None:
@@ -221,8 +221,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
 
         `metrics` adds a column each, written as for `history`. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.metric import measure, parse_metric
-        from tracewarehouse.report import many_runs
+        from tracewarehouse.compare.metric import measure, parse_metric
+        from tracewarehouse.present.report import many_runs
 
         texts = [metrics] if isinstance(metrics, str) else metrics
         wanted = [parse_metric(text, self.catalog) for text in texts]
@@ -235,8 +235,8 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         return many_runs(part, findings, measured, report_progress)
 
     def _report_of_two(self, base: str, head: str, force: bool, notify: Callable[[str], None]) -> Page:
-        from tracewarehouse.metric import measure, parse_metric
-        from tracewarehouse.report import two_runs
+        from tracewarehouse.compare.metric import measure, parse_metric
+        from tracewarehouse.present.report import two_runs
 
         notify("comparing")
         compared = self.diff(base, head)

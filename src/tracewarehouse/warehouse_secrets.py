@@ -42,8 +42,8 @@ class WarehouseSecrets(WarehouseUpkeep):
         from tracewarehouse.formats.redact import POLICY_FILE, policy_of
         from tracewarehouse.ingest.inbox import INBOX
         from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
+        from tracewarehouse.present.render.text import plural
         from tracewarehouse.query.shell_file import NAME
-        from tracewarehouse.render.text import plural
 
         found = self.secrets(runs).found
         removal = SecretRemoval(self.store, self.catalog, policy_of(self.store.folder_with(POLICY_FILE)))

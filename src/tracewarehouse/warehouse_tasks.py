@@ -15,7 +15,7 @@ from tracewarehouse.query.rank_batches import event_count
 from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
-    from tracewarehouse.history import RecordReport
+    from tracewarehouse.compare.history import RecordReport
 
 # A task opens the warehouse and hashes the files of its runs: fewer analyses would cost more than they save.
 _LEAST_ANALYSES = 8
@@ -54,7 +54,7 @@ def record_on(
 
     `missing` is the number of results that are not recorded yet.
     """
-    from tracewarehouse.history import RecordReport
+    from tracewarehouse.compare.history import RecordReport
 
     per_batch = -(-2 * engine.slots // max(1, len(batches)))
     size = max(_LEAST_ANALYSES, -(-len(analyses) // per_batch))

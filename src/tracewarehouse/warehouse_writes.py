@@ -27,9 +27,9 @@ from tracewarehouse.version import __version__
 from tracewarehouse.warehouse_base import WarehouseBase
 
 if TYPE_CHECKING:
+    from tracewarehouse.compare.history import RecordProgress, RecordReport
     from tracewarehouse.derive import Derived
     from tracewarehouse.engines import EngineOrName
-    from tracewarehouse.history import RecordProgress, RecordReport
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.runs.seal import Sealed
@@ -168,7 +168,7 @@ class WarehouseWrites(WarehouseBase):
         with default parameters, per step if an analysis supports it: in this process, or by the workers of
         `engine`. Raises UnknownName, EngineError.
         """
-        from tracewarehouse.history import record
+        from tracewarehouse.compare.history import record
 
         named = [analyses] if isinstance(analyses, str) else analyses
         contracts = (
@@ -182,8 +182,8 @@ class WarehouseWrites(WarehouseBase):
             self._pool.will_read(contracts)
             done = record(self.store, self.catalog, selected, contracts, self._verified, progress)
             return replace(done, notices=(*left_out, *done.notices))
+        from tracewarehouse.compare.history import missing_results, run_batches
         from tracewarehouse.engines import opened
-        from tracewarehouse.history import missing_results, run_batches
         from tracewarehouse.warehouse_tasks import record_on
 
         missing = missing_results(self.store, self.catalog, selected, contracts)
@@ -199,8 +199,8 @@ class WarehouseWrites(WarehouseBase):
         Raises UnknownName, TwError if there is none to remove, ParamError, also for a reason that looks like
         a secret.
         """
-        from tracewarehouse.history import acknowledge
-        from tracewarehouse.metric import parse_statistic
+        from tracewarehouse.compare.history import acknowledge
+        from tracewarehouse.compare.metric import parse_statistic
 
         _, parsed = parse_statistic(metric, self.catalog)  # one reason for all statistics of a metric
         runs = self._recorded(run)
@@ -213,7 +213,7 @@ class WarehouseWrites(WarehouseBase):
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:
         """The selected runs in time order; of all runs, also removed ones with recorded results."""
-        from tracewarehouse.history import runs_with_results
+        from tracewarehouse.compare.history import runs_with_results
 
         if self._selected is not None:
             return self._selected
@@ -223,7 +223,7 @@ class WarehouseWrites(WarehouseBase):
         self, runs: str | Iterable[str] | None, where: str | Iterable[str] = ()
     ) -> tuple[SelectedRun, ...]:
         """The runs that match these selectors, including removed ones with recorded results."""
-        from tracewarehouse.history import matching_runs
+        from tracewarehouse.compare.history import matching_runs
 
         selected = self.recorded_runs()
         named = [runs] if isinstance(runs, str) else runs
@@ -316,7 +316,7 @@ class WarehouseWrites(WarehouseBase):
         rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
         could not be rebuilt, and why.
         """
-        from tracewarehouse.history import record_again
+        from tracewarehouse.compare.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
         from tracewarehouse.ingest.upgrade.rebuild import upgrade
 

@@ -12,7 +12,7 @@ import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.cli.fold import fold_below_top, ranking_groups
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.render.table import values
+from tracewarehouse.present.render.table import values
 from tracewarehouse.result import Result
 
 KERNELS = """

@@ -46,7 +46,7 @@ def test_a_word_is_reported_with_its_location_and_a_better_one(tmp_path: Path) -
         (".github/CONTRIBUTING.md", ["told"]),
         ("notebooks/guides/a.md", ["told"]),
         ("src/tracewarehouse/query/a.py", ["told"]),
-        ("src/tracewarehouse/pages/templates/a.html", ["told"]),
+        ("src/tracewarehouse/present/pages/templates/a.html", ["told"]),
         ("sql/views/a.v1.sql", ["told", "Arrow"]),
         ("src/tracewarehouse/devtools/wording.py", []),
         ("tests/a.py", ["told"]),

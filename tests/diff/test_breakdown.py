@@ -10,9 +10,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.diff.breakdown import Breakdown, breakdown
-from tracewarehouse.diff.levels import Level, Row, rounded
-from tracewarehouse.diff.replacements import LocatedKernel, replacements
+from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.compare.diff.levels import Level, Row, rounded
+from tracewarehouse.compare.diff.replacements import LocatedKernel, replacements
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.result import Provenance
 

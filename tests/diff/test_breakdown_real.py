@@ -8,7 +8,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
-from tracewarehouse.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
 
 TRACES = real_traces()
 pytestmark = [pytest.mark.deep, pytest.mark.skipif(TRACES is None, reason="needs the real traces")]

@@ -11,8 +11,8 @@ import pytest
 
 import tracewarehouse as tw
 from simulated import read, section
-from tracewarehouse.diff.breakdown import Breakdown, breakdown
-from tracewarehouse.diff.levels import Row
+from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.compare.diff.levels import Row
 from tracewarehouse.simulation import Noise
 
 SETTINGS: dict[str, Any] = {"layers": 1, "steps": 3, "stacks": False, "noise": Noise(0, 0, 0, 0)}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tracewarehouse.diff.cause import causes
-from tracewarehouse.diff.levels import Row
+from tracewarehouse.compare.diff.cause import causes
+from tracewarehouse.compare.diff.levels import Row
 from tracewarehouse.display_names import category_name
 
 

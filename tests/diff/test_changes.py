@@ -19,9 +19,9 @@ import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep, with_deep
 from tracewarehouse.cli.diff_text import github_comment, text
-from tracewarehouse.diff.comparable import NotComparable
+from tracewarehouse.compare.diff.comparable import NotComparable
+from tracewarehouse.compare.stats import MIN_EARLIER
 from tracewarehouse.errors import ParamError
-from tracewarehouse.stats import MIN_EARLIER
 from tracewarehouse.warehouse import Warehouse
 
 SIZE = ("--layers", "2", "--no-stacks", "--no-memory")

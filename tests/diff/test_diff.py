@@ -186,8 +186,8 @@ def test_on_the_command_line(house: Path) -> None:
 def test_numbers_of_steps_and_addresses_in_names_are_ignored() -> None:
     import duckdb
 
+    from tracewarehouse.compare.diff.join import compare, folded_names
     from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.diff.join import compare, folded_names
 
     contract = Catalog.load().get("name_summary", kind="analysis")
     comparison = compare(contract, by_rank=False, by_step=False, measure=None)

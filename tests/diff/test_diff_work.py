@@ -8,8 +8,8 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import deep
-from tracewarehouse.diff.breakdown import Breakdown, breakdown
-from tracewarehouse.diff.levels import Row
+from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.compare.diff.levels import Row
 from tracewarehouse.simulation import Noise
 
 BASE: dict[str, Any] = {"ranks": 1, "layers": 2, "steps": 5, "hidden": 512, "noise": Noise(0, 0, 0, 0)}

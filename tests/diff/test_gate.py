@@ -13,13 +13,13 @@ import cli_runner
 import sketch
 import tracewarehouse
 from conftest import ROOT
+from tracewarehouse.compare.diff.gate import Gate, GateOptions, evaluate, parse
+from tracewarehouse.compare.diff.gate import _by_interval as by_interval
+from tracewarehouse.compare.metric import Measured, RunValue
+from tracewarehouse.compare.metric.statistic import step_statistic
+from tracewarehouse.compare.stats import ShiftTest, relative_shift
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.diff.gate import Gate, GateOptions, evaluate, parse
-from tracewarehouse.diff.gate import _by_interval as by_interval
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.metric import Measured, RunValue
-from tracewarehouse.metric.statistic import step_statistic
-from tracewarehouse.stats import ShiftTest, relative_shift
 
 
 def gate(text: str) -> Gate:
@@ -125,7 +125,7 @@ def measured(text: str, *values: float) -> Measured:
 def test_the_interval_of_a_gate_has_the_requested_significance_level(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "kernel_summary.count<=+4%"
     sides = measured(text, 100, 101, 102, 101), measured(text, 102, 103, 105, 104)
-    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
+    monkeypatch.setattr("tracewarehouse.compare.diff.gate.measure_statistic", lambda _, __, *sides: sides)
     base, head = cast(Any, sides)
     default, strict = (
         evaluate(gate(text), base, head, options=GateOptions(alpha)) for alpha in (0.05, 0.001)
@@ -157,7 +157,7 @@ def test_a_gate_guards_against_the_return_of_a_kernel(tmp_path: Path) -> None:
 
 
 def test_one_run_per_side_is_not_tested_unless_requested(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
+    monkeypatch.setattr("tracewarehouse.compare.diff.gate.measure_statistic", lambda _, __, *sides: sides)
 
     def outcome(text: str, base: float, head: float, within_run: bool = False) -> str:
         sides = cast(Any, (measured(text, base), measured(text, head)))
@@ -172,7 +172,7 @@ def test_one_run_per_side_is_not_tested_unless_requested(monkeypatch: pytest.Mon
 
 
 def test_a_change_that_is_not_tested_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tracewarehouse.diff.gate.measure_statistic", lambda _, __, *sides: sides)
+    monkeypatch.setattr("tracewarehouse.compare.diff.gate.measure_statistic", lambda _, __, *sides: sides)
 
     def reason(text: str, *values: float) -> str | None:
         sides = cast(Any, (measured(text, *values), measured(text, *values)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.diff.change import Change
+from tracewarehouse.compare.diff.change import Change
 from tracewarehouse.simulation import Noise
 
 LARGE: dict[str, Any] = {"ranks": 4, "layers": 2, "steps": 8, "stacks": False, "memory": False}

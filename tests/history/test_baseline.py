@@ -11,10 +11,10 @@ import pytest
 import cli_runner
 import tracewarehouse as tw
 from recorded_runs import START_NS, recorded_runs
+from tracewarehouse.compare.history import Compared, find_baseline
+from tracewarehouse.compare.metric import parse_metric
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
 from tracewarehouse.hints import cli_text
-from tracewarehouse.history import Compared, find_baseline
-from tracewarehouse.metric import parse_metric
 
 EARLIER = 60
 SAMPLES = "samples_per_step"

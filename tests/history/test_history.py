@@ -19,8 +19,8 @@ import tracewarehouse as tw
 from cli_runner import on_terminal, process
 from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
+from tracewarehouse.compare.history.page import _Axis, round_values
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.history.page import _Axis, round_values
 from tracewarehouse.storage import Changes
 
 RUNS, CHANGE = 60, 40

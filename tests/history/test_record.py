@@ -14,9 +14,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
+from tracewarehouse.compare.history import RecordProgress
+from tracewarehouse.compare.metric import measure, parse_metric
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.history import RecordProgress
-from tracewarehouse.metric import measure, parse_metric
 from tracewarehouse.storage import Changes, RankSource, Recorded
 from tracewarehouse.storage.codec import sealed
 

@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.history import results as history_results
-from tracewarehouse.history.rollups import can_roll_up, serves
-from tracewarehouse.metric import parse_metric
+from tracewarehouse.compare.history import results as history_results
+from tracewarehouse.compare.history.rollups import can_roll_up, serves
+from tracewarehouse.compare.metric import parse_metric
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 ROLLED_UP = (
@@ -33,7 +33,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     for run in ("one", "two"):
         wh.ingest(FIRST_STEPS, run=run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys.modules["tracewarehouse.history.record"], "_is_smaller", lambda rolled, rows: True)
+        patch.setattr(
+            sys.modules["tracewarehouse.compare.history.record"], "_is_smaller", lambda rolled, rows: True
+        )
         wh.record(analyses=ANALYSES)
     return wh
 

@@ -6,9 +6,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
+from tracewarehouse.compare.metric import Measured, Metric, measure, parse_metric, parse_metric_prefix
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.metric import Measured, Metric, measure, parse_metric, parse_metric_prefix
 
 # Complete steps, with events before and after them: of `a` 1 (period 100), 2 (100), 3 (250); of `b` rank 0
 # has 1 (100) and 2 (300), rank 1 has 1 (100). `host` has no GPU, `short` no complete step.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jinja2
 import pytest
 
-from tracewarehouse.history.page import HistoryPage, SeriesSection
-from tracewarehouse.pages import render_page
+from tracewarehouse.compare.history.page import HistoryPage, SeriesSection
+from tracewarehouse.present.pages import render_page
 
 HOSTILE = "<script>alert('1')</script>&\"x"
 

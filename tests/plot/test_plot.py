@@ -11,8 +11,8 @@ import pytest
 import tracewarehouse as tw
 from cli_runner import tw as call
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.plot.lines import histogram_bins
-from tracewarehouse.plot.theme import COLORS, Scale, color_key, format_short
+from tracewarehouse.present.plot.lines import histogram_bins
+from tracewarehouse.present.plot.theme import COLORS, Scale, color_key, format_short
 
 
 @pytest.fixture(scope="module")

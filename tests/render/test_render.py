@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracewarehouse.render.table import markdown, shortened, table
-from tracewarehouse.render.text import for_terminal, one_line, show
+from tracewarehouse.present.render.table import markdown, shortened, table
+from tracewarehouse.present.render.text import for_terminal, one_line, show
 from tracewarehouse.result import Field
 
 FIELDS = [

@@ -19,12 +19,12 @@ from cli_runner import process
 from cli_runner import tw as call
 from report_checks import check_levels, check_page, check_tables, check_timeline
 from tracewarehouse.errors import UnknownName
-from tracewarehouse.plot.theme import format_short
-from tracewarehouse.report import timeline
-from tracewarehouse.report.data import report_data
-from tracewarehouse.report.many_runs import _Time
-from tracewarehouse.report.many_runs import _verdict as many_runs_verdict
-from tracewarehouse.report.text import distinct_durations, distinct_labels, finding_percent
+from tracewarehouse.present.plot.theme import format_short
+from tracewarehouse.present.report import timeline
+from tracewarehouse.present.report.data import report_data
+from tracewarehouse.present.report.many_runs import _Time
+from tracewarehouse.present.report.many_runs import _verdict as many_runs_verdict
+from tracewarehouse.present.report.text import distinct_durations, distinct_labels, finding_percent
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.report.data import report_data
-from tracewarehouse.report.kernels import kernels_section
+from tracewarehouse.present.report.data import report_data
+from tracewarehouse.present.report.kernels import kernels_section
 
 SKETCH = """
 a 0 op   t1 triton_poi_fused_add_relu_0 0 20 kernel_backend=triton kernel_hash=abc

@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from conftest import ROOT
 from report_checks import check_page, write
-from tracewarehouse.report import flame
+from tracewarehouse.present.report import flame
 
 pytestmark = needs_chromium
 FLAME = "document.querySelector('figure.flame')"

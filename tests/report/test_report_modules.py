@@ -6,9 +6,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.report.data import report_data
-from tracewarehouse.report.document import Section, TreeNode
-from tracewarehouse.report.modules import modules_sections
+from tracewarehouse.present.report.data import report_data
+from tracewarehouse.present.report.document import Section, TreeNode
+from tracewarehouse.present.report.modules import modules_sections
 
 LAYERS = 6
 SKETCH = "\n".join(

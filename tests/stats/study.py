@@ -21,13 +21,22 @@ import numpy as np
 from stats.noise_models import DEPENDENT, INDEPENDENT
 from stats.series_study import early_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
+from tracewarehouse.compare.stats import (
+    Earlier,
+    RowTest,
+    StepTimes,
+    Verdict,
+    blocks,
+    row_tests,
+    runs_needed,
+    verdict,
+)
+from tracewarehouse.compare.stats.earlier import with_history
+from tracewarehouse.compare.stats.order import DEPENDENCE_LEVEL, dependence_p
+from tracewarehouse.compare.stats.permutation import has_enough_splits, p_value
+from tracewarehouse.compare.stats.power import runs_to_conclude
+from tracewarehouse.compare.stats.shift import shift as tested
 from tracewarehouse.simulation import Noise
-from tracewarehouse.stats import Earlier, RowTest, StepTimes, Verdict, blocks, row_tests, runs_needed, verdict
-from tracewarehouse.stats.earlier import with_history
-from tracewarehouse.stats.order import DEPENDENCE_LEVEL, dependence_p
-from tracewarehouse.stats.permutation import has_enough_splits, p_value
-from tracewarehouse.stats.power import runs_to_conclude
-from tracewarehouse.stats.shift import shift as tested
 
 FILE = Path(__file__).with_name("POWER.md")
 SEED = 20_260_504

@@ -9,8 +9,8 @@ import pytest
 from scipy import special, stats
 from scipy.stats import false_discovery_control
 
-from tracewarehouse.stats import row_tests
-from tracewarehouse.stats.rows import (
+from tracewarehouse.compare.stats import row_tests
+from tracewarehouse.compare.stats.rows import (
     adjusted,
     inverse_trigamma,
     mean_squared_correlation,

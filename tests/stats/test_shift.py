@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tracewarehouse.stats.power import runs_needed
-from tracewarehouse.stats.shift import mann_whitney, mann_whitney_cdf, permutation, shift, student_t
-from tracewarehouse.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation
+from tracewarehouse.compare.stats.power import runs_needed
+from tracewarehouse.compare.stats.shift import mann_whitney, mann_whitney_cdf, permutation, shift, student_t
+from tracewarehouse.compare.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation
 
 
 def draw(seed: int, base: int, head: int, by: float = 0.0) -> tuple[list[float], list[float]]:

@@ -9,10 +9,10 @@ from statistics import fmean, median
 
 import pytest
 
+from tracewarehouse.compare.stats import StepTimes, Verdict, runs_needed, verdict
+from tracewarehouse.compare.stats.power import more_runs, runs_to_conclude
+from tracewarehouse.compare.stats.shift import permutation
 from tracewarehouse.errors import ParamError
-from tracewarehouse.stats import StepTimes, Verdict, runs_needed, verdict
-from tracewarehouse.stats.power import more_runs, runs_to_conclude
-from tracewarehouse.stats.shift import permutation
 
 NS = 103_100_000
 

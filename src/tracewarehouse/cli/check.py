@@ -25,7 +25,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES, is_of_one_rank
-from tracewarehouse.render.text import one_line, plural, show
+from tracewarehouse.present.render.text import one_line, plural, show
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output

@@ -13,7 +13,7 @@ import click
 
 from tracewarehouse.cli.session import Session, examples, output_options, pass_session
 from tracewarehouse.location import Location
-from tracewarehouse.render.table import table
+from tracewarehouse.present.render.table import table
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def demo(session: Session, /) -> None:
     run contains injected faults.
     """
     from tracewarehouse.demo import demo as run_demo
-    from tracewarehouse.render.progress import bars
+    from tracewarehouse.present.render.progress import bars
 
     with bars() as progress:
         done = run_demo(session.open(), notify=session.out.notice, progress=progress)

@@ -18,7 +18,7 @@ from tracewarehouse.cli.session import (
     result_options,
     verify_option,
 )
-from tracewarehouse.render.text import plural
+from tracewarehouse.present.render.text import plural
 
 
 def scope_options(command: Command) -> Command:

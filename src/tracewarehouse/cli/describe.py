@@ -9,8 +9,8 @@ from typing import Protocol
 
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.params import Param
-from tracewarehouse.render.table import table, values, vertical
-from tracewarehouse.render.text import plural, show
+from tracewarehouse.present.render.table import table, values, vertical
+from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Field, Result
 
 _WIDTH = 100

@@ -8,7 +8,7 @@ import click
 
 from tracewarehouse.cli.session import Session, examples, no_warehouse_options, pass_session
 from tracewarehouse.errors import ContractError
-from tracewarehouse.render.text import plural
+from tracewarehouse.present.render.text import plural
 
 
 @click.group(

@@ -40,10 +40,10 @@ from tracewarehouse.hints import cli_text
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from tracewarehouse.compare.diff import Diff
+    from tracewarehouse.compare.diff.change import Change
+    from tracewarehouse.compare.diff.gate import GateResult
     from tracewarehouse.contracts.contract import Contract
-    from tracewarehouse.diff import Diff
-    from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.gate import GateResult
     from tracewarehouse.warehouse import Warehouse
 
 
@@ -354,7 +354,7 @@ def _print_comment(session: Session, text: str, error: TwError | None) -> None:
 
 def _row(change: Change) -> dict[str, object]:
     """The complete comparison, for the JSON envelope."""
-    from tracewarehouse.diff.spread import spread
+    from tracewarehouse.compare.diff.spread import spread
 
     return {
         "base": list(change.base),

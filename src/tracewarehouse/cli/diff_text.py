@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.table import Facts, markdown, shortened, table
-from tracewarehouse.render.text import one_line, plural, show
+from tracewarehouse.present.render.table import Facts, markdown, shortened, table
+from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
-    from tracewarehouse.diff.change import Change
-    from tracewarehouse.diff.gate import GateResult
+    from tracewarehouse.compare.diff.change import Change
+    from tracewarehouse.compare.diff.gate import GateResult
 
 _COLUMNS = (
     "name",

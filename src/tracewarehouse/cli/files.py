@@ -31,7 +31,7 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
     TW_MIRROR names their folder, TW_MIRROR_BYTES limits them: runs that need more are refused before anything
     is downloaded.
     """
-    from tracewarehouse.render.text import plural, size
+    from tracewarehouse.present.render.text import plural, size
 
     done = session.open().fetch(runs, tables=tables)
     text = f"{plural(done.files, 'file')} ({size(done.bytes)}), {done.downloaded} downloaded"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.columns import Column
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.render.table import values
+from tracewarehouse.present.render.table import values
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result

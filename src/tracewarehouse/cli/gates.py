@@ -12,11 +12,11 @@ import click
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.text import plural
+from tracewarehouse.present.render.text import plural
 
 if TYPE_CHECKING:
+    from tracewarehouse.compare.diff.gate import GateResult
     from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.diff.gate import GateResult
 
 
 class GateFailed(TwError):
@@ -78,7 +78,7 @@ _GATE_FIELDS = (
 
 def inconclusive_gates(texts: Sequence[str], catalog: Catalog, why: str) -> list[GateResult]:
     """The results of gates that nothing was compared for."""
-    from tracewarehouse.diff.gate import GateResult, parse
+    from tracewarehouse.compare.diff.gate import GateResult, parse
 
     return [GateResult(parse(text, catalog), "inconclusive", None, None, None, reason=why) for text in texts]
 
@@ -105,7 +105,7 @@ def _fails(result: GateResult, strict: bool) -> bool:
 
 def _gate_message(result: GateResult) -> str:
     from tracewarehouse.cli.diff_text import gate_power, gate_value
-    from tracewarehouse.render.text import show
+    from tracewarehouse.present.render.text import show
 
     base, head = (show(each, result.gate.metric.column.unit) for each in (result.base, result.head))
     parts = [f"base {base}, head {head}", gate_value(result), result.reason, gate_power(result)]

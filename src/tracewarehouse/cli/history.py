@@ -26,8 +26,8 @@ from tracewarehouse.errors import PartlyDone, TwError
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
-    from tracewarehouse.history import History, RecordReport
-    from tracewarehouse.history.failing import FailOn
+    from tracewarehouse.compare.history import History, RecordReport
+    from tracewarehouse.compare.history.failing import FailOn
 
 _HTML_EXTENSIONS = (".html", ".htm")
 _MOST_FAILURES_LISTED = 10
@@ -60,7 +60,7 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
     an analysis has a new definition. tw remove --keep-results keeps recorded results of removed runs.
     Analyses with a row per event or interval, like idle_intervals, are recorded only by --analysis.
     """
-    from tracewarehouse.render.progress import bar
+    from tracewarehouse.present.render.progress import bar
 
     if all_runs == bool(runs):
         raise click.UsageError(
@@ -88,7 +88,7 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
 
 
 def _record_summary(done: RecordReport) -> str:
-    from tracewarehouse.render.text import count, plural, size
+    from tracewarehouse.present.render.text import count, plural, size
 
     scope = f"{plural(len(done.runs), 'run')}, {plural(len(done.analyses), 'analysis', 'analyses')}"
     before = f"; {count(done.present)} already recorded" if done.present else ""
@@ -98,7 +98,7 @@ def _record_summary(done: RecordReport) -> str:
 
 
 def _record_error(done: RecordReport) -> TwError | None:
-    from tracewarehouse.render.text import plural
+    from tracewarehouse.present.render.text import plural
 
     if not done.failed:
         return None
@@ -197,8 +197,8 @@ def history(
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
-    from tracewarehouse.history import notices_on_acknowledged
-    from tracewarehouse.render.text import one_line
+    from tracewarehouse.compare.history import notices_on_acknowledged
+    from tracewarehouse.present.render.text import one_line
 
     if since is not None and fail_on_change is None:
         raise click.UsageError("--since needs --fail-on-change")
@@ -235,7 +235,7 @@ class LevelChanged(TwError):
 
 
 def _change_error(history: History, fail_on: FailOn, since: str | None) -> LevelChanged | None:
-    from tracewarehouse.history import failing_changes
+    from tracewarehouse.compare.history import failing_changes
 
     texts = [each.text for each in failing_changes(history, fail_on, since)]
     return LevelChanged("; ".join(texts), "tw history METRIC --ack RUN REASON accepts it") if texts else None

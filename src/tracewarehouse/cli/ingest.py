@@ -13,7 +13,7 @@ from tracewarehouse.cli.session import Session, engine_options, examples, output
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.text import count, duration, plural, ratio, size
+from tracewarehouse.present.render.text import count, duration, plural, ratio, size
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import Content, FileOutcome, IngestReport, RunOutcome
@@ -109,7 +109,7 @@ def ingest(
     image of this process, host of the trace. TW_AUTO_LABELS=0 switches them off.
     """
     from tracewarehouse.formats.kineto import native
-    from tracewarehouse.render.progress import bars
+    from tracewarehouse.present.render.progress import bars
 
     if not paths and not inbox:
         raise click.UsageError("specify files or folders to ingest, or --inbox")

@@ -36,7 +36,7 @@ def verify(session: Session, /, deep: bool) -> None:
 
     Of files in an object store only sizes are compared, unless --deep. Exit code 1 if there is a problem.
     """
-    from tracewarehouse.render.text import plural
+    from tracewarehouse.present.render.text import plural
     from tracewarehouse.result import Field, from_rows
 
     warehouse = session.open()
@@ -127,7 +127,7 @@ def clean(session: Session, /, grace: float, keep_versions: float, quarantine: b
     refers to its content. Of versions with the same rows (after tw compact, tw label), the newest is kept.
     Runs with lost or damaged objects are skipped.
     """
-    from tracewarehouse.render.text import plural, size
+    from tracewarehouse.present.render.text import plural, size
 
     done = session.open().clean(grace, quarantine=quarantine, keep_versions_s=keep_versions)
     for run in done.skipped:
@@ -203,7 +203,7 @@ def remove(
     Their files are readable as RUN@vN until tw clean deletes them. Exit code 0 also if no run matches --where
     and --older-than.
     """
-    from tracewarehouse.render.text import plural, size
+    from tracewarehouse.present.render.text import plural, size
 
     if not runs and not where and older_than is None:
         raise click.UsageError("specify runs, --where or --older-than")

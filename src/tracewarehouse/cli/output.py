@@ -23,8 +23,8 @@ from tracewarehouse import hints
 from tracewarehouse.cli.fold import folded, ranking_groups
 from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
-from tracewarehouse.render.table import Facts, facts_of, markdown, table, values
-from tracewarehouse.render.text import for_terminal, one_line
+from tracewarehouse.present.render.table import Facts, facts_of, markdown, table, values
+from tracewarehouse.present.render.text import for_terminal, one_line
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from tracewarehouse.cli.session import (
     selection_options,
     verify_option,
 )
-from tracewarehouse.render.text import show
+from tracewarehouse.present.render.text import show
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result

@@ -69,7 +69,7 @@ def _search_paths(session: Session, paths: tuple[str, ...]) -> SecretReport:
 
 
 def _print(session: Session, report: SecretReport) -> None:
-    from tracewarehouse.render.text import plural
+    from tracewarehouse.present.render.text import plural
     from tracewarehouse.result import Field, from_rows
 
     for one in report.failed:
@@ -90,7 +90,7 @@ def _print(session: Session, report: SecretReport) -> None:
 
 def _print_none_found(session: Session, report: SecretReport) -> None:
     """Exit code 4 if some files could not be searched, 1 if none could."""
-    from tracewarehouse.render.text import plural
+    from tracewarehouse.present.render.text import plural
 
     none = f"no secrets found in {plural(report.files, 'file')}"
     if not report.failed:

@@ -164,7 +164,7 @@ def _as_printed(session: Session, result: Result) -> Callable[[Result], str] | N
     out, contract = session.out, result.contract
     if out.resolved_format != "table" or out.columns or out.top is not None or contract is None:
         return None
-    from tracewarehouse.render.profiler_table import AS_PRINTED
+    from tracewarehouse.present.render.profiler_table import AS_PRINTED
 
     text = AS_PRINTED.get(contract.name)
     return None if text is None else lambda shown: text(shown.rows(), result.rows())
@@ -281,7 +281,7 @@ def report(
     `plot`: pip install 'tracewarehouse[plot]'.
     """
     from tracewarehouse.cli.output import check_writable
-    from tracewarehouse.plot import check_installed
+    from tracewarehouse.present.plot import check_installed
 
     if run is None and not many:
         raise click.MissingParameter("Give a RUN, or --runs.", param_type="argument", param_hint="RUN")

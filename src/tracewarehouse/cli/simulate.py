@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tracewarehouse.cli.session import Command, Session, examples, no_warehouse_options, pass_session
-from tracewarehouse.render.text import plural
+from tracewarehouse.present.render.text import plural
 from tracewarehouse.simulation import DIALECTS, GPUS, KINDS, MODES, Injection, Job, Noise
 
 _FAULTS = "\n".join(

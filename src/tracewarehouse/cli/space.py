@@ -41,7 +41,7 @@ def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bo
 
 
 def _line(done: Compacted, dry_run: bool) -> str:
-    from tracewarehouse.render.text import plural, size
+    from tracewarehouse.present.render.text import plural, size
 
     verb = "would compact" if dry_run else "compacted"
     sizes = size(done.bytes_before)
@@ -81,7 +81,7 @@ def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
 
 
 def _shared(done: Expired) -> str:
-    from tracewarehouse.render.text import plural
+    from tracewarehouse.present.render.text import plural
 
     files = plural(done.shared_files, "file")
     return (
@@ -90,7 +90,7 @@ def _shared(done: Expired) -> str:
 
 
 def _expired_line(done: Expired, dry_run: bool) -> str:
-    from tracewarehouse.render.text import plural, size
+    from tracewarehouse.present.render.text import plural, size
 
     verb = "would expire" if dry_run else "expired"
     where = f"{done.run}: {', '.join(done.tables)} of {plural(done.ranks, 'rank')}"

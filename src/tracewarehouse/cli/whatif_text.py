@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.derive.whatif import UNEXPLAINED
-from tracewarehouse.render.table import markdown, table
-from tracewarehouse.render.text import one_line, show
+from tracewarehouse.present.render.table import markdown, table
+from tracewarehouse.present.render.text import one_line, show
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result

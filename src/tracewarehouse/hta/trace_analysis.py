@@ -13,7 +13,7 @@ from tracewarehouse.hta import breakdowns, figures, operators, series
 from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.critical import CriticalPath, critical_path
 from tracewarehouse.hta.traces import Files, LoadedTraces, load_traces
-from tracewarehouse.render.text import plural
+from tracewarehouse.present.render.text import plural
 
 FULL_QUEUE = 1_024
 log = logging.getLogger("tracewarehouse.hta")

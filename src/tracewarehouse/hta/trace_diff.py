@@ -11,7 +11,7 @@ from tracewarehouse.hta import figures
 from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.trace_analysis import TraceAnalysis
 from tracewarehouse.hta.traces import US, LoadedTraces, load_traces, log
-from tracewarehouse.render.text import plural
+from tracewarehouse.present.render.text import plural
 
 SHORT = "SELECT DISTINCT name, short_name FROM kernels WHERE short_name IS NOT NULL"
 

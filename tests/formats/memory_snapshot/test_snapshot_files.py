@@ -15,7 +15,7 @@ import sketch
 import tracewarehouse as tw
 from cli_runner import tw as call
 from conftest import real_traces
-from tracewarehouse.formats.pickle_reader.reader import PlainFile, read_plain
+from tracewarehouse.formats.pickles.reader import PlainFile, read_plain
 from tracewarehouse.simulation.allocator import MIB, Allocator, OutOfMemory, frames
 
 STEP = frames(("/env/torch/nn/modules/module.py", 9, "_call_impl"), ("/job/train.py", 31, "step"))

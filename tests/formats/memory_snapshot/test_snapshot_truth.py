@@ -18,7 +18,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import connect
 from tracewarehouse.formats.memory_snapshot.checks import disagreeing_segments, unbalanced
 from tracewarehouse.formats.memory_snapshot.walk import walk
-from tracewarehouse.formats.pickle_reader.plain import Budget
+from tracewarehouse.formats.pickles.plain import Budget
 from tracewarehouse.simulation.allocator import MIB, Allocator, OutOfMemory, frames
 
 TABLES = ("snapshot_events", "snapshot_segments", "snapshot_blocks", "snapshot_frames")

@@ -18,7 +18,7 @@ import pytest
 
 from cli_runner import tw as call
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.pickle_reader.reader import PlainFile, PlainTables, read_all
+from tracewarehouse.formats.pickles.reader import PlainFile, PlainTables, read_all
 from tracewarehouse.simulation.allocator import MIB, Allocator, frames
 
 GOOD: Final = {"segments": [], "device_traces": [[]]}

@@ -8,7 +8,7 @@ from typing import Final
 
 from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.one_part_file import OnePartFile
-from tracewarehouse.formats.pickle_reader.source import PlainSource
+from tracewarehouse.formats.pickles.source import PlainSource
 
 NAME: Final = "flight_recorder"
 VERSION: Final = 1

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tracewarehouse.formats.pickle_reader.plain import (
+from tracewarehouse.formats.pickles.plain import (
     Budget,
     Records,
     RefusedPickleError,
@@ -18,7 +18,7 @@ from tracewarehouse.formats.pickle_reader.plain import (
     dictionaries,
     mapping,
 )
-from tracewarehouse.formats.pickle_reader.stacks import unfolded
+from tracewarehouse.formats.pickles.stacks import unfolded
 
 _NS_PER_MS: Final = 1_000_000
 _INT64_LIMIT: Final = 2**63

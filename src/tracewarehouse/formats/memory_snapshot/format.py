@@ -11,7 +11,7 @@ import pyarrow as pa
 from tracewarehouse.formats import other_formats
 from tracewarehouse.formats.memory_snapshot.checks import disagreeing_segments, unbalanced
 from tracewarehouse.formats.one_part_file import OnePartFile
-from tracewarehouse.formats.pickle_reader.source import PlainSource
+from tracewarehouse.formats.pickles.source import PlainSource
 
 NAME: Final = "memory_snapshot"
 VERSION: Final = 1

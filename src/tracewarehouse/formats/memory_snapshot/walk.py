@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tracewarehouse.formats.pickle_reader.plain import (
+from tracewarehouse.formats.pickles.plain import (
     Budget,
     Records,
     RefusedPickleError,
@@ -18,7 +18,7 @@ from tracewarehouse.formats.pickle_reader.plain import (
     mapping,
     scalars,
 )
-from tracewarehouse.formats.pickle_reader.stacks import Stacks
+from tracewarehouse.formats.pickles.stacks import Stacks
 
 _NS_PER_US: Final = 1000
 # Two names of one state.

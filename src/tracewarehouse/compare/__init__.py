@@ -1,0 +1,1 @@
+"""Comparisons: metrics, statistics, differences between runs, and their history."""

@@ -1,0 +1,271 @@
+"""Comparability of two selections, and their configuration differences: reported before any number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tracewarehouse import hints
+from tracewarehouse.compare.diff.roles import layouts
+from tracewarehouse.compare.metric import WORK_LABELS
+from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.selection import Selection, run_attributes
+
+_RANKS = """
+SELECT run_id, rank, device_name, world_size, framework_version, status, format_version,
+  gpu, shapes, stacks, modules, memory_events, kernel_counters
+FROM ranks
+"""
+_STEPS = "SELECT run_id, rank, count(*) AS steps FROM steps WHERE NOT partial GROUP BY run_id, rank"
+# Input shapes of operators: they differ with the batch size or the inputs.
+# Without the profiler's operators, and the data loader's, which run in this process only without workers.
+_SHAPES = """
+WITH loading AS (
+  SELECT run_id, rank, pre, post
+  FROM events
+  WHERE starts_with(name, 'enumerate(DataLoader)#') AND pre IS NOT NULL
+)
+SELECT name, CAST(shapes AS VARCHAR) AS shape, count(*) AS calls
+FROM events
+WHERE
+  shapes IS NOT NULL
+  AND NOT starts_with(name, 'profiler::')
+  AND NOT EXISTS (
+    SELECT * FROM loading
+    WHERE
+      loading.run_id = events.run_id
+      AND loading.rank = events.rank
+      AND events.pre >= loading.pre
+      AND events.pre <= loading.post
+  )
+GROUP BY ALL
+"""
+_FLAGS = {
+    "shapes": "input shapes",
+    "stacks": "Python stacks",
+    "modules": "modules",
+    "memory_events": "memory events",
+    "kernel_counters": "hardware counters",
+}
+MIN_SHAPE_DIFFERENCE = 0.05  # share of calls without a counterpart from which shapes count as different
+
+
+class NotComparable(TwError):
+    """Two sides with incompatible configurations; `force` compares them nevertheless."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A configuration difference; a `hard` one makes the comparison of times meaningless."""
+
+    what: str
+    message: str
+    hard: bool = False
+
+
+@dataclass(frozen=True)
+class _SideFacts:
+    """What the traces of a side record about their configuration."""
+
+    name: str
+    selection: Selection
+    ranks: Sequence[dict[str, Any]]
+
+    def values(self, column: str) -> list[Any]:
+        """The distinct values of a column of its ranks, sorted."""
+        return sorted({row[column] for row in self.ranks if row[column] is not None})
+
+    @property
+    def names(self) -> set[str]:
+        """Its runs, with the selected versions."""
+        return {each.selector for each in self.selection.selected()}
+
+
+def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
+    """The configuration differences of two sides, hard ones first."""
+    facts = tuple(
+        _SideFacts(name, side, side.query_all(_RANKS).rows())
+        for name, side in (("base", base), ("head", head))
+    )
+    all_differences = [each for check in _CHECKS for each in check(*facts)]
+    return tuple(sorted(all_differences, key=lambda each: not each.hard))
+
+
+def check(differences: Iterable[Difference]) -> None:
+    """Raises NotComparable for a hard difference."""
+    hard = [each.message for each in differences if each.hard]
+    if hard:
+        raise NotComparable(
+            f"not comparable: {'; '.join(hard)}",
+            hints.fill("use {} to compare anyway", hints.option("force")),
+        )
+
+
+def _same(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    if both := sorted(base.names & head.names):
+        yield Difference("same_run", f"the same run on both sides: {', '.join(both)}", hard=True)
+
+
+def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    busy = [any(row["gpu"] for row in side.ranks) for side in (base, head)]
+    if busy[0] != busy[1]:
+        without, other = (base, head) if busy[1] else (head, base)
+        message = f"{without.name} has no GPU activities, {other.name} has"
+        yield Difference("gpu", message, hard=True)
+
+
+def _model(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    names = base.values("device_name"), head.values("device_name")
+    if all(names) and names[0] != names[1]:
+        yield Difference("gpu_model", f"GPU model: {_base_vs_head(*names)}", hard=True)
+
+
+def _world(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    sizes = base.values("world_size"), head.values("world_size")
+    if all(sizes) and sizes[0] != sizes[1]:
+        yield Difference("world_size", f"world size: {_base_vs_head(*sizes)}", hard=True)
+
+
+def _layouts(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    if found := layouts(base.selection, head.selection):
+        yield Difference("layout", f"layout: {_base_vs_head(*found)}")
+
+
+def _missing(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    for side in (base, head):
+        for each in side.selection.selected():
+            expected = set(range(expected_ranks(each.version) or 0))
+            if missing := expected - set(each.version.ranks):
+                message = f"{side.name}: {each.run} lacks {_ranks_text(missing)} of {len(expected)}"
+                yield Difference("missing_ranks", message)
+
+
+def _ranks(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    ranks = [set(side.values("rank")) for side in (base, head)]
+    for side, only in ((base, ranks[0] - ranks[1]), (head, ranks[1] - ranks[0])):
+        if only:
+            yield Difference("ranks", f"only in {side.name}: {_ranks_text(only)}")
+
+
+def _ranks_text(ranks: set[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {rank_list(ranks)}"
+
+
+def _damaged(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    for side in (base, head):
+        broken = [f"{row['run_id']} rank {row['rank']}" for row in side.ranks if row["status"] == "damaged"]
+        if broken:
+            more = f" and {len(broken) - 3} more" if len(broken) > 3 else ""
+            message = f"{side.name} has damaged traces with lost events: {', '.join(broken[:3])}{more}"
+            yield Difference("damaged", message)
+
+
+def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    """Labels that count the work of a step, if they differ."""
+    for unit, key in WORK_LABELS.items():
+        found = [
+            {run_attributes(each.version).labels.get(key) for each in side.selection.selected()}
+            for side in (base, head)
+        ]
+        if found[0] != found[1] and None not in found[0] | found[1]:
+            texts = _base_vs_head(*(", ".join(map(str, sorted(side, key=str))) for side in found))
+            option = hints.option("normalize", unit)
+            yield Difference("work", hints.fill("{}: {}; times per {}: {}", key, texts, unit, option))
+
+
+def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    for flag, what in _FLAGS.items():
+        has = [any(row[flag] for row in side.ranks) for side in (base, head)]
+        if has[0] != has[1]:
+            name = (base if has[0] else head).name
+            yield Difference("profiler", f"only {name} has {what}; profiling overhead differs")
+
+
+def _framework(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    versions = base.values("framework_version"), head.values("framework_version")
+    if all(versions) and versions[0] != versions[1]:
+        yield Difference("framework", f"framework: {_base_vs_head(*versions)}")
+
+
+def _reader(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    versions = base.values("format_version"), head.values("format_version")
+    if versions[0] != versions[1]:
+        yield Difference("reader", f"ingested with different reader versions: {_base_vs_head(*versions)}")
+
+
+def _steps(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    counts = [
+        sorted({row["steps"] for row in side.selection.query_all(_STEPS).rows()}) for side in (base, head)
+    ]
+    if counts[0] != counts[1]:
+        yield Difference("steps", f"complete steps per rank: {_base_vs_head(*map(_range, counts))}")
+
+
+def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    calls = [
+        {(row["name"], row["shape"]): row["calls"] for row in side.selection.query_all(_SHAPES).rows()}
+        for side in (base, head)
+    ]
+    if not all(calls):
+        return
+    unmatched = max((_unmatched(calls[0], calls[1]), _unmatched(calls[1], calls[0])), key=lambda one: one[0])
+    share, names = unmatched
+    if share >= MIN_SHAPE_DIFFERENCE:
+        message = f"input shapes differ for {share:.0%} of operator calls, most in {', '.join(names)}"
+        yield Difference(
+            "shapes", f"{message}; batch size or inputs may differ, and with them the work per step"
+        )
+
+
+def _unmatched(own: dict[tuple[str, str], int], other: dict[tuple[str, str], int]) -> tuple[float, list[str]]:
+    """The share of one side's calls, of operators that both have, with shapes that the other side lacks.
+
+    Also the three operators with most of these calls.
+    """
+    names = {name for name, _ in other}
+    shared = {key: calls for key, calls in own.items() if key[0] in names}
+    total = sum(shared.values())
+    by_name = Counter[str]()
+    for (name, shape), calls in shared.items():
+        if (name, shape) not in other:
+            by_name[name] += calls
+    most = sorted(by_name, key=lambda name: (-by_name[name], name))[:3]
+    return (by_name.total() / total if total else 0.0), most
+
+
+def _base_vs_head(base: object, head: object) -> str:
+    return f"base {_listed(base)}, head {_listed(head)}"
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _range(counts: Sequence[int]) -> str:
+    if not counts:
+        return "none"
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+_Check = Callable[[_SideFacts, _SideFacts], Iterator[Difference]]
+# The most important first.
+_CHECKS: tuple[_Check, ...] = (
+    _same,
+    _gpu,
+    _model,
+    _world,
+    _layouts,
+    _missing,
+    _ranks,
+    _damaged,
+    _shapes,
+    _work,
+    _steps,
+    _flags,
+    _framework,
+    _reader,
+)

@@ -1,0 +1,362 @@
+"""`Diff`: analyses run on two selections and compared row by row, with a verdict for each row.
+
+Rows are joined by their keys (`join.py`). The verdict of a row tests its values in the replicates of each
+side: runs if there are four or more in total, else complete steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from tracewarehouse import hints
+from tracewarehouse.analyses import Analyses
+from tracewarehouse.compare.diff.join import Comparison, classifiers, compare, folded_names, join_sql
+from tracewarehouse.compare.metric import BY_STEP, COMPLETE_STEPS_SQL
+from tracewarehouse.compare.stats import MIN_SAMPLES
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import SelectedRun, Selection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracewarehouse.compare.diff.change import Change, FindEarlier
+    from tracewarehouse.compare.stats import RowTest
+    from tracewarehouse.duck.engine import Connection
+
+
+# The analyses and views that `changes` reads, as far as they share views.
+READS = ("step_account", "step_kernels", "account_segments", "collective_arrivals", "bandwidth_by_size")
+SIDES = ("base", "head")
+VERDICTS = "better, worse (higher, lower for measures without a goal), no change or inconclusive"
+Replicate = tuple[Any, ...]  # a run, or a run and a step
+Replicates = Mapping[Replicate, int]  # each with the number of ranks it has
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Diff(Analyses[Result]):
+    """The difference of two selections; every analysis is a method, as of a `Warehouse`.
+
+    Ranks, devices and steps are combined, and every value is per rank: summed measures are divided by the
+    number of ranks with data; if the rows have steps, by the number of their complete steps, and rows of
+    other steps are excluded, unless `all_steps`. With `by_rank`, ranks are compared with their counterpart.
+    `measure` classifies rows as increased or decreased, by default the first
+    time. Numbers of steps and addresses in names are ignored. A parameter `by_step` is
+    ignored: the comparison sets it.
+
+    `alpha` is the significance level, `min_effect` the smallest relative change that matters: of a row for
+    its verdict, of the step for that of `changes`. `earlier` finds earlier runs of a metric, for the noise
+    between runs.
+    """
+
+    base: Selection
+    head: Selection
+    catalog: Catalog
+    by_rank: bool = False
+    all_steps: bool = False
+    measure: str | None = None
+    alpha: float = 0.05
+    min_effect: float = 0.01
+    earlier: FindEarlier | None = None
+
+    def __repr__(self) -> str:
+        base, head = (", ".join(each.run for each in side.selected()) for side in (self.base, self.head))
+        return f"<Diff base: {base}; head: {head}>"
+
+    def __str__(self) -> str:
+        """The verdict and the largest rows of the breakdown, as `print` shows them."""
+        return repr(self.changes())
+
+    def _repr_html_(self) -> str:
+        """The same for notebooks."""
+        return self.changes()._repr_html_()
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
+
+        Raises UnknownName, ParamError; TwError if a side has no rank, or no complete step, with data.
+        """
+        contract = self.catalog.get(name, version, kind="analysis")
+        steps = self._complete_steps(contract)
+        if any(param.name == BY_STEP for param in contract.params):
+            params = {**params, BY_STEP: steps is not None}
+        comparison = compare(contract, self.by_rank, bool(steps), self.measure)
+        results = [
+            _SideResult(side, selection.run(name, version, **params), selection.selected(), table)
+            for side, selection, table in zip(
+                SIDES, (self.base, self.head), steps or (None, None), strict=True
+            )
+        ]
+        return self._compared(comparison, results)
+
+    def changes(
+        self,
+        *,
+        per: str | None = None,
+        steps: Iterable[int] = (),
+        force: bool = False,
+        gates: Iterable[str] = (),
+        within_run: bool = False,
+        normalize: str | None = None,
+    ) -> Change:
+        """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
+
+        `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps to include, by default
+        all complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample
+        or token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
+        Gates on changes of times are not tested with one run per side, unless `within_run`. Raises
+        NotComparable for incompatible configurations, unless `force`; ParamError, UnknownName.
+        """
+        from tracewarehouse.compare.diff.change import CompareOptions, changes
+        from tracewarehouse.compare.diff.gate import parse
+
+        parsed = [parse(gate, self.catalog) for gate in gates]
+        options = CompareOptions(
+            per, self.alpha, self.min_effect, force, tuple(steps), within_run, self.earlier, normalize
+        )
+        return changes(self.base, self.head, self.catalog, options, parsed)
+
+    def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
+        """The complete steps of both sides, if values are per step."""
+        if self.by_rank or self.all_steps or "step" not in contract.grain:
+            return None
+        steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (self.base, self.head)]
+        if all(table.num_rows for table in steps):
+            return steps
+        if any(param.name == BY_STEP for param in contract.params):
+            return None
+        hint = hints.fill("include all steps: {}", hints.option("all_steps"))
+        raise TwError("base or head has no complete step", hint)
+
+    def _compared(self, comparison: Comparison, results: Sequence[_SideResult]) -> Result:
+        from tracewarehouse.duck.arrow import table_of
+        from tracewarehouse.duck.engine import execute
+
+        divisors, ranks, notices = _scope(comparison, results)
+        if self.measure is None and len(classifiers(comparison.measures, self.by_rank)) > 1:
+            option, name = hints.option("measure", "NAME"), comparison.classifier.name
+            notices.append(hints.fill("rows are classified by {} (change with {})", name, option))
+        contract = replace(comparison.result, body=join_sql(comparison, *divisors))
+        kind, replicates = _replicates(comparison, results)
+        with _side_tables(results, ranks, folded_names(comparison)) as con:
+            rows, size = _largest_first(comparison, execute(con, contract, {}).to_pylist())
+            keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
+            verdicts = _row_verdicts(con, comparison, keys, replicates, self.alpha, self.min_effect)
+        if size != comparison.sizes[0]:
+            notices.append(f"rows are sorted by {size}, because {comparison.sizes[0]} is unknown")
+        contract = replace(contract, order=(f"-delta_{size}",))
+        columns = (*contract.columns, *_verdict_columns(comparison.classifier, kind))
+        contract = replace(contract, columns=columns)
+        table = table_of(contract, [row | verdict for row, verdict in zip(rows, verdicts, strict=True)])
+        return _result(results, contract, table, notices)
+
+
+@dataclass(frozen=True)
+class _SideResult:
+    """The result of one side, and its complete steps if values are per step."""
+
+    side: str
+    result: Result
+    selected: Sequence[SelectedRun]
+    steps: pa.Table | None
+
+    @property
+    def ranks(self) -> set[tuple[str, int]]:
+        """Run and rank of the ranks with data."""
+        without = {(each.run_id, each.rank) for each in self.result.abstained}
+        return {(each.run, rank) for each in self.selected for rank in each.ranks} - without
+
+    @property
+    def divisor(self) -> int:
+        """What its sums are divided by: ranks, or their complete steps; raises TwError if there are none."""
+        count = len(self.ranks) if self.steps is None else sum(self.replicates(("run_id", "step")).values())
+        if not count:
+            reason = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
+            command = hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
+            message = f"{self.side} has no data to compare: {reason}"
+            raise TwError(message, hints.fill("{} explains why", command))
+        return count
+
+    def replicates(self, names: Sequence[str]) -> Replicates:
+        """Its runs, or its complete steps by run, each with the number of ranks it has."""
+        ranks = self.ranks
+        if self.steps is None:
+            return Counter((run,) for run, _ in sorted(ranks))
+        rows = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
+        return Counter(tuple(row[name] for name in names) for row in rows)
+
+
+def _scope(
+    comparison: Comparison, results: Sequence[_SideResult]
+) -> tuple[list[int], set[int] | None, list[str]]:
+    """The divisor of each side, the ranks that are compared if not all, and notices."""
+    if comparison.combined:
+        divisors = [each.divisor for each in results]
+        notice = f"values are {comparison.per}: base has {divisors[0]:,}, head has {divisors[1]:,}"
+        return divisors, None, [notice]
+    ranks = _common_ranks(results)
+    return [1, 1], ranks, _ignored_ranks(results, ranks)
+
+
+def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
+    """The ranks with data on both sides; raises ParamError if there are none, or a side has more runs."""
+    if any(len(each.selected) != 1 for each in results):
+        raise ParamError(
+            hints.fill("{} requires exactly one run per side", hints.option("by_rank")),
+            hints.fill("omit {}", hints.option("by_rank")),
+        )
+    base, head = ({rank for _, rank in each.ranks} for each in results)
+    if not base & head:
+        hint = hints.fill("omit {}", hints.option("by_rank"))
+        raise ParamError("base and head share no rank with data", hint)
+    return base & head
+
+
+def _ignored_ranks(results: Sequence[_SideResult], common: set[int]) -> list[str]:
+    extra = {each.side: {rank for _, rank in each.ranks} - common for each in results}
+    return [f"ignored, only in {side}: rank {rank_list(ranks)}" for side, ranks in extra.items() if ranks]
+
+
+def _largest_first(comparison: Comparison, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+    """The rows by the size of their difference, increase or decrease, and the measure that sorts them.
+
+    It is the first one with a value: times on the GPU are unknown in a trace of the CPU.
+    """
+    sizes = comparison.sizes
+    known = (name for name in sizes if any(row[f"delta_{name}"] is not None for row in rows))
+    size = next(known, sizes[0])
+    return sorted(rows, key=lambda row: -abs(row[f"delta_{size}"] or 0)), size
+
+
+@contextmanager
+def _side_tables(
+    results: Iterable[_SideResult], ranks: set[int] | None, folded: Mapping[str, str]
+) -> Iterator[Connection]:
+    """A connection with the rows that are compared, as `base` and `head`; `folded` replaces columns."""
+    from tracewarehouse.duck.engine import connect
+
+    with connect() as con:
+        for each in results:
+            con.register(f"{each.side}_rows", each.result.arrow())
+            changed = ", ".join(f"{value} AS {quote_name(name)}" for name, value in folded.items())
+            columns = f"* REPLACE ({changed})" if changed else "*"
+            sql = f"SELECT result.{columns} FROM {each.side}_rows AS result"
+            if each.steps is not None:
+                con.register(f"{each.side}_steps", each.steps)
+                sql += f" SEMI JOIN {each.side}_steps USING (run_id, rank, step)"
+            if ranks is not None:
+                sql += f" WHERE rank IN ({', '.join(map(str, ranks))})"
+            con.execute(f"CREATE TABLE {each.side} AS {sql}")
+        yield con
+
+
+def _result(
+    results: Iterable[_SideResult], contract: Contract, table: pa.Table, notices: Iterable[str]
+) -> Result:
+    """The rows with provenance, abstained ranks and notices of both sides."""
+    base, head = (each.result for each in results)
+    runs = (*base.provenance.runs, *head.provenance.runs)
+    ranks = {**(base.provenance.ranks or {}), **(head.provenance.ranks or {})} or None
+    provenance = replace(base.provenance, runs=runs, ranks=ranks)
+    abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
+    all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
+    return Result(table, provenance, contract, abstained, all_notices)
+
+
+def _replicates(
+    comparison: Comparison, results: Sequence[_SideResult]
+) -> tuple[str | None, dict[str, Replicates]]:
+    """The replicates of each side, and their kind in words: runs if there are enough, else steps."""
+    none: dict[str, Replicates] = {each.side: {} for each in results}
+    if not comparison.combined:
+        return None, none
+    by_run = {each.side: each.replicates(("run_id",)) for each in results}
+    if sum(map(len, by_run.values())) >= MIN_SAMPLES:
+        return "runs", by_run
+    by_step = {each.side: each.replicates(("run_id", "step")) for each in results if each.steps is not None}
+    enough = len(by_step) == len(results) and sum(map(len, by_step.values())) >= MIN_SAMPLES
+    return ("steps, within these runs only", by_step) if enough else (None, none)
+
+
+def _verdict_columns(measure: Column, kind: str | None) -> tuple[Column, ...]:
+    """The columns of a row's verdict; `kind` is that of the replicates, None if there are too few."""
+    noise = f"noise over {kind}" if kind else "noise, unknown here: it takes four runs in total, or steps"
+    untested = "null if not tested, as rows below 0.1 % of the total"
+    verdict_doc = f"By {measure.name} and its {noise}: {VERDICTS}; {untested}."
+    return (
+        Column("verdict", "VARCHAR", verdict_doc, null=True),
+        _ratio("low", f"Lower end of the interval of the relative change of {measure.name}; {untested}."),
+        _ratio("high", f"Upper end of that interval; {untested}."),
+        _ratio("q", f"p adjusted after Benjamini and Hochberg over the rows; {untested}."),
+    )
+
+
+def _ratio(name: str, doc: str) -> Column:
+    return Column(name, "DOUBLE", doc, "ratio", null=True, signed=True)
+
+
+def _row_verdicts(
+    con: Connection,
+    comparison: Comparison,
+    keys: Sequence[Key],
+    sides: Mapping[str, Replicates],
+    alpha: float,
+    min_effect: float,
+) -> list[dict[str, object]]:
+    """The verdict of each row, from the tables `base` and `head` of the connection."""
+    from tracewarehouse.compare.stats import row_tests
+
+    if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
+        return [_verdict(comparison.classifier, None, min_effect)] * len(keys)
+    base, head = (
+        _replicate_values(con, comparison, side, replicates, keys) for side, replicates in sides.items()
+    )
+    sizes = [max(map(_mean, pair)) for pair in zip(base, head, strict=True)]
+    total = sum(sizes) or 1.0
+    tests = row_tests(base, head, [size / total for size in sizes], alpha=alpha)
+    return [_verdict(comparison.classifier, test, min_effect) for test in tests]
+
+
+def _replicate_values(
+    con: Connection, comparison: Comparison, side: str, replicates: Replicates, keys: Sequence[Key]
+) -> list[list[float]]:
+    """For each key the value per rank in each replicate, 0 without such a row."""
+    width = len(next(iter(replicates)))
+    names = [*(quote_name(key.name) for key in comparison.keys), *("run_id", "step")[:width]]
+    measure = quote_name(comparison.classifier.name)
+    sql = f"SELECT {', '.join(names)}, sum({measure}) FROM {side} GROUP BY {', '.join(names)}"
+    values: dict[Key, dict[Replicate, float]] = defaultdict(dict)
+    for row in con.execute(sql).fetchall():
+        key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
+        values[key][replicate] = float(row[-1] or 0)
+    return [[values[key].get(each, 0.0) / ranks for each, ranks in replicates.items()] for key in keys]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:
+    if test is None or not test.tested:
+        return {"verdict": None, "low": None, "high": None, "q": None}
+    word = "inconclusive"
+    if test.low is not None and test.high is not None and max(-test.low, test.high) <= min_effect:
+        word = "no change"
+    elif test.significant:
+        word = _direction(measure, test.change > 0)
+    return {"verdict": word, "low": test.low, "high": test.high, "q": test.q}
+
+
+def _direction(measure: Column, higher: bool) -> str:
+    if measure.better is None:
+        return "higher" if higher else "lower"
+    return "better" if higher == (measure.better == "higher") else "worse"

@@ -1,0 +1,312 @@
+"""Gates, `METRIC OP [+|-]NUMBER UNIT`: bounds on a metric of head, or on its change against base.
+
+A metric may be a statistic of its complete steps, `p99(step_time)`; `absent(METRIC)` holds without such a
+row.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import ge, gt, le, lt
+from typing import Literal
+
+from tracewarehouse import hints
+from tracewarehouse.compare.diff.work import Work
+from tracewarehouse.compare.metric import (
+    Measured,
+    Metric,
+    Statistic,
+    measure_statistic,
+    parse_statistic_prefix,
+)
+from tracewarehouse.compare.stats import (
+    MIN_SAMPLES,
+    Earlier,
+    ShiftTest,
+    power_at,
+    relative_shift,
+    shift_with_history,
+    smallest_detected,
+)
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
+from tracewarehouse.errors import ExpressionError
+from tracewarehouse.runs.selection import Selection
+
+Outcome = Literal["pass", "fail", "inconclusive"]
+_OPS: dict[str, Callable[[float, float], bool]] = {"<=": le, "<": lt, ">=": ge, ">": gt}
+_EXAMPLES = "for example step_time<=+3%, p99(step_time)<=120ms, memory_peak.peak_bytes<=80GiB"
+BYTES = {
+    "B": 1,
+    **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", 1)},
+    **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", 1)},
+}
+RATES = {"GB/s": 1.0, "GiB/s": 1024**3 / 1e9}  # in bytes per ns
+_SCALES: dict[str, tuple[str, dict[str, float]]] = {
+    "ns": ("a duration", {unit: float(UNITS_NS[unit]) for unit in TRACE_UNITS}),
+    "bytes": ("a number of bytes", {unit: float(size) for unit, size in BYTES.items()}),
+    "bytes_per_ns": ("a bandwidth", RATES),
+}
+_OWN_UNIT = {unit: own for own, (_, scales) in _SCALES.items() for unit in scales}
+_UNITS = "|".join(sorted(map(re.escape, _OWN_UNIT), key=len, reverse=True))
+_BOUND = re.compile(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNITS}|)\s*")
+_EXACT = ("count", "bytes")  # units of metrics that one run of each side shows without noise
+NOT_TESTED = "not tested: one run per side does not show the spread between runs"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A bound on a metric: on its change against base if `signed`, else on its value in head.
+
+    `bound` is relative (0.03) if `unit` is %, else in the metric's own unit, ns for durations.
+    """
+
+    text: str
+    metric: Metric
+    op: str
+    bound: float
+    unit: str
+    signed: bool
+    value: Statistic = "value"
+
+    @property
+    def relative(self) -> bool:
+        """Whether it bounds the relative change."""
+        return self.signed and self.unit == "%"
+
+    @property
+    def is_of_step_time(self) -> bool:
+        """Whether its metric is the step time, the only one that is tested within a run."""
+        contract, column = self.metric.contract.name, self.metric.column.name
+        is_plain = self.value == "value" and not self.metric.filters
+        return is_plain and (contract, column) == ("step_summary", "period_ns")
+
+    def holds(self, value: float) -> bool:
+        """Whether a value, or a change, meets the bound."""
+        return _OPS[self.op](value, self.bound)
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """The outcome of a gate; `value` was compared with its bound, `low` to `high` is its interval.
+
+    With an interval, `power_at_bound` and `power_at_twice` are the probabilities that the gate fails if the
+    true change is its bound, or twice that (None for a bound of 0); `detects` is the change that it fails
+    for with 80 %.
+    """
+
+    gate: Gate
+    outcome: Outcome
+    base: float | None
+    head: float | None
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    reason: str | None = None
+    test: str | None = None
+    detects: float | None = None
+    power_at_bound: float | None = None
+    power_at_twice: float | None = None
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """How gates are tested; `earlier` finds the history of a metric, `within_run` accepts one run a side."""
+
+    alpha: float = 0.05
+    within_run: bool = False
+    earlier: Callable[[Metric], Earlier | None] = lambda metric: None
+    work: Work | None = None  # times and sizes are per unit of it
+
+
+def parse(text: str, catalog: Catalog) -> Gate:
+    """The gate in a text; raises ExpressionError or UnknownName with the position of the error."""
+    value, metric, at = parse_statistic_prefix(text, catalog, len(text) - len(text.lstrip()))
+    if value == "absent" and not text[at:].strip():
+        return Gate(text.strip(), metric, "<=", 0.0, "", False, value)
+    match = _BOUND.fullmatch(text, at) if value != "absent" else None
+    if match is None:
+        raise _bound_error(text, at)
+    op, sign, number, unit = match.groups()
+    _check_unit(text, match.start(4), metric, unit, bool(sign))
+    own = _OWN_UNIT.get(unit)
+    scale = 0.01 if unit == "%" else _SCALES[own][1][unit] if own else 1.0
+    bound = float(number) * scale * (-1 if sign == "-" else 1)
+    return Gate(text.strip(), metric, op, bound, unit, bool(sign), value)
+
+
+def _bound_error(text: str, at: int) -> ExpressionError:
+    """What is wrong with the text after the metric."""
+    what, hint = _mistake(text[at:].strip())
+    return ExpressionError(f"gate {text!r}, character {at + 1}: {what}", hint)
+
+
+def _mistake(text: str) -> tuple[str, str]:
+    """A common mistake in a bound, and the remedy."""
+    if "," in text:
+        return "unexpected `,`", "a gate has one bound: repeat --gate"
+    if re.match(r"(?:<=|>=|<|>)\s*[+-]?[0-9.]+[eE][+-]?[0-9]", text):
+        return "a bound has no exponent", "write the number in full: 0.01"
+    operator = re.match(r"[=<>!~]+", text)
+    if operator and operator[0] not in _OPS:
+        return f"unknown operator `{operator[0]}`", "use <=, <, >= or >"
+    unit = re.fullmatch(r"(?:<=|>=|<|>)\s*[+-]?[0-9.]+\s*([A-Za-zµ/]+)", text)
+    if unit:
+        units = (*TRACE_UNITS, *BYTES, *RATES)
+        hint = f"changes have %, other bounds one of {', '.join(units)}; counts are plain numbers"
+        return f"unknown unit `{unit[1]}`", hint
+    return "expected <=, <, >= or > and a bound", _EXAMPLES
+
+
+def _check_unit(text: str, at: int, metric: Metric, unit: str, signed: bool) -> None:
+    """Raises ExpressionError if the bound's unit is not one of the metric's."""
+    position, own = f"gate {text!r}, character {at + 1}", metric.column.unit
+    if unit == "%" and not signed and own != "ratio":
+        raise ExpressionError(
+            f"{position}: % needs a sign (+ or -), since {metric} is not a ratio",
+            "with a sign it bounds the change against base: <=+3%",
+        )
+    if unit in _OWN_UNIT and own != _OWN_UNIT[unit]:
+        kind = _SCALES[_OWN_UNIT[unit]][0]
+        raise ExpressionError(f"{position}: {metric} is not {kind}", f"its unit is {own}")
+    if not unit and own == "ns":
+        raise ExpressionError(f"{position}: expected a unit", "one of %, ns, us, ms, s")
+
+
+def evaluate(
+    gate: Gate,
+    base: Selection,
+    head: Selection,
+    known: ShiftTest | None = None,
+    options: GateOptions | None = None,
+) -> GateResult:
+    """Whether the gate holds, by the interval of what it bounds if there is one.
+
+    A change in % over four runs or more in total, or with earlier runs, has an interval between runs; `known`
+    is a test of the metric that was done already. A bound inside the interval is inconclusive. With one run
+    per side and no earlier runs, a change of a time is not tested, unless `within_run`. A change without an
+    interval is compared with the bound itself, and the reason says why it was not tested. Raises TwError if
+    the metric cannot be aggregated over several rows.
+    """
+    options = options or GateOptions()
+    left, right = measure_statistic(gate.value, gate.metric, base, head)
+    if options.work is not None:
+        left, right = options.work.divide(left, right)
+    earlier = options.earlier(gate.metric) if gate.signed and gate.value == "value" else None
+    base_value = left.median if earlier is None or not earlier.is_baseline else earlier.median
+    head_value = right.median
+    if gate.value == "absent":
+        return _by_absence(gate, left, right)
+    if head_value is None or (gate.signed and base_value is None):
+        unknown = [side.reason or "no row" for side in (left, right) if side.median is None]
+        reason = "; ".join(dict.fromkeys(unknown))
+        return GateResult(gate, "inconclusive", base_value, head_value, None, reason=reason)
+    if not gate.signed:
+        return _by_value(gate, base_value, head_value, head_value)
+    assert base_value is not None
+    return _by_change(gate, (left, right), (base_value, head_value), known, earlier, options)
+
+
+def _by_absence(gate: Gate, base: Measured, head: Measured) -> GateResult:
+    """Passes if head has no matching row."""
+    present = [run.run for run in head.runs if run.rows]
+    reason = f"present in {', '.join(present[:3])}" if present else None
+    before, after = (float(sum(run.rows for run in side.runs)) for side in (base, head))
+    return GateResult(gate, "fail" if present else "pass", before, after, after, reason=reason)
+
+
+def _by_change(
+    gate: Gate,
+    sides: tuple[Measured, Measured],
+    values: tuple[float, float],
+    known: ShiftTest | None,
+    earlier: Earlier | None,
+    options: GateOptions,
+) -> GateResult:
+    """By the change from base to head, with its interval if it has one."""
+    base, head = values
+    change = (head / base - 1 if base else math.inf if head else 0.0) if gate.relative else head - base
+    test = known or _test_between_runs(*sides, options.alpha, earlier)
+    runs = len(sides[0].values) + len(sides[1].values)
+    exact = gate.metric.column.unit in _EXACT
+    if runs < MIN_SAMPLES and test is None and not exact and not options.within_run:
+        hint = hints.fill(
+            "use more runs, {}, or {}", hints.option("spread", "history"), hints.option("within_run")
+        )
+        return GateResult(
+            gate, "inconclusive", base, head, change, reason=hints.fill("{}; {}", NOT_TESTED, hint)
+        )
+    if test is None or not gate.relative or not base:
+        few = runs < MIN_SAMPLES
+        return _by_value(gate, base, head, change, None if exact else _why_untested(gate, few))
+    return _by_interval(gate, base, head, test.around(change), options.alpha, runs, earlier)
+
+
+def _test_between_runs(
+    base: Measured, head: Measured, alpha: float, earlier: Earlier | None
+) -> ShiftTest | None:
+    """The relative change between runs; None if there are few runs or a value is not positive."""
+    values = base.values, head.values
+    if earlier is not None and head.values and min(earlier.values) > 0 and min(head.values) > 0:
+        return shift_with_history(*values, earlier, alpha)
+    if min(map(len, values)) == 0 or sum(map(len, values)) < MIN_SAMPLES or min(map(min, values)) <= 0:
+        return None
+    return relative_shift(*values, alpha)
+
+
+def _why_untested(gate: Gate, few_runs: bool) -> str:
+    """Why a change has no interval, and its bound was compared with the value alone."""
+    if not gate.relative:
+        return "not tested: only changes in % have an interval"
+    if not few_runs:
+        return "not tested: a run has the value 0"
+    if gate.is_of_step_time:
+        return "not tested: there are too few complete steps"
+    return "not tested: with so few runs, only the step time has an interval"
+
+
+def _by_value(
+    gate: Gate, base: float | None, head: float, value: float, reason: str | None = None
+) -> GateResult:
+    return GateResult(gate, "pass" if gate.holds(value) else "fail", base, head, value, reason=reason)
+
+
+def _by_interval(
+    gate: Gate,
+    base: float,
+    head: float,
+    test: ShiftTest,
+    alpha: float = 0.05,
+    runs: int = 0,
+    earlier: Earlier | None = None,
+) -> GateResult:
+    ends = gate.holds(test.low), gate.holds(test.high)
+    outcome: Outcome = "pass" if all(ends) else "inconclusive" if any(ends) else "fail"
+    reason = "the bound is inside the interval" if outcome == "inconclusive" else None
+    freedom = float(len(earlier.values) - 1 if earlier else runs - 2)
+    detects, at_bound, at_twice = _power(gate, test, alpha, freedom)
+    return GateResult(
+        gate, outcome, base, head, test.estimate, test.low, test.high, reason, test.method,
+        detects, at_bound, at_twice,
+    )  # fmt: skip
+
+
+def _power(
+    gate: Gate, test: ShiftTest, alpha: float, freedom: float
+) -> tuple[float | None, float | None, float | None]:
+    """The change that the gate fails for with 80 %, and its power at the bound and at twice the bound."""
+    if freedom < 1 or test.low <= -1 or gate.bound <= -0.5 or not math.isfinite(test.high):
+        return None, None, None
+    half = (math.log1p(test.high) - math.log1p(test.low)) / 2
+    error = half / smallest_detected(1.0, freedom, alpha=alpha, power=0.5)
+    toward = 1 if gate.op in ("<=", "<") else -1
+    beyond = toward * smallest_detected(error, freedom, alpha=alpha)
+    twice = toward * (math.log1p(2 * gate.bound) - math.log1p(gate.bound))
+    return (
+        math.expm1(math.log1p(gate.bound) + beyond),
+        power_at(0.0, error, freedom, alpha=alpha),
+        power_at(twice, error, freedom, alpha=alpha) if twice > 0 else None,
+    )

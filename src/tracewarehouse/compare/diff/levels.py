@@ -1,0 +1,307 @@
+"""Levels of a breakdown: each row's exact contribution to the change of the mean, and rows in whole ns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from math import floor
+from typing import TYPE_CHECKING
+
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
+from tracewarehouse.display_names import EXPOSED
+
+if TYPE_CHECKING:
+    from tracewarehouse.compare.stats import RowTest
+    from tracewarehouse.result import Provenance, Result
+
+
+ZERO = Fraction(0)
+LEAST_NET = Fraction(1, 10)  # of the sum of all rows' changes, below which shares of the total mean nothing
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the mean interval, per side: ns, and calls of its kernels (None if it has no calls).
+
+    `base_sum` and `head_sum` are the full durations of these calls, parts of which others may cover.
+    `base_replicates` and `head_replicates` are its means in each replicate, for tests.
+    """
+
+    part: str
+    base: Fraction
+    head: Fraction
+    base_count: Fraction | None = None
+    head_count: Fraction | None = None
+    base_sum: Fraction = ZERO
+    head_sum: Fraction = ZERO
+    of_work: bool = False  # base_count and head_count are FLOP or bytes
+    replaced: bool = False
+    base_replicates: tuple[float, ...] = ()
+    head_replicates: tuple[float, ...] = ()
+    test: RowTest | None = None
+    folded: int = 0  # the number of rows it combines
+
+    @property
+    def delta(self) -> Fraction:
+        """Its contribution to the change of the mean."""
+        return self.head - self.base
+
+    @property
+    def calls(self) -> Fraction | None:
+        """The contribution of the call count, at the mean of base; all of it if base has no calls."""
+        if self.base_count is None or self.head_count is None:
+            return None
+        if not self.base_count:
+            return self.delta
+        return (self.head_count - self.base_count) * self.base / self.base_count
+
+    @property
+    def speed(self) -> Fraction | None:
+        """The contribution of the time per call: the calls of head times the change of the mean."""
+        return None if self.calls is None else self.delta - self.calls
+
+    @property
+    def change(self) -> str | None:
+        """The kind of change; None for combined rows."""
+        if self.folded:
+            return None
+        if self.replaced:
+            return "replaced"
+        if self.calls is None or self.speed is None:
+            return "longer" if self.delta > 0 else "shorter" if self.delta else "unchanged"
+        if not self.base_count or not self.head_count:
+            return "added" if self.head_count else "removed" if self.base_count else "unchanged"
+        if not self.calls and not self.speed:
+            return "unchanged"
+        if abs(self.calls) >= abs(self.speed):
+            if self.of_work:
+                return "more work" if self.calls > 0 else "less work"
+            return "more calls" if self.calls > 0 else "fewer calls"
+        return self._speed_change(self.base_count, self.head_count)
+
+    def _speed_change(self, base_count: Fraction, head_count: Fraction) -> str:
+        """Whether the calls took longer, or a larger share of them was exposed."""
+        exclusive = self.head / head_count - self.base / base_count
+        full = self.head_sum / head_count - self.base_sum / base_count
+        if 2 * abs(exclusive - full) > abs(exclusive):
+            return "more exposed" if exclusive > 0 else "less exposed"
+        return "slower" if exclusive > 0 else "faster"
+
+
+@dataclass(frozen=True)
+class Level:
+    """One way to split the mean: its rows, the largest change first. They sum to it exactly."""
+
+    name: str
+    rows: tuple[Row, ...]
+    per: str
+    provenance: Provenance
+
+    @property
+    def base(self) -> Fraction:
+        """The mean of base."""
+        return sum((row.base for row in self.rows), ZERO)
+
+    @property
+    def head(self) -> Fraction:
+        """The mean of head."""
+        return sum((row.head for row in self.rows), ZERO)
+
+    @property
+    def delta(self) -> Fraction:
+        """The change of the mean."""
+        return self.head - self.base
+
+    def top(self, count: int) -> Level:
+        """The first `count` rows, and the others combined into one row, so that the sum is unchanged."""
+        if len(self.rows) <= count + 1:
+            return self
+        first, rest = self.rows[:count], self.rows[count:]
+        return replace(self, rows=(*first, _combined(rest)))
+
+    def result(self, count: int | None = None) -> Result:
+        """The rows in whole ns, which sum to the rounded means; `count` rows and the others as one."""
+        from tracewarehouse.duck.arrow import table_of
+        from tracewarehouse.result import Result
+
+        contract = level_contract(self.name, self.per)
+        return Result(table_of(contract, _rows_in_ns(self, count)), self.provenance, contract)
+
+
+WAIT = "exposed_wait"
+_AWAITED = f"{WAIT} for rank "
+_LEAST_CHANGE, _LEAST_TIME = Fraction(1, 100), Fraction(1, 1000)  # of the change; of the mean of base
+_MOST_AWAITED = 4
+
+
+def awaited_rank(part: str) -> str | None:
+    """The rank of a row `exposed_wait for rank N`."""
+    return part.removeprefix(_AWAITED) if part.startswith(_AWAITED) else None
+
+
+def with_awaited_folded(rows: Sequence[Row]) -> list[Row]:
+    """The rows, of which waits for ranks for which they hardly changed are one row, `exposed_wait`."""
+    if all(awaited_rank(row.part) is None for row in rows):
+        return list(rows)
+    change = abs(sum((row.delta for row in rows), ZERO))
+    least = max(_LEAST_CHANGE * change, _LEAST_TIME * sum((row.base for row in rows), ZERO))
+    awaited = sorted(filter(lambda row: awaited_rank(row.part), rows), key=lambda row: -abs(row.delta))
+    kept = [row.part for row in awaited[:_MOST_AWAITED] if abs(row.delta) >= least]
+    folded = [row for row in rows if row.part.startswith(WAIT) and row.part not in kept]
+    others = [row for row in rows if not row.part.startswith(WAIT) or row.part in kept]
+    return [*others, _sum_of_waits(folded)] if folded else others
+
+
+def _sum_of_waits(rows: Sequence[Row]) -> Row:
+    base, head = (
+        tuple(map(sum, zip(*side, strict=True)))
+        for side in ([row.base_replicates for row in rows], [row.head_replicates for row in rows])
+    )
+    return Row(
+        WAIT,
+        sum((row.base for row in rows), ZERO),
+        sum((row.head for row in rows), ZERO),
+        base_replicates=base,
+        head_replicates=head,
+    )
+
+
+def ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """By the size of the change; ties by whether it changed, then a rank's own time first, then by name."""
+    return tuple(sorted(rows, key=_rank_key))
+
+
+def _rank_key(row: Row) -> tuple[Fraction, bool, bool, str]:
+    return -abs(row.delta), row.change == "unchanged", row.part.endswith(EXPOSED), row.part
+
+
+def _combined(rows: Sequence[Row]) -> Row:
+    base, head = (sum(values, ZERO) for values in zip(*((row.base, row.head) for row in rows), strict=True))
+    return Row(f"other ({len(rows):,} rows)", base, head, folded=len(rows))
+
+
+def _rows_in_ns(level: Level, count: int | None = None) -> Iterator[dict[str, object]]:
+    """Rows in whole ns: base and head by largest remainder, each delta the difference of the two.
+
+    Rows are combined when they are whole, so that a row is the same however many are shown.
+    """
+    shown = level if count is None else level.top(count)
+    base, head = (
+        _combined_ns(rounded(values), len(shown.rows))
+        for values in ([row.base for row in level.rows], [row.head for row in level.rows])
+    )
+    total = _shared_total(level)
+    for row, base_ns, head_ns in zip(shown.rows, base, head, strict=True):
+        calls_ns = None if row.calls is None else round(row.calls)
+        delta_ns, test = head_ns - base_ns, row.test
+        yield {
+            "level": level.name,
+            "name": row.part,
+            "base_ns": base_ns,
+            "head_ns": head_ns,
+            "delta_ns": delta_ns,
+            "share": float(row.delta / total) if total else None,
+            "calls_ns": calls_ns,
+            "speed_ns": None if calls_ns is None else delta_ns - calls_ns,
+            "base_count": None if row.base_count is None else float(row.base_count),
+            "head_count": None if row.head_count is None else float(row.head_count),
+            "change": row.change,
+            "low": test.low if test else None,
+            "high": test.high if test else None,
+            "q": test.q if test else None,
+            "significant": test.significant if test and test.tested else None,
+        }
+
+
+def _combined_ns(values: Sequence[int], count: int) -> list[int]:
+    """The values as `count` ones, the last of which is the sum of the others."""
+    return [*values[: count - 1], sum(values[count - 1 :])] if values else []
+
+
+def _shared_total(level: Level) -> Fraction | None:
+    """The total change; None if the changes of the rows cancel so far that shares of it say nothing."""
+    gross = sum((abs(row.delta) for row in level.rows), ZERO)
+    return level.delta if level.delta and abs(level.delta) >= LEAST_NET * gross else None
+
+
+def rounded(values: Sequence[Fraction]) -> list[int]:
+    """Each value rounded up or down so that they sum to their rounded sum: the largest remainders go up."""
+    floors = [floor(value) for value in values]
+    missing = round(sum(values, ZERO)) - sum(floors)
+    by_remainder = sorted(range(len(values)), key=lambda index: (floors[index] - values[index], index))
+    for index in by_remainder[:missing]:
+        floors[index] += 1
+    return floors
+
+
+SUMMARIES = {
+    "breakdown": "Change of the mean by GPU activity and idle cause.",
+    "kernels": "Change of the mean by kernel; a kernel and its replacement at the same location are one row.",
+    "operators": "Change of the mean by the innermost operator enclosing the launch.",
+    "categories": "Change of the mean by training phase and kernel kind.",
+    "modules": "Change of the mean by module; backward counts for the module of its forward.",
+    "work": "Change of the mean by family of operators: more or less work, and time per FLOP or byte.",
+    "ranks": "Change of the mean by rank: its own time, and the parts of its exposed communication.",
+}
+CHANGES = (
+    "added, removed, replaced (another kernel at the same location), more calls, fewer calls, more work,"
+    " less work, slower, faster, more exposed or less exposed (same duration, but less or more of it"
+    " overlapped); longer or shorter for rows that do not consist of calls; unchanged"
+)
+
+
+def level_contract(level: str, per: str) -> Contract:
+    """The contract of a level's rows."""
+    return computed_contract(
+        f"account_{level}",
+        group="steps",
+        summary=SUMMARIES[level],
+        requires=(Ref("step_account", 1), Ref("step_kernels", 1)),
+        grain=("name",),
+        order=("-delta_ns", "name"),
+        columns=_columns(per),
+    )
+
+
+def _columns(per: str) -> tuple[Column, ...]:
+    calls = "null if the row does not consist of calls"
+    work = "of a row of work with (flop) or (bytes) that amount"
+    untested = "null if not tested"
+    return (
+        Column("level", "VARCHAR", "The level."),
+        Column("name", "VARCHAR", "The row; the last may combine all others."),
+        _ns("base_ns", f"Base: ns of a mean {per}. All rows sum to the mean."),
+        _ns("head_ns", f"Head: ns of a mean {per}. All rows sum to the mean."),
+        _ns("delta_ns", "head_ns minus base_ns.", signed=True),
+        _ratio(
+            "share", "Share of the total change; null if that is below 10 % of the sum of all rows' changes."
+        ),
+        _ns(
+            "calls_ns",
+            f"Part of delta_ns due to the call count, at base's mean, {work}; {calls}.",
+            True,
+            True,
+        ),
+        _ns("speed_ns", f"Part of delta_ns due to the time of each: the remainder; {calls}.", True, True),
+        _count("base_count", f"Base: calls in a mean {per}, {work}; {calls}."),
+        _count("head_count", f"Head: calls in a mean {per}, {work}; {calls}."),
+        Column("change", "VARCHAR", f"{CHANGES}; null for combined rows.", null=True),
+        _ratio("low", f"Lower end of the interval of the relative change; {untested}."),
+        _ratio("high", f"Upper end of that interval; {untested}."),
+        _ratio("q", f"p adjusted after Benjamini and Hochberg over the rows of the level; {untested}."),
+        Column("significant", "BOOLEAN", f"q is at most alpha; {untested}.", null=True),
+    )
+
+
+def _ns(name: str, doc: str, signed: bool = False, null: bool = False) -> Column:
+    return Column(name, "BIGINT", doc, "ns", null=null, signed=signed, fold="sum")
+
+
+def _ratio(name: str, doc: str) -> Column:
+    return Column(name, "DOUBLE", doc, "ratio", null=True, signed=True)
+
+
+def _count(name: str, doc: str) -> Column:
+    return Column(name, "DOUBLE", doc, "count", null=True)

@@ -1,0 +1,323 @@
+"""Builds a history from recorded results: selection of runs, series, notices."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tracewarehouse import hints
+from tracewarehouse.compare.history.acknowledged import acknowledgements
+from tracewarehouse.compare.history.history import History
+from tracewarehouse.compare.history.results import (
+    RecordedAnalysis,
+    damaged_result,
+    filter_values,
+    recorded_values,
+)
+from tracewarehouse.compare.history.rollups import serves
+from tracewarehouse.compare.history.series import Point, Series, build_series
+from tracewarehouse.compare.history.value_form import PLAIN, ValueForm
+from tracewarehouse.compare.metric import Measured, Metric, check_filters
+from tracewarehouse.compare.stats.points import MIN_RUNS
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.errors import ExpressionError, TwError, UnknownName
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.result import Provenance
+from tracewarehouse.runs.removal import matching, parse_where
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
+from tracewarehouse.storage import Recorded, RunVersion, Store, same_rows
+from tracewarehouse.storage.results import is_intact
+from tracewarehouse.version import __version__
+
+_RUNS_NAMED = 3  # in a notice
+
+
+class NothingRecorded(TwError):
+    """No selected run has recorded results of an analysis."""
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A selected run with the files of its results, by definition."""
+
+    selected: SelectedRun
+    files: Mapping[str, str]
+
+
+def runs_with_results(store: Store, stored: Sequence[SelectedRun]) -> tuple[SelectedRun, ...]:
+    """The stored runs and the removed ones whose results were kept, in time order."""
+    present = {(each.run.lower(), each.version.source) for each in stored}
+    kept = [SelectedRun(version, version.ranks) for version in store.kept()]
+    removed = {(each.run.lower(), each.version.source): each for each in kept}
+    every = [*stored, *(each for key, each in removed.items() if key not in present)]
+    return in_order(sorted(every, key=lambda each: each.version.number))
+
+
+def matching_runs(
+    selected: Sequence[SelectedRun], runs: Iterable[str] | None, where: Iterable[str]
+) -> tuple[SelectedRun, ...]:
+    """The runs that match the selectors and the conditions (`label.K=V`).
+
+    Raises UnknownName for a selector or label without a match, ExpressionError for another condition.
+    """
+    labels = parse_where(where)
+    named = tuple(selected) if runs is None else narrow(selected, runs)
+    matches = matching(named, labels, None, 0)
+    if labels and named and not matches:
+        known = {f"label.{key}={value}" for each in named for key, value in each.version.labels.items()}
+        wanted = ",".join(f"label.{key}={value}" for key, value in labels.items())
+        raise UnknownName("label", wanted, known, None if known else "no run has a label")
+    return matches
+
+
+def label_keys(texts: Iterable[str], selected: Sequence[SelectedRun]) -> tuple[str, ...]:
+    """The keys of `label.KEY` texts; raises ExpressionError for other texts, UnknownName for unused ones."""
+    known = {f"label.{key}" for each in selected for key in each.version.labels}
+    keys = tuple(dict.fromkeys(texts))
+    for text in keys:
+        if not text.removeprefix("label.") or not text.startswith("label."):
+            raise ExpressionError(f"not a label: {text or '(empty)'}", "write label.KEY")
+        if text not in known and selected:
+            raise UnknownName("label", text, known, None if known else "no run has a label")
+    return tuple(text.removeprefix("label.") for text in keys)
+
+
+def build_history(
+    store: Store,
+    catalog: Catalog,
+    metric: Metric,
+    selected: Sequence[SelectedRun],
+    by: Sequence[str] = (),
+    min_effect: float = 0.01,
+    form: ValueForm = PLAIN,
+) -> History:
+    """The metric over the selected runs: one series per value of the labels `by`, hardware and definition.
+
+    Values have a `form`. Raises TwError if no results are recorded, UnknownName if no row has the values of
+    the filters, and what `ValueForm.for_runs` raises.
+    """
+    in_form = form.for_runs(metric, selected)
+    analysis = RecordedAnalysis.of(metric.contract, catalog)
+    stored = store.recorded(analysis.contract.name, analysis.contract.version)
+    rollups = _intact_rollups(store, metric)
+    intact, damaged = _intact(store, stored, rollups)
+    runs = _recorded_runs(store, analysis, selected, intact)
+    by_definition = _by_definition(analysis, runs)
+    if not by_definition:
+        if damaged:
+            raise damaged_result(f"{damaged[0]} is damaged")
+        raise _nothing_recorded(analysis, len(selected))
+    measured = {
+        definition: in_form(
+            recorded_values(
+                store,
+                metric,
+                {run.selected.selector: run.files[definition] for run in recorded},
+                {stored[key]: path for key, path in rollups.items() if key in stored},
+            )
+        )
+        for definition, recorded in by_definition.items()
+    }
+    if not any(run.rows for each in measured.values() for run in each.runs):
+        files = [file for run in runs for file in run.files.values()]
+        check_filters(metric, measured.values(), filter_values(store, metric, files))
+    reasons = acknowledgements(store, metric)
+    series = [
+        build_series(name, definition, points, reasons, min_effect)
+        for definition, recorded in by_definition.items()
+        for name, points in _points_by_group(recorded, measured[definition], by).items()
+    ]
+    per = form.per(next(iter(measured.values())).per)
+    notices = (*_damaged(damaged), *_notices(analysis, runs, series, per))
+    missing = tuple(run.selected.selector for run in runs if not run.files)
+    provenance = _provenance(analysis, catalog, runs)
+    return History(metric, tuple(series), missing, notices, provenance, form.title(metric))
+
+
+def recorded_files(
+    store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+) -> dict[str, str]:
+    """`RUN@vN` → path of its result under the current definition, in time order, if it has one."""
+    stored = store.recorded(analysis.contract.name, analysis.contract.version)
+    intact, _ = _intact(store, stored)
+    runs = _recorded_runs(store, analysis, selected, intact)
+    definition = analysis.definition
+    return {run.selected.selector: run.files[definition] for run in runs if definition in run.files}
+
+
+def _recorded_runs(
+    store: Store,
+    analysis: RecordedAnalysis,
+    selected: Sequence[SelectedRun],
+    files: Mapping[Recorded, str],
+) -> list[RecordedRun]:
+    """Each run with its result under the current definition, or else under all others that exist.
+
+    An earlier definition whose results have the same rows counts as the current one.
+    """
+    by_run: dict[tuple[str, str], list[Recorded]] = {}
+    for key in files:
+        by_run.setdefault((key.run, key.source), []).append(key)
+    found: list[tuple[SelectedRun, list[Recorded], list[Recorded]]] = []
+    for each in selected:
+        present = by_run.get((each.run.lower(), each.version.source), [])
+        current = [key for key in analysis.possible_keys(each.version) if key in present][:1]
+        found.append((each, current, [key for key in present if key.effective != analysis.definition]))
+    missing = {key.effective for _, current, others in found if not current for key in others}
+    pairs = [(other, key) for _, current, others in found for key in current for other in others]
+    equal = {definition for definition in missing if _have_same_rows(store, files, definition, pairs)}
+    return [
+        RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
+        for each, current, others in found
+    ]
+
+
+def _intact_rollups(store: Store, metric: Metric) -> dict[Recorded, str]:
+    """The roll-ups that serve the metric; damaged ones are left out, since the rows are there."""
+    if not serves(metric):
+        return {}
+    found = store.rollups(metric.contract.name, metric.contract.version)
+    return {key: path for key, path in found.items() if is_intact(store.path(path), key)}
+
+
+def _intact(
+    store: Store, files: Mapping[Recorded, str], rollups: Collection[Recorded] = ()
+) -> tuple[dict[Recorded, str], tuple[str, ...]]:
+    """The results that have a roll-up or the checksum in their name, and the paths of the others."""
+    intact = {key: path for key, path in files.items() if key in rollups or is_intact(store.path(path), key)}
+    return intact, tuple(path for key, path in files.items() if key not in intact)
+
+
+def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
+    return analysis.definition if key.effective in equal else key.effective
+
+
+def _have_same_rows(
+    store: Store,
+    files: Mapping[Recorded, str],
+    definition: str,
+    pairs: Iterable[tuple[Recorded, Recorded]],
+) -> bool:
+    """Whether the runs that are recorded under both definitions, at least one, have the same rows."""
+    compared = [
+        same_rows(store.path(files[other]), store.path(files[key]))
+        for other, key in pairs
+        if other.effective == definition and other.request == key.request
+    ]
+    return bool(compared) and all(compared)
+
+
+def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Definition → the runs recorded under it, the current one first."""
+    definitions = sorted({definition for run in runs for definition in run.files})
+    definitions.sort(key=lambda definition: definition != analysis.definition)
+    return {each: [run for run in runs if each in run.files] for each in definitions}
+
+
+def _points_by_group(
+    runs: Sequence[RecordedRun], measured: Measured, by: Sequence[str]
+) -> dict[str, list[Point]]:
+    """The points of each series, by the values of their labels; those on other hardware are other series."""
+    groups: dict[str, list[Point]] = {}
+    values = {each.run: each for each in measured.runs}
+    kinds = _hardware_by_labels(runs, by)
+    for run in runs:
+        version, value = run.selected.version, values[run.selected.selector]
+        labels = _label_text(version, by)
+        own = (hardware_text(version),) if len(kinds[labels]) > 1 else ()
+        name = ", ".join(filter(None, (labels, *own)))
+        start_ns, _ = run_attributes(version).order
+        point = Point(
+            version.run, version.number, version.source, start_ns, not version.tombstone,
+            value.value, value.reason,
+        )  # fmt: skip
+        groups.setdefault(name, []).append(point)
+    return dict(sorted(groups.items()))
+
+
+def _hardware_by_labels(runs: Sequence[RecordedRun], by: Sequence[str]) -> dict[str, set[str]]:
+    """Values of the labels `by` → the hardware of the runs with them."""
+    kinds: dict[str, set[str]] = {}
+    for version in (run.selected.version for run in runs):
+        kinds.setdefault(_label_text(version, by), set()).add(hardware_text(version))
+    return kinds
+
+
+def _label_text(version: RunVersion, by: Sequence[str]) -> str:
+    return ", ".join(f"{key}={version.labels.get(key, '-')}" for key in by)
+
+
+def _nothing_recorded(analysis: RecordedAnalysis, runs: int) -> NothingRecorded:
+    if not runs:
+        return NothingRecorded("no runs selected", hints.fill("{} lists the stored runs", hints.call("runs")))
+    return NothingRecorded(
+        f"no recorded results of {analysis.contract.ref} for {plural(runs, 'run')}",
+        hints.fill("{}, or {} for all analyses", hints.record(analysis.contract.name), hints.record()),
+    )
+
+
+def _damaged(paths: Sequence[str]) -> Iterator[str]:
+    if paths:
+        repair = hints.call("repair")
+        yield hints.fill("left out {}: {}", plural(len(paths), "damaged recorded result"), repair)
+
+
+def _notices(
+    analysis: RecordedAnalysis, runs: Sequence[RecordedRun], series: Sequence[Series], per: str
+) -> Iterator[str]:
+    yield f"values are {per}"
+    missing = [run.selected.selector for run in runs if not run.files]
+    if missing:
+        yield hints.fill(
+            "{} not recorded ({}): {}", _count(missing, len(runs)), _some(missing), hints.record()
+        )
+    other = [run.selected.selector for run in runs if run.files and analysis.definition not in run.files]
+    if other:
+        yield hints.fill(
+            "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
+            _count(other, len(runs)), analysis.contract.ref, _some(other), hints.record(),
+        )  # fmt: skip
+    without = Counter(point.reason for each in series for point in each.points if point.value is None)
+    for reason, count in without.items():
+        yield f"{count:,} of {len(runs):,} runs {'has' if count == 1 else 'have'} no value: {reason}"
+    for each in series:
+        for remark in each.remarks():
+            yield f"{each.name}: {remark}" if each.name else remark
+    short = [each for each in series if len(each.known) < MIN_RUNS]
+    if short:
+        where = "" if len(series) == 1 else f" ({len(short)} of {len(series)} series have fewer)"
+        yield f"change detection needs at least {MIN_RUNS} runs{where}"
+
+
+def hardware(version: RunVersion) -> tuple[int, tuple[str, ...]]:
+    """The number of ranks of a run, its world size if that is known, and its GPU models."""
+    facts = [rank.facts for rank in version.by_rank]
+    sizes = [size for each in facts if isinstance(size := each.get("world_size"), int)]
+    names = {str(each["device_name"]) for each in facts if each.get("device_name")}
+    return max(sizes, default=len(facts)), tuple(sorted(names))
+
+
+def hardware_text(version: RunVersion) -> str:
+    """The same as text: `8 × NVIDIA H100`."""
+    ranks, names = hardware(version)
+    return f"{ranks} × {' and '.join(names)}" if names else f"{ranks} × unknown GPU"
+
+
+def _count(some: Sequence[str], total: int) -> str:
+    return f"{len(some):,} of {total:,} runs {'is' if len(some) == 1 else 'are'}"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_RUNS_NAMED]) + (", …" if len(names) > _RUNS_NAMED else "")
+
+
+def _provenance(analysis: RecordedAnalysis, catalog: Catalog, runs: Sequence[RecordedRun]) -> Provenance:
+    return Provenance(
+        tool=__version__,
+        runs=tuple(run.selected.selector for run in runs if run.files),
+        analysis=analysis.contract.name,
+        version=analysis.contract.version,
+        own_hash=catalog.own_hash(analysis.contract),
+        effective_hash=analysis.effective_hash,
+    )

@@ -1,0 +1,270 @@
+"""`tw record`: runs analyses and stores their results for a history."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tracewarehouse import hints
+from tracewarehouse.compare.history.results import RecordedAnalysis
+from tracewarehouse.compare.history.rollups import can_roll_up, roll_up
+from tracewarehouse.compare.metric import Ranks
+from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, ranks_with_data
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.errors import TwError
+from tracewarehouse.query.dependencies import dependencies
+from tracewarehouse.runs.capabilities import with_capabilities
+from tracewarehouse.runs.notices import notices
+from tracewarehouse.runs.selection import SelectedRun, Selection
+from tracewarehouse.runs.table_versions import why_outdated
+from tracewarehouse.storage import Json, Recorded, Store, write_result
+
+# Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.
+_RUNS_PER_BATCH = 32
+_BYTES_PER_BATCH = 64 << 20
+
+Steps = Mapping[int, Sequence[int]]  # rank → its complete steps
+
+
+@dataclass(frozen=True)
+class FailedResult:
+    """A result that could not be computed."""
+
+    run: str
+    analysis: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RecordReport:
+    """The outcome: results `written` in `bytes`, those `present` before, and those that `failed`."""
+
+    runs: tuple[str, ...]
+    analyses: tuple[str, ...]
+    written: int
+    present: int
+    bytes: int
+    failed: tuple[FailedResult, ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecordProgress:
+    """The progress of a recording: finished and total results, and the current analysis."""
+
+    done: int
+    total: int
+    analysis: str
+
+
+OnProgress = Callable[[RecordProgress], None]
+Narrow = Callable[[Sequence[SelectedRun]], Selection]
+
+
+def record(
+    store: Store,
+    catalog: Catalog,
+    selected: Sequence[SelectedRun],
+    analyses: Sequence[Contract],
+    narrow: Narrow,
+    on_progress: OnProgress | None = None,
+) -> RecordReport:
+    """Computes and stores the results of the selected runs, with all ranks, that are not recorded yet.
+
+    Each result is stored as soon as it is computed; a run that fails does not stop the others. A run whose
+    tables are of an earlier version or definition fails: its result would not be one of this release.
+    """
+    recorder = _Recorder(store, catalog, analyses, narrow, on_progress, selected)
+    for batch in run_batches(selected):
+        recorder.record_batch(batch)
+    return RecordReport(
+        tuple(each.selector for each in selected),
+        tuple(str(contract.ref) for contract in analyses),
+        recorder.written,
+        len(analyses) * len(selected) - recorder.missing,
+        recorder.bytes,
+        tuple(recorder.failed),
+    )
+
+
+def missing_results(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], analyses: Sequence[Contract]
+) -> int:
+    """The number of results of these runs that are not recorded yet."""
+    return _Recorder(store, catalog, analyses, _no_runs, None, selected).missing
+
+
+def _no_runs(_: Sequence[SelectedRun]) -> Selection:
+    raise NotImplementedError
+
+
+def record_again(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], narrow: Narrow
+) -> tuple[str, ...]:
+    """Records results that are recorded under an earlier definition only; a line per run."""
+    runs = {(each.run.lower(), each.version.source): each for each in selected}
+    outdated: dict[tuple[str, ...], list[Contract]] = {}
+    for contract in catalog.all("analysis"):
+        keys = {(key.run, key.source) for key in store.recorded(contract.name, contract.version)}
+        selectors = tuple(sorted(runs[key].selector for key in keys & runs.keys()))
+        if selectors:
+            outdated.setdefault(selectors, []).append(contract)
+    written: Counter[str] = Counter()
+    for selectors, contracts in outdated.items():
+        some = [each for each in selected if each.selector in selectors]
+        recorder = _Recorder(store, catalog, contracts, narrow, None, some)
+        for batch in run_batches(some):
+            recorder.record_batch(batch)
+        written += recorder.written_by_run
+    return tuple(
+        f"{run}: recorded {count} result{'' if count == 1 else 's'} again"
+        for run, count in sorted(written.items())
+    )
+
+
+def run_batches(selected: Sequence[SelectedRun]) -> Iterator[list[SelectedRun]]:
+    """Runs that one query covers."""
+    batch: list[SelectedRun] = []
+    batch_bytes = 0
+    for each in selected:
+        size = each.version.bytes
+        if batch and (len(batch) == _RUNS_PER_BATCH or batch_bytes + size > _BYTES_PER_BATCH):
+            yield batch
+            batch, batch_bytes = [], 0
+        batch.append(each)
+        batch_bytes += size
+    if batch:
+        yield batch
+
+
+class _Recorder:
+    """A recording in progress."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        analyses: Sequence[Contract],
+        narrow: Narrow,
+        on_progress: OnProgress | None,
+        selected: Sequence[SelectedRun],
+    ) -> None:
+        self.store, self.catalog, self.narrow, self.on_progress = store, catalog, narrow, on_progress
+        self.analyses = [RecordedAnalysis.of(contract, catalog) for contract in analyses]
+        refs = [analysis.contract.ref for analysis in self.analyses]
+        self.present = {ref: store.recorded(ref.name, ref.version).keys() for ref in refs}
+        self.missing = sum(len(self.without_result(analysis, selected)) for analysis in self.analyses)
+        self.written_by_run: Counter[str] = Counter()
+        self.bytes = 0
+        self.failed: list[FailedResult] = []
+
+    def without_result(
+        self, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
+    ) -> list[SelectedRun]:
+        """The runs that have no recorded result of the analysis."""
+        present = self.present[analysis.contract.ref]
+        return [each for each in selected if present.isdisjoint(analysis.possible_keys(each.version))]
+
+    def record_batch(self, batch: Sequence[SelectedRun]) -> None:
+        """Records some runs, analysis by analysis."""
+        wanted = [(each, runs) for each in self.analyses if (runs := self.without_result(each, batch))]
+        if not wanted:
+            return
+        steps = _complete_steps(self.narrow(batch))
+        for analysis, missing in wanted:
+            runs = self.with_current_tables(analysis, missing)
+            if self.on_progress is not None:
+                done = self.written + len(self.failed)
+                self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
+            if analysis.has_step_parameter:
+                self.try_together(analysis, [each for each in runs if each.run in steps], steps)
+                runs = [each for each in runs if each.run not in steps]
+            self.try_together(analysis, runs, steps)
+
+    def with_current_tables(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun]
+    ) -> list[SelectedRun]:
+        """The runs whose tables are those of this release; the others fail."""
+        read = dependencies(self.catalog, [analysis.contract])
+        reasons = {each.run: why_outdated(self.catalog, read, each) for each in runs}
+        for each in runs:
+            if reason := reasons[each.run]:
+                self.failed.append(FailedResult(each.selector, str(analysis.contract.ref), reason))
+        return [each for each in runs if not reasons[each.run]]
+
+    @property
+    def written(self) -> int:
+        """The number of results written."""
+        return self.written_by_run.total()
+
+    def try_together(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]
+    ) -> None:
+        """Runs the analysis on several runs at once; if that fails, on each separately."""
+        if not runs:
+            return
+        try:
+            self.compute(analysis, runs, steps)
+        except TwError as error:
+            if len(runs) == 1:
+                reason = hints.fill("{}; {}", error.message, error.hint) if error.hint else error.message
+                self.failed.append(FailedResult(runs[0].selector, str(analysis.contract.ref), reason))
+                return
+            for each in runs:
+                self.try_together(analysis, [each], steps)
+
+    def compute(
+        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun], steps: Mapping[str, Steps]
+    ) -> None:
+        """Computes and stores a result per run; either all of the runs have complete steps or none."""
+        contract, by_step = analysis.contract, runs[0].run in steps
+        result = self.narrow(runs).run(contract.name, contract.version, **analysis.params(by_step))
+        ranks = ranks_with_data(result, runs)
+        files: dict[Recorded, Path] = {}
+        rollups: dict[Recorded, Path] = {}
+        with self.store.staging() as folder:
+            for at, each in enumerate(runs):
+                capable = with_capabilities(contract, [each]).selected
+                one = result.of_run(each.run, each.selector, notices(capable, contract))
+                path = folder / f"{at}.parquet"
+                key = analysis.key(each.version, each.run in steps)
+                complete = steps.get(each.run, {}) if "step" in contract.grain else {}
+                metadata = _metadata(each, ranks[each.run], complete)
+                write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
+                files[key] = path
+                if can_roll_up(contract):
+                    rolled, small = folder / f"{at}-rollup.parquet", roll_up(contract, one.table, complete)
+                    write_result(rolled, key, small, {}, metadata, few_rows=True)
+                    rollups |= {key: rolled} if _is_smaller(rolled, path) else {}
+            size = sum(path.stat().st_size for path in files.values())
+            self.store.keep_rollups(rollups)
+            self.store.keep_results(files)
+        self.written_by_run.update(each.run for each in runs)
+        self.bytes += size
+
+
+def _is_smaller(rolled: Path, rows: Path) -> bool:
+    """Whether a roll-up pays: the rows of few ranks take less space."""
+    return rolled.stat().st_size < rows.stat().st_size
+
+
+def _complete_steps(side: Selection) -> dict[str, Steps]:
+    """Run → rank → complete steps, for the runs that have any."""
+    steps: dict[str, dict[int, list[int]]] = {}
+    for row in side.query_all(COMPLETE_STEPS_SQL).rows():
+        steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
+    return dict(steps)
+
+
+def _metadata(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
+    """What a history needs besides the rows."""
+    return {
+        "run_id": each.run,
+        "number": each.version.number,
+        "ranks": list(ranks.with_data),
+        "reason": ranks.reason,
+        "complete": {str(rank): list(numbers) for rank, numbers in sorted(steps.items())},
+    }

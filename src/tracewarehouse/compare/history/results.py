@@ -1,0 +1,213 @@
+"""Recorded results: the keys they are stored under, and the values of a metric read from their files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracewarehouse import hints
+from tracewarehouse.compare.history.rollups import all_rows_sql, rows_sql
+from tracewarehouse.compare.metric import Measured, Metric, Ranks
+from tracewarehouse.compare.metric.model import BY_STEP
+from tracewarehouse.compare.metric.values import ROWS, STEPS, Step, evaluate_in, threads_for
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
+from tracewarehouse.duck.engine import Connection, Error
+from tracewarehouse.duck.scratch import scratch
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, request_hash, run_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_PART_VALUES = """
+SELECT
+  names.run_id,
+  coalesce(results.{name}, '(no name)'),
+  sum(results.count)::DOUBLE,
+  sum(results.{ns})::DOUBLE
+FROM {results} AS results
+JOIN names USING (filename)
+GROUP BY ALL
+ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True)
+class RecordedAnalysis:
+    """An analysis as this release defines it, with default parameters."""
+
+    contract: Contract
+    effective_hash: str
+    derived_tables: frozenset[str]
+
+    @classmethod
+    def of(cls, contract: Contract, catalog: Catalog) -> RecordedAnalysis:
+        """The analysis with its hash and the derived tables that it reads."""
+        below = (each for each in catalog.closure(contract) if each.kind == "table" and each.derived)
+        return cls(contract, catalog.effective_hash(contract), frozenset(each.name for each in below))
+
+    @property
+    def has_step_parameter(self) -> bool:
+        """Whether the analysis has rows per step only if a parameter requests it."""
+        return any(param.name == BY_STEP for param in self.contract.params)
+
+    @property
+    def definition(self) -> str:
+        """The start of the effective hash, which is part of the names of recorded results."""
+        return self.effective_hash[:16]
+
+    def params(self, by_step: bool) -> dict[str, object]:
+        """The parameters to run with: per step if the analysis supports it and the run has complete steps."""
+        return {BY_STEP: True} if self.has_step_parameter and by_step else {}
+
+    def key(self, version: RunVersion, by_step: bool) -> Recorded:
+        """The key of its result for a version of a run."""
+        return Recorded(
+            self.contract.name,
+            self.contract.version,
+            run_key(version.run),
+            self.definition,
+            self._inputs_hash(version, self.params(by_step)),
+            version.source,
+        )
+
+    def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
+        """The keys that its result can have, the one with rows per step first."""
+        return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
+
+    def _inputs_hash(self, version: RunVersion, params: Mapping[str, object]) -> str:
+        """8 hex digits for the parameters and for tables that were derived after the trace was ingested."""
+        derived = [
+            (source.rank, file.table, file.sha256)
+            for source in version.sources
+            for file in source.files
+            if file.table in self.derived_tables
+        ]
+        return request_hash(params, derived)
+
+
+def recorded_values(
+    store: Store, metric: Metric, paths: Mapping[str, str], rollups: Mapping[str, str]
+) -> Measured:
+    """The metric of each run from the file of its result: `RUN@vN` → path.
+
+    `rollups`: path of a result → path of its roll-up, which is read in its place. Raises WarehouseError if a
+    file is damaged.
+    """
+    runs = {str(store.path(rollups.get(path, path))): run for run, path in paths.items()}
+    rolled = {str(store.path(path)) for path in rollups.values()} & runs.keys()
+    with _connection(store, threads_for(metric)) as con:
+        metadata = {runs[path]: each for path, each in _metadata(con, list(runs))}
+        _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
+        con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled)}")
+        ranks = {run: Ranks(tuple(metadata[run]["ranks"]), metadata[run]["reason"]) for run in paths}
+        steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
+        if steps is not None:
+            _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
+        return evaluate_in(con, metric, ranks, steps)
+
+
+def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str]) -> str:
+    """The rows of the analysis of all runs, from roll-ups where there are some."""
+    if not rolled:
+        return (
+            "SELECT names.run_id, results.* EXCLUDE (run_id, filename)"
+            f" FROM {_read_parquet(files)} AS results JOIN names USING (filename)"
+        )
+    selects = [rows_sql(metric, _read_parquet(path for path in files if path in rolled))]
+    if others := [path for path in files if path not in rolled]:
+        selects.append(all_rows_sql(metric, _read_parquet(others)))
+    return "\nUNION ALL BY NAME\n".join(selects)
+
+
+def part_values(
+    store: Store, paths: Mapping[str, str], name: str, ns: str
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """`RUN@vN` → part, such as a kernel → calls and ns per rank.
+
+    The paths are those of results of an analysis with the columns `count`, `name` and `ns` of each part.
+    Raises WarehouseError if a file is damaged.
+    """
+    runs = {str(store.path(path)): run for run, path in paths.items()}
+    found: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
+    with _connection(store, 1) as con:
+        ranks = {runs[path]: max(len(each["ranks"]), 1) for path, each in _metadata(con, list(runs))}
+        _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
+        rows = con.execute(
+            _PART_VALUES.format(results=_read_parquet(list(runs)), name=name, ns=ns)
+        ).fetchall()
+    for run, part, calls, total_ns in rows:
+        found[run][part] = calls / ranks[run], (total_ns or 0.0) / ranks[run]
+    return found
+
+
+def filter_values(store: Store, metric: Metric, paths: Iterable[str]) -> list[pa.Table]:
+    """The distinct values of the metric's filter columns in these results, filtered or not."""
+    if not metric.filters:
+        return []
+    columns = ", ".join(quote_name(column.name) for column, _ in metric.filters)
+    files = [str(store.path(path)) for path in paths]
+    with _connection(store) as con:
+        return [con.sql(f"SELECT DISTINCT {columns} FROM {_read_parquet(files)}").to_arrow_table()]
+
+
+@contextmanager
+def _connection(store: Store, threads: int | None = None) -> Iterator[Connection]:
+    """A connection whose errors are reported as damaged results."""
+    try:
+        with scratch(threads) as con:
+            yield con
+    except Error as error:
+        raise damaged_result(str(error).partition("\n")[0]) from error
+
+
+def _metadata(con: Connection, paths: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The metadata that each file of a result contains: ranks, reason, complete steps."""
+    key = f"{quote_text(RECORDED)}::BLOB"
+    sql = f"SELECT file_name, value FROM parquet_kv_metadata({_list(paths)}) WHERE key = {key}"
+    by_path = {path: json.loads(value) for path, value in con.execute(sql).fetchall()}
+    for path in paths:
+        if path not in by_path:
+            raise damaged_result(f"{path} is not a recorded result")
+        yield path, by_path[path]
+
+
+def damaged_result(problem: str) -> WarehouseError:
+    """The error for recorded results that cannot be read."""
+    hint = hints.fill("{} reports the file; delete it, then {}", hints.call("verify"), hints.record())
+    return WarehouseError(f"recorded results cannot be read: {problem}", hint)
+
+
+def _create_table(
+    con: Connection, name: str, types: Mapping[str, str], rows: Sequence[tuple[object, ...]]
+) -> None:
+    """Creates a table of the rows. Arrow would import pandas, which is slower than the query."""
+    columns = ", ".join(f"unnest(CAST(? AS {type_}[])) AS {column}" for column, type_ in types.items())
+    values = [[row[at] for row in rows] for at in range(len(types))]
+    con.execute(f"CREATE TABLE {name} AS SELECT {columns}", values)
+
+
+def _read_parquet(paths: Iterable[str]) -> str:
+    return f"read_parquet({_list(paths)}, filename = true, hive_partitioning = false)"
+
+
+def _list(paths: Iterable[str]) -> str:
+    return f"[{', '.join(map(quote_text, paths))}]"
+
+
+def _complete_steps(metric: Metric, steps: Mapping[str, Mapping[str, list[int]]]) -> list[Step] | None:
+    """The complete steps of each run; None if the metric is not per step."""
+    if not metric.has_steps or metric.steps_optional and not any(steps.values()):
+        return None
+    return [
+        (run, int(rank), step)
+        for run, ranks in steps.items()
+        for rank, complete in ranks.items()
+        for step in complete
+    ]

@@ -1,0 +1,218 @@
+"""The series of a history: recorded runs in time order, with levels, change points and acknowledgements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+
+from tracewarehouse.compare.metric import Metric
+from tracewarehouse.compare.stats.points import Point as ChangePoint
+from tracewarehouse.compare.stats.points import Trend, find_levels
+from tracewarehouse.compare.stats.suspicion import suspicion
+from tracewarehouse.present.render.text import one_line, plural
+from tracewarehouse.result import Provenance
+
+Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run of a series; `value` is None if the run has no value of the metric, for the `reason`.
+
+    `level` is the median of the values between two changes. A run that is not `stored` was removed, but its
+    recorded results were kept.
+    """
+
+    run: str
+    number: int
+    source: str
+    time_ns: int
+    stored: bool
+    value: float | None
+    reason: str | None = None
+    level: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the run; that of a removed one with its version, because names can be used again."""
+        return self.run if self.stored else self.selector
+
+    @property
+    def selector(self) -> str:
+        """`RUN@vN`."""
+        return f"{self.run}@v{self.number}"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of level from the run `before` to the run `after`.
+
+    `change` is that from the level `old` to `new` (0.03 is +3 %), and `low` to `high` the 95 % interval of
+    the shift, widened to contain it; all are None if the level before is 0. The change occurred between the
+    runs `earliest` and `latest`, with 95 % confidence. `why` is the acknowledgement, if there is one, and
+    `acknowledged_at` the run (`RUN@vN`) that it was given at: one of `nearby`, at best the run `after`.
+    """
+
+    before: str
+    after: str
+    change: float | None
+    low: float | None
+    high: float | None
+    earliest: str
+    latest: str
+    old: float
+    new: float
+    why: str | None = None
+    acknowledged_at: str | None = None
+    nearby: tuple[str, ...] = ()
+
+    @property
+    def effect(self) -> str:
+        """`+3.0 % [2.1, 3.9]`, with the 95 % interval."""
+        if self.change is None or self.low is None or self.high is None:
+            return "from 0"
+        return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
+
+
+@dataclass(frozen=True)
+class Suspected:
+    """The newest `runs` runs, from the run `since` on, lean by about `change`; a change is not certain."""
+
+    since: str
+    change: float
+    runs: int
+
+    def __str__(self) -> str:
+        size, runs = f"{self.change * 100:+.1f} %", plural(self.runs, "run")
+        return f"suspected since {one_line(self.since)}, about {size}, {runs}"
+
+
+@dataclass(frozen=True)
+class Series:
+    """Comparable runs: of one group, under one definition (effective hash) of the analysis.
+
+    With a `trend`, the series rises or falls steadily and has no changes. A `suspected` change is not
+    certain.
+    """
+
+    name: str
+    definition: str
+    points: tuple[Point, ...]
+    changes: tuple[Change, ...]
+    trend: Trend | None = None
+    suspected: Suspected | None = None
+
+    def remarks(self) -> list[str]:
+        """The trend and the suspected change, as text."""
+        trend = self.trend
+        found = [] if trend is None else [f"trend {trend}, from the first run to the last"]
+        return found if self.suspected is None else [*found, str(self.suspected)]
+
+    @property
+    def known(self) -> tuple[Point, ...]:
+        """The points that have a value."""
+        return tuple(point for point in self.points if point.value is not None)
+
+    @property
+    def change_positions(self) -> list[int]:
+        """The index in `known` of the first run after each change."""
+        names = [point.name for point in self.known]
+        return [names.index(change.after) for change in self.changes]
+
+    def plotted_range(self) -> tuple[float, float]:
+        """The value range of a chart: outliers, at most 2 % on either side, are drawn at its edge."""
+        ordered = sorted(point.value or 0.0 for point in self.known)
+        outliers = len(ordered) // 50
+        low, high = ordered[outliers], ordered[-1 - outliers]
+        margin = (high - low) * 0.05 or abs(high) * 0.05 or 1.0
+        return low - margin, high + margin
+
+
+@dataclass(frozen=True)
+class HistoryData:
+    """The series of a metric over recorded runs; `missing` runs have no recorded results.
+
+    `measured` is what the values are: the metric, a statistic of its steps, per unit of work.
+    """
+
+    metric: Metric
+    series: tuple[Series, ...]
+    missing: tuple[str, ...]
+    notices: tuple[str, ...]
+    provenance: Provenance
+    measured: str
+
+    @property
+    def unit(self) -> str | None:
+        """The unit of the values."""
+        return self.metric.column.unit
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The changes of all series."""
+        return tuple(change for series in self.series for change in series.changes)
+
+    def title(self, series: Series) -> str:
+        """The metric, the group and the number of runs and changes of a series."""
+        parts = [one_line(series.name)] if series.name else []
+        if len({each.definition for each in self.series}) > 1:
+            parts.append(f"definition {series.definition}")
+        parts += [plural(len(series.known), "run"), plural(len(series.changes), "change")]
+        return ", ".join([self.measured, *parts])
+
+    def verdict(self, change: Change) -> str:
+        """Whether a change is better or worse; empty if the metric has no goal."""
+        goal = self.metric.column.better
+        if goal is None:
+            return ""
+        return "better" if (change.new < change.old) == (goal == "lower") else "worse"
+
+
+def build_series(
+    name: str, definition: str, points: Sequence[Point], reasons: Reasons, min_effect: float
+) -> Series:
+    """The points in time order, with the levels and changes of those that have a value."""
+    known = [point for point in points if point.value is not None]
+    values = [point.value for point in known if point.value is not None]
+    found = find_levels(values, min_effect)
+    detected = found.points
+    edges = [0, *(each.at for each in detected), len(values)]
+    levels = [median(values[start:end]) for start, end in zip(edges, edges[1:], strict=False) if end > start]
+    changes = tuple(
+        _change(known, each, levels[at], levels[at + 1], reasons) for at, each in enumerate(detected)
+    )
+    level_of = {point: levels[sum(each.at <= at for each in detected)] for at, point in enumerate(known)}
+    leveled = tuple(replace(point, level=level_of.get(point)) for point in points)
+    suspected = None if found.trend else _suspected(known, edges[-2] if detected else 0)
+    return Series(name, definition, leveled, changes, found.trend, suspected)
+
+
+def _suspected(known: Sequence[Point], start: int) -> Suspected | None:
+    """The change that the newest runs suggest, among those from `start` on, the last known change."""
+    found = suspicion([point.value or 0.0 for point in known[start:]])
+    return None if found is None else Suspected(known[start + found.at].name, found.change, found.runs)
+
+
+def _change(
+    known: Sequence[Point], detected: ChangePoint, old: float, new: float, reasons: Reasons
+) -> Change:
+    before, after, earliest, latest = (
+        known[at] for at in (detected.at - 1, detected.at, detected.earliest, detected.latest)
+    )
+    places = range(min(detected.earliest, detected.at) - 1, max(detected.latest, detected.at) + 1)
+    closest = (known[at] for at in sorted(places, key=lambda at: abs(at - detected.at)))
+    found = ((reasons.get((point.run, point.source)), point.selector) for point in closest)
+    why, at = next((each for each in found if each[0]), (None, None))
+    return Change(
+        before.name, after.name, *_size(detected, old, new), earliest.name, latest.name,
+        old, new, why, at, tuple(known[place].selector for place in places),
+    )  # fmt: skip
+
+
+def _size(detected: ChangePoint, old: float, new: float) -> tuple[float | None, float | None, float | None]:
+    """The change between the levels that are shown, and the interval, which contains it."""
+    if detected.low is None or detected.high is None or not old:
+        return None, None, None
+    change = (new - old) / abs(old)
+    return change, min(detected.low, change), max(detected.high, change)

@@ -1,0 +1,215 @@
+"""Parses a metric, `ANALYSIS[@V].COLUMN[K=V,…]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from tracewarehouse.compare.metric.model import Metric
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.errors import ExpressionError, ParamError, UnknownName
+
+SHORT = {"step_time": "step_summary.period_ns"}
+
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VERSION = re.compile(r"@([0-9]{1,9})")
+_VALUE = re.compile(r"[^,\]]*")
+_ABSENT = "absent"
+_NOT_MEASURES = (None, "id", "ts", "depth")
+_EXAMPLES = "step_time, temporal_breakdown.idle_ns, kernel_summary.sum_ns[kind=communication]"
+
+
+def parse_metric(text: str, catalog: Catalog) -> Metric:
+    """The metric in a text; raises ParamError or UnknownName with the position of the error."""
+    reader = _Reader(text, catalog, 0)
+    metric = reader.metric()
+    if reader.at < len(text):
+        raise reader.error("unexpected text after the metric")
+    return metric
+
+
+def parse_metric_prefix(text: str, catalog: Catalog, start: int = 0) -> tuple[Metric, int]:
+    """The metric at `start` of the text, and where it ends; raises like `parse_metric`."""
+    reader = _Reader(text, catalog, start)
+    return reader.metric(), reader.at
+
+
+class _Reader:
+    """A recursive-descent parser."""
+
+    def __init__(self, text: str, catalog: Catalog, at: int) -> None:
+        self.text, self.catalog, self.at = text, catalog, at
+
+    def metric(self) -> Metric:
+        start = self.at
+        contract, column = self.measure()
+        filters = self.filters(contract, column) if self.accept("[") else {}
+        absent_is_zero = filters.pop(None, None) is not None
+        named = tuple((column, value) for column, value in filters.items() if column is not None)
+        return Metric(self.text[start : self.at], contract, column, named, absent_is_zero)
+
+    def measure(self) -> tuple[Contract, Column]:
+        start = self.at
+        word = self.word("an analysis")
+        if word in SHORT and not self.text.startswith((".", "@"), self.at):
+            word, _, column = SHORT[word].partition(".")
+            contract = self.catalog.get(word, kind="analysis")
+            return contract, _named(contract, column)
+        contract = self.contract(word, start)
+        if not self.accept("."):
+            raise self.error("expected `.` and a column", f"{contract.name} has {_names(measures(contract))}")
+        start = self.at
+        named = {column.name: column for column in measures(contract)}
+        word = self.word("a column")
+        if word not in named:
+            raise self.unknown(f"measure of {contract.ref}", word, named, start)
+        return contract, named[word]
+
+    def contract(self, word: str, start: int) -> Contract:
+        version = _VERSION.match(self.text, self.at)
+        self.at = version.end() if version else self.at
+        try:
+            return self.catalog.get(word, int(version[1]) if version else None, kind="analysis")
+        except UnknownName as error:
+            if self.text.startswith("(", self.at):
+                hint = "percentiles are columns of analyses: kernel_summary.p99_ns[kind=communication]"
+                raise self.error("a metric has no functions", hint, at=start) from None
+            known = [each.name for each in self.catalog.analyses()]
+            if error.kind == "version":
+                raise self.at_position(error, start) from None
+            raise self.unknown("analysis", word, {*known, *SHORT} - {word}, start) from None
+
+    def filters(self, contract: Contract, measure: Column) -> dict[Column | None, object]:
+        """`kind=…,name=…,absent=0]`; the key of `absent` is None."""
+        known = {column.name: column for column in filterable(contract)}
+        filters: dict[Column | None, object] = {}
+        opened = self.at - 1
+        if "]" not in self.text[opened:]:
+            raise self.error("this `[` is not closed", at=opened)
+        while True:
+            start = self.at
+            word = self.word("a column to filter by")
+            if word == _ABSENT and word not in known:
+                filters[None] = self.absent(measure, start)
+                if self.accept("]"):
+                    return filters
+                raise self.error(f"expected `]` after {_ABSENT}=0")
+            if word not in known:
+                raise self.unknown(f"column of {contract.ref} to filter by", word, known, start)
+            if known[word] in filters:
+                raise self.error(f"duplicate filter: {word}", at=start)
+            if not self.accept("="):
+                raise self.error("expected `=`")
+            filters[known[word]] = self.value(known[word])
+            if self.accept("]"):
+                return filters
+            if not self.accept(","):
+                raise self.error("expected `,` or `]`")
+
+    def absent(self, measure: Column, start: int) -> object:
+        """`=0`: sums and counts of rows that do not exist are 0."""
+        if measure.fold != "sum":
+            raise self.error(f"{_ABSENT}=0 applies to sums and counts, not to {measure.name}", at=start)
+        if not self.accept("=0"):
+            raise self.error(f"expected `=0` after {_ABSENT}")
+        return 0
+
+    def value(self, column: Column) -> object:
+        start = self.at
+        quoted, text = self.quoted_or_plain()
+        if text == "null" and not quoted and column.null:
+            return None
+        try:
+            return _cast(column.type, text)
+        except ValueError:
+            raise self.error(f"{column.name} expects {_TYPE_NAMES[column.type]}", at=start) from None
+
+    def quoted_or_plain(self) -> tuple[bool, str]:
+        """Whether the value is quoted, and the value: quoted text, or text up to the next `,` or `]`."""
+        start, quote = self.at, self.text[self.at : self.at + 1]
+        if quote in ("'", '"') and quote:
+            end = self.text.find(quote, start + 1)
+            if end < 0:
+                raise self.error("unterminated quote")
+            self.at = end + 1
+            return True, self.text[start + 1 : end]
+        match = _VALUE.match(self.text, start)
+        if match is None or not match[0].strip():
+            raise self.error("expected a value", 'quote a text with , or ]: name="f<int, 4>"')
+        self.at = match.end()
+        return False, match[0].strip()
+
+    def word(self, what: str) -> str:
+        match = _WORD.match(self.text, self.at)
+        if match is None:
+            raise self.error(f"expected {what}")
+        self.at = match.end()
+        return match[0]
+
+    def accept(self, token: str) -> bool:
+        accepted = self.text.startswith(token, self.at)
+        self.at += len(token) if accepted else 0
+        return accepted
+
+    def position(self, at: int) -> str:
+        where = f"character {at + 1}" if at < len(self.text) else "end"
+        return f"metric {self.text!r}, {where}"
+
+    def error(self, what: str, hint: str | None = None, at: int | None = None) -> ParamError:
+        position = self.position(self.at if at is None else at)
+        return ExpressionError(f"{position}: {what}", hint or f"for example {_EXAMPLES}")
+
+    def unknown(self, kind: str, name: str, known: Iterable[str], at: int) -> UnknownName:
+        return self.at_position(UnknownName(kind, name, known), at)
+
+    def at_position(self, error: UnknownName, at: int) -> UnknownName:
+        error.message = f"{self.position(at)}: {error.message}"
+        error.args = (error.message,)
+        error.exit_code = ExpressionError.exit_code
+        return error
+
+
+def filterable(contract: Contract) -> tuple[Column, ...]:
+    """The columns that rows can be filtered by; runs are selected otherwise."""
+    return tuple(
+        column
+        for column in contract.columns
+        if column.name != "run_id" and column.type in _TYPE_NAMES and not _is_measure(column)
+    )
+
+
+def measures(contract: Contract) -> tuple[Column, ...]:
+    """The columns that a metric can measure."""
+    return tuple(column for column in contract.columns if _is_measure(column))
+
+
+def _is_measure(column: Column) -> bool:
+    return column.unit not in _NOT_MEASURES and column.type in ("BIGINT", "INTEGER", "DOUBLE")
+
+
+def _named(contract: Contract, name: str) -> Column:
+    return next(column for column in contract.columns if column.name == name)
+
+
+def _names(columns: Iterable[Column]) -> str:
+    return ", ".join(column.name for column in columns) or "no measure"
+
+
+_TYPE_NAMES = {
+    "VARCHAR": "text",
+    "INTEGER": "an integer",
+    "BIGINT": "an integer",
+    "BOOLEAN": "true or false",
+}
+
+
+def _cast(type_: str, text: str) -> object:
+    if type_ == "VARCHAR":
+        return text
+    if type_ == "BOOLEAN":
+        if text not in ("true", "false"):
+            raise ValueError(text)
+        return text == "true"
+    return int(text)

@@ -1,0 +1,299 @@
+"""Measures a metric: its value for each run from rows of its analysis, summed exactly and divided once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tracewarehouse.compare.metric.model import Measured, Metric, RunValue
+from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
+from tracewarehouse.errors import TwError, UnknownName
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracewarehouse.duck.engine import Connection
+    from tracewarehouse.result import Result
+    from tracewarehouse.runs.selection import SelectedRun, Selection
+
+ROWS, STEPS = "result_rows", "complete_steps"  # relations: rows of the analysis; complete steps
+COMPLETE_STEPS_SQL = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
+Step = tuple[str, int, int]  # a complete step of a rank of a run
+RankStep = tuple[int, int | None]  # a rank and, if values are per step, a complete step of it
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks of a run with data in its analysis, and why others have none."""
+
+    with_data: tuple[int, ...]
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class _Aggregate:
+    """The rows of one rank and step, aggregated; `over` or `under` is None if a row lacks it."""
+
+    rows: int
+    over: float | None
+    under: float | None
+
+
+def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple[Measured, ...]:
+    """The metric of every run of each side; its analysis runs with the same parameters on all of them.
+
+    An analysis with optional steps is run by step if every side has complete ones. Raises TwError if a run
+    has several rows and the column has no fold, UnknownName if no row of any side has the filters' values.
+    """
+    complete = [side.query_all(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
+    all_complete = all(table is not None and table.num_rows for table in complete)
+    by_step = metric.has_steps and (all_complete or not metric.steps_optional)
+    contract, params = metric.contract, metric.params(by_step)
+    results = [side.run(contract.name, contract.version, **params) for side in sides]
+    measured = tuple(
+        evaluate(metric, result.arrow(), ranks_with_data(result, side.selected()), steps if by_step else None)
+        for result, side, steps in zip(results, sides, complete, strict=True)
+    )
+    if needs_rows:
+        check_filters(metric, measured, [result.arrow() for result in results])
+    return measured
+
+
+def ranks_with_data(result: Result, selected: Iterable[SelectedRun]) -> dict[str, Ranks]:
+    """Run → its ranks with data in a result, and why others have none."""
+    reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
+    found = {}
+    for each in selected:
+        with_data = tuple(rank for rank in each.ranks if (each.run, rank) not in reasons)
+        missing = {reasons[each.run, rank] for rank in each.ranks if (each.run, rank) in reasons}
+        found[each.run] = Ranks(with_data, ", ".join(sorted(missing)) or None)
+    return found
+
+
+def evaluate(
+    metric: Metric, rows: pa.Table, ranks: Mapping[str, Ranks], complete: pa.Table | None
+) -> Measured:
+    """The metric of each run of `ranks`, in that order.
+
+    `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
+    TwError if a run has several rows and the column has no fold.
+    """
+    from tracewarehouse.duck.scratch import scratch
+
+    with scratch(threads_for(metric)) as con:
+        con.register(ROWS, rows)
+        if complete is None:
+            return evaluate_in(con, metric, ranks, None)
+        con.register(STEPS, complete)
+        names = ("run_id", "rank", "step")
+        steps = list(zip(*(complete[name].to_pylist() for name in names), strict=True))
+        return evaluate_in(con, metric, ranks, steps)
+
+
+def threads_for(metric: Metric) -> int | None:
+    """The number of threads that sum it: sums of doubles are reproducible with one thread only."""
+    return 1 if metric.column.type == "DOUBLE" else None
+
+
+def evaluate_in(
+    con: Connection, metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
+) -> Measured:
+    """Like `evaluate`, over the relations `ROWS` and, with `complete`, `STEPS` of a connection."""
+    by_step = complete is not None
+    scopes, rows = _scopes(metric, ranks, complete), _filtered_rows(metric, by_step)
+    if metric.column.fold:
+        values = _folded(con, metric, rows, scopes, by_step)
+    else:
+        values = _single(con, metric, rows, scopes)
+    nothing = "no complete step" if by_step else "no such rank"
+    runs = [
+        values.get(run) or _absent(metric, run, of_run)
+        if scopes[run]
+        else RunValue(run, reason=of_run.reason or nothing)
+        for run, of_run in ranks.items()
+    ]
+    return Measured(metric, metric.per(by_step), tuple(runs))
+
+
+def _absent(metric: Metric, run: str, ranks: Ranks) -> RunValue:
+    """The value of a run without a matching row."""
+    if metric.absent_is_zero:
+        return RunValue(run, 0.0, 0.0, ranks=len(ranks.with_data))
+    return RunValue(run, reason="no such row")
+
+
+def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
+    """Raises UnknownName if there are rows, but none has the values of the filters."""
+    used = any(run.rows for each in measured for run in each.runs)
+    if used or metric.absent_is_zero or not metric.filters or not any(map(len, tables)):
+        return
+    if any(_has_match(metric, table) for table in tables):
+        return
+    for column, value in metric.filters:
+        present = {each for table in tables for each in table[column.name].unique().to_pylist()}
+        if value not in present:
+            raise UnknownName(f"{column.name} of {metric.contract.ref}", _text(value), map(_text, present))
+    names = ", ".join(column.name for column, _ in metric.filters)
+    raise UnknownName(f"row of {metric.contract.ref}", metric.text, [], f"no row has all of these: {names}")
+
+
+def _has_match(metric: Metric, table: pa.Table) -> bool:
+    """Whether a row matches the filters, in any step."""
+    from tracewarehouse.duck.scratch import scratch
+
+    with scratch() as con:
+        con.register(ROWS, table)
+        return bool(con.execute(f"SELECT count(*) FROM {ROWS} WHERE {condition(metric)}").fetchall()[0][0])
+
+
+def _text(value: object) -> str:
+    """The value as written in a metric."""
+    return {"None": "null", "True": "true", "False": "false"}.get(repr(value), str(value))
+
+
+def _scopes(
+    metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
+) -> dict[str, frozenset[RankStep]]:
+    """Run → the ranks, or ranks and steps, that its value covers."""
+    only = next((value for column, value in metric.filters if column.name == "rank"), None)
+    used = {run: {rank for rank in each.with_data if only in (None, rank)} for run, each in ranks.items()}
+    if complete is None:
+        return {run: frozenset((rank, None) for rank in of_run) for run, of_run in used.items()}
+    found: dict[str, set[RankStep]] = {run: set() for run in used}
+    for run, rank, step in complete:
+        if rank in used.get(run, ()):
+            found[run].add((rank, step))
+    return {run: frozenset(scope) for run, scope in found.items()}
+
+
+def _filtered_rows(metric: Metric, by_step: bool) -> str:
+    """The rows that match the filters, of complete steps if values are per step, as a SELECT."""
+    join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if by_step else ""
+    return f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
+
+
+def condition(metric: Metric) -> str:
+    """The filters as a SQL condition."""
+    return " AND ".join(_equals(column, value) for column, value in metric.filters) or "TRUE"
+
+
+def _equals(column: Column, value: object) -> str:
+    name = quote_name(column.name)
+    if value is None:
+        return f"{name} IS NULL"
+    return f"{name} = CAST({quote_text(str(value))} AS {column.type})"
+
+
+def _folded(
+    con: Connection, metric: Metric, rows: str, scopes: Mapping[str, frozenset[RankStep]], by_step: bool
+) -> dict[str, RunValue]:
+    """Run → its rows aggregated by the column's fold."""
+    aggregates = _aggregates(con, metric, rows, by_step)
+    fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
+    values = {}
+    for run, scope in scopes.items():
+        if scope:
+            within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
+            values[run] = fold(metric, run, within, scope)
+    return values
+
+
+def _aggregates(
+    con: Connection, metric: Metric, rows: str, by_step: bool
+) -> dict[str, dict[RankStep, _Aggregate]]:
+    """Run → rank and step → its rows aggregated; without rows there is no entry."""
+    fold = metric.column.fold or ""
+    over, _, under = fold.partition("/")
+    if under:
+        columns = f"{_if_complete('sum', over)}, {_if_complete('sum', under)}"
+    else:
+        columns = f"{_if_complete(fold, metric.column.name)}, NULL"
+    step = "step" if by_step else "NULL"
+    keys = f"run_id, rank, {step}"
+    sql = f"SELECT {keys}, count(*), {columns} FROM ({rows}) GROUP BY {keys}"
+    found: dict[str, dict[RankStep, _Aggregate]] = {}
+    for run, rank, number, count, first, second in con.execute(sql).fetchall():
+        found.setdefault(run, {})[rank, number] = _Aggregate(count, first, second)
+    return found
+
+
+def _if_complete(function: str, column: str) -> str:
+    """The aggregate of a column, null if a value is null."""
+    name = quote_name(column)
+    return f"CASE WHEN count({name}) = count(*) THEN {function}({name}) END"
+
+
+def _mean_of_sums(
+    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: frozenset[RankStep]
+) -> RunValue:
+    """The sum per rank, or per rank and step; one without such a row counts as 0."""
+    ranks, rows = len({rank for rank, _ in scope}), sum(each.rows for each in aggregates.values())
+    known = {key: each.over for key, each in aggregates.items() if each.over is not None}
+    if len(known) < len(aggregates):
+        return RunValue(run, ranks=ranks, rows=rows, reason=_unknown(metric))
+    mean = sum(known.values()) / len(scope)
+    by_step: dict[int, list[float]] = {}
+    for rank, step in scope:
+        if step is not None:
+            by_step.setdefault(step, []).append(known.get((rank, step), 0))
+    steps = tuple(sum(by_step[step]) / len(by_step[step]) for step in sorted(by_step))
+    value = median(steps) if metric.measures_steps and steps else mean
+    return RunValue(run, value, mean, steps, ranks, rows)
+
+
+def _extreme_or_ratio(
+    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: frozenset[RankStep]
+) -> RunValue:
+    """The minimum or maximum of all rows, or a sum over a sum."""
+    rows = sum(each.rows for each in aggregates.values())
+    result = RunValue(run, ranks=len({rank for rank, _ in scope}), rows=rows)
+    if not aggregates:
+        return replace(result, reason="no such row")
+    over = [each.over for each in aggregates.values() if each.over is not None]
+    under = [each.under for each in aggregates.values() if each.under is not None]
+    fold = metric.column.fold or ""
+    if len(over) < len(aggregates) or "/" in fold and len(under) < len(aggregates):
+        return replace(result, reason=_unknown(metric))
+    if "/" not in fold:
+        value = float(min(over) if fold == "min" else max(over))
+    elif sum(under):
+        value = sum(over) / sum(under)
+    else:
+        return replace(result, reason=f"{fold.partition('/')[2]} is 0")
+    return replace(result, value=value, mean=value)
+
+
+def _unknown(metric: Metric) -> str:
+    return f"{metric.column.name} is unknown for some rows"
+
+
+def _single(
+    con: Connection, metric: Metric, rows: str, scopes: Mapping[str, frozenset[RankStep]]
+) -> dict[str, RunValue]:
+    """Run → the value of its one row; raises TwError if there are several."""
+    fixed = {"run_id", *(column.name for column, _ in metric.filters)}
+    free = [name for name in metric.contract.grain if name not in fixed]
+    differing = "".join(f", count(DISTINCT {quote_name(name)})" for name in free)
+    sql = f"SELECT run_id, count(*), any_value({quote_name(metric.column.name)}){differing}"
+    found = {}
+    for run, count, value, *distinct in con.execute(f"{sql} FROM ({rows}) GROUP BY run_id").fetchall():
+        if count > 1:
+            missing = [name for name, number in zip(free, distinct, strict=True) if number > 1] or free
+            raise _several(metric, run, count, missing)
+        ranks = len({rank for rank, _ in scopes.get(run, ())})
+        reason = _unknown(metric) if value is None else None
+        value = None if value is None else float(value)
+        found[run] = RunValue(run, value, value, (), ranks, count, reason)
+    return found
+
+
+def _several(metric: Metric, run: str, rows: int, missing: Sequence[str]) -> TwError:
+    named = [f"{column.name}={_text(value)}" for column, value in metric.filters]
+    filters = ",".join([*named, *(f"{name}=…" for name in missing)])
+    return TwError(
+        f"metric {metric}: {metric.column.name} cannot be aggregated over rows; run {run} has {rows:,} rows",
+        f"select one with a filter: {metric.contract.name}.{metric.column.name}[{filters}]",
+    )

@@ -1,0 +1,249 @@
+"""Earlier runs as a baseline or as the spread of a comparison of few runs, independent or not.
+
+The spread comes from the history in two ways that guard each other: a model (normal values whose deviations
+fade with the autocorrelation of the history) covers dependence, and the same contrast of runs anywhere in
+the history covers heavy tails and drift. The larger p and the wider interval hold.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tracewarehouse.compare.stats.shift import ShiftTest, pooled_deviation, shift
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+MIN_EARLIER = 12  # runs; fewer do not show their spread
+MAX_EARLIER = 400
+_MAX_R = 0.95
+_LOWER = 1.645
+_MIN_OWN = 5  # runs per side from which their own spread may replace that of the history
+_OWN_ALPHA = 0.01
+NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
+_FAR = 5.0  # robust standard deviations beyond which an earlier run is a bad one
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Values of runs before those that are compared, oldest first, all above 0.
+
+    `base_at` and `head_at` are the places of the compared runs among all runs of this configuration, of which
+    the first has place 0. If `is_baseline`, base consists of these runs, and `base_at` is ignored.
+    """
+
+    values: tuple[float, ...]
+    base_at: tuple[int, ...]
+    head_at: tuple[int, ...]
+    is_baseline: bool = False
+
+    @property
+    def median(self) -> float:
+        """The median of the values."""
+        return median(self.values)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of their logs."""
+        import numpy as np
+
+        return float(np.log(self.values).std(ddof=1))
+
+    @property
+    def robust_deviation(self) -> float:
+        """The same for one run: by the median absolute deviation, so that bad runs do not count."""
+        return robust_deviation(_logs(self.values))
+
+    @property
+    def autocorrelation(self) -> float:
+        """That of consecutive runs, corrected for its bias (Marriott and Pope 1954); from 0 to 0.95."""
+        return autocorrelation(_logs(self.values))
+
+    @property
+    def is_dependent(self) -> bool:
+        """Whether consecutive runs are correlated, by two standard errors."""
+        return self.autocorrelation > 2 / math.sqrt(len(self.values))
+
+
+def _logs(values: Sequence[float]) -> Floats:
+    import numpy as np
+
+    return np.asarray(np.log(np.asarray(values, dtype=np.float64)))
+
+
+def autocorrelation(logs: Floats) -> float:
+    """The autocorrelation at lag 1, from 0 to 0.95; 0 if all values are equal."""
+    centered = logs - logs.mean()
+    total = float(centered @ centered)
+    r = float(centered[1:] @ centered[:-1]) / total if total else 0.0
+    return min(max(r + (1 + 3 * r) / len(logs), 0.0), _MAX_R)
+
+
+def least_autocorrelation(r: float, count: int) -> float:
+    """The one-sided lower bound of 95 % of an autocorrelation that `count` runs show; at least 0."""
+    return max(r - _LOWER * math.sqrt((1 - r**2) / count), 0.0)
+
+
+def robust_deviation(logs: Floats) -> float:
+    """The spread of single runs without bad ones: by the median absolute deviation, or by runs that are not
+    far.
+
+    The larger of both: the first is exact for normal values only, and the second leaves out tails.
+    """
+    import numpy as np
+
+    aside = np.abs(logs - np.median(logs))
+    spread = NORMAL * float(np.median(aside))
+    near = logs[aside <= _FAR * spread] if spread else logs
+    return max(spread, float(near.std(ddof=1)))
+
+
+def with_history(base: Sequence[float], head: Sequence[float], earlier: Earlier, alpha: float) -> ShiftTest:
+    """The shift of logs from base to head with the spread of earlier runs; base is ignored for a baseline.
+
+    One run against a baseline is tested by median and median absolute deviation. Sides of five runs or more
+    that vary more than the history (F test at 1 %) are tested by their own spread.
+    """
+    logs = _logs(earlier.values)
+    if earlier.is_baseline:
+        return (
+            _one_run(logs, head[0], alpha)
+            if len(head) == 1
+            else _contrast(logs, logs.tolist(), head, earlier, alpha)
+        )
+    if _has_own_spread(base, head, logs):
+        return shift(base, head, alpha)
+    return _contrast(logs, base, head, earlier, alpha)
+
+
+def shift_with_history(
+    base: Sequence[float], head: Sequence[float], earlier: Earlier, alpha: float
+) -> ShiftTest:
+    """The relative change from base to head with the spread of earlier runs; all values are above 0."""
+    logs = [[math.log(value) for value in side] for side in (base, head)]
+    return with_history(logs[0], logs[1], earlier, alpha).relative()
+
+
+def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: Earlier) -> Iterator[str]:
+    """Whose spread was used, and what it does not show."""
+    base, head = samples
+    count = len(earlier.values)
+    if not earlier.is_baseline and _has_own_spread(base, head, _logs(earlier.values)):
+        yield f"the runs vary more than {count} earlier runs, so their own spread was used"
+        return
+    one = earlier.is_baseline and len(head) == 1
+    deviation = earlier.robust_deviation if one else earlier.deviation
+    text = f"{count} earlier runs (σ {100 * deviation:.1f} %)"
+    newest = "; the breakdown compares with the newest of them"
+    yield f"base is {text}{newest}" if earlier.is_baseline else f"spread from {text}"
+    if earlier.is_dependent:
+        r = earlier.autocorrelation
+        yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
+    if one:
+        bad = _bad_share(_logs(earlier.values))
+        yield f"this is one run; run it again to rule out a bad run ({bad})"
+
+
+def _bad_share(logs: Floats) -> str:
+    """How many of the earlier runs were bad ones."""
+    import numpy as np
+
+    aside = np.abs(logs - np.median(logs))
+    bad = int((aside > _FAR * NORMAL * np.median(aside)).sum()) if aside.any() else 0
+    return f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
+
+
+def _has_own_spread(base: Sequence[float], head: Sequence[float], logs: Floats) -> bool:
+    """Whether the sides have enough runs, and vary more than the history."""
+    from scipy.special import fdtrc
+
+    if min(len(base), len(head)) < _MIN_OWN:
+        return False
+    own, freedom = pooled_deviation(base, head), len(base) + len(head) - 2
+    variance = float(logs.var(ddof=1))
+    return bool(own) and (
+        not variance or float(fdtrc(freedom, len(logs) - 1, own**2 / variance)) < _OWN_ALPHA
+    )
+
+
+def _one_run(logs: Floats, head: float, alpha: float) -> ShiftTest:
+    """One run against the median of earlier ones: by their robust spread."""
+    import numpy as np
+    from scipy.special import stdtr, stdtrit
+
+    count, r = len(logs), autocorrelation(logs)
+    estimate = head - float(np.median(logs))
+    error = robust_deviation(logs) * math.sqrt(1 + math.pi / 2 / count)
+    freedom = _freedom(count, r)
+    p = 2 * float(stdtr(freedom, -abs(estimate) / error)) if error else float(estimate == 0)
+    reach = float(stdtrit(freedom, 1 - alpha / 2)) * error
+    return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")
+
+
+def _freedom(count: int, r: float) -> float:
+    """Degrees of freedom of the variance with this autocorrelation (Bayley and Hammersley 1946)."""
+    return max(2.0, (count - 1) * (1 - r**2) / (1 + r**2))
+
+
+def _contrast(
+    logs: Floats, base: Sequence[float], head: Sequence[float], earlier: Earlier, alpha: float
+) -> ShiftTest:
+    import numpy as np
+    from scipy.special import stdtr, stdtrit
+
+    before = tuple(range(len(logs))) if earlier.is_baseline else earlier.base_at
+    places = np.array([*before, *earlier.head_at])
+    weights = np.array([-1 / len(base)] * len(base) + [1 / len(head)] * len(head))
+    estimate = float(np.mean(head) - np.mean(base))
+    r, variance, count = autocorrelation(logs), float(logs.var(ddof=1)), len(logs)
+    apart = np.abs(places[:, None] - places[None, :]).astype(np.float64)
+    # Runs next to each other on both sides vary together: only as far as the history shows it for certain.
+    factors = [float(weights @ kept**apart @ weights) for kept in (r, least_autocorrelation(r, count))]
+    error = math.sqrt(variance * max(factors))
+    freedom = _freedom(count, r)
+    p = 2 * float(stdtr(freedom, -abs(estimate) / error)) if error else float(estimate == 0)
+    reach = float(stdtrit(freedom, 1 - alpha / 2)) * error
+    if earlier.is_baseline:
+        aside = _blocks_beside(logs, len(head))
+    else:
+        aside = _same_contrasts(logs, places - places.min(), weights)
+    return _guarded(estimate, p, reach, aside, alpha)
+
+
+def _blocks_beside(logs: Floats, runs: int) -> Floats:
+    """How far the mean of each block of consecutive runs is from that of the others, in ascending order."""
+    import numpy as np
+
+    if len(logs) < 2 * runs:
+        return logs[:0]
+    sums = np.convolve(logs, np.ones(runs), "valid")
+    return np.sort(np.abs(sums / runs - (logs.sum() - sums) / (len(logs) - runs)))
+
+
+def _same_contrasts(logs: Floats, places: npt.NDArray[np.int64], weights: Floats) -> Floats:
+    """The same contrast of runs at all places in the history, in ascending order."""
+    import numpy as np
+
+    window = int(places.max()) + 1
+    if len(logs) < 2 * window:
+        return logs[:0]
+    shape = np.zeros(window)
+    np.add.at(shape, places, weights)
+    return np.sort(np.abs(np.lib.stride_tricks.sliding_window_view(logs, window) @ shape))
+
+
+def _guarded(estimate: float, p: float, reach: float, aside: Floats, alpha: float) -> ShiftTest:
+    """The larger p and the wider interval of the model and of the history itself."""
+    if len(aside):
+        beyond = int((aside >= abs(estimate)).sum())
+        p = max(p, (1 + beyond) / (len(aside) + 1))
+        allowed = int(alpha * (len(aside) + 1)) - 1  # that may lie beyond the interval
+        reach = max(reach, float(aside[-1 - max(allowed, 0)]) if allowed >= 0 else math.inf)
+    return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")

@@ -1,0 +1,339 @@
+"""Change points in a series of runs: where the level changed, by how much, and with what uncertainty.
+
+Candidates are the exact optimum of kernel change-point detection with a linear penalty (Arlot, Celisse,
+Harchaoui 2019; the penalty as in PELT, Killick et al. 2012), and the scan of rank sums after Pettitt
+(1979), which finds small changes between long levels. The kernel is Gaussian, so bounded: an outlier costs
+the same however far off it is, and spikes make no change points. A candidate is kept if the series has more
+evidence for it than for noise that depends on the run before (`step_models.py`), if the 99 % interval of
+Hodges and Lehmann for the shift excludes 0 (a rank test, dual to that of Mann and Whitney), and if the
+shift is as large as requested; the weakest is removed first, and the rest is tested again. Each remaining
+change is placed where the kernel costs of the segments beside it are least. A series that a straight line
+explains better has a trend instead. The uncertainty of the position follows Bai (1997). The constants are
+measured: see tests/stats/POWER.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import median
+from typing import TYPE_CHECKING
+
+from tracewarehouse.compare.stats.earlier import NORMAL
+from tracewarehouse.compare.stats.shift import ShiftTest, mann_whitney, orders_that_reject
+from tracewarehouse.compare.stats.step_models import (
+    drawn_in,
+    evidence_needed,
+    line_instead,
+    medians,
+    step_evidence,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+MIN_RUNS = 12  # a shorter series is not distinguishable from noise
+_MIN_SEGMENT = 3  # runs between two changes
+_PENALTY = 0.8  # per change, times the logarithm of the number of runs
+_WIDTH = 0.1  # of the kernel: exp(-_WIDTH * d^2), with d in standard deviations of the noise
+_STRICT_ALPHA = 0.01  # of the interval that must exclude 0
+_REPORTED_ALPHA = 0.05  # of the interval that is reported
+_MAX_SIDE = 400  # runs on either side that determine the size of a change
+_WIDE_SIDE = 1_500  # the same for a change that fewer do not show
+_WINDOW = 2_000  # the longest level between two candidates; beyond it, the exact search takes too long
+_SCAN_EDGE, _LONG_EDGE, _LONG = 10, 40, 1_000  # runs beside a change that the scan finds; in a long series
+_SCAN = 4.16  # standard deviations of the rank sum: the 99.9 % point of the largest (simulated)
+_SURE = 200  # runs whose autocorrelation is known well enough
+_INDEPENDENT = 0.1  # autocorrelation up to which noise has no waves: the scan's own limit is enough
+_BAI_95 = 11.0  # half the 95 % interval of the position, times the squared shift in standard deviations
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A steady rise or fall: the change from the first value to the last, relative to the first."""
+
+    change: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The level changes of a series, in order, or its trend."""
+
+    points: tuple[Point, ...] = ()
+    trend: Trend | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A change: the series has another level from index `at` on.
+
+    `change` is the shift relative to the level before (0.03 is +3 %), with its 95 % interval `low` to `high`;
+    all three are None if that level is 0. The true position is between `earliest` and `latest` with 95 %.
+    """
+
+    at: int
+    change: float | None
+    low: float | None
+    high: float | None
+    earliest: int
+    latest: int
+
+
+def change_points(values: Sequence[float], min_effect: float = 0.01) -> tuple[Point, ...]:
+    """The level changes of a series, in order; none if it has fewer than `MIN_RUNS` values.
+
+    Changes smaller than `min_effect`, relative to the level before, are not reported.
+    """
+    return find_levels(values, min_effect).points
+
+
+def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
+    """The level changes of a series, or its trend, of at least `min_effect`."""
+    import numpy as np
+
+    series = np.asarray(values, dtype=np.float64)
+    if len(series) < MIN_RUNS or not (series != series[0]).any():
+        return Levels()
+    # Noise grows with the level, so positive levels are compared as ratios.
+    is_positive = bool((series > 0).all())
+    scaled = np.log(series) if is_positive else series
+    noise = _noise(scaled)
+    bounds = _with_evidence(scaled, noise, _merged(_candidates(scaled / noise), _scanned(scaled)))
+    bounds = _placed(scaled / noise, bounds)
+    while bounds:
+        shifts = _shifts(series, bounds)
+        weakest = min(range(len(bounds)), key=lambda at: shifts[at].strength(min_effect))
+        if shifts[weakest].strength(min_effect) > 0:
+            break
+        del bounds[weakest]
+    trend = _trend(scaled, noise, bounds, min_effect) if is_positive else None
+    if trend is not None or not bounds:
+        return Levels((), trend)
+    return Levels(tuple(_points(scaled, noise, bounds, _shifts(series, bounds))))
+
+
+def _trend(scaled: Floats, noise: float, bounds: Sequence[int], min_effect: float) -> Trend | None:
+    line = line_instead(scaled, noise, bounds)
+    if line is None or abs(math.expm1(line.rise)) < min_effect:
+        return None
+    return Trend(math.expm1(line.rise), math.expm1(line.low), math.expm1(line.high))
+
+
+def _with_evidence(scaled: Floats, noise: float, bounds: list[int]) -> list[int]:
+    """The candidates that waves of the noise do not explain; the weakest is removed first."""
+    known: dict[tuple[int, int, int], float] = {}
+
+    def evidence(start: int, bound: int, end: int) -> float:
+        if (start, bound, end) not in known:
+            known[start, bound, end] = _evidence(scaled, noise, start, bound, end)
+        return known[start, bound, end]
+
+    while bounds:
+        edges = [0, *bounds, len(scaled)]
+        found = [evidence(*three) for three in zip(edges, bounds, edges[2:], strict=False)]
+        weakest = min(range(len(bounds)), key=lambda at: found[at])
+        if found[weakest] > 0:
+            break
+        del bounds[weakest]
+    return bounds
+
+
+def _placed(scaled: Floats, bounds: Sequence[int]) -> list[int]:
+    """The bounds, each where the segments beside it cost least, no farther than the edge of the scan.
+
+    The scan counts a spike as any other high rank, so that spikes shortly before a rise count for the level
+    after it; and a removed candidate leaves its neighbors where they were best with it.
+    """
+    placed, reach = list(bounds), _scan_edge(len(scaled))
+    for number, bound in enumerate(bounds):
+        start = max(placed[number - 1] if number else 0, bound - _MAX_SIDE)
+        end = min([*bounds, len(scaled)][number + 1], bound + _MAX_SIDE)
+        placed[number] = start + _best_split(scaled[start:end], bound - start, reach)
+    return placed
+
+
+def _best_split(scaled: Floats, near: int, reach: int) -> int:
+    """The index, at most `reach` from `near`, at which two segments have the least kernel cost."""
+    import numpy as np
+
+    count = len(scaled)
+    pairs = np.exp(-_WIDTH * (scaled[:, None] - scaled) ** 2).cumsum(axis=0).cumsum(axis=1)
+    at = np.arange(max(_MIN_SEGMENT, near - reach), min(count - _MIN_SEGMENT, near + reach) + 1)
+    before = pairs[at - 1, at - 1]
+    after = pairs[-1, -1] - 2 * pairs[-1, at - 1] + before
+    return int(at[np.argmax(before / at + after / (count - at))])
+
+
+def _evidence(scaled: Floats, noise: float, start: int, bound: int, end: int) -> float:
+    """How much more evidence a change has than it needs."""
+    part, at = scaled[start:end], bound - start
+    found = step_evidence(drawn_in(part, medians(part, [at]), noise), at)
+    is_long = min(at, end - bound) >= _scan_edge(len(scaled))
+    if is_long and len(part) >= _SURE and found.autocorrelation <= _INDEPENDENT:
+        return found.evidence - _SCAN**2
+    return found.evidence - evidence_needed(len(scaled))
+
+
+def _scan_edge(count: int) -> int:
+    return _LONG_EDGE if count > _LONG else _SCAN_EDGE
+
+
+def _scanned(scaled: Floats) -> list[int]:
+    """Where the rank sums of a series change most, then of the parts before and after."""
+    edge = _scan_edge(len(scaled))
+    found, parts = [], [(0, len(scaled))]
+    while parts:
+        start, end = parts.pop()
+        at = rank_scan(scaled[start:end], edge)
+        if at is not None and at.deviations > _SCAN:
+            found.append(start + at.index)
+            parts += [(start, start + at.index), (start + at.index, end)]
+    return sorted(found)
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The index from which the ranks of a series differ most, and by how many standard deviations."""
+
+    index: int
+    deviations: float
+
+
+def rank_scan(values: Floats, edge: int = _MIN_SEGMENT) -> Scan | None:
+    """The largest rank sum of the first values, at least `edge` from either end; None for short series."""
+    import numpy as np
+
+    count = len(values)
+    if count < 2 * edge or count < MIN_RUNS:
+        return None
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
+    deviation = float(ranks.std())
+    if not deviation:
+        return None
+    before = np.arange(edge, count - edge + 1)
+    sums = np.cumsum(ranks)[before - 1] - before * (count + 1) / 2
+    z = np.abs(sums) / (deviation * np.sqrt(before * (count - before) / (count - 1)))
+    best = int(np.argmax(z))
+    return Scan(int(before[best]), float(z[best]))
+
+
+def _merged(candidates: list[int], scanned: Sequence[int]) -> list[int]:
+    """All candidates, those of the scan only where no other is near."""
+    apart = [at for at in scanned if all(abs(at - other) >= _MIN_SEGMENT for other in candidates)]
+    return sorted([*candidates, *apart])
+
+
+@dataclass(frozen=True)
+class _LevelShift:
+    """The shift between two segments; `clearance` is the distance of the strict interval from 0.
+
+    `level` is the median before the change.
+    """
+
+    test: ShiftTest
+    clearance: float
+    level: float
+
+    def strength(self, min_effect: float) -> float:
+        """The clearance relative to the shift; 0 or less for a change that is not reported."""
+        size, smallest = abs(self.test.estimate), min_effect * abs(self.level)
+        if size == 0 or size < smallest:
+            return size / smallest - 1 if smallest else 0.0
+        return self.clearance / size
+
+
+def _noise(scaled: Floats) -> float:
+    """The standard deviation of the noise, from differences of adjacent values, so without level changes."""
+    import numpy as np
+
+    steps = np.abs(np.diff(scaled))
+    robust = NORMAL * float(np.median(steps)) / sqrt(2)
+    # If most adjacent values are equal, use the few that differ; the series is not constant, so some do.
+    return robust or float(np.mean(steps)) * sqrt(np.pi) / 2
+
+
+def _candidates(scaled: Floats) -> list[int]:
+    """The boundaries that minimize the kernel costs of the segments between them, plus the penalty.
+
+    No segment is longer than `_WINDOW`.
+    """
+    import numpy as np
+
+    count = len(scaled)
+    penalty = _PENALTY * np.log(count)
+    best = np.full(count + 1, np.inf)
+    best[0] = -penalty
+    before = np.zeros(count + 1, dtype=np.int64)
+    inside = np.zeros(count)  # for each start: the sum of the kernel over all pairs of its segment
+    for end in range(1, count + 1):
+        first = max(0, end - _WINDOW)
+        row = np.exp(-_WIDTH * (scaled[first:end] - scaled[end - 1]) ** 2)
+        inside[first:end] += 2 * np.cumsum(row[::-1])[::-1] - 1
+        lengths = np.arange(end - first, 0, -1)
+        costs = lengths - inside[first:end] / lengths + best[first:end] + penalty
+        starts = end - first - _MIN_SEGMENT + 1
+        if starts > 0:
+            before[end] = first + np.argmin(costs[:starts])
+            best[end] = costs[before[end] - first]
+    bounds = []
+    bound = int(before[count])
+    while bound > 0:
+        bounds.append(bound)
+        bound = int(before[bound])
+    return bounds[::-1]
+
+
+def _shifts(series: Floats, bounds: Sequence[int]) -> list[_LevelShift]:
+    edges = [0, *bounds, len(series)]
+    return [
+        _shift_at(series[start:bound], series[bound:end])
+        for start, bound, end in zip(edges, bounds, edges[2:], strict=False)
+    ]
+
+
+def _shift_at(before: Floats, after: Floats) -> _LevelShift:
+    """By the runs around a change, or by more of them if these do not show it."""
+    found = _shift(before[-_MAX_SIDE:], after[:_MAX_SIDE])
+    if found.clearance > 0 or max(len(before), len(after)) <= _MAX_SIDE:
+        return found
+    return _shift(before[-_WIDE_SIDE:], after[:_WIDE_SIDE])
+
+
+def _shift(before: Floats, after: Floats) -> _LevelShift:
+    if not orders_that_reject(len(before), len(after), _STRICT_ALPHA):  # too few runs to be sure
+        return _LevelShift(ShiftTest(0.0, 0.0, 0.0, 1.0, "none"), 0.0, 0.0)
+    sides = before.tolist(), after.tolist()
+    strict, reported = (mann_whitney(*sides, alpha) for alpha in (_STRICT_ALPHA, _REPORTED_ALPHA))
+    return _LevelShift(reported, max(strict.low, -strict.high), median(sides[0]))
+
+
+def _points(
+    scaled: Floats, noise: float, bounds: Sequence[int], shifts: Sequence[_LevelShift]
+) -> list[Point]:
+    import numpy as np
+
+    edges = [0, *bounds, len(scaled)]
+    points = []
+    for number, (bound, shift) in enumerate(zip(bounds, shifts, strict=True)):
+        start, end = edges[number], edges[number + 2]
+        jump = float(np.median(scaled[bound:end]) - np.median(scaled[start:bound])) / noise
+        off = int(_BAI_95 / jump**2) + 1 if jump else len(scaled)
+        test = shift.test
+        change, low, high = (_relative(value, shift.level) for value in (test.estimate, test.low, test.high))
+        points.append(Point(bound, change, low, high, max(start + 1, bound - off), min(end - 1, bound + off)))
+    return points
+
+
+def _relative(value: float, level: float) -> float | None:
+    return value / abs(level) if level else None

@@ -1,0 +1,285 @@
+"""Tests of many rows at once: which rows of a breakdown changed by more than their noise.
+
+Welch's t on each row with variances moderated over all rows, as in Smyth's `limma`, and p-values adjusted for
+the number of rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tracewarehouse.compare.stats.shift import MIN_SAMPLES, ShiftTest
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+    Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class RowTest:
+    """How one row changed: relative (inf for an added row, -1 for a removed one), with its interval.
+
+    `q` is p adjusted after Benjamini and Hochberg: of all rows with q <= alpha, at most a share of alpha is
+    there by chance. Rows that are not `tested` have no interval, p or q. Added and removed rows have no
+    interval.
+    """
+
+    change: float
+    low: float | None
+    high: float | None
+    p: float | None
+    q: float | None
+    significant: bool
+    tested: bool
+
+
+def row_tests(
+    base: Sequence[Sequence[float]],
+    head: Sequence[Sequence[float]],
+    weights: Sequence[float],
+    *,
+    alpha: float = 0.05,
+    min_share: float = 0.001,
+) -> list[RowTest]:
+    """A test for each row, in the given order.
+
+    `base` and `head` hold for each row its mean in each sample (a run, or a block of steps), 0 where the row
+    is absent; `weights` its share of the step. Rows with a share of at least `min_share` are tested if both
+    sides together have four samples or more.
+
+    Rows present in every sample: Welch's t on logarithms with the moderated variances of each side
+    (`moderated_variances`). Rows absent from some: Welch's t on the values, with the row's own variance. For
+    a row that one side lacks entirely, p is the probability of such a split of the samples where that exceeds
+    alpha: three runs with a row and three without prove little.
+    """
+    import numpy as np
+
+    if len(base) == 0:
+        return []
+    left, right = _table(base), _table(head)
+    enough = min(left.shape[1], right.shape[1]) > 0 and left.shape[1] + right.shape[1] >= MIN_SAMPLES
+    present = (left > 0).any(axis=1) | (right > 0).any(axis=1)
+    tested = (np.asarray(weights, dtype=np.float64) >= min_share) & present & enough
+    complete = tested & (left > 0).all(axis=1) & (right > 0).all(axis=1)
+    tests = {
+        **_welch_on_logs(left, right, complete, alpha),
+        **_welch_on_values(left, right, tested & ~complete, alpha),
+    }
+    q = dict(zip(sorted(tests), adjusted([tests[row].p for row in sorted(tests)]), strict=True))
+    return [
+        _row_test(tests[row], q[row], alpha) if row in tests else _untested(left[row], right[row])
+        for row in range(len(left))
+    ]
+
+
+def _row_test(test: ShiftTest, q: float, alpha: float) -> RowTest:
+    known = math.isfinite(test.low)
+    low, high = (test.low, test.high) if known else (None, None)
+    return RowTest(test.estimate, low, high, test.p, q, q <= alpha, True)
+
+
+def _untested(left: Floats, right: Floats) -> RowTest:
+    return RowTest(_mean_change(left, right), None, None, None, None, False, False)
+
+
+def _table(values: Sequence[Sequence[float]]) -> Floats:
+    import numpy as np
+
+    table = np.asarray(values, dtype=np.float64)
+    return table if table.ndim == 2 else table.reshape(len(values), -1)
+
+
+def adjusted(p: Sequence[float]) -> list[float]:
+    """p after Benjamini and Hochberg (1995), in the given order."""
+    import numpy as np  # scipy has it too, in a package whose import takes a second
+
+    values = np.asarray(p, dtype=np.float64)
+    order = values.argsort()
+    share = np.arange(1, len(values) + 1) / max(len(values), 1)
+    found = np.empty_like(values)
+    found[order] = np.minimum.accumulate((values[order] / share)[::-1])[::-1]
+    return [min(float(value), 1.0) for value in found]
+
+
+def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:
+    """Moderated Welch tests of the rows that are present in every sample."""
+    import numpy as np
+
+    if not rows.any():
+        return {}
+    sides = (np.log(left[rows]), np.log(right[rows]))
+    difference = _row_means(sides[1]) - _row_means(sides[0])
+    low, high, p = _welch(difference, _side_variances(sides), (left.shape[1], right.shape[1]), alpha)
+    relative = (np.expm1(np.minimum(value, 700)) for value in (difference, low, high))
+    columns = zip(np.flatnonzero(rows), *relative, p, strict=True)
+    return {
+        int(row): ShiftTest(float(change), float(low), float(high), float(p), "moderated Welch")
+        for row, change, low, high, p in columns
+    }
+
+
+def _side_variances(sides: tuple[Floats, Floats]) -> tuple[Variances, Variances]:
+    """The moderated variances of each side; a side of one sample is assumed to vary like the other."""
+    import numpy as np
+
+    likeness = mean_squared_correlation(np.hstack([residuals(side) for side in sides]))
+    return _both(*(moderated_variances(side, likeness) if side.shape[1] > 1 else None for side in sides))
+
+
+def _both(base: Variances | None, head: Variances | None) -> tuple[Variances, Variances]:
+    known = base or head
+    assert known is not None  # both sides together have four samples or more
+    return base or known, head or known
+
+
+def _welch(
+    difference: Floats, variances: tuple[Variances, Variances], counts: tuple[int, int], alpha: float
+) -> tuple[Floats, Floats, Floats]:
+    """Ends of the interval, and p; degrees of freedom by Satterthwaite. Without variance p is 0 or 1."""
+    import numpy as np
+    from scipy.special import stdtr, stdtrit
+
+    parts = [side.variance / count for side, count in zip(variances, counts, strict=True)]
+    error = np.sqrt(parts[0] + parts[1])
+    exact = error == 0
+    divisor = sum(part**2 / side.freedom for part, side in zip(parts, variances, strict=True))
+    freedom = np.where(exact, 1.0, error**4) / np.where(exact, 1.0, divisor)
+    reach = stdtrit(freedom, 1 - alpha / 2) * error
+    p = 2 * stdtr(freedom, -np.abs(difference) / np.where(exact, 1.0, error))
+    exact_p = np.where(difference == 0, 1.0, 0.0)
+    return difference - reach, difference + reach, np.where(exact, exact_p, p)
+
+
+def _welch_on_values(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:
+    """Welch tests of the values, scaled by their maximum, for rows that are absent from some samples."""
+    tests = {}
+    for row in rows.nonzero()[0]:
+        scale = max(left[row].max(), right[row].max())
+        tests[int(row)] = _welch_on_row(left[row] / scale, right[row] / scale, alpha)
+    return tests
+
+
+def _welch_on_row(left: Floats, right: Floats, alpha: float) -> ShiftTest:
+    difference = right.mean(keepdims=True) - left.mean(keepdims=True)
+    variances = _both(_own_variance(left), _own_variance(right))
+    counts = (len(left), len(right))
+    low, high, p = (float(value[0]) for value in _welch(difference, variances, counts, alpha))
+    change, mean = _mean_change(left, right), float(left.mean())
+    if left.any() and right.any():
+        return ShiftTest(change, low / mean, high / mean, p, "Welch")
+    chance = 2 / math.comb(len(left) + len(right), len(left))
+    return ShiftTest(change, -math.inf, math.inf, chance if chance > alpha else p, "Welch")
+
+
+def _own_variance(side: Floats) -> Variances | None:
+    import numpy as np
+
+    if len(side) < 2:
+        return None
+    return Variances(side.var(ddof=1, keepdims=True), np.array([len(side) - 1.0]))
+
+
+def _mean_change(left: Floats, right: Floats) -> float:
+    """The relative change of the mean."""
+    base, head = (float(side.mean()) if side.size else 0.0 for side in (left, right))
+    if not base:
+        return math.inf if head else 0.0
+    return head / base - 1
+
+
+def _row_means(side: Floats) -> Floats:
+    """The mean of each row, exact if all values of the row are equal."""
+    means: Floats = side[:, 0] + (side - side[:, :1]).mean(axis=1)
+    return means
+
+
+MIN_VARYING_ROWS = 5  # with fewer, how variances scatter is unknown
+
+
+@dataclass(frozen=True)
+class Variances:
+    """The variance of each row between samples, and its degrees of freedom."""
+
+    variance: Floats
+    freedom: Floats
+
+
+def moderated_variances(values: Floats, likeness: float) -> Variances:
+    """The moderated variance of each row of `values` (rows by samples, two samples or more).
+
+    No row gets more degrees of freedom than all rows have together, as in Smyth's `limma`. Rows of one run
+    vary together: with a mean squared correlation of `likeness`, n rows count as n / (1 + (n - 1) likeness).
+    Rows that do not vary are not part of the estimate, and are shrunk towards it.
+    """
+    import numpy as np
+
+    own = values.shape[1] - 1
+    observed = (residuals(values) ** 2).sum(axis=1) / own
+    varying = int((observed > 0).sum())
+    if varying < MIN_VARYING_ROWS:
+        return Variances(observed, np.full(len(observed), float(own)))
+    center, prior = variance_prior(observed[observed > 0], own)
+    if math.isinf(prior):
+        variance = np.full(len(observed), center)
+    else:
+        variance = (prior * center + own * observed) / (prior + own)
+    together = own * varying / (1 + (varying - 1) * likeness)
+    return Variances(variance, np.full(len(observed), min(prior + own, together)))
+
+
+def residuals(values: Floats) -> Floats:
+    """Each row minus its mean; exactly 0 if all values of the row are equal."""
+    deviations: Floats = values - values[:, :1]
+    deviations -= deviations.mean(axis=1, keepdims=True)
+    return deviations
+
+
+def mean_squared_correlation(deviations: Floats) -> float:
+    """The mean squared correlation of two rows, from their residuals; 1 for a single row.
+
+    The variances of rows with correlation r have correlation r². With few samples the estimate is too large
+    (1 / d for independent rows of d degrees of freedom), which errs to the safe side.
+    """
+    import numpy as np
+
+    size = np.sqrt((deviations**2).sum(axis=1, keepdims=True))
+    scaled = (deviations / np.where(size > 0, size, 1.0))[size[:, 0] > 0]
+    count = len(scaled)
+    if count < 2:
+        return 1.0
+    squares = float(((scaled.T @ scaled) ** 2).sum())  # over all pairs, without a table of rows by rows
+    return (squares - count) / (count * (count - 1))
+
+
+def variance_prior(variances: Floats, own: int) -> tuple[float, float]:
+    """s0² and d0 by moments of logs; d0 is inf if variances scatter no more than by chance."""
+    import numpy as np
+    from scipy.special import digamma, polygamma
+
+    logs = np.log(variances) - digamma(own / 2) + math.log(own / 2)
+    center = float(logs.mean())
+    excess = float(logs.var(ddof=1) - polygamma(1, own / 2))
+    if excess <= 0:
+        return math.exp(center), math.inf
+    prior = 2 * inverse_trigamma(excess)
+    return math.exp(center + float(digamma(prior / 2)) - math.log(prior / 2)), prior
+
+
+def inverse_trigamma(value: float) -> float:
+    """The x whose trigamma is `value` > 0, by Newton's method as in Smyth's appendix."""
+    from scipy.special import polygamma
+
+    x = 0.5 + 1 / value
+    for _ in range(50):
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if -step / x < 1e-10:
+            break
+    return x

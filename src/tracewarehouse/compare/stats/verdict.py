@@ -1,0 +1,315 @@
+"""Verdict on the step times of two sides (slower, faster, no change, inconclusive) and the runs it needs.
+
+With one run per side, blocks of its steps serve as independent samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from statistics import fmean, median
+from typing import Literal
+
+from tracewarehouse.compare.stats.components import components
+from tracewarehouse.compare.stats.earlier import Earlier, history_notices, with_history
+from tracewarehouse.compare.stats.order import Sides, order_notices
+from tracewarehouse.compare.stats.outliers import outlier_notices
+from tracewarehouse.compare.stats.power import MoreRuns, more_runs, runs_to_conclude
+from tracewarehouse.compare.stats.shift import MIN_SAMPLES, ShiftTest, shift
+from tracewarehouse.errors import ParamError
+
+Word = Literal["slower", "faster", "no change", "inconclusive"]
+SampleKind = Literal["run", "step", "window"]
+MIN_STEPS = 3  # per side, below which the sample is the window
+_SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the step time of head compares with that of base.
+
+    Times in ns, changes relative (0.03 is +3 %). `change` is the ratio of the two medians minus 1, and `low`
+    to `high` its interval by the `test`. `sample` is the kind of sample: runs, steps of one run (the verdict
+    then holds within these runs only), or one window per side. `needs_runs` estimates how many more runs a
+    conclusion takes, of the side that lacks more, None if unknown; `needs` has both sides. `notices` say what
+    the verdict cannot know.
+    """
+
+    word: Word
+    base_median_ns: float | None
+    head_median_ns: float | None
+    change: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    base_mean_ns: float | None
+    head_mean_ns: float | None
+    mean_change: float | None
+    sample: SampleKind
+    needs_runs: int | None = None
+    reason: str | None = None
+    needs: MoreRuns | None = None
+    test: str | None = None
+    notices: tuple[str, ...] = ()
+
+    def line(self, subject: str = "median step") -> str:
+        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
+        if self.base_median_ns is None or self.head_median_ns is None:
+            return f"{self.word}: {self.reason}"
+        times = _times_text(self.base_median_ns, self.head_median_ns)
+        if self.sample == "window":  # its change is that of its mean
+            return f"{subject} {times}, {self._change_text()} (not tested: {self.reason})"
+        mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
+        return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
+
+    def _change_text(self) -> str:
+        assert self.change is not None
+        if self.low is None or self.high is None:
+            return f"{_percent(self.change, '+')} %"
+        digits = 1 if self.high - self.low >= 0.002 else 2
+        low, high = _percent(self.low, "", digits), _percent(self.high, "", digits)
+        return f"{_percent(self.change, '+', digits)} % [{low}, {high}]"
+
+    def _note(self) -> str:
+        if self.sample == "step":
+            return " (within-run only)"
+        return f" (needs about {self.needs})" if self.needs else ""
+
+
+def verdict(
+    base: StepTimes,
+    head: StepTimes,
+    *,
+    alpha: float = 0.05,
+    min_effect: float = 0.01,
+    total_means: tuple[float, float] | None = None,
+    order: Sides | None = None,
+    earlier: Earlier | None = None,
+) -> Verdict:
+    """The verdict on head against base, from steps that the caller selected.
+
+    The sample is the run (its median step) if there are four runs or more in total; a side may then have a
+    single run, whose variance is assumed to be that of the other side. With fewer runs it is the block of
+    steps, and with fewer than three steps on a side the window. With `earlier` runs the sample is always
+    the run, and the spread is theirs; base is these runs if they are its baseline. All tests are on
+    logarithms, so that a change is relative. The interval of confidence 1 - alpha decides: within ±
+    min_effect it is *no change*, even if it excludes 0; otherwise *slower* above 0, *faster* below 0, and
+    *inconclusive* if it contains 0. `order` holds for each run with steps, in the order of start, whether
+    it is of head; it is empty if that is unknown. `total_means` replaces the means of the steps, which are
+    reported in addition. Raises ParamError if alpha or min_effect is out of range.
+    """
+    _check_params(alpha, min_effect)
+    kind = _sample_kind(base, head, earlier)
+    samples = _samples(base, kind), _samples(head, kind)
+    medians = _median_time(base, kind), _median_time(head, kind)
+    if earlier is not None and earlier.is_baseline:
+        medians = median(earlier.values), medians[1]
+    change = _relative_change(medians)
+    test = _test(samples, kind, alpha, earlier)
+    if test is not None and change is not None:
+        test = test.relative().around(change)
+    word = _word(test, min_effect)
+    is_open = kind == "run" and word == "inconclusive" and earlier is None
+    needs = _needs(*samples, alpha, min_effect) if is_open else None
+    means = total_means or (_mean_time(base), _mean_time(head))
+    return Verdict(
+        word,
+        *medians,
+        change,
+        test.low if test else None,
+        test.high if test else None,
+        test.p if test else None,
+        *means,
+        _relative_change(means),
+        kind,
+        max(needs.base, needs.head) if needs else None,
+        _reason(kind, base, head, test, word),
+        needs,
+        test.method if test else None,
+        (*_notices(samples, kind, order, earlier), *_advice(base, head, kind, word)) if test else (),
+    )
+
+
+def _test(
+    samples: tuple[Sequence[float], Sequence[float]], kind: SampleKind, alpha: float, earlier: Earlier | None
+) -> ShiftTest | None:
+    """The test of the samples, None if there are too few."""
+    if earlier is not None and kind == "run":
+        return with_history(*samples, earlier, alpha)
+    counts = [len(side) for side in samples]
+    if kind == "window" or min(counts) == 0 or sum(counts) < MIN_SAMPLES:
+        return None
+    return shift(*samples, alpha)
+
+
+def _notices(
+    samples: tuple[Sequence[float], Sequence[float]],
+    kind: SampleKind,
+    order: Sides | None,
+    earlier: Earlier | None,
+) -> Iterator[str]:
+    """What the verdict cannot know."""
+    if earlier is not None:
+        yield from history_notices(samples, earlier)
+    elif kind == "run":
+        yield from outlier_notices(*samples)
+        yield from order_notices(*samples, order)
+
+
+def _advice(base: StepTimes, head: StepTimes, kind: SampleKind, word: Word) -> Iterator[str]:
+    """Whether more runs or more steps help, if the verdict is open."""
+    if kind != "run" or word != "inconclusive":
+        return
+    sides = [[[math.log(step) for step in run] for run in side.nonempty_runs] for side in (base, head)]
+    found = components(sides)
+    if found is not None:
+        yield found.advice
+
+
+def _check_params(alpha: float, min_effect: float) -> None:
+    if not 0 < alpha < 1:
+        raise ParamError(f"alpha is {alpha}", "it must be between 0 and 1, often 0.05")
+    if not min_effect >= 0:
+        raise ParamError(f"min_effect is {min_effect}", "it must be at least 0, often 0.01")
+
+
+def _sample_kind(base: StepTimes, head: StepTimes, earlier: Earlier | None) -> SampleKind:
+    runs = (len(base.nonempty_runs), len(head.nonempty_runs))
+    if earlier is not None and runs[1] and (runs[0] or earlier.is_baseline):
+        return "run"
+    if min(runs) and sum(runs) >= MIN_SAMPLES:
+        return "run"
+    return "step" if min(len(base.times), len(head.times)) >= MIN_STEPS else "window"
+
+
+def _samples(side: StepTimes, kind: SampleKind) -> list[float]:
+    """The values to compare: logarithms of the median of each run, or of each block of steps."""
+    if kind == "run":
+        return [math.log(median(run)) for run in side.nonempty_runs]
+    run_blocks = ((run, block) for run in side.nonempty_runs for block in blocks(run))
+    return [math.log(median(run[step] for step in block)) for run, block in run_blocks]
+
+
+def _word(test: ShiftTest | None, min_effect: float) -> Word:
+    if test is None:
+        return "inconclusive"
+    if -min_effect <= test.low and test.high <= min_effect:
+        return "no change"
+    return "slower" if test.low > 0 else "faster" if test.high < 0 else "inconclusive"
+
+
+def _needs(base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float) -> MoreRuns | None:
+    """Runs to add to each side."""
+    needed = runs_to_conclude(base, head, alpha=alpha, min_effect=min_effect)
+    return None if needed is None else more_runs((len(base), len(head)), needed)
+
+
+def _reason(
+    kind: SampleKind, base: StepTimes, head: StepTimes, test: ShiftTest | None, word: Word
+) -> str | None:
+    if kind == "window":
+        empty = [name for name, side in (("base", base), ("head", head)) if not side.times]
+        return f"no complete step in {' and '.join(empty)}" if empty else "one sample per side"
+    if kind == "step" and test is None:
+        return "too few independent steps for an interval"
+    if kind == "step":
+        return "within-run only: run-to-run variance is unknown"
+    if word == "inconclusive":
+        return "the interval contains 0 and extends beyond ± min-effect"
+    return None
+
+
+def _median_time(side: StepTimes, kind: SampleKind) -> float | None:
+    values = [median(run) for run in side.nonempty_runs] if kind == "run" else side.times
+    return float(median(values)) if values else None
+
+
+def _mean_time(side: StepTimes) -> float | None:
+    return fmean(side.times) if side.times else None
+
+
+def _relative_change(pair: tuple[float | None, float | None]) -> float | None:
+    base, head = pair
+    return head / base - 1 if base and head is not None else None
+
+
+def _times_text(base: float, head: float) -> str:
+    """Both times in the unit of the larger, with four digits of it; far apart, each in its own unit."""
+    if min(base, head) * 20 < max(base, head) and min(base, head) > 0:
+        return " → ".join(_times_text(each, each).partition(" → ")[2] for each in (base, head))
+    top = max(base, head)
+    scale, name = next((pair for pair in _SCALES if top >= pair[0]), _SCALES[-1])
+    digits = 0 if scale == 1 else 1 if top >= 100 * scale else 2 if top >= 10 * scale else 3
+    return f"{base / scale:.{digits}f} → {head / scale:.{digits}f} {name}"
+
+
+def _percent(value: float, sign: str, digits: int = 1) -> str:
+    rounded = round(100 * value, digits) + 0.0  # no minus sign before a zero
+    return f"{rounded:{sign}.{digits}f}"
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The step times of each run in ns, in time order. Raises ParamError for times that are not above 0."""
+
+    runs: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        shortest = min(self.times, default=1)
+        if shortest <= 0:
+            raise ParamError(f"a step of {shortest} ns cannot be compared", "exclude this step")
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """The steps of all runs, in ns."""
+        return tuple(chain.from_iterable(self.runs))
+
+    @property
+    def nonempty_runs(self) -> tuple[tuple[float, ...], ...]:
+        """The runs that have steps."""
+        return tuple(run for run in self.runs if run)
+
+
+MAX_BLOCKS = 300  # per run; more cost time and add no information
+MIN_BLOCKS = 4
+MAX_AUTOCORRELATION = 0.95
+_ONE_PERCENT = 2.33  # standard errors
+
+
+def blocks(times: Sequence[float]) -> tuple[range, ...]:
+    """The steps of one run, by index, in blocks of nearly equal length that are nearly independent.
+
+    Single steps if adjacent steps are not correlated; otherwise blocks of twice the time in which the
+    correlation fades, (1 + r) / (1 - r) for a process with autocorrelation r at lag 1. r is computed from
+    ranks, since times have heavy tails, and corrected for its bias in short series (Marriott and Pope 1954).
+    Four blocks or more, unless the correlation is significant at 1 %: that of a few steps is hardly known.
+    """
+    count = len(times)
+    if not count:
+        return ()
+    r = lag1_autocorrelation(times) if count > 3 else 0.0
+    length = max(_block_length(r, count), math.ceil(count / MAX_BLOCKS))
+    is_certain = count < MIN_BLOCKS or r >= _ONE_PERCENT / math.sqrt(count)
+    number = max(1 if is_certain else MIN_BLOCKS, count // length)
+    bounds = [count * block // number for block in range(number + 1)]
+    return tuple(range(start, end) for start, end in pairwise(bounds))
+
+
+def _block_length(r: float, count: int) -> int:
+    r = min(r + (1 + 3 * r) / count, MAX_AUTOCORRELATION)
+    if r < 1 / math.sqrt(count):  # one standard error: missing a correlation is the worse mistake
+        return 1
+    return math.ceil(2 * (1 + r) / (1 - r))
+
+
+def lag1_autocorrelation(times: Sequence[float]) -> float:
+    """The autocorrelation of ranks at lag 1; 0 if all values are equal."""
+    import numpy as np
+
+    _, index, counts = np.unique(np.asarray(times), return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - counts / 2)[index]
+    ranks = ranks - ranks.mean()
+    total = float(ranks @ ranks)
+    return float(ranks[1:] @ ranks[:-1]) / total if total else 0.0

@@ -1,0 +1,163 @@
+"""Starts the child process that loads pickles, and turns its results into tables or errors.
+
+A pickle is a program: loading one can call any function. The child refuses every name that a pickle requests,
+may use a limited amount of memory and CPU time, and returns Arrow tables. This process never unpickles.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.other_formats import UnsupportedFormatError
+
+PICKLE: Final = "pickle"
+_ROOT: Final = Path(__file__).resolve().parents[3]
+_START: Final = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    " from tracewarehouse.formats.pickles.child import main; main()"
+)
+# A snapshot takes about four times its size once loaded; the rest is for columns and small files.
+_MEMORY_PER_BYTE: Final = 8
+_MEMORY_BYTES: Final = 256 << 20
+_MOST_MEMORY_BYTES: Final = 4 << 30
+_CPU_S: Final = 10
+_BYTES_PER_CPU_S: Final = 5 << 20
+# A value takes at least a byte, unless it is shared.
+_FEWEST_VALUES: Final = 10_000
+
+
+@dataclass(frozen=True)
+class PlainFile:
+    """An open file with decompressed content, the format to read it as, and its path for messages."""
+
+    path: Path
+    content: IO[bytes]
+    size: int
+    walk: str
+    is_json: bool = False
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that reading it may use."""
+        return min(_MEMORY_PER_BYTE * self.size + _MEMORY_BYTES, _MOST_MEMORY_BYTES)
+
+    @property
+    def cpu_s(self) -> int:
+        """The CPU time that reading it may take."""
+        return _CPU_S + self.size // _BYTES_PER_CPU_S
+
+
+@dataclass(frozen=True)
+class PlainTables:
+    """The tables of a file, its facts and metadata, and the number of values of a wrong type by column."""
+
+    tables: Mapping[str, pa.Table]
+    facts: Mapping[str, Any]
+    header: Mapping[str, Any]
+    unusable: Mapping[str, int]
+    cpu_s: float
+    peak_bytes: int
+
+
+def read_plain(file: PlainFile, spill: Path, what: str) -> PlainTables:
+    """The tables of a file. Raises TraceFormatError if it is not `what`."""
+    (found,) = read_all([file], spill, what)
+    if isinstance(found, TraceFormatError):
+        raise found
+    return found
+
+
+def read_all(files: Sequence[PlainFile], spill: Path, what: str) -> list[PlainTables | TraceFormatError]:
+    """The tables or the error of each file, with a single child process."""
+    with ExitStack() as opened:
+        outputs = [opened.enter_context(TemporaryFile(dir=spill)) for _ in files]
+        answers = _run(files, outputs)
+        return [
+            _tables(file, output, answer, what)
+            for file, output, answer in zip(files, outputs, answers, strict=True)
+        ]
+
+
+def _run(files: Sequence[PlainFile], outputs: Sequence[IO[bytes]]) -> list[dict[str, Any]]:
+    """The result of each file; an empty one if the child process ended before."""
+    jobs: list[dict[str, Any]] = [
+        {
+            "input": file.content.fileno(),
+            "output": output.fileno(),
+            "walk": file.walk,
+            "json": file.is_json,
+            "memory_bytes": file.memory_bytes,
+            "cpu_s": file.cpu_s,
+            "values": max(file.size, _FEWEST_VALUES),
+        }
+        for file, output in zip(files, outputs, strict=True)
+    ]
+    for file in files:
+        os.lseek(file.content.fileno(), 0, os.SEEK_SET)  # the child shares the position
+    descriptors = [job[name] for job in jobs for name in ("input", "output")]
+    command = [sys.executable, "-I", "-c", _START, str(_ROOT), json.dumps(jobs)]
+    timeout_s = sum(file.cpu_s for file in files) * 10
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            pass_fds=descriptors,
+            timeout=timeout_s,
+            check=False,
+        )
+        found = [json.loads(line) for line in done.stdout.splitlines()]
+    except subprocess.TimeoutExpired:
+        found = []
+    return found + [{}] * (len(files) - len(found))
+
+
+def _tables(
+    file: PlainFile, output: IO[bytes], answer: Mapping[str, Any], what: str
+) -> PlainTables | TraceFormatError:
+    if "tables" not in answer:
+        return _error(file, answer, what)
+    os.lseek(output.fileno(), 0, os.SEEK_SET)
+    tables = {name: pa.ipc.open_stream(output).read_all() for name in answer["tables"]}
+    return PlainTables(
+        tables,
+        answer["facts"],
+        answer["header"],
+        answer["unusable"],
+        answer["cpu_s"],
+        answer["peak_kib"] << 10,
+    )
+
+
+def _error(file: PlainFile, answer: Mapping[str, Any], what: str) -> TraceFormatError:
+    kind = "JSON file" if file.is_json else "pickle"
+    if "refused" in answer:
+        message = f"the {kind} {answer['refused']}: not {what}; nothing was run"
+        return UnsupportedFormatError(file.path, PICKLE, message)
+    if "damaged" in answer:
+        message = f"the {kind} is truncated or damaged ({answer['damaged']})"
+        return TraceFormatError(file.path, message, hint="copy or record the file again")
+    if answer.get("memory"):
+        limit = f"{file.memory_bytes / 2**30:.1f} GiB"
+        message = f"the {kind} needs more than {limit} of memory: it is damaged or too large"
+        return TraceFormatError(
+            file.path, message, hint="copy it again, or record fewer entries (max_entries)"
+        )
+    if answer.get("signal") in (signal.SIGXCPU, signal.SIGKILL):
+        message = f"the {kind} took more than {file.cpu_s} s of CPU time: it is damaged or too large"
+    else:
+        message = f"the process that read the {kind} ended without a result"
+    return TraceFormatError(file.path, message, hint="copy or record the file again")

@@ -1,6 +1,0 @@
-"""Charts: Vega-Lite specifications built from plain rows, drawn as SVG or as Altair charts."""
-
-from tracewarehouse.plot.draw import chart, check_installed, svg
-from tracewarehouse.plot.theme import PAGE, PLAIN, Theme
-
-__all__ = ["PAGE", "PLAIN", "Theme", "chart", "check_installed", "svg"]

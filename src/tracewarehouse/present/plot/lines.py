@@ -1,0 +1,295 @@
+"""Charts over time, steps or runs, and distributions of single values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tracewarehouse.present.plot.bars import WIDTH
+from tracewarehouse.present.plot.theme import (
+    DESCRIPTION,
+    OWN_COLOR,
+    Scale,
+    Spec,
+    Theme,
+    format_short,
+    frame,
+    number,
+)
+
+HEIGHT = 190
+_MAX_READINGS = 150  # points of a line with a tooltip
+_T = TypeVar("_T")
+BINS = 24
+
+
+@dataclass(frozen=True)
+class RangeBar:
+    """The values at one step: lowest, middle and highest."""
+
+    at: int
+    low: float
+    middle: float
+    high: float
+    description: str
+
+
+@dataclass(frozen=True)
+class Bin:
+    """A histogram bin: the number of values from `low` to `high`."""
+
+    low: float
+    high: float
+    count: int
+    description: str
+
+
+def range_bars(
+    rows: Sequence[RangeBar], quantity: str, axis_title: str, unit: str | None, theme: Theme
+) -> Spec:
+    """A line from lowest to highest at each position with a mark at the middle; a band if there are many."""
+    scale = Scale.of([row.high for row in rows], unit)
+    values = [
+        {
+            "at": row.at,
+            **{name: getattr(row, name) / scale.divisor for name in ("low", "middle", "high")},
+            "description": row.description,
+        }
+        for row in rows
+    ]
+    axis = _position_axis(axis_title)
+    if len(rows) <= 12:
+        axis["values"] = [row.at for row in rows]
+    domain = {"domain": [rows[0].at - 0.5, rows[-1].at + 0.5], "nice": False}
+    y = number(axis=_value_axis(scale, quantity), scale={"zero": True})
+    color = theme.color("head")
+    many = len(rows) > 60
+    band = {"type": "area", "opacity": 0.3} if many else {"type": "rule", "strokeWidth": 3, "opacity": 0.35}
+    middle = {"type": "line", "strokeWidth": 1.5} if many else {"type": "point", "filled": True, "size": 45}
+    return {
+        **frame(values, WIDTH, HEIGHT),
+        "encoding": {"x": number("at", axis=axis, scale=domain)},
+        "layer": [
+            {
+                "mark": {**band, "color": color, "aria": False},
+                "encoding": {"y": {"field": "low", **y}, "y2": {"field": "high"}},
+            },
+            {
+                "mark": {**middle, "color": color, "opacity": 1},
+                "encoding": {"y": {"field": "middle", **y}, "description": DESCRIPTION},
+            },
+        ],
+    }
+
+
+def _position_axis(title: str) -> Spec:
+    """An axis of steps or runs."""
+    return {"title": title, "tickMinStep": 1, "format": "d", "grid": False}
+
+
+def _value_axis(scale: Scale, quantity: str, **options: object) -> Spec:
+    return {"title": scale.axis_title(quantity), "tickCount": 5, **options}
+
+
+def line_chart(
+    lines: Mapping[str, tuple[str, Sequence[tuple[float, float]]]],
+    quantity: str,
+    unit: str | None,
+    theme: Theme,
+) -> Spec:
+    """Step lines over time: name → category and (ns since the start, value) points."""
+    time = Scale.of([x for _, points in lines.values() for x, _ in points], "ns")
+    scale = Scale.of([y for _, points in lines.values() for _, y in points], unit)
+    values = [
+        {"line": name, "x": round(x / time.divisor, 4), "y": round(y / scale.divisor, 4)}
+        for name, (_, points) in lines.items()
+        for x, y in points
+    ]
+    colors = {name: theme.color(category) for name, (category, _) in lines.items()}
+    integer_ticks = {"tickMinStep": 1, "format": "d"} if unit in (None, "count") else {}
+    time_axis = _value_axis(time, "time since start", grid=False)
+    color = {
+        "field": "line",
+        "type": "nominal",
+        "scale": {"domain": list(colors), "range": list(colors.values())},
+        "legend": {"title": None, "symbolType": "stroke"} if len(colors) > 1 else None,
+    }
+    readings = [
+        {"line": name, "x": row["x"], "y": row["y"], "description": _reading(name, x, y, unit)}
+        for name, (_, points) in lines.items()
+        for row, (x, y) in _some(
+            [({"x": round(x / time.divisor, 4), "y": round(y / scale.divisor, 4)}, (x, y)) for x, y in points]
+        )
+    ]
+    line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
+    # Invisible points that answer to the pointer.
+    point = {"type": "point", "filled": True, "size": 120, "opacity": 0}
+    return {
+        **frame(values, WIDTH, HEIGHT),
+        "encoding": {
+            "x": number("x", axis=time_axis, scale={"nice": False}),
+            "y": number("y", axis=_value_axis(scale, quantity, **integer_ticks)),
+            "color": color,
+        },
+        "layer": [
+            {"mark": line},
+            {
+                "data": {"values": readings},
+                "mark": point,
+                "encoding": {"description": DESCRIPTION, "tooltip": {**DESCRIPTION, "type": "nominal"}},
+            },
+        ],
+    }
+
+
+def _some(points: Sequence[_T]) -> Sequence[_T]:
+    """At most `_MAX_READINGS` of the points, evenly spaced."""
+    return points[:: max(1, -(-len(points) // _MAX_READINGS))]
+
+
+def _reading(name: str, x: float, y: float, unit: str | None) -> str:
+    return f"{name}: {format_short(y, unit)} at {format_short(x, 'ns')}"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value at a position; `level` is the level of its series there, if known."""
+
+    at: int
+    value: float
+    category: str
+    description: str
+    level: float | None = None
+
+
+def point_chart(
+    rows: Sequence[Point], quantity: str, axis_title: str, unit: str | None, theme: Theme
+) -> Spec:
+    """One point per row, with the line of their levels behind them."""
+    scale = Scale.of([row.value for row in rows], unit)
+    values = [
+        {
+            "at": row.at,
+            "value": row.value / scale.divisor,
+            "level": None if row.level is None else row.level / scale.divisor,
+            "color": theme.color(row.category),
+            "description": row.description,
+            "size": 30 if row.category == "plain" else 90,
+        }
+        for row in rows
+    ]
+    y = number(axis=_value_axis(scale, quantity), scale={"zero": False})
+    line = {"type": "line", "interpolate": "step", "color": theme.color("soft"), "aria": False}
+    points: Spec = {
+        "mark": {"type": "point", "filled": True, "opacity": 1},
+        "encoding": {
+            "y": {"field": "value", **y},
+            "color": OWN_COLOR,
+            "size": number("size", scale=None),
+            "description": DESCRIPTION,
+        },
+    }
+    return {
+        **frame(values, WIDTH, HEIGHT),
+        "encoding": {"x": number("at", axis=_position_axis(axis_title), scale={"zero": False})},
+        "layer": [{"mark": line, "encoding": {"y": {"field": "level", **y}}}, points],
+    }
+
+
+def strip_chart(
+    lanes: Mapping[str, tuple[str, Sequence[tuple[float, str]]]], quantity: str, unit: str, theme: Theme
+) -> Spec:
+    """One lane per name → category and (value, description): a tick per value, a long one for the median."""
+    scale = Scale.of([value for _, ticks in lanes.values() for value, _ in ticks], unit)
+    values = [
+        {
+            "lane": name,
+            "value": value / scale.divisor,
+            "color": theme.color(category),
+            "description": description,
+        }
+        for name, (category, ticks) in lanes.items()
+        for value, description in ticks
+    ]
+    x = number("value", scale={"zero": False}, axis=_value_axis(scale, quantity))
+    axis = {"title": None, "ticks": False, "domain": False, "labelFontSize": 12}
+    lane = {"field": "lane", "type": "nominal", "sort": list(lanes), "axis": axis}
+    ticks = {"type": "tick", "thickness": 2, "size": 22, "opacity": 0.75}
+    median = {"type": "tick", "thickness": 3, "size": 44, "aria": False}
+    return {
+        **frame(values, WIDTH, {"step": 54}),
+        "encoding": {"y": lane, "color": OWN_COLOR},
+        "layer": [
+            {"mark": ticks, "encoding": {"x": x, "description": DESCRIPTION}},
+            {"mark": median, "encoding": {"x": {**x, "aggregate": "median"}}},
+        ],
+    }
+
+
+def histogram(bins: Sequence[Bin], quantity: str, unit: str | None, theme: Theme) -> Spec:
+    """The number of values in each bin; the axis is logarithmic if the bins are."""
+    scale = Scale.of([bins[-1].high], unit)
+    values = [
+        {
+            "low": each.low / scale.divisor,
+            "high": each.high / scale.divisor,
+            "count": each.count,
+            "description": each.description,
+        }
+        for each in bins
+        if each.count
+    ]
+    is_log = _is_wide(bins[0].low, bins[-1].high)
+    axis = _value_axis(scale, quantity, grid=False, **({"format": "~g"} if is_log else {}))
+    domain = [bins[0].low / scale.divisor, bins[-1].high / scale.divisor]
+    x_scale = {"type": "log" if is_log else "linear", "domain": domain, "nice": False}
+    return {
+        **frame(values, WIDTH, HEIGHT),
+        "mark": {"type": "rect", "color": theme.color("plain"), "stroke": theme.color("paper")},
+        "encoding": {
+            "x": number("low", scale=x_scale, axis=axis),
+            "x2": {"field": "high"},
+            "y": number("count", axis={"title": "count", "tickCount": 4, "format": "~s", "tickMinStep": 1}),
+            "y2": {"datum": 0},
+            "description": DESCRIPTION,
+        },
+    }
+
+
+def _is_wide(low: float, high: float) -> bool:
+    """Whether values need a logarithmic axis."""
+    return low > 0 and high / low > 50
+
+
+def bin_edges(low: float, high: float, count: int = BINS) -> list[float]:
+    """Edges of bins from `low` to `high`: logarithmic if they differ by more than a factor of 50."""
+    if _is_wide(low, high):
+        factor = (high / low) ** (1 / count)
+        return [low * factor**at for at in range(count)] + [high]
+    step = (high - low) / count or 1.0
+    return [low + step * at for at in range(count + 1)]
+
+
+def histogram_bins(values: Sequence[float], unit: str | None, count: int = BINS) -> list[Bin]:
+    """The finite values counted into bins; no bins if there are none."""
+    known = sorted(value for value in values if math.isfinite(value))
+    if not known:
+        return []
+    bounds = bin_edges(known[0], known[-1], count)
+    counts = [0] * (len(bounds) - 1)
+    at = 0
+    for value in known:
+        while at < len(counts) - 1 and value >= bounds[at + 1]:
+            at += 1
+        counts[at] += 1
+    return [
+        Bin(low, high, bin_count, describe_bin(bin_count, low, high, unit))
+        for low, high, bin_count in zip(bounds, bounds[1:], counts, strict=False)
+    ]
+
+
+def describe_bin(count: int, low: float, high: float, unit: str | None) -> str:
+    """The tooltip of a bin."""
+    return f"{count:,} from {format_short(low, unit)} to {format_short(high, unit)}"

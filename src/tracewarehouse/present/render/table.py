@@ -1,0 +1,332 @@
+"""Rows as a text table: numbers right-aligned and never cut, names shortened to fit the terminal."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from os.path import commonprefix
+from textwrap import wrap
+from typing import TYPE_CHECKING, Protocol
+
+from tracewarehouse.present.render.names import REPLACED, short_names
+from tracewarehouse.present.render.text import one_line, show
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_GAP = "  "
+_NAMED = 8  # omitted columns that are listed
+_SHORTEST_NAME = 28  # below that, different kernels look alike
+_LEAST_NAME = 14  # where columns with the answer would not fit otherwise
+_SMALLEST_Q = 1e-4  # an adjusted p
+_NUMBERS = frozenset(
+    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+    + ("FLOAT", "DOUBLE", "DECIMAL")
+)
+
+
+class Field(Protocol):
+    """A column: its DuckDB type and unit."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def unit(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Columns without any value, and with the same one in all rows, of which a table may show only some."""
+
+    empty: frozenset[str] = frozenset()
+    constant: frozenset[str] = frozenset()
+
+
+@dataclass
+class _Column:
+    name: str
+    cells: list[str]
+    is_number: bool
+    is_key: bool
+    width: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines ready to print: columns with one value, the heading, the body, columns without space."""
+
+    constants: str
+    heading: str
+    body: tuple[str, ...]
+    omitted: tuple[str, ...]
+    width: int | None = None
+
+    def lines(self, *, bold: bool = False) -> list[str]:
+        """All lines; `bold` prints the heading in bold."""
+        lines = [*self.constants.splitlines(), ""] if self.constants else []
+        if self.heading:
+            lines.append(f"\x1b[1m{self.heading}\x1b[0m" if bold else self.heading)
+        lines += self.body
+        if self.omitted:
+            names = ", ".join([*self.omitted[:_NAMED], *(["…"] if len(self.omitted) > _NAMED else [])])
+            more = "1 more column" if len(self.omitted) == 1 else f"{len(self.omitted)} more columns"
+            note = f"… {more}: {names} (--wide shows all)"
+            lines += wrap(note, self.width or len(note), subsequent_indent="  ", break_long_words=False)
+        return lines
+
+
+def table(
+    fields: Sequence[Field],
+    rows: Sequence[Sequence[object]],
+    width: int | None = None,
+    keys: Collection[str] = (),
+    facts: Facts | None = None,
+    answer: Sequence[str] = (),
+) -> Table:
+    """`rows` in at most `width` terminal columns (None: no limit); several rows have no empty columns.
+
+    To fit, columns with one value are printed once above, then names are shortened, then the last columns
+    that are not `keys` are omitted and listed; those with the `answer` last. `facts` are those of all rows,
+    if these are only some.
+    """
+    columns = [_column(each, [row[at] for row in rows], each.name in keys) for at, each in enumerate(fields)]
+    if len(rows) == 1 and width is not None and _total(columns) > width:
+        return _vertical(columns, width)
+    facts = facts or _facts(fields, rows)
+    if len(rows) > 1:
+        columns = [each for each in columns if each.name not in facts.empty] or columns
+    constants, shown, omitted = list[_Column](), columns, list[_Column]()
+    if width is not None and _total(columns) > width:
+        constants = [each for each in columns if len(rows) > 1 and each.name in facts.constant]
+        columns = [column for column in columns if column not in constants] or columns
+        # A single key is typed into the next command, so it is never shortened.
+        keep = keys if len(keys) == 1 else ()
+        shown, omitted = _fitting(_short_names(columns, width, keep), width, keep, answer)
+    return Table(
+        constants=_constants(constants, width),
+        heading=_row(shown, [column.name for column in shown]),
+        body=tuple(_row(shown, [column.cells[at] for column in shown]) for at in range(len(rows))),
+        omitted=tuple(column.name for column in omitted if rows),
+        width=width,
+    )
+
+
+def _facts(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> Facts:
+    """The facts of these rows."""
+    columns = {field.name: [row[at] for row in rows] for at, field in enumerate(fields)}
+    empty = {name for name, cells in columns.items() if all(cell is None for cell in cells)}
+    constant = {name for name, cells in columns.items() if all(cell == cells[0] for cell in cells)}
+    return Facts(frozenset(empty), frozenset(constant - empty))
+
+
+def facts_of(rows: pa.Table) -> Facts:
+    """The facts of all rows of a result."""
+    empty, constant = set(), set()
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if column.null_count == len(column):
+            empty.add(name)
+        elif not column.null_count and _is_constant(column):
+            constant.add(name)
+    return Facts(frozenset(empty), frozenset(constant))
+
+
+def _is_constant(column: pa.ChunkedArray) -> bool:
+    if column.type.num_fields:
+        rows = column.to_pylist()
+        return all(row == rows[0] for row in rows)
+    return len(column.unique()) == 1
+
+
+def vertical(fields: Sequence[Field], row: Sequence[object], width: int) -> Table:
+    """One row as a list of names and values, one per line."""
+    columns = [_column(field, [value], False) for field, value in zip(fields, row, strict=True)]
+    return _vertical(columns, width)
+
+
+def values(rows: pa.Table) -> list[tuple[object, ...]]:
+    """The rows as tuples; a query may have two columns of the same name."""
+    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in rows.columns]
+    return list(zip(*columns, strict=True))
+
+
+def markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]], code: Collection[str] = ()) -> str:
+    """`rows` as a Markdown table with the same cell texts, escaped; those of columns in `code` as code."""
+    sides = ["---:" if is_number(each) else "---" for each in fields]
+    lines = [[_escaped(one_line(each.name)) for each in fields], sides]
+    for row in rows:
+        shown = [_cell(each, value) for each, value in zip(fields, row, strict=True)]
+        lines.append(
+            [
+                _code(one_line(text)) if each.name in code else _escaped(one_line(text))
+                for each, text in zip(fields, shown, strict=True)
+            ]
+        )
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def shortened(text: str, width: int) -> str:
+    """`text` in at most `width` terminal columns: the start of a sentence, both ends of a name."""
+    if _width(text) <= width:
+        return text
+    if text.endswith("."):
+        return _start(text, width - 1) + "…"
+    old, arrow, new = text.partition(REPLACED)
+    if arrow:
+        half = (width - len(arrow)) // 2
+        return f"{shortened(old, half)}{arrow}{shortened(new, half)}"
+    tail = (width - 1) // 3
+    return _start(text, width - 1 - tail) + "…" + _start(text[::-1], tail)[::-1]
+
+
+def _constants(columns: Sequence[_Column], width: int | None) -> str:
+    """The columns with one value, on several lines if they do not fit; long values are shortened."""
+    named = [f"{each.name}\xa0{_unbroken(each.cells[0])}" for each in columns]
+    text = f"same in all rows: {', '.join(named)}" if named else ""
+    lines = wrap(text, width or len(text) or 1, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines).replace("\xa0", " ")
+
+
+def _unbroken(cell: str) -> str:
+    return shortened(cell, _SHORTEST_NAME).replace(" ", "\xa0")
+
+
+def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
+    name, cells = one_line(field.name), [one_line(_cell(field, value)) for value in values]
+    return _Column(name, cells, is_number(field), is_key, max(map(_width, (name, *cells))))
+
+
+def _cell(field: Field, value: object) -> str:
+    """The value with its unit; a q far below any level of significance is `<0.01 %`."""
+    is_tiny = field.name == "q" and isinstance(value, float) and value < _SMALLEST_Q
+    return "<0.01 %" if is_tiny else show(value, field.unit)
+
+
+def is_number(field: Field) -> bool:
+    """Whether the cells of a column are right-aligned and never shortened."""
+    return field.unit is not None or field.type.partition("(")[0] in _NUMBERS
+
+
+def _code(text: str) -> str:
+    """`text` as a code span; the fence is longer than any in it, and `|` would end the cell."""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    edge = " " if "`" in text else ""
+    return f"{fence}{edge}{text.replace('|', chr(92) + '|')}{edge}{fence}"
+
+
+def _escaped(text: str) -> str:
+    """`text` escaped for Markdown and HTML."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;")
+    return re.sub(r"([\\|`*_\[\]~])", r"\\\1", text)
+
+
+def _vertical(columns: list[_Column], width: int) -> Table:
+    """One row as a list of names and values."""
+    names = max(_width(column.name) for column in columns)
+    room = max(width - names - len(_GAP), _SHORTEST_NAME)
+    body = [
+        _pad(column.name, names, right=False)
+        + _GAP
+        + (column.cells[0] if column.is_number else shortened(column.cells[0], room))
+        for column in columns
+    ]
+    return Table("", "", tuple(body), ())
+
+
+def _short_names(columns: list[_Column], width: int, keep: Collection[str]) -> list[_Column]:
+    """The columns with names shortened by meaning, except those to keep."""
+    for column in columns:
+        if not column.is_number and column.name not in keep:
+            short = short_names(column.cells)
+            column.cells = [short[cell] for cell in column.cells]
+            widest = max(map(_width, (column.name, *column.cells)))
+            column.width = min(widest, max(width, _SHORTEST_NAME))
+    return columns
+
+
+def _narrowed(columns: Sequence[_Column], width: int, least: int, keep: Collection[str]) -> list[_Column]:
+    """The columns with the widest names cut, to `least` at most, until all fit."""
+    columns = [replace(column) for column in columns]
+    names = [column for column in columns if not column.is_number and column.name not in keep]
+    while names and _total(columns) > width:
+        widest = max(names, key=lambda column: column.width)
+        if widest.width <= least:
+            break
+        widest.width -= 1
+    return columns
+
+
+def distinguished(cells: Sequence[str], width: int) -> list[str]:
+    """The cells in at most `width` columns; those that would look alike show where they begin to differ."""
+    cut = {cell: shortened(cell, width) for cell in dict.fromkeys(cells)}
+    alike = Counter(cut.values())
+    groups: dict[str, list[str]] = {}
+    for cell, text in cut.items():
+        if alike[text] > 1:
+            groups.setdefault(text, []).append(cell)
+    for members in groups.values():
+        common = len(commonprefix(members))
+        head = width // 3
+        cut |= {cell: shortened(cell[:head] + "…" + cell[max(common - 3, head) :], width) for cell in members}
+    return [cut[cell] for cell in cells]
+
+
+def _fitting(
+    columns: list[_Column], width: int, keep: Collection[str], answer: Sequence[str]
+) -> tuple[list[_Column], list[_Column]]:
+    """The columns that fit, and the others; keys are never omitted, names are cut before an answer is."""
+    shown = columns
+    for column in _omissible(columns, answer):
+        least = _LEAST_NAME if column.name in answer else _SHORTEST_NAME
+        if len(shown) == 1 or _total(_narrowed(shown, width, least, keep)) <= width:
+            break
+        shown = [each for each in shown if each is not column]
+    omitted = [each for each in columns if not any(each is other for other in shown)]
+    fits = not answer or _total(_narrowed(shown, width, _SHORTEST_NAME, keep)) <= width
+    shown = _narrowed(shown, width, _SHORTEST_NAME if fits else _LEAST_NAME, keep)
+    for column in shown:
+        if not column.is_number and column.name not in keep:
+            column.cells = distinguished(column.cells, column.width)
+    return shown, omitted
+
+
+def _omissible(columns: Sequence[_Column], answer: Sequence[str]) -> list[_Column]:
+    """The columns that are not keys, in the order in which they are omitted: the last first, answers last."""
+    others = [column for column in columns if not column.is_key]
+    last_first = [column for column in reversed(others) if column.name not in answer]
+    return last_first + [column for name in reversed(answer) for column in others if column.name == name]
+
+
+def _row(columns: Sequence[_Column], cells: Sequence[str]) -> str:
+    parts = [
+        _pad(shortened(cell, column.width), column.width, right=column.is_number)
+        for column, cell in zip(columns, cells, strict=True)
+    ]
+    return _GAP.join(parts).rstrip()
+
+
+def _total(columns: Sequence[_Column]) -> int:
+    return sum(column.width for column in columns) + len(_GAP) * max(len(columns) - 1, 0)
+
+
+def _pad(text: str, width: int, *, right: bool) -> str:
+    padding = " " * (width - _width(text))
+    return padding + text if right else text + padding
+
+
+def _start(text: str, width: int) -> str:
+    start = text[:width]
+    while _width(start) > width:
+        start = start[:-1]
+    return start
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)

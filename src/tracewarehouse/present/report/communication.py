@@ -1,0 +1,267 @@
+"""Communication: overlap with computation, time by collective, and stragglers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracewarehouse.present.plot import PAGE
+from tracewarehouse.present.plot.bars import Bar, bar_chart
+from tracewarehouse.present.plot.grids import Segment, stacked_bars
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.present.report.by_step import COMPLETE, Steps, complete_steps
+from tracewarehouse.present.report.data import ReportData, Row
+from tracewarehouse.present.report.document import Card, Figure, Section, Table
+from tracewarehouse.present.report.tables import first_rows
+from tracewarehouse.present.report.text import duration, percent
+
+_MAX_BARS, _MAX_RANKS = 8, 20
+# Category of the chart, column, and words.
+_OVERLAP = (
+    ("exposed_comm", "exposed_ns", "exposed"),
+    ("hidden_comm", "overlap_ns", "overlapped with computation"),
+)
+_PARTS = (
+    ("exposed_wait", "wait_ns", "waiting for other ranks"),
+    ("exposed_transfer", "transfer_ns", "transfer"),
+    ("exposed_unassigned", "unassigned_ns", "waiting or transfer"),
+)
+_OVERLAPPED = """
+SELECT rank, sum(exposed_ns)::BIGINT AS exposed_ns, sum(overlap_ns)::BIGINT AS overlap_ns
+FROM comm_comp_overlap GROUP BY rank ORDER BY exposed_ns DESC, rank
+"""
+_EXPOSED = f"""
+WITH
+  complete AS (SELECT rank, step, category, category_ns FROM step_account {COMPLETE}),
+  steps AS (SELECT rank, count(DISTINCT step) AS count FROM complete GROUP BY rank),
+  mean AS (SELECT rank, category, category_ns / count AS ns FROM complete JOIN steps USING (rank))
+SELECT rank, wait_ns + transfer_ns + unassigned_ns AS exposed_ns, * EXCLUDE rank FROM (
+  SELECT rank,
+    coalesce(sum(ns) FILTER (category = 'exposed_wait'), 0) AS wait_ns,
+    coalesce(sum(ns) FILTER (category = 'exposed_transfer'), 0) AS transfer_ns,
+    coalesce(sum(ns) FILTER (category = 'exposed_unassigned'), 0) AS unassigned_ns
+  FROM mean GROUP BY rank
+)
+ORDER BY exposed_ns DESC, rank
+"""
+_STRAGGLERS = """
+SELECT rank, caused_wait_ns, share, arrived_last, collectives, waiting_ns FROM stragglers
+WHERE caused_wait_ns IS NOT NULL
+ORDER BY caused_wait_ns DESC, rank
+"""
+_WAITS = f"""
+WITH
+  wait AS (SELECT rank, straggler_rank, wait_ns FROM collective_waits {COMPLETE} WHERE wait_ns IS NOT NULL),
+  steps AS (SELECT count(DISTINCT step) AS count FROM step_summary WHERE NOT partial),
+  caused AS (SELECT straggler_rank AS rank, sum(wait_ns) AS ns FROM wait GROUP BY ALL),
+  waited AS (SELECT rank, sum(wait_ns) AS ns FROM wait GROUP BY rank)
+SELECT stragglers.rank, coalesce(caused.ns, 0) / steps.count AS caused_wait_ns,
+  coalesce(caused.ns, 0) / nullif((SELECT sum(ns) FROM caused), 0) AS share, arrived_last, collectives,
+  coalesce(waited.ns, 0) / steps.count AS waiting_ns
+FROM stragglers
+CROSS JOIN steps
+LEFT JOIN caused USING (rank)
+LEFT JOIN waited USING (rank)
+WHERE caused_wait_ns IS NOT NULL
+ORDER BY caused_wait_ns DESC, stragglers.rank
+"""
+_COLLECTIVES = """
+SELECT collective || ' of ' || members || ' ranks' AS name, count(*) AS count,
+  sum(wait_ns)::BIGINT AS wait_ns, sum(transfer_ns)::BIGINT AS transfer_ns
+FROM collective_waits {complete}
+WHERE transfer_ns IS NOT NULL
+GROUP BY name ORDER BY sum(dur_ns) DESC, name
+"""
+
+
+def communication_section(data: ReportData) -> Section:
+    """The section."""
+    total = data.row(
+        "SELECT sum(comm_ns)::BIGINT AS comm, sum(overlap_ns)::BIGINT AS overlapped,"
+        " sum(exposed_ns)::BIGINT AS exposed FROM comm_comp_overlap",
+        "comm_comp_overlap",
+    )
+    on_gpu, has_waits = bool(total["comm"]), data.has_rows("collective_waits")
+    if not on_gpu and not has_waits:
+        reason = data.missing_reason("collective_waits") or "no collectives recorded"
+        return Section("communication", "Communication", f"No communication data: {reason}.")
+    summary = "Collectives ran on the host only, so their overlap with GPU computation is unknown."
+    if on_gpu:
+        summary = (
+            f"{percent(total['overlapped'], total['comm'])} of communication overlapped with computation; "
+            f"{_exposed(data, total)}."
+        )
+    cards = [
+        *([_overlap_card(data)] if on_gpu else []),
+        *(_wait_cards(data) if has_waits else [_no_waits_card(data)]),
+    ]
+    tables = _tables(data, on_gpu, has_waits)
+    return Section(
+        "communication", "Communication", summary, tuple(cards), tuple(tables), statements=_unknown(data)
+    )
+
+
+def _unknown(data: ReportData) -> tuple[str, ...]:
+    """That graphs were recorded without their kernels, if any was: they may be computation."""
+    sql = "SELECT count(*) > 0 AS found FROM quality WHERE rule = 'graph_level_trace'"
+    if not data.row(sql, "quality")["found"]:
+        return ()
+    return (
+        "The kernels inside CUDA graphs were not recorded: communication beside a graph counts as exposed,"
+        " although it may be overlapped. nsys profile --cuda-graph-trace=node records them.",
+    )
+
+
+def _exposed(data: ReportData, total: Row) -> str:
+    """The exposed communication of the mean step; without complete steps that of the recording."""
+    steps = complete_steps(data)
+    if steps is None or not data.has_rows("step_account"):
+        return (
+            f"{data.per_rank(total['exposed'])} of {data.per_rank(total['comm'])} {data.on_rank} was exposed"
+        )
+    row = data.row(
+        f"""
+        SELECT coalesce(sum(category_ns), 0)::BIGINT AS ns FROM step_account {COMPLETE}
+        WHERE category IN ('exposed_wait', 'exposed_transfer', 'exposed_unassigned')
+        """
+    )
+    ns = row["ns"] / steps.count
+    return f"{duration(ns)} per step was exposed, {percent(ns, steps.period_ns)} of the step"
+
+
+def _tables(data: ReportData, on_gpu: bool, has_waits: bool) -> list[Table]:
+    tables: list[Table] = []
+    if on_gpu:
+        tables.append(first_rows(data, "comm_comp_overlap", "Communication and overlap per device"))
+    if on_gpu and data.has_rows("comm_by_group"):
+        caption = "Communication by process group"
+        tables.append(first_rows(data, "comm_by_group", caption, order="exposed_ns DESC, rank"))
+    if has_waits:
+        order = "wait_ns DESC NULLS LAST, rank, event_id"
+        tables.append(first_rows(data, "stragglers", "Stragglers: ranks that other ranks wait for"))
+        caption = "Individual collectives, longest wait first"
+        tables.append(first_rows(data, "collective_waits", caption, order=order))
+    return tables
+
+
+def _no_waits_card(data: ReportData) -> Card:
+    reason = data.missing_reason("collective_waits")
+    return Card("Stragglers", f"Wait times at collectives are unknown: {reason}.")
+
+
+def _overlap_card(data: ReportData) -> Card:
+    """Exposed communication of each rank: its parts per step, else next to the overlapped part."""
+    steps = complete_steps(data)
+    by_step = [] if steps is None or not data.has_rows("step_account") else data.rows(_EXPOSED)
+    rows = by_step or data.rows(_OVERLAPPED)
+    states: Sequence[tuple[str, str, str]] = _PARTS if by_step else _OVERLAP
+    whole = " per step" if by_step else ""
+    title = f"Exposed {'' if by_step else 'and overlapped '}communication"
+    shown = rows if len(rows) <= _MAX_RANKS else rows[: _MAX_RANKS // 2] + rows[-_MAX_RANKS // 2 :]
+    segments = [
+        Segment(
+            str(row["rank"]),
+            category,
+            row[column],
+            category,
+            f"rank {row['rank']}: {duration(row[column])} {state}{whole}",
+        )
+        for row in shown
+        for category, column, state in states
+        if row[column] or not by_step
+    ]
+    ranks, categories = [str(row["rank"]) for row in shown], [category for category, _, _ in states]
+    spec = stacked_bars(segments, ranks, categories, "ns", PAGE)
+    most = f"{duration(rows[0]['exposed_ns'])}{whole}"
+    text = f"Rank {rows[0]['rank']} has the most exposed communication ({most})"
+    if len(rows) > 1:
+        text += f", rank {rows[-1]['rank']} the least ({duration(rows[-1]['exposed_ns'])})"
+    limit = "" if len(shown) == len(rows) else f": {len(shown)} of {len(rows)} ranks, from both ends"
+    caption = f"{title}{whole} by rank" if by_step else "Communication by rank"
+    return Card(title, f"{text}.", (Figure(f"{caption}{limit}", spec),))
+
+
+def _wait_cards(data: ReportData) -> list[Card]:
+    steps = complete_steps(data)
+    rows = [] if steps is None else data.rows(_COLLECTIVES.format(complete=COMPLETE))
+    if not rows:
+        steps, rows = None, data.rows(_COLLECTIVES.format(complete=""))
+    unmatched = data.row("SELECT count(*) AS count FROM collective_waits WHERE instance_id IS NULL")["count"]
+    unmatched_text = f"{plural(unmatched, 'collective')} could not be matched across ranks."
+    if not rows:
+        return [Card("Collectives", unmatched_text)]
+    wait_ns = sum(row["wait_ns"] or 0 for row in rows)
+    total_ns = wait_ns + sum(row["transfer_ns"] or 0 for row in rows)
+    share = percent(wait_ns, total_ns)
+    text = f"{share} of the time in matched collectives was spent waiting for the last rank."
+    if unmatched:
+        text += f" {unmatched_text}"
+    figure = _collectives_figure(data, rows[:_MAX_BARS], steps)
+    return [Card("Collectives", text, (figure,)), *_straggler_cards(data)]
+
+
+def _collectives_figure(data: ReportData, rows: Sequence[Row], steps: Steps | None) -> Figure:
+    times, whole = (data.ranks, data.on_rank) if steps is None else (steps.count, "per step")
+    segments = [
+        Segment(
+            row["name"],
+            category,
+            (row[column] or 0) / times,
+            category,
+            f"{row['name']}, {row['count']:,} times: {duration((row[column] or 0) / times)} {state} {whole}",
+        )
+        for row in rows
+        for category, column, state in (
+            ("exposed_transfer", "transfer_ns", "transfer"),
+            ("comm_wait", "wait_ns", "waiting for the last rank"),
+        )
+    ]
+    names, categories = [row["name"] for row in rows], ("exposed_transfer", "comm_wait")
+    spec = stacked_bars(segments, names, categories, "ns", PAGE, axis_title="")
+    whole = "per rank" if steps is None else "per step, mean of ranks"
+    return Figure(f"Transfer and wait time {whole}", spec)
+
+
+def _straggler_cards(data: ReportData) -> list[Card]:
+    per_step = "" if complete_steps(data) is None else " per step"
+    rows = data.rows(_WAITS if per_step else _STRAGGLERS, "stragglers")
+    if not rows:
+        return []
+    if not rows[0]["caused_wait_ns"]:
+        return [Card("Stragglers", "No rank waited for another at a collective.")]
+    return [_wait_caused_card(rows, per_step), _wait_time_card(rows, per_step)]
+
+
+def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
+    straggler = rows[0]
+    bars = [
+        _rank_bar(
+            row,
+            "caused_wait_ns",
+            f"other ranks waited {duration(row['caused_wait_ns'])} for it{per_step}; last at"
+            f" {row['arrived_last']:,} of {row['collectives']:,} collectives",
+        )
+        for row in rows[:_MAX_BARS]
+        if row["caused_wait_ns"]
+    ]
+    text = (
+        f"Rank {straggler['rank']} causes the most waiting: {percent(straggler['share'] or 0, 1)}. "
+        f"It was last at {straggler['arrived_last']:,} of its {straggler['collectives']:,} collectives."
+    )
+    title = f"{'Wait' if per_step else 'Total wait'} caused on other ranks{per_step}"
+    return Card("Wait caused", text, (Figure(title, bar_chart(bars, PAGE)),))
+
+
+def _wait_time_card(rows: Sequence[Row], per_step: str) -> Card:
+    longest = sorted(rows, key=lambda row: (-row["waiting_ns"], row["rank"]))[:_MAX_BARS]
+    bars = [
+        _rank_bar(row, "waiting_ns", f"waited {duration(row['waiting_ns'])} for other ranks{per_step}")
+        for row in longest
+    ]
+    text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
+    title = f"Time spent waiting at collectives{per_step}"
+    return Card("Wait time", text, (Figure(title, bar_chart(bars, PAGE)),))
+
+
+def _rank_bar(row: Row, column: str, description: str) -> Bar:
+    rank, ns = f"rank {row['rank']}", row[column]
+    return Bar(rank, ns, "comm_wait", duration(ns), f"{rank}: {description}")

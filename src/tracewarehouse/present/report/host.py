@@ -1,0 +1,225 @@
+"""Host: idle time by cause, what the training thread runs, annotations, and runtime calls."""
+
+from __future__ import annotations
+
+from tracewarehouse.display_names import CATEGORIES, idle_cause
+from tracewarehouse.present.plot import PAGE
+from tracewarehouse.present.plot.bars import Bar, bar_chart
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.present.report.account import breakdown
+from tracewarehouse.present.report.data import ReportData, Row
+from tracewarehouse.present.report.document import Card, Figure, Section, Table
+from tracewarehouse.present.report.flame import HOST_CATEGORIES, flame_view
+from tracewarehouse.present.report.tables import combined_ranks, first_rows
+from tracewarehouse.present.report.text import distinct_labels, duration, label, percent
+
+_MAX_BARS = 10
+_CALLS = """
+SELECT name, sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS ns,
+  regexp_matches(name, '(?i)synchronize') AS blocks
+FROM name_summary
+WHERE NOT on_gpu AND (category LIKE '%runtime%' OR category LIKE '%driver%')
+GROUP BY name
+ORDER BY ns DESC, name
+"""
+
+
+def host_section(data: ReportData, rank: int | None) -> Section:
+    """The section; its flame view is of `rank`."""
+    cards = [*_idle_cards(data), *_thread_cards(data), _annotations_card(data), _calls_card(data)]
+    view = flame_view(data, rank)
+    flames = () if view is None else (view,)
+    return Section("host", "Host", _summary(data), tuple(cards), tuple(_tables(data)), flames=flames)
+
+
+def _thread_cards(data: ReportData) -> list[Card]:
+    """What the training threads run: `host_account` by category and by name."""
+    if not data.has_rows("host_account"):
+        return []
+    (whole,) = data.rows(
+        """
+        SELECT sum(self_ns)::BIGINT AS ns, count(DISTINCT (rank, step)) AS count,
+          bool_or(step IS NOT NULL) AS of_step
+        FROM host_account
+        """
+    )
+    parts = data.rows(
+        """
+        SELECT category, sum(self_ns)::BIGINT AS ns
+        FROM host_account GROUP BY category ORDER BY ns DESC, category
+        """
+    )
+    names = data.rows(
+        f"""
+        SELECT category, name, sum(count)::BIGINT AS count, sum(self_ns)::BIGINT AS ns
+        FROM host_account WHERE category <> 'unrecorded'
+        GROUP BY category, name ORDER BY ns DESC, category, name LIMIT {_MAX_BARS}
+        """
+    )
+    total, count = whole["ns"], max(whole["count"], 1)
+    unit = "step" if whole["of_step"] else "recording"
+
+    def bar(row: Row, name: str, text: str) -> Bar:
+        mean, share = duration(row["ns"] / count), percent(row["ns"], total)
+        color = HOST_CATEGORIES[row["category"]][0]
+        return Bar(name, row["ns"] / total, color, f"{mean}, {share}", f"{text}: {mean} per {unit}, {share}")
+
+    kinds = [HOST_CATEGORIES[row["category"]][1] for row in parts]
+    bars = [bar(row, kind, kind) for row, kind in zip(parts, kinds, strict=True)]
+    title = f"Time of the mean {unit}; the full width is all of it"
+    first = kinds[0][:1].upper() + kinds[0][1:]
+    text = f"{first}: {percent(parts[0]['ns'], total)} of the {unit}, which takes {duration(total / count)}."
+    cards = [Card("Training thread", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),))]
+    if names:
+        labels = distinct_labels([row["name"] for row in names])
+        bars = [
+            bar(row, text, f"{row['name']} ({HOST_CATEGORIES[row['category']][1]}), {row['count']:,} times")
+            for row, text in zip(names, labels, strict=True)
+        ]
+        text = f"{labels[0]} has the most self time: {percent(names[0]['ns'], total)} of the {unit}."
+        title = f"Self time of the mean {unit}; the full width is the {unit}"
+        cards.append(Card("Training thread by name", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),)))
+    return cards
+
+
+def _tables(data: ReportData) -> list[Table]:
+    tables: list[Table] = []
+    if data.has_rows("idle_breakdown"):
+        tables.append(combined_ranks(data, "idle_breakdown", "Idle time by cause", "idle_ns DESC, cause"))
+    if data.has_rows("idle_intervals"):
+        order = "idle_ns DESC, rank, start_ns"
+        tables.append(first_rows(data, "idle_intervals", "Longest idle intervals", order=order))
+    if data.has_rows("host_account"):
+        order = "self_ns DESC, category, name, rank, step"
+        tables.append(first_rows(data, "host_account", "Training thread by step and name", order=order))
+    if breakdown(data) is None and data.has_rows("op_summary"):
+        order = "host_self_ns DESC NULLS LAST, name"
+        tables.append(combined_ranks(data, "op_summary", "Operators by host time", order))
+    if data.has_rows("key_averages"):
+        caption, order = (
+            "Operators and calls, as PyTorch's key_averages() counts them",
+            "self_cpu_ns DESC, name",
+        )
+        tables.append(combined_ranks(data, "key_averages", caption, order))
+    if data.has_rows("annotation_breakdown"):
+        tables.append(combined_ranks(data, "annotation_breakdown", "Annotations", "sum_ns DESC, name"))
+    return tables
+
+
+def _summary(data: ReportData) -> str:
+    account = breakdown(data)
+    if account is None:
+        return "No GPU activities were recorded: below is what the training thread runs."
+    total, idle = account.total_ns, sum(account.idle.values())
+    if not idle:
+        return f"No GPU is idle in the {account.whole}: the host always launches in time."
+    return (
+        f"GPUs are idle for {account.mean_text(idle)} ({percent(idle, total)}): "
+        f"{percent(account.times.get('idle_dataloader', 0), total)} of the {account.whole} while the host"
+        f" waits for data, {percent(account.times.get('idle_sync', 0), total)} after blocking calls."
+    )
+
+
+def _idle_cards(data: ReportData) -> list[Card]:
+    account = breakdown(data)
+    if account is None or not account.idle:
+        return []
+    idle, total = account.idle, sum(account.idle.values())
+    bars = [
+        Bar(
+            idle_cause(name),
+            ns / total,
+            name,
+            account.mean(ns),
+            f"{CATEGORIES[name]}: {account.mean_text(ns)}, {percent(ns, total)} of idle time",
+        )
+        for name, ns in idle.items()
+    ]
+    largest = next(iter(idle))
+    text = f"{percent(idle[largest], total)} of idle time: {idle_cause(largest)}."
+    title = f"Idle time of the mean {account.whole}; the full width is all idle time"
+    figure = Figure(title, bar_chart(bars, PAGE, high=1.0))
+    return [Card("Idle time by cause", text, (figure,)), *_next_operator_cards(data)]
+
+
+def _next_operator_cards(data: ReportData) -> list[Card]:
+    """What launched the work after each idle interval: what the host was doing while the GPU waited."""
+    rows = data.rows(
+        """
+        SELECT cause, coalesce(op_name, api, '(unknown launch)') AS name, count(*) AS count,
+          sum(idle_ns)::BIGINT AS ns
+        FROM idle_intervals GROUP BY ALL ORDER BY ns DESC, name, cause
+        """,
+        "idle_intervals",
+    )
+    if not rows:
+        return []
+    total = sum(row["ns"] for row in rows)
+    bars = [
+        Bar(
+            label(row["name"]),
+            row["ns"] / data.ranks,
+            "plain",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: ended {plural(row['count'], 'idle interval')} ({row['cause']}),"
+            f" {data.per_rank(row['ns'])} {data.on_rank}",
+        )
+        for row in rows[:_MAX_BARS]
+    ]
+    text = f"{percent(rows[0]['ns'], total)} of idle time precedes work of {label(rows[0]['name'])}."
+    figure = Figure("Idle time per rank, by the operator that ended it", bar_chart(bars, PAGE))
+    return [Card("Idle time by next operator", text, (figure,))]
+
+
+def _annotations_card(data: ReportData) -> Card:
+    rows = data.rows(
+        """
+        SELECT name, sum(count)::BIGINT AS count, sum(union_ns)::BIGINT AS ns,
+          regexp_matches(name, '(?i)data.?loader|load_batch') AS loads
+        FROM annotation_breakdown
+        WHERE NOT on_gpu AND NOT starts_with(coalesce(name, ''), 'ProfilerStep')
+        GROUP BY name ORDER BY ns DESC, name
+        """,
+        "annotation_breakdown",
+    )
+    if not rows:
+        text = "No host annotations were recorded, so the phases of a step are unknown."
+        return Card("Host annotations", text)
+    bars = [
+        Bar(
+            label(row["name"]),
+            row["ns"] / data.ranks,
+            "idle_dataloader" if row["loads"] else "plain",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
+        )
+        for row in rows[:_MAX_BARS]
+    ]
+    loading = [row["ns"] for row in rows if row["loads"]]
+    text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} {data.on_rank}."
+    if loading:
+        text += f" Data loading: {data.per_rank(sum(loading))} {data.on_rank}."
+    return Card("Host annotations", text, (Figure("Time per rank", bar_chart(bars, PAGE)),))
+
+
+def _calls_card(data: ReportData) -> Card:
+    rows = data.rows(_CALLS, "name_summary")
+    if not rows:
+        return Card("Runtime calls", "No GPU runtime calls were recorded.")
+    blocking = [row for row in rows if row["blocks"]]
+    bars = [
+        Bar(
+            label(row["name"]),
+            row["ns"] / data.ranks,
+            "idle_sync" if row["blocks"] else "plain",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
+        )
+        for row in rows[:_MAX_BARS]
+    ]
+    text = "No synchronizing calls were recorded."
+    if blocking:
+        calls = plural(sum(row["count"] for row in blocking), "synchronizing call")
+        text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} {data.on_rank}."
+    figure = Figure("Time in runtime calls per rank; colored: synchronizing", bar_chart(bars, PAGE))
+    return Card("Runtime calls", text, (figure,))

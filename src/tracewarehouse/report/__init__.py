@@ -1,8 +1,0 @@
-"""Reports: one HTML page about a run, about what changed between two, or about many."""
-
-from tracewarehouse.report.document import Page
-from tracewarehouse.report.many_runs import many_runs
-from tracewarehouse.report.one_run import one_run
-from tracewarehouse.report.two_runs import two_runs
-
-__all__ = ["Page", "many_runs", "one_run", "two_runs"]
