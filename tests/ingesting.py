@@ -10,7 +10,7 @@ from pathlib import Path
 import cli_runner
 import sketch
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.duck.scratch import scratch
+from tracewarehouse.duck.engine import scratch
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.storage import Store

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.duck import engine, limited
+from tracewarehouse.duck import engine
 from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.relations import Relations
 from tracewarehouse.result import Result
@@ -132,7 +132,7 @@ class KeptWarehouse(Warehouse):
         """The rows of a SELECT over one table or view."""
         contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
         with self._session([contract]) as con:
-            rows = limited.query(con, self.views(contract) + sql)
+            rows = engine.query(con, self.views(contract) + sql)
             return Result(rows, provenance_of(self.catalog, self.selected(), sql=sql))
 
     def _execute(

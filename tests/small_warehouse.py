@@ -11,8 +11,7 @@ from typing import Any
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
-from tracewarehouse.duck.engine import create_from_rows
-from tracewarehouse.duck.scratch import scratch
+from tracewarehouse.duck.engine import create_from_rows, scratch
 from tracewarehouse.storage import Changes, Published, Staged, StagedTable, Store, uid
 
 START = 1_750_000_000_000_000_000

@@ -13,7 +13,7 @@ from cli_runner import TW, environment
 from ingesting import only, take, write
 from tracewarehouse import memory_limits
 from tracewarehouse.duck import engine
-from tracewarehouse.duck.limited import Limits, QueryLimitError, query
+from tracewarehouse.duck.engine import Limits, QueryLimitError, query
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
 

@@ -8,9 +8,7 @@ from textwrap import wrap
 from typing import Generic, TypeVar
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.params import python_type
+from tracewarehouse.contracts.contract import Column, Contract, python_type
 
 T_co = TypeVar("T_co", covariant=True)
 _WIDTH = 100

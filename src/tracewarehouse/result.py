@@ -155,19 +155,19 @@ class Result:
 
         Raises ExpressionError for a text that is not a condition.
         """
-        from tracewarehouse.duck.rows import rows_where
+        from tracewarehouse.duck.engine import rows_where
 
         return replace(self, table=rows_where(self.table, conditions))
 
     def sort(self, *keys: str) -> Result:
         """The rows sorted by columns, with `-` descending: `.sort("-sum_ns", "name")`. Raises UnknownName."""
-        from tracewarehouse.duck.rows import rows_where
+        from tracewarehouse.duck.engine import rows_where
 
         return replace(self, table=rows_where(self.table, (), keys))
 
     def select(self, *columns: str) -> Result:
         """Only these columns, in this order. Raises UnknownName."""
-        from tracewarehouse.duck.rows import known_column
+        from tracewarehouse.duck.engine import known_column
 
         return replace(self, table=self.table.select([known_column(self.table, each) for each in columns]))
 

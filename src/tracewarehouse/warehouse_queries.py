@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-    from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.duck.limited import Limits
+    from tracewarehouse.duck.engine import Connection, Limits
     from tracewarehouse.engines import EngineOrName
     from tracewarehouse.query.dependencies import Dependencies, Mentioned
     from tracewarehouse.runs.table_versions import ReadableRuns
@@ -39,7 +38,7 @@ class WarehouseQueries(WarehouseBase):
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
-        from tracewarehouse.contracts.params import bind
+        from tracewarehouse.contracts.contract import bind
         from tracewarehouse.query.copy_batches import copy_batches
         from tracewarehouse.query.dependencies import Dependencies
         from tracewarehouse.runs.capabilities import with_capabilities, without_expired
@@ -191,7 +190,7 @@ class WarehouseQueries(WarehouseBase):
         `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
         QueryError with DuckDB's message, QueryLimitError beyond a limit.
         """
-        from tracewarehouse.duck.limited import Limits
+        from tracewarehouse.duck.engine import Limits
 
         return self._query(sql, Limits(max_rows, timeout_s, memory_bytes))
 
@@ -215,7 +214,7 @@ class WarehouseQueries(WarehouseBase):
     def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
         from tracewarehouse.duck.arrow import with_plain_text
-        from tracewarehouse.duck.limited import NO_LIMITS, query
+        from tracewarehouse.duck.engine import NO_LIMITS, query
         from tracewarehouse.query.sandbox import check_reads_only
         from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
 
@@ -251,7 +250,7 @@ class WarehouseQueries(WarehouseBase):
         """A new connection for SQL of users, one of the pool for other SQL on tables and views; and the SQL
         as it runs there.
         """
-        from tracewarehouse.duck.limited import NO_LIMITS
+        from tracewarehouse.duck.engine import NO_LIMITS
         from tracewarehouse.query.connections import user_connection
 
         if limits is None and not (named.analyses or named.lists or named.has_help):

@@ -10,7 +10,7 @@ import pytest
 
 import tracewarehouse
 from cli_runner import tw
-from tracewarehouse.duck.limited import QueryLimitError
+from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
 from tracewarehouse.warehouse import Warehouse
 

@@ -8,9 +8,7 @@ from pathlib import PurePosixPath
 import pytest
 
 from conftest import ROOT
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.contracts.params import Param
+from tracewarehouse.contracts.contract import Column, Contract, Param, Ref
 from tracewarehouse.contracts.parse import parse
 from tracewarehouse.errors import ContractError
 

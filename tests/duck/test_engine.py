@@ -12,10 +12,8 @@ import pyarrow as pa
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.params import Param
-from tracewarehouse.duck import arrow, engine, limited
+from tracewarehouse.contracts.contract import Column, Contract, Param
+from tracewarehouse.duck import arrow, engine
 from tracewarehouse.errors import ContractError, ParamError, QueryError
 
 ROWS = "('a', 0, 1, 0, 100), ('a', 0, 2, 50, 100), ('a', 0, 3, 200, 20), ('b', 1, 1, 5, 0)"
@@ -108,7 +106,7 @@ def test_python_variables_are_no_tables(con: engine.Connection) -> None:
     frame = pa.table({"x": [1]})
     assert frame.num_rows
     with pytest.raises(QueryError, match="frame does not exist"):
-        limited.query(con, "SELECT x FROM frame")
+        engine.query(con, "SELECT x FROM frame")
 
 
 @pytest.mark.parametrize(

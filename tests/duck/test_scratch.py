@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tracewarehouse.duck.engine import Connection, Error
-from tracewarehouse.duck.scratch import scratch
+from tracewarehouse.duck.engine import Connection, Error, scratch
 
 
 def databases(con: Connection) -> list[str]:

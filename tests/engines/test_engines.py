@@ -11,8 +11,7 @@ import pytest
 import tracewarehouse as tw
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, advice, opened
 from tracewarehouse.engines import ray as ray_engine
-from tracewarehouse.engines.peers import Peer
-from tracewarehouse.engines.ray import RayEngine, run_task
+from tracewarehouse.engines.ray import Peer, RayEngine, run_task
 from tracewarehouse.errors import EngineError, MissingExtra, UnknownName, WorkerMismatch
 from tracewarehouse.hints import cli_text
 from tracewarehouse.storage import Store

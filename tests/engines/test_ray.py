@@ -14,8 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from tracewarehouse.engines import Engine, Failure, OnProgress, Task, TaskProgress
-from tracewarehouse.engines.peers import Peer
-from tracewarehouse.engines.ray import RayEngine
+from tracewarehouse.engines.ray import Peer, RayEngine
 from tracewarehouse.errors import WorkerMismatch
 from tracewarehouse.ingest import plan
 from tracewarehouse.warehouse import Warehouse

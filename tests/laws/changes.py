@@ -13,8 +13,7 @@ from random import Random
 import msgspec
 import polars as pl
 
-from tracewarehouse.contracts.columns import UNITS
-from tracewarehouse.contracts.contract import Column
+from tracewarehouse.contracts.contract import UNITS, Column
 
 SCALE = 3
 SHIFT_NS = 7_777_777_777_123

@@ -9,8 +9,8 @@ import pytest
 
 from conftest import ROOT
 from laws import CATALOG, EXCEPTIONS, contracts, required, variants
+from tracewarehouse.contracts.catalog import WAREHOUSE_NAMES
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.references import WAREHOUSE_NAMES
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.devtools import release
 from tracewarehouse.devtools.contract_checks import check_binding, check_lock

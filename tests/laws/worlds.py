@@ -19,8 +19,7 @@ from conftest import ROOT
 from kept import Kept, KeptWarehouse
 from laws import COMBINED, variants
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import UNITS
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import UNITS, Contract
 from tracewarehouse.derive import ScopeRequest, derive
 from tracewarehouse.derive.blame_store import derive_blame
 from tracewarehouse.duck import arrow, engine

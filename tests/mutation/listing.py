@@ -13,9 +13,9 @@ from pathlib import Path
 from mutants import Mutant, mutants
 
 from conftest import ROOT
-from tracewarehouse.contracts.base import INPUT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.parse import INPUT
 from tracewarehouse.contracts.sql_tokens import token_texts
 
 HERE = Path(__file__).resolve().parent

@@ -8,7 +8,7 @@ import pytest
 
 import sketch
 import tracewarehouse
-from tracewarehouse.duck.limited import QueryLimitError
+from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
 from tracewarehouse.warehouse import Warehouse
 

@@ -18,8 +18,7 @@ import tracewarehouse as tw
 from conftest import ROOT
 from small_warehouse import kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.params import Param
+from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import execute
 from tracewarehouse.query.connections import connection

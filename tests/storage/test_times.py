@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Column
 from tracewarehouse.storage.encoding import Encoding, encoding_of
 
 _ROWS = 1 << 16

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import fill
 from typing import Protocol
 
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.params import Param
+from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Field, Result

@@ -7,8 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.present.render.table import values
 
 if TYPE_CHECKING:

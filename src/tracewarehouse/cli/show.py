@@ -31,8 +31,7 @@ from tracewarehouse.errors import TwError
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from tracewarehouse.contracts.contract import Contract
-    from tracewarehouse.contracts.params import Param
+    from tracewarehouse.contracts.contract import Contract, Param
     from tracewarehouse.result import Result
 
 

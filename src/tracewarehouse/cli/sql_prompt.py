@@ -123,7 +123,7 @@ def _execute(out: Output, con: Connection, statement: str) -> bool:
 
 
 def _print_rows(out: Output, con: Connection, sql: str) -> None:
-    from tracewarehouse.duck.limited import query
+    from tracewarehouse.duck.engine import query
     from tracewarehouse.query.sandbox import check_reads_only
     from tracewarehouse.result import Provenance, Result
     from tracewarehouse.version import __version__

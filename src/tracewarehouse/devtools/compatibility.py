@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.contracts.contract import Column, Contract, Ref
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name
 from tracewarehouse.devtools.sql_style import Violation
 from tracewarehouse.duck import engine

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.front_matter import NAME
+from tracewarehouse.contracts.parse import NAME
 from tracewarehouse.devtools.release import check, golden_stem, sql_folder_of, sync
 from tracewarehouse.devtools.sql_style import Violation
 from tracewarehouse.errors import ContractError, ParamError

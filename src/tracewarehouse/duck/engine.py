@@ -1,28 +1,32 @@
-"""DuckDB connections, and contracts run as SQL; the only module that imports duckdb."""
+"""DuckDB connections, contracts run as SQL, and limits for queries of users; the home of duckdb."""
 
 from __future__ import annotations
 
+import os
 import re
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import count, zip_longest
 from pathlib import Path
-from threading import Event, Thread, current_thread, main_thread
-from typing import TYPE_CHECKING, TypeVar
+from threading import Event, Lock, Thread, current_thread, main_thread
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import duckdb
 
 from tracewarehouse import hints
-from tracewarehouse.contracts import params
+from tracewarehouse.contracts import contract as params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
-from tracewarehouse.duck.arrow import schema_of, type_of, with_schema
-from tracewarehouse.errors import ContractError, QueryError
+from tracewarehouse.duck.arrow import schema_of, type_of, typed, with_schema
+from tracewarehouse.errors import ContractError, ExpressionError, QueryError, UnknownName
 from tracewarehouse.memory_limits import half_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 T = TypeVar("T")
 Connection = duckdb.DuckDBPyConnection
@@ -365,3 +369,217 @@ def keywords(con: Connection) -> dict[str, str]:
     """DuckDB's keywords in lower case, each with its category."""
     rows = con.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall()
     return {str(name): str(category) for name, category in rows}
+
+
+# A database cannot be used after a fork, and its threads and memory limit belong to it.
+_Key = tuple[int, int | None, int | None]
+_databases: dict[_Key, Connection] = {}
+_lock = Lock()
+_scratch_numbers = count(1)
+
+
+@contextmanager
+def scratch(threads: int | None = None) -> Iterator[Connection]:
+    """A connection for a few statements, whose tables and views no other connection sees.
+
+    They are dropped at the end. Its settings must not be changed: they are those of the shared database.
+    Its cursors do not see the tables, so `engine.execute` cannot run here.
+    """
+    name, key = f"scratch_{next(_scratch_numbers)}", (os.getpid(), threads, half_bytes())
+    with _lock:
+        shared = _databases.get(key) or _databases.setdefault(key, connect(threads=threads))
+        shared.execute(f"ATTACH ':memory:' AS {name}")
+    con = shared.cursor()
+    try:
+        con.execute(f"USE {name}")
+        yield con
+    except BaseException:
+        _forget(key, shared)
+        raise
+    finally:
+        con.close()
+        with _lock, suppress(Error):
+            shared.execute(f"DETACH {name}")
+
+
+def _forget(key: _Key, shared: Connection) -> None:
+    """After an error a database may refuse all further statements: the next connection gets a new one."""
+    with _lock:
+        if _databases.get(key) is shared:
+            del _databases[key]
+
+
+_BATCH_ROWS: Final = 8_192
+_INTERRUPT_INTERVAL_S: Final = 0.1
+# The options in Python, with an example.
+_PYTHON: Final = {
+    "timeout": "timeout_s=90",
+    "memory": "memory_bytes=4_000_000_000",
+    "max_rows": "max_rows=N",
+}
+
+
+class QueryLimitError(QueryError):
+    """A query that exceeded a limit; the message names the option that raises it."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a query may use; None: no limit. Memory counts for DuckDB and for the rows of the result."""
+
+    max_rows: int | None = 100_000
+    timeout_s: float | None = 30.0
+    memory_bytes: int | None = 1_000_000_000
+
+    def apply(self, con: Connection) -> None:
+        """Sets the memory limit of a connection whose configuration is not locked yet."""
+        if self.memory_bytes is not None:
+            allowed = half_bytes()
+            con.execute(f"SET memory_limit = '{min(self.memory_bytes, allowed or self.memory_bytes)}B'")
+
+
+NO_LIMITS: Final = Limits(None, None, None)
+
+
+def query(con: Connection, sql: str, limits: Limits = NO_LIMITS) -> pa.Table:
+    """The rows of a user's statement, with DuckDB's type in each field's metadata.
+
+    Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
+    """
+    with con.cursor() as cursor, _timeout(cursor, limits) as watch:
+        try:
+            bound = relation(cursor, sql)
+            table = interruptible(cursor, lambda: _fetch(bound, limits))
+            return typed(table, map(str, bound.types))
+        except OutOfMemory as error:
+            raise _memory_error(limits) if limits.memory_bytes is not None else query_error(error) from error
+        except Error as error:
+            if watch.fired and limits.timeout_s is not None:
+                message = f"the query took longer than {limits.timeout_s:g} s"
+                raise QueryLimitError(*_beyond(message, "timeout", "90s")) from error
+            raise query_error(error) from error
+
+
+def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
+    """All rows; raises QueryLimitError as soon as there are too many rows or bytes."""
+    import pyarrow as pa
+
+    if limits.max_rows is None and limits.memory_bytes is None:
+        return bound.to_arrow_table()
+    batches: list[pa.RecordBatch] = []
+    rows = bytes_ = 0
+    reader = bound.to_arrow_reader(_BATCH_ROWS)
+    for batch in reader:
+        batches.append(batch)
+        rows, bytes_ = rows + batch.num_rows, bytes_ + batch.nbytes
+        if limits.max_rows is not None and rows > limits.max_rows:
+            message = f"the query returns more than {limits.max_rows:,} rows"
+            more = hints.Hint("wh.scan(TABLE) reads any number", "-o FILE writes any number")
+            raise QueryLimitError(*_beyond(message, "max_rows", "N", more))
+        if limits.memory_bytes is not None and bytes_ > limits.memory_bytes:
+            raise _memory_error(limits)
+    return pa.Table.from_batches(batches, schema=reader.schema)
+
+
+def _memory_error(limits: Limits) -> QueryLimitError:
+    allowed, requested = half_bytes(), limits.memory_bytes or 0
+    if allowed is not None and allowed < requested:
+        message = f"the query needs more than {allowed >> 20} MiB of memory, half of the memory limit"
+        return QueryLimitError(message, "raise the limit of the container or job, or ulimit -v")
+    message = f"the query needs more than {requested / 1e9:g} GB of memory"
+    return QueryLimitError(*_beyond(message, "memory", "4GB"))
+
+
+def _beyond(message: str, name: str, example: str, more: str = "") -> tuple[str, str]:
+    """Message and hint of an exceeded limit."""
+    python = _PYTHON[name]
+    option = hints.Hint(python, f"--{name.replace('_', '-')} {example}")
+    limit = hints.Hint(python.partition("=")[0], f"--{name.replace('_', '-')}")
+    hint = hints.fill("raise the limit: {}", option)
+    hint = hints.fill("{}; {}", hint, more) if more else hint
+    return hints.fill("{}, the limit of {}", message, limit), hint
+
+
+@dataclass
+class _Watch:
+    """Whether the time is up."""
+
+    fired: bool = False
+    done: Event = field(default_factory=Event)
+
+
+@contextmanager
+def _timeout(con: Connection, limits: Limits) -> Iterator[_Watch]:
+    """Interrupts the connection once the time is up, until the block ends."""
+    watch = _Watch()
+    if limits.timeout_s is None:
+        yield watch
+        return
+
+    def interrupt(timeout_s: float) -> None:
+        if watch.done.wait(timeout_s):
+            return
+        watch.fired = True
+        con.interrupt()
+        while not watch.done.wait(_INTERRUPT_INTERVAL_S):  # the first has no effect before a query starts
+            con.interrupt()
+
+    thread = Thread(target=interrupt, args=(limits.timeout_s,), daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.done.set()
+        thread.join()
+
+
+_ROW = "tw_row"
+
+
+def rows_where(rows: pa.Table, conditions: Sequence[str], keys: Sequence[str] = ()) -> pa.Table:
+    """The rows for which every condition holds, sorted by `keys`: column names, with `-` descending.
+
+    Rows with equal keys keep their order; nulls are last. Raises ExpressionError for SQL that is not one
+    condition on these columns, UnknownName for an unknown key.
+    """
+    order = ", ".join([*(_term(rows, key) for key in keys), _ROW])
+    where = " AND ".join(f"(\n{condition}\n)" for condition in conditions) or "true"
+    return rows.take(_numbers(rows, f"SELECT {_ROW} FROM result WHERE {where} ORDER BY {order}", conditions))
+
+
+def _numbers(rows: pa.Table, sql: str, conditions: Sequence[str]) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    numbered = rows.append_column(_ROW, pa.array(range(len(rows)), pa.int64()))
+    with connect() as con:
+        con.register("result", numbered)
+        con.execute("SET enable_external_access = false")
+        con.execute("SET lock_configuration = true")
+        try:
+            if statement_kind(con, sql) != "SELECT":
+                raise ExpressionError(_not_a_condition(conditions))
+            return con.sql(sql).to_arrow_table().column(0)
+        except (Error, QueryError) as error:
+            failed = error if isinstance(error, QueryError) else query_error(error)
+            why = failed.message.replace(f", {_ROW}", "").replace(f'"{_ROW}", ', "")
+            raise ExpressionError(
+                f"{_not_a_condition(conditions)}: {why}", f"columns: {', '.join(rows.column_names)}"
+            ) from error
+
+
+def _not_a_condition(conditions: Sequence[str]) -> str:
+    return f"not a condition: {' AND '.join(conditions)}"
+
+
+def _term(rows: pa.Table, key: str) -> str:
+    name = key.removeprefix("-")
+    return f"{quote_name(known_column(rows, name))}{' DESC' if key.startswith('-') else ''} NULLS LAST"
+
+
+def known_column(rows: pa.Table, name: str) -> str:
+    """The name; raises UnknownName, as a usage error, if there is no such column."""
+    if name not in rows.column_names:
+        error = UnknownName("column", name, rows.column_names)
+        error.exit_code = ExpressionError.exit_code
+        raise error
+    return name

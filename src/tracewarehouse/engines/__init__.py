@@ -10,8 +10,16 @@ from tracewarehouse.engines.base import (
     attempt,
     results_in_order,
 )
-from tracewarehouse.engines.choice import NAMES, EngineOrName, advice, cores, engine, is_remote, opened
-from tracewarehouse.engines.local import LocalEngine
+from tracewarehouse.engines.local import (
+    NAMES,
+    EngineOrName,
+    LocalEngine,
+    advice,
+    cores,
+    engine,
+    is_remote,
+    opened,
+)
 
 __all__ = [
     "NAMES",

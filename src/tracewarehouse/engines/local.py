@@ -1,4 +1,4 @@
-"""Worker processes on this machine: one that dies costs only the task that it was running.
+"""Worker processes on this machine, where one that dies costs only its task, and the choice of an engine.
 
 Workers are started as commands, not by `multiprocessing`, which would import the caller's script again.
 """
@@ -12,11 +12,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe, wait
+from typing import Final, TypeAlias
 
 from tracewarehouse import hints
-from tracewarehouse.engines.base import OnProgress, Task, TaskProgress, WorkerDied, attempt
+from tracewarehouse.engines.base import Engine, OnProgress, Task, TaskProgress, WorkerDied, attempt
+from tracewarehouse.errors import UnknownName
 from tracewarehouse.slim_imports import block_pandas
 
 _OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
@@ -158,3 +160,63 @@ def _end_with_parent() -> None:
     # The parent holds the other end of stdin, which closes when the parent is gone.
     os.read(0, 1)
     os._exit(1)
+
+
+# An engine, which stays open, or the name of one that is made for the call.
+EngineOrName: TypeAlias = Engine | str
+NAMES: Final = ("local", "ray")
+# Below this number of events, sending tasks to other machines takes longer than the work: 10 million events
+# are about 3 GB of JSON, some minutes of one core.
+FEW_EVENTS: Final = 10_000_000
+# Above it, one machine with 8 cores ingests for more than 5 minutes.
+MANY_EVENTS: Final = 100_000_000
+
+
+def engine(name: str = "local", *, address: str | None = None, jobs: int | None = None) -> Engine:
+    """An engine for the `engine` argument of `ingest`, `record`, `derive` and `run`; close it after use.
+
+    `local` runs tasks in processes of this machine, `ray` on a Ray cluster (extra `ray`): the one at
+    `address` (`auto`, HOST:PORT), that of RAY_ADDRESS, or a new one on this machine. `jobs`: maximum number
+    of tasks at a time. Raises UnknownName, MissingExtra.
+    """
+    if name == "ray":
+        from tracewarehouse.engines.ray import RayEngine
+
+        return RayEngine(address, jobs)
+    if name != "local":
+        raise UnknownName("engine", name, NAMES)
+    return LocalEngine(jobs or cores())
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def opened(chosen: EngineOrName, jobs: int | None = None) -> Iterator[Engine]:
+    """The engine of a call: one that the caller made, which stays open, or a new one by name."""
+    if not isinstance(chosen, str):
+        yield chosen
+        return
+    made = engine(chosen, jobs=jobs)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def is_remote(chosen: EngineOrName | None) -> bool:
+    """Whether tasks may run on other machines."""
+    return chosen is not None and (chosen if isinstance(chosen, str) else chosen.name) != "local"
+
+
+def advice(chosen: EngineOrName | None, events: int) -> str | None:
+    """A notice if the other engine suits this number of events better."""
+    if is_remote(chosen) and events < FEW_EVENTS:
+        text = "{} events are few: below {} million, {} is faster"
+        return hints.fill(text, f"{events:,}", FEW_EVENTS // 1_000_000, hints.option("engine", "local"))
+    if not is_remote(chosen) and events >= MANY_EVENTS:
+        text = "{} events are many: {} spreads them over machines"
+        return hints.fill(text, f"{events:,}", hints.option("engine", "ray"))
+    return None

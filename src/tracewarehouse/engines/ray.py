@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import shutil
 import signal
 import socket
@@ -15,16 +16,54 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
 
 from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import contract_files, sql_folder
 from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, attempt
-from tracewarehouse.engines.peers import Peer
 from tracewarehouse.errors import EngineError, MissingExtra, Terminated, WorkerMismatch
 from tracewarehouse.temp_folders import new_folder
+from tracewarehouse.version import __version__
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The versions that decide the rows of every table and analysis: equal on all machines of a call."""
+
+    tracewarehouse: str
+    contracts: str
+    duckdb: str
+
+    @classmethod
+    def here(cls) -> Peer:
+        """The versions of this process."""
+        return cls(__version__, contracts_digest(), version("duckdb"))
+
+    def mismatch(self, driver: Peer) -> str | None:
+        """How this worker differs from the process that sent a task; None if it does not."""
+        mine, theirs = asdict(self), asdict(driver)
+        different = [
+            f"{name} {mine[name]} instead of {theirs[name]}" for name in mine if mine[name] != theirs[name]
+        ]
+        return f"worker on {platform.node()} has {', '.join(different)}" if different else None
+
+
+@cache
+def contracts_digest() -> str:
+    """A hash of the contract files of this installation, in 12 hex digits."""
+    folder, digest = sql_folder(), sha256()
+    for path in contract_files(folder):
+        digest.update(f"{path.relative_to(folder)}\n".encode())
+        digest.update(sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:12]
+
 
 _RETRIES = 3
 # Ray puts sockets into its folder, whose paths may have 107 bytes.

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.contracts.params import Param, cast
+from tracewarehouse.contracts.contract import Contract, Param, cast
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ParamError, UnknownName

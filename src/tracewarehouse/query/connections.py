@@ -15,8 +15,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.contracts.sql_tokens import quote_name, token_texts
 from tracewarehouse.duck.arrow import concatenate
-from tracewarehouse.duck.engine import Connection, Error, OutOfMemory, connect, execute
-from tracewarehouse.duck.limited import Limits
+from tracewarehouse.duck.engine import Connection, Error, Limits, OutOfMemory, connect, execute
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
 from tracewarehouse.query.analysis_views import create_analyses, create_empty, create_help
 from tracewarehouse.query.dependencies import Dependencies, Mentioned, queryable, shared_views

@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref
+from tracewarehouse.contracts.contract import Column, Contract, Ref
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name, quote_text
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.duck.engine import (

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.runs.derivations import OF_RUN, is_current
 from tracewarehouse.runs.quality import expected_ranks, world_size

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Column
 
 if TYPE_CHECKING:
     import pyarrow as pa

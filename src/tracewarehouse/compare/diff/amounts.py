@@ -153,7 +153,7 @@ def amounts(
     runs in `divisors` are divided, exactly.
     """
     from tracewarehouse.duck import engine
-    from tracewarehouse.duck.scratch import scratch
+    from tracewarehouse.duck.engine import scratch
 
     contracts = [
         catalog.get(name, kind="table") for name in ("diff_segments", "diff_kernels", "diff_amounts")

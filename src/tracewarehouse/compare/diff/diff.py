@@ -17,8 +17,7 @@ from tracewarehouse.compare.diff.join import Comparison, classifiers, compare, f
 from tracewarehouse.compare.metric import BY_STEP, COMPLETE_STEPS_SQL
 from tracewarehouse.compare.stats import MIN_SAMPLES
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.exact_text import rank_list

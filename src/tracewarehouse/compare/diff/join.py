@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import ParamError
 

@@ -8,8 +8,7 @@ from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
+from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.display_names import EXPOSED
 
 if TYPE_CHECKING:

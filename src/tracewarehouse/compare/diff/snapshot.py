@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
+from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result

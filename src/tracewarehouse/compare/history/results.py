@@ -16,8 +16,7 @@ from tracewarehouse.compare.metric.values import ROWS, STEPS, Step, evaluate_in,
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
-from tracewarehouse.duck.engine import Connection, Error
-from tracewarehouse.duck.scratch import scratch
+from tracewarehouse.duck.engine import Connection, Error, scratch
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, request_hash, run_key
 

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from tracewarehouse.compare.metric import Metric
 from tracewarehouse.compare.metric.parse import filterable, measures
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.duck.scratch import scratch
+from tracewarehouse.duck.engine import scratch
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 
 BY_STEP = "by_step"  # the parameter of analyses with optional steps
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from tracewarehouse.compare.metric.model import Metric
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.errors import ExpressionError, ParamError, UnknownName
 
 SHORT = {"step_time": "step_summary.period_ns"}

@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from tracewarehouse.compare.metric.model import Measured, Metric, RunValue
-from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Column
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TwError, UnknownName
 
@@ -81,7 +81,7 @@ def evaluate(
     `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
     TwError if a run has several rows and the column has no fold.
     """
-    from tracewarehouse.duck.scratch import scratch
+    from tracewarehouse.duck.engine import scratch
 
     with scratch(threads_for(metric)) as con:
         con.register(ROWS, rows)
@@ -142,7 +142,7 @@ def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence
 
 def _has_match(metric: Metric, table: pa.Table) -> bool:
     """Whether a row matches the filters, in any step."""
-    from tracewarehouse.duck.scratch import scratch
+    from tracewarehouse.duck.engine import scratch
 
     with scratch() as con:
         con.register(ROWS, table)

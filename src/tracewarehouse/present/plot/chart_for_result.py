@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tracewarehouse.contracts.columns import Column
+from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.grids import Segment, stacked_bars

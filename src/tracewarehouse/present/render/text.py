@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
-from tracewarehouse.contracts.columns import UNITS, Printer
+from tracewarehouse.contracts.contract import UNITS, Printer
 from tracewarehouse.exact_text import INVISIBLE, escape
 from tracewarehouse.exact_text import one_line as one_line
 

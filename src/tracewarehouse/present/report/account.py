@@ -95,7 +95,7 @@ def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
 
     `steps` are the rows of `step_summary`.
     """
-    from tracewarehouse.duck.scratch import scratch
+    from tracewarehouse.duck.engine import scratch
 
     found: dict[str, dict[str, float]] = {}
     with scratch() as con:

@@ -122,7 +122,7 @@ class ReportData:
 @contextmanager
 def report_data(side: RankSelection) -> Iterator[ReportData]:
     """The data of one run, with a connection for its aggregates."""
-    from tracewarehouse.duck.scratch import scratch
+    from tracewarehouse.duck.engine import scratch
 
     with scratch() as con:
         yield ReportData(side, con)

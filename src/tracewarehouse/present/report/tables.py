@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from tracewarehouse.contracts.columns import Column
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.present.report.data import ReportData
 from tracewarehouse.present.report.document import Table
