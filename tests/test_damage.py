@@ -18,7 +18,7 @@ from cli_runner import process, tw
 from conftest import deep
 from ingesting import take, write
 from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
-from tracewarehouse.storage import file_check
+from tracewarehouse.storage import parquet_file
 from tracewarehouse.storage.codec import decode_version
 from tracewarehouse.warehouse import Warehouse
 
@@ -54,7 +54,7 @@ def root(base: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _nothing_checked() -> None:
-    file_check._passed.clear()
+    parquet_file._passed.clear()
 
 
 def flip(path: Path) -> None:
@@ -272,7 +272,7 @@ def test_with_verify_no_flipped_bit_changes_an_answer(root: Path) -> None:
         changed = bytearray(data)
         changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
         path.write_bytes(bytes(changed))
-        file_check._passed.clear()
+        parquet_file._passed.clear()
         try:
             found = Warehouse(root, verify=True).select(runs="a").query(SQL).rows()
         except TwError:

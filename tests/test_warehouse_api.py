@@ -25,7 +25,7 @@ from tracewarehouse.errors import (
     WarehouseError,
 )
 from tracewarehouse.storage import Store
-from tracewarehouse.storage.local import LocalObjects
+from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.warehouse import Warehouse
 
 BOTH = {"start_ns": START + 7, "end_ns": START + 8}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.errors import TwError
 from tracewarehouse.result import Result
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse_files import WarehouseFiles
 from tracewarehouse.warehouse_queries import WarehouseQueries
 

@@ -18,7 +18,7 @@ from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.runs.table_versions import ReadableRuns, queryable_runs, readable_runs
 from tracewarehouse.storage import Store, UnreadableRun, parse_reference
-from tracewarehouse.storage.file_check import Level, default_level
+from tracewarehouse.storage.parquet_file import Level, default_level
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:

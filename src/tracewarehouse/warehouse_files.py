@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse_base import WarehouseBase
 from tracewarehouse.warehouse_secrets import WarehouseSecrets
 

@@ -12,7 +12,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import QueryError, SchemaVersionError
 from tracewarehouse.result import Abstained, Result
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse_base import WarehouseBase
 
 if TYPE_CHECKING:

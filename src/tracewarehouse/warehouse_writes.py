@@ -21,7 +21,7 @@ from tracewarehouse.storage import (
     Store,
     check_labels,
 )
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.storage.store import objects_at
 from tracewarehouse.version import __version__
 from tracewarehouse.warehouse_base import WarehouseBase

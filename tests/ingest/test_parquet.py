@@ -20,7 +20,7 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import Staged, StagedTable, Store
-from tracewarehouse.storage.encoding import ROW_GROUP_ROWS, Encoding, encoding_of
+from tracewarehouse.storage.pack import ROW_GROUP_ROWS, Encoding, encoding_of
 
 CATALOG = Catalog.load()
 STORED = [

@@ -19,7 +19,7 @@ from tracewarehouse.query.dependencies import Dependencies
 from tracewarehouse.query.rank_batches import is_by_rank
 from tracewarehouse.query.spread import Spread, mapped_views
 from tracewarehouse.runs.capabilities import with_capabilities
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse import Warehouse
 
 CATALOG = Warehouse("nowhere").catalog

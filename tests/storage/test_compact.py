@@ -14,9 +14,9 @@ from cli_runner import tw
 from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store, compact
+from tracewarehouse.storage.codec import KeepRules, kept_versions
 from tracewarehouse.storage.compact import plan
-from tracewarehouse.storage.encoding import ROW_GROUP_ROWS
-from tracewarehouse.storage.kept_versions import KeepRules, kept_versions
+from tracewarehouse.storage.pack import ROW_GROUP_ROWS
 
 RANKS = 8
 

@@ -16,7 +16,7 @@ import pytest
 from storage_sources import commit, context, processes, seen, staged
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import Changes, Store, disk_errors
-from tracewarehouse.storage.local import disk_error
+from tracewarehouse.storage.objects import disk_error
 
 STEP_BYTES = 4096
 

@@ -15,7 +15,7 @@ from object_store import BUCKET, Proxy
 from storage_sources import staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, RunVersion, Store, layout, overview, run_catalog
+from tracewarehouse.storage import Changes, RunVersion, Store, layout, run_catalog, versions
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
 from tracewarehouse.warehouse import Warehouse
 
@@ -52,7 +52,7 @@ def rows_of(place: str | Path) -> list[dict[str, Any]]:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new catalog for more than two new versions."""
-    monkeypatch.setattr(overview, "_NEWER", 2)
+    monkeypatch.setattr(versions, "_NEWER", 2)
 
 
 @pytest.fixture

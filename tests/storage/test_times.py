@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from tracewarehouse.contracts.contract import Column
-from tracewarehouse.storage.encoding import Encoding, encoding_of
+from tracewarehouse.storage.pack import Encoding, encoding_of
 
 _ROWS = 1 << 16
 _RANDOM = np.random.default_rng(7)

@@ -28,7 +28,7 @@ from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.inbox import inbox_folder, note_path
 from tracewarehouse.location import is_url, store_url
 from tracewarehouse.storage.layout import check_labels, run_name
-from tracewarehouse.storage.remote_errors import missing_package
+from tracewarehouse.storage.remote import missing_package
 
 _UPLOAD = "tracewarehouse.ingest.upload"
 _AT_EXIT_S = 60.0

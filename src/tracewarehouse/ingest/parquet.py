@@ -21,12 +21,7 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.resources import release_memory
 from tracewarehouse.storage import StagedTable
-from tracewarehouse.storage.encoding import (
-    ROW_GROUP_ROWS,
-    bare_columns,
-    encoding_of,
-    writer_options,
-)
+from tracewarehouse.storage.pack import ROW_GROUP_ROWS, bare_columns, encoding_of, writer_options
 from tracewarehouse.storage.parquet_file import FileFacts, file_facts
 
 if TYPE_CHECKING:

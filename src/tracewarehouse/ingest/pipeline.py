@@ -60,7 +60,7 @@ from tracewarehouse.ingest.url_discovery import discover_urls
 from tracewarehouse.location import is_url
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.manifests import now
-from tracewarehouse.storage.source_objects import SourceObject
+from tracewarehouse.storage.remote import SourceObject
 from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
 # Published traces are removed from the inbox; of a damaged one a longer file may still arrive.

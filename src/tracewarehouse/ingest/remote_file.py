@@ -17,7 +17,7 @@ from tracewarehouse.engines import Failure, attempt
 from tracewarehouse.engines.base import TaskProgress
 from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
 from tracewarehouse.formats.registry import HEAD_BYTES
-from tracewarehouse.storage.source_objects import SourceObject
+from tracewarehouse.storage.remote import SourceObject
 
 CHANGED: Final = "changed while it was read"
 GONE: Final = "no such object: it was deleted after it was listed"

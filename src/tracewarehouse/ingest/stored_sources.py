@@ -12,7 +12,7 @@ from tracewarehouse.formats.base import Format, Status
 from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.naming.assignment import Assignment
 from tracewarehouse.storage import RankSource, RunVersion, Store
-from tracewarehouse.storage.file_check import Level, fault
+from tracewarehouse.storage.parquet_file import Level, fault
 
 # `clean` deletes unpublished commits after a grace period, unless they wait; younger ones can be reused.
 _FRESH = timedelta(hours=1)

@@ -24,7 +24,7 @@ from tracewarehouse.ingest.open_files import MEMORY_TIMELINE, FileStamp, OpenedF
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
 from tracewarehouse.ingest.remote_file import CHANGED, GONE, RemoteFile
 from tracewarehouse.storage import RankSource
-from tracewarehouse.storage.source_objects import SourceObject
+from tracewarehouse.storage.remote import SourceObject
 
 TRACE_NAMES = re.compile(
     r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"

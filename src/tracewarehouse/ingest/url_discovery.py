@@ -22,8 +22,7 @@ from tracewarehouse.ingest.survey import (
 from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
-from tracewarehouse.storage.remote import RemoteObjects
-from tracewarehouse.storage.source_objects import SourceObject, SourcePlace, source_place
+from tracewarehouse.storage.remote import RemoteObjects, SourceObject, SourcePlace, source_place
 
 Found = Candidate | RefusedPath | SkippedFile
 _NONE = (

@@ -29,7 +29,7 @@ from tracewarehouse.query.user_cache import folder as cache_folder
 from tracewarehouse.runs.intact_files import intact_runs
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Store
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 
 if TYPE_CHECKING:
     import pyarrow as pa

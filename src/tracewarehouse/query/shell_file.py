@@ -36,7 +36,7 @@ from tracewarehouse.runs.notices import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.runs.table_versions import ReadableRuns
 from tracewarehouse.storage import Store, Versions, disk_errors
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.temp_folders import temporary_folder
 
 NAME = "warehouse.duckdb"

@@ -41,7 +41,7 @@ from tracewarehouse.query.dependencies import Dependencies, dependencies
 from tracewarehouse.query.relations import Relations, typed_sql
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
-from tracewarehouse.storage.local import LocalObjects
+from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.temp_folders import temporary_folder
 from tracewarehouse.version import __version__
 

@@ -23,7 +23,7 @@ from tracewarehouse.query.parts import ComputePart, PartRows, parts_folder, rank
 from tracewarehouse.query.rank_batches import BATCH_EVENTS, event_batches, event_count, is_by_rank
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Store
-from tracewarehouse.storage.file_check import Level
+from tracewarehouse.storage.parquet_file import Level
 
 if TYPE_CHECKING:
     import pyarrow as pa

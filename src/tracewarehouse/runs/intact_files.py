@@ -11,7 +11,7 @@ from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.runs.table_versions import ReadableRuns
 from tracewarehouse.storage import RankSource, TableFile, Versions
-from tracewarehouse.storage.file_check import UNREADABLE, Level, fault
+from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
 
 
 def intact_runs(

@@ -1,18 +1,5 @@
 """The stored form of a warehouse: Parquet files, manifests and versions of runs."""
 
-from tracewarehouse.storage.changes import (
-    KEEP_VERSIONS_S,
-    TARGET_BYTES,
-    Changes,
-    Compacted,
-    Expired,
-    Intent,
-    Outcome,
-    PendingSource,
-    Published,
-    Staged,
-    StagedTable,
-)
 from tracewarehouse.storage.layout import (
     acknowledgement_key,
     check_labels,
@@ -21,19 +8,30 @@ from tracewarehouse.storage.layout import (
     run_name,
     uid,
 )
-from tracewarehouse.storage.local import disk_error, disk_errors
 from tracewarehouse.storage.model import (
+    KEEP_VERSIONS_S,
+    TARGET_BYTES,
     Brief,
+    Changes,
     CleanReport,
+    Compacted,
+    Expired,
+    Intent,
     Json,
+    Outcome,
+    PendingSource,
     Problem,
+    Published,
     Rank,
     RankSource,
     RunVersion,
     Scan,
+    Staged,
+    StagedTable,
     TableFile,
     UnreadableRun,
 )
+from tracewarehouse.storage.objects import disk_error, disk_errors
 from tracewarehouse.storage.results import RECORDED, Recorded, request_hash, same_rows, write_result
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.versions import Versions

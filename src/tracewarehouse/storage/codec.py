@@ -1,4 +1,4 @@
-"""Encoding of stored objects: JSON with a checksum, and versions as Parquet.
+"""Encoding of stored objects: JSON with a checksum, versions as Parquet, and which versions `clean` keeps.
 
 A version has a row per stored file and a row per rank source, each with its record as JSON; the fields of
 the run are in the file's metadata, with a checksum and the hash of all rows. Fields that this release does
@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate, pairwise
 from typing import Any
 
 from tracewarehouse import hints
@@ -271,3 +273,61 @@ def _damaged(path: str, error: BaseException) -> WarehouseError:
 def first_line(error: BaseException) -> str:
     """The first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@dataclass(frozen=True)
+class KeepRules:
+    """`replaced_before`: a version whose rows a later version also has goes if it was replaced before this.
+
+    `versions_before`: any other version goes if it was replaced before this. `acknowledged`: sources of the
+    run that an acknowledgement refers to; the last version of each stays.
+    """
+
+    replaced_before: datetime
+    versions_before: datetime
+    acknowledged: Collection[str] = ()
+
+
+def last_removal(history: Sequence[RunVersion], before: datetime) -> int:
+    """The number of the last removal before this time; earlier versions are not kept."""
+    removals = (one.number for one in history if one.tombstone and _created(one) < before)
+    return max(removals, default=0)
+
+
+def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[int]:
+    """The numbers to keep of the versions of a run, which are given oldest first.
+
+    The newest version and the newest removal stay, and what the rules keep. A label keeps nothing.
+    """
+    if not history:
+        return frozenset()
+    first = last_removal(history, rules.replaced_before)
+    removals = [one.number for one in history if one.tombstone]
+    kept = {history[-1].number, *removals[-1:]}
+    later, later_sources = {_content(history[-1])}, {history[-1].source}
+    for version, following in reversed(list(pairwise(history))):
+        content, replaced_at = _content(version), _created(following)
+        limit = rules.replaced_before if content in later else rules.versions_before
+        acknowledged = version.source in rules.acknowledged and version.source not in later_sources
+        if version.number >= first and (acknowledged or replaced_at >= limit):
+            kept.add(version.number)
+        later.add(content)
+        later_sources.add(version.source)
+    return frozenset(kept)
+
+
+def _created(version: RunVersion) -> datetime:
+    return datetime.fromisoformat(version.created_at)
+
+
+def _content(version: RunVersion) -> str:
+    """Equal for versions with the same rows and facts, whatever their files and labels."""
+    sources = [
+        [one.rank, one.uid, one.status, dict(one.definitions), dict(one.facts), _tables(one)]
+        for one in version.sources
+    ]
+    return dump([version.run, version.tombstone, sources])
+
+
+def _tables(source: RankSource) -> list[tuple[str, int, int]]:
+    return sorted((file.table, file.version, file.rows) for file in source.files)

@@ -11,10 +11,9 @@ from itertools import groupby
 from pathlib import Path
 
 from tracewarehouse.storage import layout, manifests, pack
-from tracewarehouse.storage.changes import Intent, Staged
 from tracewarehouse.storage.layout import ManifestName, group_uid
 from tracewarehouse.storage.manifests import Manifest, now
-from tracewarehouse.storage.model import Json, RankSource, TableFile
+from tracewarehouse.storage.model import Intent, Json, RankSource, Staged, TableFile
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import file_facts
 

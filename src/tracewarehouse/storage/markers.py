@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import copies, layout, manifests
-from tracewarehouse.storage.changes import Changes, PendingSource
 from tracewarehouse.storage.codec import sealed, unsealed
-from tracewarehouse.storage.model import RankSource, RunVersion
+from tracewarehouse.storage.model import Changes, PendingSource, RankSource, RunVersion
 from tracewarehouse.storage.objects import Objects
 
 

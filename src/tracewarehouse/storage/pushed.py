@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import manifests
-from tracewarehouse.storage.changes import PendingSource
 from tracewarehouse.storage.layout import ManifestName
 from tracewarehouse.storage.manifests import Manifest
-from tracewarehouse.storage.model import Json, RunVersion
+from tracewarehouse.storage.model import Json, PendingSource, RunVersion
 from tracewarehouse.storage.objects import Objects
 
 

@@ -1,28 +1,100 @@
-"""Objects in an object store (S3, Google Cloud Storage, Azure, memory), through obstore."""
+"""Objects outside of this machine: object stores, through obstore, web servers, and traces in a bucket."""
 
 from __future__ import annotations
 
+import errno
+import hmac
 import os
+import re
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import datetime, timedelta
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cached_property, lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, WarehouseError
 from tracewarehouse.location import StoreUrl
-from tracewarehouse.storage import layout
-from tracewarehouse.storage.objects import Entry
-from tracewarehouse.storage.remote_errors import hint_of, missing_package, store_errors
+from tracewarehouse.storage import layout, run_list
+from tracewarehouse.storage.objects import Entry, Objects
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
+
+
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or use an instance role",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or use a service account of the machine",
+}
+_AZURE = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or use a managed identity"
+_WEB = "the server must answer without credentials"
+_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist", re.IGNORECASE)
+_DENIED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
+_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google|credential|Account must be", re.IGNORECASE)
+_PLAIN_HTTP = re.compile(r"builder error|BadScheme", re.IGNORECASE)
+_SILENT = re.compile(
+    r"error sending request|timed out|timeout|connection|dns|retries|\b5\d\d\b|429", re.IGNORECASE
+)
+
+
+def missing_package(place: StoreUrl) -> WarehouseError:
+    """The error if obstore is not installed."""
+    return WarehouseError(f"{place}: {place.scheme}:// needs obstore", "pip install 'tracewarehouse[cloud]'")
+
+
+def hint_of(place: StoreUrl) -> str:
+    """What to do if the store does not answer."""
+    if place.is_web:
+        return "check the URL and the network, and run it again"
+    endpoint = "AWS_ENDPOINT_URL" if place.scheme == "s3" else "the network"
+    return f"check {endpoint} and run it again; published runs are not affected"
+
+
+@contextmanager
+def store_errors(place: StoreUrl, key: str = "") -> Iterator[None]:
+    """Turns errors of obstore into FileNotFoundError, FileExistsError or StoreUnavailable."""
+    from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+
+    where = f"{place}/{key}" if key else str(place)
+    try:
+        yield
+    except FileNotFoundError as error:
+        if _NO_BUCKET.search(str(error)):
+            raise _unavailable(place, where, str(error)) from None
+        raise FileNotFoundError(errno.ENOENT, "no such object", where) from None
+    except (AlreadyExistsError, PreconditionError, NotModifiedError):
+        raise FileExistsError(errno.EEXIST, "the object exists", where) from None
+    except BaseError as error:
+        # `from None`: the text of obstore may contain signed URLs.
+        raise _unavailable(place, where, f"{type(error).__name__}: {error}") from None
+
+
+def _unavailable(place: StoreUrl, where: str, text: str) -> StoreUnavailable:
+    credentials = _WEB if place.is_web else _CREDENTIALS.get(place.scheme, _AZURE)
+    if _NO_BUCKET.search(text):
+        return StoreUnavailable(f"{place}: no such bucket", "create it, or check the URL")
+    if _PLAIN_HTTP.search(text):
+        return StoreUnavailable(f"{place}: the endpoint is not encrypted", "AWS_ALLOW_HTTP=true allows http")
+    if "PermissionDenied" in text or "Unauthenticated" in text or _DENIED.search(text):
+        return StoreUnavailable(f"{where}: access denied", credentials)
+    if _NO_CREDENTIALS.search(text):
+        return StoreUnavailable(f"{place}: no credentials found", credentials)
+    if _SILENT.search(text):
+        return StoreUnavailable(f"{place}: the store does not answer", hint_of(place), is_transient=True)
+    return StoreUnavailable(f"{where}: {_first_line(text)}", hint_of(place))
+
+
+def _first_line(text: str) -> str:
+    """The first line without query strings."""
+    return re.sub(r"\?\S*", "", text.partition("\n")[0])
+
 
 R = TypeVar("R")
 
@@ -343,3 +415,176 @@ def _entry(found: Mapping[str, Any]) -> Entry:
 def _etag(text: str | None) -> str:
     """The tag without quotes: Azure lists it without, and answers with them."""
     return (text or "").removeprefix("W/").strip('"')
+
+
+_PAUSES_S = (0.2, 1.0)
+_VARIABLES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
+
+
+@dataclass(frozen=True)
+class SourceObject:
+    """An object as it was listed; `bucket` is the URL of its bucket."""
+
+    bucket: StoreUrl
+    entry: Entry
+
+    @property
+    def url(self) -> str:
+        """The URL of the object."""
+        return f"{self.bucket.url}/{self.entry.key}"
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """Size, and time of writing in ns since the epoch."""
+        return self.entry.bytes, int(self.entry.modified.timestamp() * 1e9)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes see it."""
+        return _opened(self.bucket).is_shared
+
+    def identity(self, salt: bytes) -> str:
+        """A hash of its URL and tag, which changes with its content; the salt hides the name."""
+        tag = self.entry.etag or self.stamp
+        text = f"{self.url}\n{self.entry.bytes}\n{tag}"
+        return hmac.new(salt, text.encode(), "sha256").hexdigest()[:32]
+
+    def download(self, path: Path, up_to: int | None = None) -> bool:
+        """Completes a local copy that may have the first bytes already; False if the object changed.
+
+        The copy can be read by its owner only. Raises FileNotFoundError, StoreUnavailable.
+        """
+        wanted = self.entry.bytes if up_to is None else up_to
+        for pause_s in _PAUSES_S:
+            try:
+                return _opened(self.bucket).resume(self.entry, path, wanted)
+            except StoreUnavailable as error:
+                if not error.is_transient:
+                    raise
+                time.sleep(pause_s)  # the connection broke: what arrived is kept
+        return _opened(self.bucket).resume(self.entry, path, wanted)
+
+    def read(self) -> bytes:
+        """The content of a small object; raises FileNotFoundError."""
+        return _opened(self.bucket).get(self.entry.key)
+
+    def delete(self, *more_keys: str) -> None:
+        """Deletes the object, then others of its bucket."""
+        for key in (self.entry.key, *more_keys):
+            _opened(self.bucket).delete([key])
+
+
+@dataclass(frozen=True)
+class SourcePlace:
+    """A bucket and a key or prefix in it."""
+
+    bucket: StoreUrl
+    key: str
+
+    def object(self) -> SourceObject | None:
+        """The object of this key, None if there is none."""
+        return self._find(self.key)
+
+    def holds(self, name: str) -> bool:
+        """Whether there is an object of this name below the prefix."""
+        return self._find(f"{self.key}/{name}" if self.key else name) is not None
+
+    def objects(self) -> Iterator[SourceObject]:
+        """The objects below the prefix, by key."""
+        found = _opened(self.bucket).walk(f"{self.key}/" if self.key else "")
+        return (SourceObject(self.bucket, entry) for entry in found)
+
+    def _find(self, key: str) -> SourceObject | None:
+        entry = _opened(self.bucket).stat(key)
+        return None if entry is None else SourceObject(self.bucket, entry)
+
+
+def source_place(url: StoreUrl, warehouse: Objects) -> SourcePlace:
+    """The bucket and key of a URL; options are those of a warehouse in a store of the same kind."""
+    if url.is_web:
+        raise WarehouseError(
+            f"{url}: a web server does not list traces", "download them, or name an s3://, gs:// or az:// URL"
+        )
+    scheme, _, rest = url.url.partition("://")
+    name, _, key = rest.partition("/")
+    is_same = isinstance(warehouse, RemoteObjects) and warehouse.place.scheme == scheme
+    options = warehouse.place.options if isinstance(warehouse, RemoteObjects) and is_same else ()
+    return SourcePlace(StoreUrl(f"{scheme}://{name}", options), key)
+
+
+def _opened(bucket: StoreUrl) -> RemoteObjects:
+    """The bucket with open connections, as long as the environment says the same about stores."""
+    said = tuple(sorted((name, value) for name, value in os.environ.items() if name.startswith(_VARIABLES)))
+    return _opened_once(bucket, hash(said))
+
+
+@lru_cache(maxsize=16)
+def _opened_once(bucket: StoreUrl, _environment: int) -> RemoteObjects:
+    return RemoteObjects(bucket)
+
+
+# What has no list is not there for readers over HTTP, except what a command would miss.
+_NEEDED: Final = (layout.RESULTS, layout.RECORDED, layout.ACKNOWLEDGED, layout.DATA, layout.SOURCES)
+
+
+class WebObjects(RemoteObjects):
+    """A warehouse on a web server. Changes are refused."""
+
+    def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """From the list of versions. Raises WarehouseError for what a web server cannot list."""
+        if not prefix or prefix.startswith(_NEEDED):
+            raise WarehouseError(
+                f"{self.url}: a web server does not list {prefix or 'objects'}",
+                "open the warehouse by its s3://, gs:// or az:// URL, or copy it",
+            )
+        found = self._versions if prefix.startswith(layout.RUNS) else ()
+        return (entry for entry in found if entry.key.startswith(prefix) and entry.key > after)
+
+    def folders(self, prefix: str) -> list[str]:
+        """From the list of versions."""
+        found = (entry.key.removeprefix(prefix) for entry in self.walk(prefix))
+        return sorted({name.partition("/")[0] for name in found if "/" in name})
+
+    @cached_property
+    def _versions(self) -> tuple[Entry, ...]:
+        try:
+            data = self.get(layout.LATEST)
+        except FileNotFoundError:
+            raise WarehouseError(
+                f"{self.url}: the warehouse has no list of runs for web servers",
+                hints.fill("write it where the warehouse is stored: {}", hints.call("refresh")),
+            ) from None
+        return run_list.decode(data, self.describe(layout.LATEST))
+
+    # Writing
+
+    def check_writable(self) -> NoReturn:
+        """Raises WarehouseError."""
+        raise WarehouseError(
+            f"{self.url}: a warehouse on a web server is read-only",
+            "open it where it is stored: by its folder, or its s3://, gs:// or az:// URL",
+        )
+
+    def put(self, objects: Mapping[str, bytes]) -> None:
+        """Raises WarehouseError."""
+        self.check_writable()
+
+    def put_if_absent(self, key: str, data: bytes) -> bool:
+        """Raises WarehouseError."""
+        self.check_writable()
+
+    def adopt(self, files: Mapping[str, Path]) -> None:
+        """Raises WarehouseError."""
+        self.check_writable()
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Raises WarehouseError."""
+        self.check_writable()
+
+    def prepare(self) -> None:
+        """Raises WarehouseError."""
+        self.check_writable()
+
+    def clock(self) -> datetime:
+        """The time of this machine: nothing is written."""
+        return datetime.now(UTC)

@@ -29,10 +29,10 @@ from tracewarehouse.storage.codec import encode_version, head_of
 from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.model import RankSource, RunVersion
 from tracewarehouse.storage.objects import names_in
-from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.receipts import Receipt
 from tracewarehouse.storage.store import Store
+from tracewarehouse.storage.versions import catalog_problems, list_problems
 
 T = TypeVar("T")
 _HEAD = ("run", "number", "labels", "expected_ranks", "created_at", "tool", "tombstone", "compacted",

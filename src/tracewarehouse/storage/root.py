@@ -10,9 +10,8 @@ from dataclasses import asdict, dataclass
 from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
-from tracewarehouse.storage.local import disk_errors
 from tracewarehouse.storage.manifests import now
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, disk_errors
 
 
 @dataclass(frozen=True)

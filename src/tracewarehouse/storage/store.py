@@ -11,28 +11,29 @@ from pathlib import Path
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.location import Location
 from tracewarehouse.storage import acknowledgements, layout, publish, results, root, run_list
-from tracewarehouse.storage.changes import (
+from tracewarehouse.storage.commit import commit, earlier, groups
+from tracewarehouse.storage.markers import held_or_dropped
+from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
     TARGET_BYTES,
     Changes,
+    CleanReport,
     Compacted,
     Expired,
     Expiring,
     Intent,
+    Problem,
     Published,
+    RankSource,
+    RunVersion,
     Staged,
 )
-from tracewarehouse.storage.commit import commit, earlier, groups
-from tracewarehouse.storage.local import LocalObjects, disk_errors
-from tracewarehouse.storage.markers import held_or_dropped
-from tracewarehouse.storage.model import CleanReport, Problem, RankSource, RunVersion
-from tracewarehouse.storage.objects import Objects, names_in
-from tracewarehouse.storage.overview import Describe, newest_versions
+from tracewarehouse.storage.objects import LocalObjects, Objects, disk_errors, names_in
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.publish import Check
 from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.results import Recorded
-from tracewarehouse.storage.versions import Versions
+from tracewarehouse.storage.versions import Describe, Versions, newest_versions
 from tracewarehouse.temp_folders import locked_folder
 
 
@@ -210,7 +211,7 @@ class Store(Versions):
 
     def expire(self, run: str, expiring: Expiring, dry_run: bool = False) -> Expired:
         """Publishes a version without some tables of some ranks (rank → table → why); see `Expired`."""
-        from tracewarehouse.storage.expire import expire
+        from tracewarehouse.storage.compact import expire
 
         with disk_errors(self.folder):
             return expire(self, run, expiring, dry_run)
@@ -287,7 +288,7 @@ def objects_at(place: Location) -> Objects:
     if isinstance(place, Path):
         return LocalObjects(place)
     if place.is_web:
-        from tracewarehouse.storage.web import WebObjects
+        from tracewarehouse.storage.remote import WebObjects
 
         return WebObjects(place)
     from tracewarehouse.storage.remote import RemoteObjects

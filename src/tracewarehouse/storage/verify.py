@@ -24,10 +24,9 @@ from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import Entry, names_in
-from tracewarehouse.storage.overview import catalog_problems, list_problems
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
 from tracewarehouse.storage.receipts import Receipt
-from tracewarehouse.storage.versions import Versions
+from tracewarehouse.storage.versions import Versions, catalog_problems, list_problems
 
 _OF_RUNS = (layout.RUNS, layout.SOURCES, layout.RECEIPTS, layout.WAITING)
 

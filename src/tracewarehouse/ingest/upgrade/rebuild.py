@@ -34,7 +34,7 @@ from tracewarehouse.storage import (
     TableFile,
     disk_error,
 )
-from tracewarehouse.storage.file_check import Level, fault
+from tracewarehouse.storage.parquet_file import Level, fault
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
