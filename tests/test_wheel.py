@@ -92,11 +92,12 @@ def test_the_native_scanner_is_inside_and_was_built_from_the_source_inside(
     assert libraries == {f"{FOLDER}/{build.library_name()}"}
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    script = "from tracewarehouse.formats.kineto import native; print(native.__file__, native.why_not())"
+    module = "tracewarehouse.formats.kineto.scanner"
+    script = f"import sys, {module} as native; print(native.__file__, native.why_not())"
     command = [sys.executable, "-c", script]
     env = {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=env, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == [str(tmp_path / FOLDER / "native.py"), "None"]
+    assert done.stdout.split() == [str(tmp_path / FOLDER / "scanner.py"), "None"]
 
 
 def test_without_the_native_scanner_the_wheel_is_pure(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tracewarehouse.formats.activity_rows import ActivityRows
-from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
+from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.source_tables import ActivityRows
 
 ROWS = 3_000
 
@@ -72,8 +72,8 @@ def test_many_rows_are_the_same_in_several_batches(monkeypatch: pytest.MonkeyPat
     assert whole.column("bytes").to_pylist() == [None, None, 8, None, None]
     assert whole.column("ph").to_pylist() == [None, "X", "X", None, None]
     assert whole.column("name").to_pylist()[0].startswith("[redacted:")
-    monkeypatch.setattr("tracewarehouse.formats.activity_rows._MOST_IN_ONE", 1)
-    monkeypatch.setattr("tracewarehouse.formats.activity_rows.OUTPUT_ROWS", 2)
+    monkeypatch.setattr("tracewarehouse.formats.source_tables._MOST_IN_ONE", 1)
+    monkeypatch.setattr("tracewarehouse.formats.source_tables.OUTPUT_ROWS", 2)
     parts = batches()
     assert len(parts) == 3
     assert pa.Table.from_batches(parts).to_pylist() == pa.Table.from_batches([whole]).to_pylist()

@@ -17,7 +17,7 @@ import pytest
 
 from trace_reading import SALT, ReadTrace
 from trace_texts import event, trace, write
-from tracewarehouse.formats import spill
+from tracewarehouse.formats.kineto import batches
 from tracewarehouse.formats.redact import Redactor
 
 TOKEN = "huggingface-access-token"
@@ -246,7 +246,7 @@ def test_nothing_secret_reaches_the_tables(tmp_path: Path, exact: bool) -> None:
 def test_a_secret_seen_once_is_searched_for_in_all_later_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spill.Spill.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(batches.Spill.__init__, "__defaults__", (1000,))
     plain = [event(name=f"op {at % 9}", args={"n": at}) for at in range(130_000)]
     secret = event(args={"env": {"HF_TOKEN": "plain words"}})
     found = ReadTrace(write(tmp_path, trace([secret, *plain, secret, *plain, secret])))
@@ -271,7 +271,7 @@ def test_a_secret_after_the_set_of_strings_overflowed(tmp_path: Path, count: int
 _KILLED = """
 import os, sys
 from pathlib import Path
-from tracewarehouse.formats import spill
+from tracewarehouse.formats.kineto import batches as spill
 from tracewarehouse.formats.base import Request
 from tracewarehouse.formats.kineto.format import KinetoSource
 spill.Spill.__init__.__defaults__ = (1000,)

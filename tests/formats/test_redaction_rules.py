@@ -18,7 +18,7 @@ from secret_samples import Sample, all_samples
 from trace_reading import SALT, ReadTrace, detect
 from tracewarehouse.errors import PolicyError, TraceFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_VARIABLE, Policy, Redactor, policy_of, rules
-from tracewarehouse.formats.redact.key_names import is_random
+from tracewarehouse.formats.redact.rules import is_random
 
 REDACTOR = Redactor(SALT)
 SAMPLES = all_samples()

@@ -15,10 +15,10 @@ import pytest
 import nsys_writer
 import tracewarehouse as tw
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats import sqlite_file
+from tracewarehouse.formats import databases
+from tracewarehouse.formats.databases import Database, check_complete
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.formats.source_tables import declared_types
-from tracewarehouse.formats.sqlite_file import Database, check_complete
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MANY_TABLES = 30_000
@@ -165,7 +165,7 @@ def test_changed_bytes_are_read_or_refused(report: Path, seed: int) -> None:
 def test_many_tables_are_refused_before_sqlite_parses_them(
     report: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_file, "MAX_SCHEMA_OBJECTS", 1000)
+    monkeypatch.setattr(databases, "MAX_SCHEMA_OBJECTS", 1000)
     change(report, *(f"CREATE TABLE t{number} (a)" for number in range(1100)))
     with pytest.raises(TraceFormatError, match="more than 1000 tables"):
         Database(report)
@@ -179,7 +179,7 @@ import resource
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
 from pathlib import Path
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.sqlite_file import Database
+from tracewarehouse.formats.databases import Database
 try:
     Database(Path({str(report)!r}))
 except TraceFormatError as error:
@@ -215,7 +215,7 @@ def test_both_drivers_read_the_same_cells(report: Path, monkeypatch: pytest.Monk
     with Database(report) as database:
         wanted = {table: declared_types(database, table) for table in database.tables}
         fast = {table: list(database.batches(table, types)) for table, types in wanted.items()}
-        monkeypatch.setattr(sqlite_file, "_adbc", lambda: None)
+        monkeypatch.setattr(databases, "_adbc", lambda: None)
         slow = {table: list(database.batches(table, types)) for table, types in wanted.items()}
     assert {table: pa.Table.from_batches(found).to_pylist() for table, found in fast.items() if found} == {
         table: pa.Table.from_batches(found).to_pylist() for table, found in slow.items() if found

@@ -11,7 +11,7 @@ import pytest
 from trace_reading import ReadTrace, check_stored
 from trace_texts import SMALL_BYTES, event, trace, write
 from tracewarehouse.formats.base import Outcome
-from tracewarehouse.formats.memory_timeline.rows import TABLE, element, rows
+from tracewarehouse.formats.memory_timeline import TABLE, element, rows
 from tracewarehouse.formats.stored_source import StoredSource
 
 KNOWN = Outcome("0", "{}", 1, 1)

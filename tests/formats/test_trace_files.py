@@ -16,8 +16,7 @@ from trace_reading import ReadTrace
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.file_text import TextStream, prefix_digest, read_text
-from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.file_text import TextStream, UnsupportedFormatError, prefix_digest, read_text
 from tracewarehouse.formats.registry import detect
 
 REFUSED = {

@@ -12,7 +12,7 @@ import tracewarehouse as tw
 from trace_texts import EVENT, KINETO_HEAD, event, trace
 from tracewarehouse.formats import json_text
 from tracewarehouse.formats.json_text import LongStrings
-from tracewarehouse.formats.kineto import reader
+from tracewarehouse.formats.kineto import format
 
 LONGEST_BYTES = 1 << 18
 
@@ -45,7 +45,7 @@ def test_an_event_nested_deep_is_kept(tmp_path: Path, depth: int) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings are too long to be kept at 256 KB."""
-    for module in (json_text, reader):
+    for module in (json_text, format):
         monkeypatch.setattr(module, "LONGEST_BYTES", LONGEST_BYTES)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (LONGEST_BYTES,))
 

@@ -17,7 +17,7 @@ from trace_reading import ReadTrace
 from trace_texts import event, gz, trace, write
 from tracewarehouse import export
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
-from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.naming.file_names import split_name

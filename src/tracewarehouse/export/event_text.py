@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tracewarehouse.duck import engine
-from tracewarehouse.formats.memory_timeline.rows import ACTIONS, CATEGORIES
+from tracewarehouse.formats.memory_timeline import ACTIONS, CATEGORIES
 
 BATCH_ROWS = 10_000
 DUPLICATES = "__duplicates__"

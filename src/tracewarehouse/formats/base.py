@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+
 Status = Literal["intact", "repaired", "damaged"]
 # Called with the number of bytes of text read so far.
 Progress = Callable[[int], None]
@@ -185,3 +186,20 @@ class Request:
     known_digest: str | None = None
     time_unit: Literal["us", "ns"] | None = None
     policy: Policy = NO_POLICY
+
+
+@dataclass(frozen=True)
+class OnePartFile:
+    """A TraceFile. `source` reads the file and may raise TraceFormatError; `addition` as in `Part`."""
+
+    path: Path
+    source: Callable[[Path, Request], Source]
+    addition: str = ""
+
+    def parts(self) -> tuple[Part, ...]:
+        """The single part."""
+        return (Part(addition=self.addition),)
+
+    def read(self, part: Part, request: Request) -> Source:
+        """Reads the file. Raises TraceFormatError."""
+        return self.source(self.path, request)

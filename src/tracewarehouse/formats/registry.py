@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats import other_formats
+from tracewarehouse.formats import file_text
+from tracewarehouse.formats.databases import Database, check_complete, is_sqlite
 from tracewarehouse.formats.file_text import head_of
-from tracewarehouse.formats.sqlite_file import Database, check_complete, is_sqlite
 
 if TYPE_CHECKING:
     from tracewarehouse.formats.base import Format
@@ -52,17 +52,16 @@ def is_picklable() -> bool:
 
 @cache
 def _built_in() -> tuple[Format, ...]:
-    from tracewarehouse.formats.execution_trace.format import ExecutionTraceFormat
-    from tracewarehouse.formats.flight_recorder.format import FlightRecorderFormat
+    from tracewarehouse.formats.execution_trace import ExecutionTraceFormat
+    from tracewarehouse.formats.flight_recorder import FlightRecorderFormat
     from tracewarehouse.formats.kineto.format import KinetoFormat
-    from tracewarehouse.formats.memory_snapshot.format import MemorySnapshotFormat
+    from tracewarehouse.formats.memory_snapshot import MemorySnapshotFormat
     from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
-    from tracewarehouse.formats.nsight_compute.format import NsightComputeFormat
-    from tracewarehouse.formats.nsys.format import NsysFormat
-    from tracewarehouse.formats.nsys.report import NsysReportFormat
-    from tracewarehouse.formats.rocm.rocpd import RocpdFormat
-    from tracewarehouse.formats.rocm.rocprofv3 import Rocprofv3Format
-    from tracewarehouse.formats.rocm.rpd import RpdFormat
+    from tracewarehouse.formats.nsight_compute import NsightComputeFormat
+    from tracewarehouse.formats.nsys.format import NsysFormat, NsysReportFormat
+    from tracewarehouse.formats.rocpd import RocpdFormat
+    from tracewarehouse.formats.rocprofv3 import Rocprofv3Format
+    from tracewarehouse.formats.rpd import RpdFormat
 
     databases = NsysFormat(), NsysReportFormat(), RpdFormat(), RocpdFormat()
     additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat(), NsightComputeFormat()
@@ -93,14 +92,12 @@ def is_trace_folder(path: Path) -> bool:
 def _error(path: Path, head: bytes) -> Exception:
     if path.is_dir():
         head_of(path, 1)  # raises
-    other_formats.check_readable(path, head)
+    file_text.check_readable(path, head)
     if is_sqlite(head):
         return _sqlite_error(path)
     if head.lstrip()[:1] == b"{":
-        return other_formats.UnsupportedFormatError(
-            path, other_formats.object_format(other_formats.top_keys(head))
-        )
-    return other_formats.not_json(path, head, 0)
+        return file_text.UnsupportedFormatError(path, file_text.object_format(file_text.top_keys(head)))
+    return file_text.not_json(path, head, 0)
 
 
 def _sqlite_error(path: Path) -> Exception:
@@ -111,6 +108,6 @@ def _sqlite_error(path: Path) -> Exception:
     try:
         check_complete(path)
         with Database(path) as database:
-            return other_formats.UnsupportedFormatError(path, other_formats.sqlite_format(database.tables))
+            return file_text.UnsupportedFormatError(path, file_text.sqlite_format(database.tables))
     except TraceFormatError as error:
         return error

@@ -1,23 +1,33 @@
-"""Columns of `activities` from batches of source tables, for formats that store records in tables."""
+"""Tables of a trace file as `activities`: batches of columns, look-ups, redaction and the order of events.
+
+Formats that store records in tables produce one batch per source table and combine them here.
+"""
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.base import Finding, Redaction
-from tracewarehouse.formats.json_objects import json_objects, json_texts
+from tracewarehouse.formats.base import ACTIVITIES, Finding, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.file_text import FileContent, digest_of, digest_of_folder
+from tracewarehouse.formats.json_text import json_objects, json_texts
+from tracewarehouse.formats.redact import Redactor
 
 if TYPE_CHECKING:
-    from tracewarehouse.formats.base import Part
-    from tracewarehouse.formats.redact import Redactor
-    from tracewarehouse.formats.sqlite_file import Database
+    from numpy.typing import NDArray
+
+    from tracewarehouse.formats.databases import Condition, Database
+
 
 _TID_BITS: Final = 0xFFFFFF
 _PID_SHIFT: Final = 24
@@ -282,3 +292,317 @@ def _negative_texts(lengths: pa.Array, negative: pa.Array) -> pa.Array:
     """Negative durations as microseconds, as Kineto would write them."""
     values = [f"-{-ns // 1000}.{-ns % 1000:03d}" for ns in lengths.filter(negative).to_pylist()]
     return pc.replace_with_mask(pa.nulls(len(lengths), pa.string()), negative, pa.array(values, pa.string()))
+
+
+OUTPUT_ROWS: Final = 122_880
+# More rows are usually stored in a file while tables are built, batch by batch.
+_MOST_IN_ONE: Final = 10 * OUTPUT_ROWS
+_LONG_TEXTS: Final = 1 << 30
+# Columns with few distinct texts.
+_DICTIONARIES: Final = (
+    "ph", "category", "raw_category", "name", "pid", "tid", "shapes", "sync_kind", "collective",
+    "process_group", "group_ranks", "collective_dtype", "dtypes",
+)  # fmt: skip
+_FLAGS: Final = ("has_collective", "repaired")
+_DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
+# Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
+HAS_TEXT: Final = "has_text"
+# Columns of any text but JSON arguments.
+_FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
+_TEXTS: Final = (*_FREE_TEXTS, "args")
+
+
+def column_type(name: str) -> pa.DataType:
+    """The type of a column while rows are collected."""
+    if name in _DICTIONARIES or name in _TEXTS:
+        # Collected texts can exceed the 2 GB of 32-bit offsets.
+        return pa.large_string() if name == "args" else pa.string()
+    if name in _FLAGS or name == HAS_TEXT:
+        return pa.bool_()
+    return pa.float64() if name in _DOUBLES else pa.int64()
+
+
+@dataclass
+class ActivityRows:
+    """Collects batches of rows from source tables; `batches` returns them in the order of their start.
+
+    Rows with equal start keep the order of `add`; rows without a start come last. `redactions` is complete
+    after the last batch.
+    """
+
+    redactor: Redactor
+    rows: int = 0
+    redactions: list[Redaction] = field(default_factory=list)
+    _collected: list[tuple[int, dict[str, pa.Array]]] = field(default_factory=list)
+
+    def add(self, rows: int, columns: Mapping[str, pa.Array | pa.Scalar | None]) -> None:
+        """Adds rows; a scalar is the value of all of them, and a missing column is null.
+
+        Columns with few distinct texts may be dictionary-encoded.
+        """
+        if not rows:
+            return
+        found = {
+            name: _collected(name, values, rows) for name, values in columns.items() if values is not None
+        }
+        if "args" in found and HAS_TEXT not in found:
+            found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
+        self._collected.append((rows, found))
+        self.rows += rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows with their event ids, once."""
+        if not self.rows:
+            return
+        order = _order(pa.chunked_array([columns["ts_ns"] for _, columns in self._collected]))
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        # The pieces of a column are freed once it is in order.
+        ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
+        texts = {name: pa.concat_arrays(self._pieces(name)) for name in names if name in _TEXTS}
+        self._collected.clear()
+        step = self._batch_rows(texts)
+        for first in range(0, len(order), step):
+            rows = pa.array(order[first : first + step])
+            yield self._batch(
+                {
+                    name: texts[name].take(rows) if name in texts else ordered[name].slice(first, step)
+                    for name in names
+                },
+                first,
+            )
+
+    def schema(self) -> pa.Schema:
+        """The schema of the batches."""
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
+        flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
+        return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
+
+    def _batch_rows(self, texts: Mapping[str, pa.Array]) -> int:
+        """Rows of a batch: all of them, unless there are many or they have very long texts."""
+        is_long = any(column.nbytes > _LONG_TEXTS for column in texts.values())
+        return OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
+
+    def _pieces(self, name: str) -> list[pa.Array]:
+        """The pieces of a column, which are no longer collected; null where it is missing."""
+        is_encoded = name in _DICTIONARIES
+        type_ = pa.dictionary(pa.int32(), pa.string()) if is_encoded else column_type(name)
+        return [
+            columns.pop(name) if name in columns else pa.nulls(rows, type_)
+            for rows, columns in self._collected
+        ]
+
+    def _ordered(self, name: str, place: NDArray[np.int64]) -> pa.Array:
+        """A column of numbers or of encoded texts, without secrets, in order."""
+        pieces = self._pieces(name)
+        if name not in _DICTIONARIES:
+            return _scattered(pieces, place)
+        found = pa.chunked_array(pieces).unify_dictionaries()
+        codes = _scattered([piece.indices for piece in found.chunks], place)
+        words = self._clean_words(name, found.chunk(0).dictionary, codes)
+        return pa.DictionaryArray.from_arrays(codes, words)
+
+    def _batch(self, columns: dict[str, pa.Array], first: int) -> pa.RecordBatch:
+        has_text, rows = columns.pop(HAS_TEXT, None), len(columns["ts_ns"])
+        for name in columns.keys() & {*_FREE_TEXTS}:
+            columns[name] = self._clean_texts(name, columns[name], first)
+        if has_text is not None:
+            columns["args"] = self._clean_args(columns["args"], has_text, first)
+        for name in _FLAGS:
+            column = columns.get(name, pa.repeat(pa.scalar(False), rows))
+            columns[name] = pc.fill_null(column, False)
+        ids = pa.array(np.arange(first, first + rows))
+        fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
+        return pa.RecordBatch.from_pydict(fields)
+
+    def _clean_words(self, name: str, words: pa.Array, codes: pa.Array, first: int = 0) -> pa.Array:
+        """The words of a column without secrets; `codes` are those of the rows from `first` on."""
+        suspects = self.redactor.suspects(words)
+        if not suspects:
+            return words
+        texts = words.to_pylist()
+        of_rows = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
+        for word in suspects:
+            texts[word], kinds = self.redactor.clean(texts[word])
+            for row in np.flatnonzero(of_rows == word).tolist():
+                self.redactions += [Redaction(first + row, f"$.{name}", kind) for kind in kinds]
+        return pa.array(texts, pa.string())
+
+    def _clean_texts(self, name: str, column: pa.Array, first: int) -> pa.Array:
+        if not self.redactor.suspects(column):
+            return column
+        encoded = column.dictionary_encode()
+        words = self._clean_words(name, encoded.dictionary, encoded.indices, first)
+        return pa.DictionaryArray.from_arrays(encoded.indices, words).cast(column.type)
+
+    def _clean_args(self, args: pa.Array, has_text: pa.Array, first: int) -> pa.Array:
+        rows: NDArray[np.int64] = (
+            pc.indices_nonzero(pc.fill_null(has_text, False)).to_numpy().astype(np.int64)
+        )
+        if not rows.size:
+            return args
+        texts, hits = self.redactor.events(args.take(pa.array(rows)).cast(pa.string()), 0)
+        self.redactions += [
+            Redaction(first + int(rows[hit.event_id or 0]), f"$.args{hit.path[1:]}", hit.kind) for hit in hits
+        ]
+        if not texts:
+            return args
+        mask = np.zeros(len(args), np.bool_)
+        mask[rows[list(texts)]] = True
+        return pc.replace_with_mask(args, pa.array(mask), pa.array(list(texts.values()), args.type))
+
+
+def _order(starts: pa.ChunkedArray) -> NDArray[np.int64]:
+    """The rows by start, stable; rows without a start last."""
+    values = pc.fill_null(starts, 0).to_numpy()
+    if starts.null_count:
+        return np.lexsort((values, starts.is_null().to_numpy()))
+    return np.argsort(values, kind="stable")  # merges runs, as source tables are usually sorted
+
+
+def _scattered(pieces: Sequence[pa.Array], place: NDArray[np.int64]) -> pa.Array:
+    """Pieces of a column of numbers in one array, each value at its place."""
+    type_ = pieces[0].type
+    values = np.zeros(len(place), type_.to_pandas_dtype())
+    missing = np.zeros(len(place), np.bool_)
+    first = 0
+    for piece in pieces:
+        places = place[first : first + len(piece)]
+        first += len(piece)
+        if piece.null_count == len(piece):
+            missing[places] = True
+            continue
+        if piece.null_count:
+            missing[places] = piece.is_null().to_numpy(zero_copy_only=False)
+            piece = pc.fill_null(piece, pa.scalar(0).cast(type_))
+        values[places] = piece.to_numpy(zero_copy_only=False)
+    return pa.array(values, type_, mask=missing if missing.any() else None)
+
+
+def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
+    """A column to be collected: `values`, or a value of all rows, in the type of the column."""
+    type_ = column_type(name)
+    if name not in _DICTIONARIES:
+        array = pa.repeat(values, rows) if isinstance(values, pa.Scalar) else values
+        return array if array.type == type_ else array.cast(type_)
+    if isinstance(values, pa.Scalar):
+        words = pa.array([values.as_py()], type_)
+        return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), words)
+    return values if pa.types.is_dictionary(values.type) else values.cast(type_).dictionary_encode()
+
+
+def _output_type(name: str) -> pa.DataType:
+    if name in _DICTIONARIES:
+        return pa.dictionary(pa.int32(), pa.string())
+    return pa.string() if name in _TEXTS else column_type(name)
+
+
+def _output(name: str, values: pa.Array) -> pa.Array:
+    return values.cast(_output_type(name))
+
+
+class CollectedSource(ABC):
+    """A Source with the activities of one process. The constructor reads the file with `_read`.
+
+    `base_time_ns` is the origin of the times in the file, 0 if they are absolute.
+    """
+
+    base_time_ns: int = 0
+
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        stat = path.stat()
+        # The files of a folder may change without it.
+        self._content = (
+            digest_of_folder(path) if path.is_dir() else _content(path, stat.st_mtime_ns, stat.st_size)
+        )
+        self._path, self._part, self._request = path, part, request
+        self._unchanged = request.known_digest == self._content.digest
+        if self._unchanged:
+            return
+        self._notes = Notes()
+        self._rows = ActivityRows(Redactor(request.salt, request.policy))
+        self._read()
+
+    @abstractmethod
+    def _read(self) -> None:
+        """Adds the activities to `_rows` and the findings to `_notes`. Raises TraceFormatError."""
+
+    @abstractmethod
+    def _header(self) -> Mapping[str, Any]:
+        """The metadata of the file; device properties and host name with Kineto's keys."""
+
+    @abstractmethod
+    def _facts(self) -> Mapping[str, object]:
+        """Columns of `ranks`."""
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The activities. They can be read once."""
+        if self._unchanged:
+            return {}
+        return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
+
+    def outcome(self) -> Outcome:
+        """The facts about the process and the file."""
+        content = self._content
+        if self._unchanged:
+            return Outcome(content.digest, "{}", content.size, content.stored_bytes)
+        header, hits = self._rows.redactor.header(json.dumps(self._header(), ensure_ascii=False))
+        return Outcome(
+            digest=content.digest,
+            header_json=header,
+            text_bytes=content.size,
+            stored_bytes=content.stored_bytes,
+            events=self._rows.rows,
+            base_time_ns=self.base_time_ns,
+            rank=self._part.rank,
+            redactions=(*hits, *self._rows.redactions),
+            findings=self._notes.findings(self._rows.redactor),
+            facts=self._facts(),
+        )
+
+
+@lru_cache(maxsize=8)
+def _content(path: Path, modified_ns: int, size: int) -> FileContent:
+    """Digest and sizes; a file with several parts is hashed once per process."""
+    return digest_of(path)
+
+
+class Lookup:
+    """A table by one of its columns; of rows with equal keys the first one counts."""
+
+    def __init__(self, table: pa.Table, key: str) -> None:
+        self._table = table
+        column = table.column(key).combine_chunks()
+        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        keys = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)[rows]
+        self._keys, first = np.unique(keys, return_index=True)
+        self._rows = rows[first]
+
+    def rows(self, keys: pa.Array) -> NDArray[np.int64]:
+        """The row of each key, -1 without one."""
+        wanted = pc.fill_null(keys, 0).to_numpy(zero_copy_only=False)
+        valid = keys.is_valid().to_numpy(zero_copy_only=False)
+        if not len(self._keys):
+            return np.full(len(wanted), -1, np.int64)
+        place = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        found: NDArray[np.int64] = np.where(valid & (self._keys[place] == wanted), self._rows[place], -1)
+        return found
+
+    def values(self, keys: pa.Array, column: str) -> pa.Array:
+        """The values of another column for the keys; null without a row."""
+        rows = self.rows(keys)
+        taken = self._table.column(column).combine_chunks().take(pa.array(rows, mask=rows < 0))
+        return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
+
+
+def read_table(
+    database: Database, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
+) -> pa.Table:
+    """The columns of a table; without rows if the file lacks it."""
+    schema = pa.schema(list(columns.items()))
+    if table not in database.tables:
+        return schema.empty_table()
+    return pa.Table.from_batches(list(database.batches(table, columns, where)), schema)

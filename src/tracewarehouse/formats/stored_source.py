@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
-from tracewarehouse.formats.kineto import row_reader
+from tracewarehouse.formats.kineto import batches
 from tracewarehouse.formats.kineto.activities import CODED, COLUMNS, double_columns
 from tracewarehouse.formats.kineto.columns import (
     HAS_COLLECTIVE,
@@ -23,17 +23,18 @@ from tracewarehouse.formats.kineto.columns import (
     Dictionaries,
     to_record_batch,
 )
-from tracewarehouse.formats.kineto.python_scanner import PythonScanner, new_scanner
 from tracewarehouse.formats.kineto.scanner import (
     ODD,
     SLOW,
     TYPED_INTS,
     TYPED_TEXTS,
     Batch,
+    PythonScanner,
     RefusedError,
     Scanner,
+    new_scanner,
 )
-from tracewarehouse.formats.memory_timeline.rows import SCHEMA, TABLE
+from tracewarehouse.formats.memory_timeline import SCHEMA, TABLE
 
 _EVENTS: Final = "events"
 # Columns that `activities` and `events` have in common.
@@ -181,10 +182,10 @@ def _fill(batch: Batch, dictionaries: Dictionaries) -> BatchColumns:
     columns = BatchColumns.of(batch)
     odd = np.flatnonzero(batch.flags & ODD)
     if odd.size:
-        row_reader.fill_odd(columns, odd, batch.texts["text"].take(pa.array(odd)).to_pylist(), dictionaries)
+        batches.fill_odd(columns, odd, batch.texts["text"].take(pa.array(odd)).to_pylist(), dictionaries)
     typed = np.flatnonzero(batch.flags & (ODD | SLOW))
     if typed.size:
-        row_reader.fill_arguments(columns, typed, dictionaries)
+        batches.fill_arguments(columns, typed, dictionaries)
     return columns
 
 

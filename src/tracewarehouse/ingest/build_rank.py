@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
-from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.redact import POLICY_FILE, Policy, Redactor, policy_of
 from tracewarehouse.ingest.naming.assignment import Assignment
 from tracewarehouse.ingest.open_files import file_stamp

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.ingest.remote_file import CHANGED, ObjectChanged, RemoteFile, fetch_heads, without_copy
 
 # Size and modification time: a difference means that the file was written to.

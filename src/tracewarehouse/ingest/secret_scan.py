@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.formats.base import Redaction, Request
-from tracewarehouse.formats.other_formats import EXPECTED_RESULTS, UnsupportedFormatError
+from tracewarehouse.formats.file_text import EXPECTED_RESULTS, UnsupportedFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_FILE, Policy, Redactor, clean_name
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX

@@ -14,11 +14,7 @@ from pathlib import Path
 from tracewarehouse import hints
 from tracewarehouse.engines import Engine, Failure
 from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.other_formats import (
-    DESCRIPTIONS,
-    EXPECTED_RESULTS,
-    REMEDIES,
-)
+from tracewarehouse.formats.file_text import DESCRIPTIONS, EXPECTED_RESULTS, REMEDIES
 from tracewarehouse.ingest import inbox
 from tracewarehouse.ingest.open_files import MEMORY_TIMELINE, FileStamp, OpenedFile, OpenFiles, file_stamp
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
@@ -197,7 +193,7 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | Refu
 
 def _is_trace(folder: Path) -> bool:
     """Whether a folder is a trace: it has Parquet files, with the tables of a format."""
-    from tracewarehouse.formats.parquet_folder import SUFFIX
+    from tracewarehouse.formats.databases import SUFFIX
     from tracewarehouse.formats.registry import is_trace_folder
 
     try:

@@ -14,7 +14,7 @@ from cli_runner import tw as command
 from conftest import real_traces
 from sketch import write as write_sketch
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.execution_trace.nodes import decoded, node_table
+from tracewarehouse.formats.execution_trace import decoded, node_table
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes
 

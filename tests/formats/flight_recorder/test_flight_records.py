@@ -10,8 +10,8 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT, deep
-from tracewarehouse.formats.flight_recorder.walk import walk
-from tracewarehouse.formats.pickles.plain import Budget, RefusedPickleError
+from tracewarehouse.formats.pickles.flight_recorder import walk
+from tracewarehouse.formats.pickles.values import Budget, RefusedPickleError
 
 DUMPS = ROOT / "tests" / "data" / "flight-recorder"
 # Frames are in the pickles only; times that are not known yet are 0 in JSON.

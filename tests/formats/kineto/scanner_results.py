@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from tracewarehouse.formats.kineto import scanner as columns
-from tracewarehouse.formats.kineto.native import NativeScanner
-from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, Batch, State
+from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, Batch, NativeScanner, State
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 
 from trace_reading import ReadTrace, same
 from trace_texts import SMALL_BYTES, event, gz, trace, write
-from tracewarehouse.formats import spill
+from tracewarehouse.formats.kineto import batches
 
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 
@@ -199,7 +199,7 @@ def test_a_spilled_trace_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyP
     events = [event(name=f"op {at % 7}", ts=at, args={"n": at}) for at in range(300_000)]
     path = write(tmp_path, trace(events))
     before = ReadTrace(path)
-    monkeypatch.setattr(spill.Spill.__init__, "__defaults__", (1000,))
+    monkeypatch.setattr(batches.Spill.__init__, "__defaults__", (1000,))
     after = ReadTrace(path)
     assert same(before, after) == [] and before.activities.num_rows == 300_000
     assert after.column("args")[299_999] == '{"n":299999}'

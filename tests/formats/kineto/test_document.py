@@ -12,11 +12,9 @@ import pytest
 from conftest import deep
 from trace_texts import SMALL_BYTES, gz, write
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.file_text import read_text
+from tracewarehouse.formats.file_text import UnsupportedFormatError, read_text
 from tracewarehouse.formats.json_text import elements, minify
-from tracewarehouse.formats.kineto.document import Document
-from tracewarehouse.formats.kineto.header import outline
-from tracewarehouse.formats.other_formats import UnsupportedFormatError
+from tracewarehouse.formats.kineto.document import Document, outline
 
 
 def events_of(data: bytes) -> list[tuple[int, int, str]]:

@@ -15,8 +15,8 @@ from trace_reading import ReadTrace
 from trace_texts import EVENT, event, gz, trace, write
 from tracewarehouse.formats import json_text
 from tracewarehouse.formats.json_text import LongStrings
-from tracewarehouse.formats.kineto import python_scanner, reader
-from tracewarehouse.formats.kineto.times import BeginEndEvents, match_pairs
+from tracewarehouse.formats.kineto import format, scanner
+from tracewarehouse.formats.kineto.activities import BeginEndEvents, match_pairs
 
 EXACT = pytest.mark.parametrize("exact", [False, True], ids=["native", "rows"])
 
@@ -56,10 +56,10 @@ def test_long_strings_are_replaced_with_any_piece_size(size: int) -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Strings of more than 256 KB are too long."""
-    for module in (json_text, reader):
+    for module in (json_text, format):
         monkeypatch.setattr(module, "LONGEST_BYTES", 1 << 18)
     monkeypatch.setattr(LongStrings.__init__, "__defaults__", (1 << 18,))
-    monkeypatch.setattr(python_scanner, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(scanner, "CHUNK_BYTES", 1 << 16)
 
 
 @EXACT

@@ -11,8 +11,16 @@ import pytest
 from scanner_results import accepts, elements, expected, rows, scan
 
 from tracewarehouse.formats.kineto import scanner as columns
-from tracewarehouse.formats.kineto.native import NativeScanner, why_not
-from tracewarehouse.formats.kineto.scanner import COLLECTIVE, ODD, SLOW, SUBNS, RefusedError, State
+from tracewarehouse.formats.kineto.scanner import (
+    COLLECTIVE,
+    ODD,
+    SLOW,
+    SUBNS,
+    NativeScanner,
+    RefusedError,
+    State,
+    why_not,
+)
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.formats.kineto import build, native
+from tracewarehouse.formats.kineto import build
+from tracewarehouse.formats.kineto import scanner as native
 
 FOLDER = Path(native.__file__).parent
 needs_compiler = pytest.mark.skipif(build.system_compiler() is None, reason="there is no C compiler")

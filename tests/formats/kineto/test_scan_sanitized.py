@@ -17,7 +17,7 @@ CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-f
 SCRIPT = """
 import sys
 from pathlib import Path
-from tracewarehouse.formats.kineto import native
+from tracewarehouse.formats.kineto import scanner as native
 library = native.load(Path(sys.argv[1]), Path(native.__file__).with_name("scan.c"))
 native._library = lambda: library
 import test_scan_fuzz as fuzz

@@ -10,8 +10,7 @@ import tracewarehouse as tw
 from cli_runner import tw as command
 from conftest import deep
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.nsight_compute.quantities import Locale, base_unit, locale_of
-from tracewarehouse.formats.nsight_compute.table import metrics, rows_of, table
+from tracewarehouse.formats.nsight_compute import Locale, base_unit, locale_of, metrics, rows_of, table
 from tracewarehouse.formats.source_tables import Notes
 
 LONG = """==PROF== Connected to process 42 (/usr/bin/python3)

@@ -10,7 +10,7 @@ import pytest
 
 import nsys_writer
 import tracewarehouse as tw
-from tracewarehouse.formats.nsys import report
+from tracewarehouse.formats.nsys import format
 
 EVENTS = [
     {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 20, "dur": 5,
@@ -69,6 +69,6 @@ def test_a_failed_export_is_reported(tmp_path: Path, recorded: Path, monkeypatch
 
 
 def test_an_export_has_a_time_limit(tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "EXPORT_SECONDS", 0.2)
+    monkeypatch.setattr(format, "EXPORT_SECONDS", 0.2)
     install(tmp_path, monkeypatch, "import time\ntime.sleep(30)\n")
     assert "took more than 0.2 s" in (ingest(recorded).reason or "")

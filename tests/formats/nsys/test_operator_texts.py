@@ -7,7 +7,7 @@ import re
 
 import pyarrow as pa
 
-from tracewarehouse.formats.nsys.operator_texts import operator_texts
+from tracewarehouse.formats.nsys.host import operator_texts
 
 OPERATOR = re.compile(
     r"^(.*?)(?:, seq = ([0-9]{1,18}))?(?:, op_id = ([0-9]{1,18}))?"

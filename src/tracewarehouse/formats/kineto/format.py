@@ -1,9 +1,11 @@
-"""The Kineto format: detection, the facts in the header, and the source that yields `activities`."""
+"""The Kineto format: detection, the one pass over a file, and the source that yields `activities`."""
 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -11,15 +13,238 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from tracewarehouse.formats import other_formats
+from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import ACTIVITIES, Finding, Outcome, Part, Request
-from tracewarehouse.formats.file_text import digest_of, head_of
-from tracewarehouse.formats.kineto import distinct_values, header
-from tracewarehouse.formats.kineto.activities import ActivityBuilder, FileContext
-from tracewarehouse.formats.kineto.batch_store import BatchStore
-from tracewarehouse.formats.kineto.distinct_values import read_tokens
-from tracewarehouse.formats.kineto.reader import Reading, read
-from tracewarehouse.formats.kineto.times import EPOCH_GAP_NS, Clock, match_pairs
+from tracewarehouse.formats.file_text import TextStream, digest_of, head_of, read_text
+from tracewarehouse.formats.json_text import LONGEST_BYTES, LongStrings
+from tracewarehouse.formats.kineto import columns, document
+from tracewarehouse.formats.kineto.activities import (
+    EPOCH_GAP_NS,
+    ActivityBuilder,
+    Clock,
+    FileContext,
+    match_pairs,
+)
+from tracewarehouse.formats.kineto.batches import BatchStore
+from tracewarehouse.formats.kineto.columns import read_tokens
+from tracewarehouse.formats.kineto.document import Document
+from tracewarehouse.formats.kineto.event_array import Losses
+from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State, new_scanner
+from tracewarehouse.formats.redact import Redactor
+
+_LIST_START: Final = re.compile(rb"\s*\[")
+# A longer header is read with the tolerant reader, which maps a file.
+_MOST_HEADER_BYTES: Final = 256 << 20
+
+
+class NotStrictError(Exception):
+    """The document is incomplete, not strict JSON or starts with no event: use the tolerant reader."""
+
+
+@dataclass
+class Reading:
+    """The result of reading a file: its batches and the facts about the complete file."""
+
+    store: BatchStore
+    members: Mapping[str, bytes]
+    digest: str
+    text_bytes: int
+    stored_bytes: int
+    losses: Losses = field(default_factory=Losses)
+    repaired: list[int] = field(default_factory=list)
+    # Lengths of strings that were too long to store.
+    replaced: list[int] = field(default_factory=list)
+
+
+def read(path: Path, request: Request) -> Reading:
+    """Reads the complete file. Raises TraceFormatError if nothing in it can be read."""
+    try:
+        return _read_strict(path, request)
+    except NotStrictError:
+        return _read_tolerant(path, request)
+
+
+def _read_strict(path: Path, request: Request) -> Reading:
+    stream = TextStream(path)
+    pieces = iter(stream)
+    store = _batch_store(request)
+    try:
+        found = _StrictReader(pieces, new_scanner(exact=request.exact), store, request)
+        found.run()
+        if stream.cut is not None or not store.rows:
+            raise NotStrictError
+    except BaseException:
+        store.close()
+        raise
+    finally:
+        pieces.close()  # type: ignore[attr-defined]
+    return Reading(
+        store, found.members, stream.digest, stream.size, stream.stored_bytes, replaced=found.replaced
+    )
+
+
+@dataclass
+class _StrictReader:
+    """Reads a complete, strict document. Raises NotStrictError."""
+
+    pieces: Iterator[bytes]
+    scanner: Scanner
+    store: BatchStore
+    request: Request
+    members: dict[str, bytes] = field(default_factory=dict)
+
+    # Lengths of strings that were too long to store.
+    replaced: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._read_bytes = 0
+        self._strings: LongStrings | None = None
+        self._text = self._pieces()
+        self.scanner.longest_bytes = LONGEST_BYTES // 2
+
+    def run(self) -> None:
+        is_list, rest = self._head()
+        self._feed(rest)
+        while self.scanner.state is State.MORE and (piece := next(self._text, None)) is not None:
+            self._feed(piece)
+        self._flush()
+        if self.scanner.state is not State.CLOSED:
+            raise NotStrictError
+        tail = self.scanner.take_rest()
+        for piece in self._text:
+            tail = self._limit_length(tail + piece)
+        self._end_search()
+        self._tail(is_list, tail)
+
+    def _pieces(self) -> Iterator[bytes]:
+        """The text; long strings are replaced while the search for them is active."""
+        for piece in self.pieces:
+            self._read_bytes += len(piece)
+            if self.request.progress is not None:
+                self.request.progress(self._read_bytes)
+            # Parts are small enough that an element is detected as long before a long string in it ends.
+            for at in range(0, len(piece), LONGEST_BYTES // 2):
+                part = piece[at : at + LONGEST_BYTES // 2]
+                yield part if self._strings is None else self._strings.feed(part)
+
+    def _limit_length(self, text: bytes) -> bytes:
+        """The text, which starts outside a string; starts the search for long strings once it is long."""
+        if len(text) <= LONGEST_BYTES or self._strings is not None:
+            return text
+        return self._replace_long_strings(text)
+
+    def _replace_long_strings(self, text: bytes) -> bytes:
+        """The text without long strings; starts the search for them, which lasts until an element ends."""
+        self._strings = LongStrings(self.request.salt)
+        return self._strings.feed(text)
+
+    def _end_search(self) -> None:
+        if self._strings is not None:
+            self.replaced += self._strings.replaced
+            self._strings = None
+
+    def _feed(self, piece: bytes) -> None:
+        """Feeds the scanner; a long element is fed without its long strings."""
+        rows = self.scanner.rows
+        self.store.add(self.scanner.feed(piece))
+        if self.scanner.state is State.TOO_LONG:
+            if self._strings is None:
+                self.store.add(self.scanner.feed(self._replace_long_strings(self.scanner.take_rest())))
+            if self.scanner.state is State.TOO_LONG:
+                self.scanner.longest_bytes = MOST_BYTES
+                self.store.add(self.scanner.feed(b""))
+        elif self.scanner.rows > rows and not (self._strings is not None and self._strings.inside):
+            self._end_search()
+            self.scanner.longest_bytes = LONGEST_BYTES // 2
+        if self.scanner.state in (State.REFUSED, State.TOO_LONG):
+            raise NotStrictError
+
+    def _flush(self) -> None:
+        while (batch := self.scanner.flush()) is not None:
+            self.store.add([batch])
+
+    def _head(self) -> tuple[bool, bytes]:
+        """Reads up to the first event; returns whether the document is a list, and the text from there."""
+        text, size = b"", 0
+        for piece in self._text:
+            text = self._limit_length(text + piece)
+            if len(text) < size:
+                continue
+            if (found := self._events_start(text)) is not None:
+                return found
+            size = 4 * len(text)
+        if (found := self._events_start(text)) is not None:
+            return found
+        raise NotStrictError
+
+    def _events_start(self, text: bytes) -> tuple[bool, bytes] | None:
+        first = text.lstrip()[:1]
+        if (first and first not in (b"{", b"[")) or len(text) > _MOST_HEADER_BYTES:
+            raise NotStrictError
+        if (start := _LIST_START.match(text)) is not None:
+            return self._from(True, text, start.end())
+        for start in document.EVENTS_START.finditer(text):
+            found = document.members_before(text[: start.end()] + b"]}")
+            if found is not None:
+                self.members = found
+                return self._from(False, text, start.end())
+        return None
+
+    def _from(self, is_list: bool, text: bytes, start: int) -> tuple[bool, bytes] | None:
+        """None if the text ends before the first event."""
+        rest = text[start:]
+        first = rest.lstrip()[:1]
+        if not first:
+            return None
+        if first != b"{":
+            raise NotStrictError
+        return is_list, rest
+
+    def _tail(self, is_list: bool, tail: bytes) -> None:
+        """Reads the text after the events."""
+        if is_list:
+            if tail.strip(b" \t\r\n") != b"]":
+                raise NotStrictError
+            return
+        found = document.members_after(tail)
+        if found is None or not found.keys().isdisjoint(self.members):
+            raise NotStrictError
+        self.members |= found
+
+
+def _batch_store(request: Request) -> BatchStore:
+    redactor = Redactor(request.salt, request.policy)
+    return BatchStore(redactor, request.spill, in_ns=request.time_unit == "ns")
+
+
+def _read_tolerant(path: Path, request: Request) -> Reading:
+    """Reads a document that is not strict JSON, as far as possible."""
+    document = Document(read_text(path, request.spill))
+    store = _batch_store(request)
+    scanner = new_scanner(exact=request.exact)
+    repaired: list[int] = []
+    strings = LongStrings(request.salt)
+    try:
+        for chunk in document.chunks():
+            repaired += [scanner.rows + at for at in chunk.repaired]
+            array = chunk.array if len(chunk.array) <= LONGEST_BYTES else strings.feed(chunk.array)
+            store.add(scanner.feed_array(array))
+        while (batch := scanner.flush()) is not None:
+            store.add([batch])
+    except RefusedError:
+        store.close()
+        if request.exact:
+            raise
+        return _read_tolerant(path, replace(request, exact=True))
+    except BaseException:
+        store.close()
+        raise
+    text = document.text
+    return Reading(
+        store, document.members, text.digest, text.text_bytes, text.stored_bytes,
+        document.losses, repaired, strings.replaced,
+    )  # fmt: skip
+
 
 NAME: Final = "kineto"
 VERSION: Final = 1
@@ -39,7 +264,7 @@ class KinetoFormat:
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is JSON with a list of events, or may be a damaged file of that kind."""
-        if other_formats.is_container(head):
+        if file_text.is_container(head):
             return False
         if head.startswith(_WIDE_OR_MARKED) or _EVENTS in head:
             return True
@@ -50,7 +275,7 @@ class KinetoFormat:
         is_complete = len(head) < _HEAD_BYTES and head.rstrip().endswith(b"}")
         if first != b"{" or (is_complete and not any(word in head for word in _EVENT_MARKERS)):
             return False
-        return other_formats.object_format(other_formats.top_keys(head)) == other_formats.NO_EVENTS
+        return file_text.object_format(file_text.top_keys(head)) == file_text.NO_EVENTS
 
     def open(self, path: Path) -> KinetoFile:
         """The file; nothing is read yet."""
@@ -69,15 +294,15 @@ class KinetoFile:
         Raises TraceFormatError.
         """
         members = self._members
-        return (Part(rank=header.rank_of(members), world_size=header.world_size_of(members)),)
+        return (Part(rank=document.rank_of(members), world_size=document.world_size_of(members)),)
 
     def read(self, part: Part, request: Request) -> KinetoSource:
         """Reads the file to its end. Raises TraceFormatError if nothing in it can be read."""
         return KinetoSource(self.path, request)
 
     @cached_property
-    def _members(self) -> header.Members:
-        return header.head_members(head_of(self.path, _HEAD_BYTES))
+    def _members(self) -> document.Members:
+        return document.head_members(head_of(self.path, _HEAD_BYTES))
 
 
 class KinetoSource:
@@ -106,7 +331,7 @@ class KinetoSource:
             return self._unchanged
         reading = self._reading
         redactor = reading.store.secrets.redactor
-        text, hits = redactor.header(header.header_json(reading.members))
+        text, hits = redactor.header(document.header_json(reading.members))
         return Outcome(
             digest=reading.digest,
             header_json=text,
@@ -114,9 +339,9 @@ class KinetoSource:
             stored_bytes=reading.stored_bytes,
             status=reading.losses.status,
             events=reading.store.rows,
-            base_time_ns=header.base_time_ns(reading.members),
-            rank=header.rank_of(reading.members),
-            world_size=header.world_size_of(reading.members),
+            base_time_ns=document.base_time_ns(reading.members),
+            rank=document.rank_of(reading.members),
+            world_size=document.world_size_of(reading.members),
             losses=reading.losses.all(),
             redactions=(*hits, *reading.store.secrets.redactions),
             repaired=len(reading.repaired),
@@ -136,10 +361,10 @@ def _batches(builder: ActivityBuilder, store: BatchStore) -> Iterator[pa.RecordB
 def _file_context(reading: Reading) -> FileContext:
     facts = reading.store.facts
     is_late = facts.first_ns is not None and facts.first_ns > EPOCH_GAP_NS
-    clock = Clock(header.base_time_ns(reading.members), is_late)
+    clock = Clock(document.base_time_ns(reading.members), is_late)
     named = list(facts.process_names)
     texts = read_tokens([pid or '""' for pid, _ in named]).texts
-    devices = distinct_values.device_processes(
+    devices = columns.device_processes(
         (None if pid is None else text, args) for (pid, args), text in zip(named, texts, strict=True)
     )
     return FileContext(

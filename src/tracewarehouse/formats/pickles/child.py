@@ -23,19 +23,20 @@ import_pyarrow_without_numpy()
 
 import pyarrow as pa  # noqa: E402
 
-from tracewarehouse.formats.pickles.plain import (  # noqa: E402
+from tracewarehouse.formats.pickles.values import (  # noqa: E402  # noqa: E402
     Budget,
+    FoldingReader,
     PlainUnpickler,
     RefusedPickleError,
+    SharedFrames,
     Tables,
     Walk,
 )
-from tracewarehouse.formats.pickles.stacks import FoldingReader, SharedFrames  # noqa: E402
 
 # Walks by the name of their format; the parent names one of these.
 WALKS: Final = {
-    "memory_snapshot": "tracewarehouse.formats.memory_snapshot.walk",
-    "flight_recorder": "tracewarehouse.formats.flight_recorder.walk",
+    "memory_snapshot": "tracewarehouse.formats.pickles.memory_snapshot",
+    "flight_recorder": "tracewarehouse.formats.pickles.flight_recorder",
 }
 _PAGES: Final = "/proc/self/statm"
 

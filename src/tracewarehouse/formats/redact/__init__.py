@@ -1,16 +1,17 @@
 """Redaction of secrets before data leaves the memory of a format reader."""
 
-from tracewarehouse.formats.redact.names import check_text, clean_name
-from tracewarehouse.formats.redact.policy import (
+from tracewarehouse.formats.redact.rules import (
     NO_POLICY,
     NO_REDACTION,
     POLICY_FILE,
     POLICY_VARIABLE,
     Policy,
+    fingerprint,
     policy_of,
+    rules,
+    samples,
 )
-from tracewarehouse.formats.redact.rules import fingerprint, rules, samples
-from tracewarehouse.formats.redact.text import Redaction, Redactor
+from tracewarehouse.formats.redact.text import Redaction, Redactor, check_text, clean_name
 
 __all__ = [
     "NO_POLICY",

@@ -3,17 +3,249 @@
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from tracewarehouse.errors import PolicyError
-from tracewarehouse.formats.redact.key_names import KeyNames
-from tracewarehouse.formats.redact.policy import NO_POLICY, NO_REDACTION, Policy
+
+POLICY_FILE: Final = "_tw/redact.toml"
+POLICY_VARIABLE: Final = "TW_REDACT_POLICY"
+_TABLES: Final = {"keys": ("secret", "plain"), "allow": ("values",), "rules": ("off",)}
+_EXAMPLE: Final = """a policy has tables such as
+  [keys]  secret = ["badge_id"], plain = ["page_token"]
+  [[pattern]]  name = "acme", pattern = 'acme_[a-z0-9]{20}'
+  [allow]  values = ["hf_this_is_an_example_1"]
+  [rules]  off = ["twilio-api-key"]"""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Changes to the rules: names of secret and plain keys, patterns by name, allowed values, rules off.
+
+    `enabled` False: there are no rules, and nothing is redacted.
+    """
+
+    secret_keys: tuple[str, ...] = ()
+    plain_keys: tuple[str, ...] = ()
+    patterns: tuple[tuple[str, str], ...] = ()
+    allowed: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
+    enabled: bool = True
+
+
+NO_POLICY: Final = Policy()
+NO_REDACTION: Final = Policy(enabled=False)
+
+
+def policy_of(warehouse: Path, redact: bool = True) -> Policy:
+    """The policy of the warehouse in a folder: the file TW_REDACT_POLICY names, else its own, else none.
+
+    NO_REDACTION without `redact`. Raises PolicyError for a file that is missing or not a policy.
+    """
+    if not redact:
+        return NO_REDACTION
+    named = os.environ.get(POLICY_VARIABLE)
+    path = Path(named) if named else warehouse / POLICY_FILE
+    if not named and not path.is_file():
+        return NO_POLICY
+    try:
+        return parse(tomllib.loads(path.read_text(encoding="utf-8")), path)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise PolicyError(f"{path}: cannot be read as a redaction policy: {why}", _EXAMPLE) from error
+
+
+def parse(data: Mapping[str, Any], path: Path) -> Policy:
+    """The policy in a parsed file; raises PolicyError for unknown names and bad patterns."""
+    unknown = [table for table in data if table not in (*_TABLES, "pattern")]
+    for table, names in _TABLES.items():
+        found = data.get(table, {})
+        if not isinstance(found, dict):
+            raise PolicyError(f"{path}: {table} is not a table", _EXAMPLE)
+        unknown += [f"{table}.{name}" for name in found if name not in names]
+    if unknown:
+        raise PolicyError(f"{path}: unknown: {', '.join(unknown)}", _EXAMPLE)
+    return Policy(
+        _texts(data, path, "keys", "secret"),
+        _texts(data, path, "keys", "plain"),
+        _patterns(data.get("pattern", []), path),
+        _texts(data, path, "allow", "values"),
+        _texts(data, path, "rules", "off"),
+    )
+
+
+def _texts(data: Mapping[str, Any], path: Path, table: str, name: str) -> tuple[str, ...]:
+    found = data.get(table, {}).get(name, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) and each for each in found):
+        raise PolicyError(f"{path}: {table}.{name} is not a list of strings", _EXAMPLE)
+    return tuple(found)
+
+
+def _patterns(found: object, path: Path) -> tuple[tuple[str, str], ...]:
+    patterns: list[tuple[str, str]] = []
+    for each in found if isinstance(found, list) else [found]:
+        if (
+            not isinstance(each, dict)
+            or each.keys() != {"name", "pattern"}
+            or not all(isinstance(text, str) and text for text in each.values())
+        ):
+            raise PolicyError(f"{path}: each [[pattern]] has a name and a pattern, both text", _EXAMPLE)
+        _check_pattern(each["pattern"], f"{path}: pattern {each['name']}")
+        patterns.append((each["name"], each["pattern"]))
+    return tuple(patterns)
+
+
+def _check_pattern(pattern: str, place: str) -> None:
+    """Raises PolicyError for what RE2 does not read, or what matches everything."""
+    try:
+        re.compile(pattern)
+        everything = pc.match_substring_regex(pa.array([""]), pattern)[0].as_py()
+    except (re.error, pa.ArrowInvalid) as error:
+        raise PolicyError(f"{place}: not an RE2 pattern: {error}", "RE2 has no lookaround") from error
+    if everything:
+        raise PolicyError(f"{place}: it matches an empty text", "make it match the secret alone")
+
+
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SPLIT: Final = re.compile(r"[_\-.\s]+")
+_LONGEST_NAME: Final = 200
+
+_LEAST_RANDOM: Final = 16
+_HEX: Final = re.compile(r"[0-9a-fA-F]+")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?)")
+_KEY_NAMES_FILE: Final = re.compile(r"[\w.+=~@-]*(?:/[\w.+=~@-]+)+\.[a-z]{1,10}")
+_WORD: Final = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0-9]{1,4}")
+_PARTS: Final = re.compile(r"[/\\.:,;_|()<>\[\]{}*&#@!?%~=+-]+")
+_HEX_BITS: Final = 3.0
+_SHARE_OF_MOST: Final = 0.85
+# Values under such names describe a secret: where it is, or its kind.
+_ABOUT: Final = frozenset(
+    ("file", "path", "dir", "folder", "name", "id", "ids", "url", "uri", "type", "length", "len", "count")
+    + ("size", "index", "idx", "policy", "manager", "provider", "prompt", "helper", "store", "mode")
+)
+
+
+@dataclass(frozen=True)
+class KeyNames:
+    """Words and endings of names. Values of `weak` names are secret only if they look random."""
+
+    words: frozenset[str]
+    endings: tuple[str, ...]
+    weak: tuple[str, ...]
+    plain: frozenset[str]
+    exact: frozenset[str] = field(default=frozenset())
+
+    @classmethod
+    def of(cls, data: Mapping[str, Sequence[str]], policy: Policy) -> KeyNames:
+        """The names of the data file and those of a policy."""
+        words = [text for word in data["words"] for text in (word, f"{word}s")]
+        return cls(
+            frozenset(words),
+            tuple(data["endings"]),
+            tuple(data["weak"]),
+            frozenset((*data["plain"], *map(_joined, policy.plain_keys))),
+            frozenset(map(_joined, policy.secret_keys)),
+        )
+
+    @classmethod
+    def none(cls) -> KeyNames:
+        """No name is that of a secret."""
+        return cls(frozenset(), (), (), frozenset())
+
+    def is_secret(self, name: str) -> bool:
+        """Whether every text value under this name is a secret."""
+        return _strength(self, name) == "secret"
+
+    def is_weak(self, name: str) -> bool:
+        """Whether a value under this name is a secret if it looks random."""
+        return _strength(self, name) == "weak"
+
+    def pattern(self) -> str:
+        """An RE2 pattern, regardless of case, that is in every secret name, and at the end of a weak one."""
+        singular = [word for word in self.words if not word.endswith("s") or word[:-1] not in self.words]
+        names = sorted({*singular, *self.endings, *self.exact})
+        weak = "|".join(map(_spelled, sorted(self.weak)))
+        return "|".join(map(_spelled, names)) + rf"|^[\w.-]*(?:{weak})$"
+
+    def weak_pair_pattern(self) -> str:
+        """An RE2 pattern that is in JSON text where a weak name has a value that may look random."""
+        weak = "|".join(map(_spelled, sorted(self.weak)))
+        value = rf"""[^"'\s\\]{{{_LEAST_RANDOM}}}"""
+        return rf"""(?i:(?:{weak})\\*["']?\s*[:=]\s*[bru]?\\*["']?{value})"""
+
+
+def _spelled(name: str) -> str:
+    return "[_.-]*".join(map(re.escape, name.split("_")))
+
+
+def _words_of(name: str) -> list[str]:
+    words = [word for part in _SPLIT.split(name) for word in _CAMEL.split(part) if word]
+    return [word.lower() for word in words]
+
+
+def _joined(name: str) -> str:
+    return "_".join(_words_of(name))
+
+
+@lru_cache(maxsize=65_536)
+def _strength(names: KeyNames, name: str) -> str:
+    if len(name) > _LONGEST_NAME:
+        name = name[-_LONGEST_NAME:]
+    words = _words_of(name)
+    joined = "_".join(words)
+    if joined in names.exact:
+        return "secret"
+    if not names.words.isdisjoint(words):
+        return "secret"
+    if joined in names.plain or any(joined.endswith(f"_{plain}") for plain in names.plain):
+        return ""
+    if joined.endswith(names.endings):
+        return "secret"
+    return "weak" if words and (words[-1] in names.weak or joined.endswith(_session(names))) else ""
+
+
+def _session(names: KeyNames) -> tuple[str, ...]:
+    """Weak names of several words."""
+    return tuple(name for name in names.weak if "_" in name)
+
+
+def is_about(name: str) -> bool:
+    """Whether a name speaks about a secret: `token_file`, `secret-name`."""
+    words = _words_of(name)
+    return bool(words) and words[-1] in _ABOUT
+
+
+def is_random(value: str) -> bool:
+    """Whether a value looks like a key: 16 characters or more, no blanks, words or number, high entropy."""
+    if len(value) < _LEAST_RANDOM or any(map(str.isspace, value)):
+        return False
+    if _NUMBER.fullmatch(value) or _UUID.fullmatch(value) or _KEY_NAMES_FILE.fullmatch(value):
+        return False
+    if all(map(_WORD.fullmatch, _PARTS.split(value))):
+        return False
+    bits = _entropy_bits(value)
+    if _HEX.fullmatch(value):
+        return bits >= _HEX_BITS
+    return bits >= _SHARE_OF_MOST * math.log2(min(len(value), 64))
+
+
+def _entropy_bits(value: str) -> float:
+    """Bits per character."""
+    counts = Counter(value).values()
+    return -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
+
 
 Check = Literal["", "digit", "mixed", "alnum"]
 Value = Literal["word", "line", "field", "parameter"]

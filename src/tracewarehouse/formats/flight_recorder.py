@@ -1,4 +1,4 @@
-"""The format of flight recorder dumps, a pickle or JSON. It adds to a rank."""
+"""Flight recorder dumps of PyTorch, a pickle or JSON: the last collectives that a rank called."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.one_part_file import OnePartFile
-from tracewarehouse.formats.pickles.source import PlainSource
+from tracewarehouse.formats import file_text
+from tracewarehouse.formats.base import OnePartFile
+from tracewarehouse.formats.pickles.reader import PlainSource
 
 NAME: Final = "flight_recorder"
 VERSION: Final = 1
@@ -34,7 +34,7 @@ class FlightRecorderFormat:
             return b'"traceEvents"' not in head and (
                 _RECORD in start or (_JSON_KEYS.search(start) is not None and b'"entries"' in head)
             )
-        if not other_formats.is_pickle(path, head):
+        if not file_text.is_pickle(path, head):
             return False
         start = head[:_SEARCHED_BYTES]
         return any(key in start for key in (b"pg_config", b"collective_seq_id", b"pg_status"))

@@ -8,17 +8,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tracewarehouse.formats.pickles.plain import (
+from tracewarehouse.formats.pickles.values import (
     Budget,
     Records,
     RefusedPickleError,
+    Stacks,
     Tables,
     dictionaries,
     items,
     mapping,
     scalars,
 )
-from tracewarehouse.formats.pickles.stacks import Stacks
 
 _NS_PER_US: Final = 1000
 # Two names of one state.

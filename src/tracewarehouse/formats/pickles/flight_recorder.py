@@ -10,15 +10,15 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from tracewarehouse.formats.pickles.plain import (
+from tracewarehouse.formats.pickles.values import (
     Budget,
     Records,
     RefusedPickleError,
     Tables,
     dictionaries,
     mapping,
+    unfolded,
 )
-from tracewarehouse.formats.pickles.stacks import unfolded
 
 _NS_PER_MS: Final = 1_000_000
 _INT64_LIMIT: Final = 2**63

@@ -1,15 +1,22 @@
-"""Contradictions in a snapshot: between trace entries and blocks, and between segments and their blocks."""
+"""CUDA memory snapshots, a pickle of segments and trace entries, and checks for contradictions in one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracewarehouse.formats import file_text
+from tracewarehouse.formats.base import OnePartFile
+from tracewarehouse.formats.pickles.reader import PlainSource
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
 
 _ACTIVE: Final = ("active_allocated", "active_pending_free")
 # The order of equal addresses: entries first, then the block at the end.
@@ -66,3 +73,38 @@ def disagreeing_segments(segments: pa.Table, blocks: pa.Table) -> tuple[int, str
 def _ints(table: pa.Table, name: str) -> NDArray[np.int64]:
     found: NDArray[np.int64] = pc.fill_null(table.column(name), -1).to_numpy()
     return found
+
+
+NAME: Final = "memory_snapshot"
+VERSION: Final = 1
+
+
+class MemorySnapshotFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a pickle, which only reading it shows to hold a snapshot, or a snapshot as JSON."""
+        if head.lstrip()[:1] == b"{":
+            return b'"device_traces"' in head and file_text.object_format(file_text.top_keys(head)) == NAME
+        return not path.is_dir() and file_text.is_pickle(path, head)
+
+    def open(self, path: Path) -> OnePartFile:
+        """The file; nothing is read yet."""
+        return OnePartFile(path, MemorySnapshotSource, NAME)
+
+
+class MemorySnapshotSource(PlainSource):
+    """A Source that fills the tables of snapshots."""
+
+    walk = NAME
+    what = "a memory snapshot"
+
+    def check(self, tables: Mapping[str, pa.Table]) -> None:
+        """Entries that contradict the blocks, and segments whose totals contradict their blocks."""
+        rows, example = unbalanced(tables["snapshot_events"], tables["snapshot_blocks"])
+        self._notes.add("snapshot_overrun", rows, example)
+        rows, example = disagreeing_segments(tables["snapshot_segments"], tables["snapshot_blocks"])
+        self._notes.add("snapshot_segments_disagree", rows, example)

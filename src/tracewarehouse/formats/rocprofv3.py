@@ -11,19 +11,17 @@ import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats import other_formats
-from tracewarehouse.formats.activity_rows import ActivityRows
+from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import Part
-from tracewarehouse.formats.collected_source import CollectedSource
 from tracewarehouse.formats.file_text import read_text
-from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
-from tracewarehouse.formats.rocm.lookup import Lookup
-from tracewarehouse.formats.source_tables import number_texts
+from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
+from tracewarehouse.formats.source_tables import ActivityRows, CollectedSource, Lookup, number_texts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tracewarehouse.formats.base import Request
+
 
 NAME: Final = "rocprofv3"
 VERSION: Final = 1
@@ -62,7 +60,7 @@ class Rocprofv3Format:
         """Whether this is a JSON object with the results of rocprofiler-sdk-tool."""
         if head.lstrip()[:1] != b"{" or b"rocprofiler-sdk-tool" not in head:
             return False
-        return other_formats.object_format(other_formats.top_keys(head)) == NAME
+        return file_text.object_format(file_text.top_keys(head)) == NAME
 
     def open(self, path: Path) -> Rocprofv3File:
         """The file; nothing is read yet."""

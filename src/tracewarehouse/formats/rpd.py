@@ -10,20 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.activity_rows import HAS_TEXT, ActivityRows
 from tracewarehouse.formats.base import Part
-from tracewarehouse.formats.collected_source import CollectedSource
-from tracewarehouse.formats.json_objects import json_lists, json_objects, json_texts
-from tracewarehouse.formats.other_formats import sqlite_format
-from tracewarehouse.formats.rocm.lookup import Lookup, read_table
-from tracewarehouse.formats.source_tables import counted, declared_types, number_texts, rank_reason
-from tracewarehouse.formats.sqlite_file import Database, check_complete, has_tables
+from tracewarehouse.formats.databases import Database, check_complete, has_tables
+from tracewarehouse.formats.file_text import sqlite_format
+from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
+from tracewarehouse.formats.source_tables import (
+    HAS_TEXT,
+    ActivityRows,
+    CollectedSource,
+    Lookup,
+    counted,
+    declared_types,
+    number_texts,
+    rank_reason,
+    read_table,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
     from tracewarehouse.formats.base import Request
+
 
 NAME: Final = "rpd"
 VERSION: Final = 1

@@ -1,1 +1,0 @@
-"""Execution traces of PyTorch (ExecutionTraceObserver): operators with their parents, inputs and outputs."""

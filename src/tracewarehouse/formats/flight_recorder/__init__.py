@@ -1,1 +1,0 @@
-"""Flight recorder dumps of PyTorch: the last collectives that a rank called."""

@@ -1,1 +1,0 @@
-"""CUDA memory snapshots, as torch.cuda.memory._dump_snapshot writes them."""

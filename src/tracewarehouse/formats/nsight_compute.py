@@ -1,0 +1,267 @@
+"""CSV files that Nsight Compute writes (`ncu --csv`): table `kernel_metrics`. They add to a rank."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.base import OnePartFile, Outcome, Redaction, Request
+from tracewarehouse.formats.file_text import TextStream
+from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.source_tables import Notes, redacted
+
+# A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.
+_GROUPED: Final = r"[+-]?[1-9]\d{0,2}(?:\SEP\d{3})+"
+_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:[.,]\d+)*|inf|nan)(?:e[+-]?\d+)?", re.IGNORECASE)
+# Thousands may also be separated by spaces, narrow ones included, or by apostrophes.
+_SPACES: Final = re.compile(r"(?<=\d)[\s\u00a0\u202f'\u2019](?=\d{3})")
+_PREFIXES: Final = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "k": 1e3}
+_SCALED: Final = re.compile(
+    r"([KMGTk])(?=(?:byte|inst|cycle|sector|request|wavefront|Hz|hz|thread|warp|block|bit)s?\b)"
+)
+_NS: Final = {
+    "nsecond": 1, "usecond": 1e3, "msecond": 1e6, "second": 1e9, "ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Locale:
+    """The decimal separator of a file."""
+
+    decimal: str = "."
+
+    @property
+    def thousands(self) -> str:
+        """The separator of groups of three digits."""
+        return "," if self.decimal == "." else "."
+
+    def number(self, text: str) -> float | None:
+        """The number; None if the text is none."""
+        text = _SPACES.sub("", text.strip())
+        if not _NUMBER.fullmatch(text):
+            return None
+        whole, point, fraction = text.partition(self.decimal)
+        if self.decimal in fraction or self.thousands in fraction:
+            return None
+        return float(whole.replace(self.thousands, "") + (point and ".") + fraction)
+
+
+def locale_of(texts: Iterable[str]) -> Locale:
+    """The locale that the numbers of a file follow; a decimal point if no number shows it."""
+    for text in texts:
+        if (decimal := _decimal(_SPACES.sub("", text.strip()))) is not None:
+            return Locale(decimal)
+    return Locale()
+
+
+def _decimal(text: str) -> str | None:
+    """The decimal separator that a number shows; None if it could be either."""
+    if not _NUMBER.fullmatch(text):
+        return None
+    points, commas = text.count("."), text.count(",")
+    if points and commas:
+        return "." if text.rindex(".") > text.rindex(",") else ","
+    if not points and not commas:
+        return None
+    separator, other = (".", ",") if points else (",", ".")
+    if points + commas > 1:
+        return other
+    return None if re.fullmatch(_GROUPED.replace("SEP", separator), text) else separator
+
+
+def base_unit(unit: str) -> tuple[str, float]:
+    """The base unit of a unit, and the number of base units in it: times in ns, rates per second."""
+    name, _, per = unit.strip().partition("/")
+    factor = 1.0
+    if found := _SCALED.match(name):
+        name, factor = name[1:], _PREFIXES[found[1]]
+    if not per and name in _NS:
+        return "ns", _NS[name]
+    if per in _NS:
+        per, factor = "second", factor * 1e9 / _NS[per]
+    return (f"{name}/{per}" if per else name), factor
+
+
+TABLE: Final = "kernel_metrics"
+# The columns that describe a launch; in the wide form all others are metrics.
+_LAUNCH: Final = (
+    "ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream",
+    "Block Size", "Grid Size", "Device", "CC", "Section Name", "Metric Name", "Metric Unit", "Metric Value",
+    "Rule Name", "Rule Type", "Rule Description", "Estimated Speedup Type", "Estimated Speedup",
+    "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
+)  # fmt: skip
+_LONG: Final = ("Metric Name", "Metric Unit", "Metric Value")
+_SIZE: Final = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
+_NONE: Final = ("", "n/a", "N/A", "(!) n/a", "nan", "-nan")
+_TEXT: Final = pa.dictionary(pa.int32(), pa.string())
+SCHEMA: Final = pa.schema({
+    "metric_id": pa.int64(), "launch": pa.int64(), "kernel": _TEXT, "process": _TEXT, "device": pa.int64(),
+    "stream": pa.int64(), "grid_x": pa.int64(), "grid_y": pa.int64(), "grid_z": pa.int64(),
+    "block_x": pa.int64(), "block_y": pa.int64(), "block_z": pa.int64(), "section": _TEXT, "metric": _TEXT,
+    "unit": _TEXT, "value": pa.float64(), "text": _TEXT,
+})  # fmt: skip
+
+
+def is_header(cells: Sequence[str]) -> bool:
+    """Whether these are the column names of an Nsight Compute CSV file."""
+    return "Kernel Name" in cells and "ID" in cells and ("Metric Name" in cells or "Grid Size" in cells)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a launch, as printed."""
+
+    launch: dict[str, str]
+    name: str
+    unit: str
+    value: str
+
+
+def metrics(rows: Iterable[Sequence[str]], path: Path) -> Iterator[Metric]:
+    """The metrics in the rows of a file; lines before the header are messages of the profiler."""
+    lines = iter(rows)
+    header = next((cells for cells in lines if is_header(cells)), None)
+    if header is None:
+        raise TraceFormatError(path, "no header of Nsight Compute CSV", hint="write it with ncu --csv")
+    if all(name in header for name in _LONG):
+        yield from _long(header, lines)
+    else:
+        yield from _wide(header, lines)
+
+
+def _long(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[Metric]:
+    for cells in lines:
+        row = dict(zip(header, cells, strict=False))
+        # Rules have rows without a metric.
+        if row.get("ID", "").isdigit() and row.get("Metric Name"):
+            yield Metric(row, row["Metric Name"], row.get("Metric Unit", ""), row.get("Metric Value", ""))
+
+
+def _wide(header: Sequence[str], lines: Iterable[Sequence[str]]) -> Iterator[Metric]:
+    units: dict[str, str] = {}
+    for cells in lines:
+        row = dict(zip(header, cells, strict=False))
+        if not row.get("ID") and not units:
+            units = row
+        elif row.get("ID", "").isdigit():
+            names = (name for name in row if name not in _LAUNCH)
+            yield from (Metric(row, name, units.get(name, ""), row[name]) for name in names)
+
+
+def table(found: Sequence[Metric], notes: Notes) -> pa.Table:
+    """The rows in base units; a value that is not a number is a text."""
+    locale = locale_of(metric.value for metric in found)
+    rows = [_row(number, metric, locale, notes) for number, metric in enumerate(found)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def _row(number: int, metric: Metric, locale: Locale, notes: Notes) -> dict[str, object]:
+    launch = metric.launch
+    unit, factor = base_unit(metric.unit)
+    value = None if metric.value.strip() in _NONE else locale.number(metric.value)
+    text = metric.value.strip() if value is None and metric.value.strip() not in _NONE else None
+    return {
+        "metric_id": number,
+        "launch": int(launch["ID"]),
+        "kernel": launch.get("Kernel Name") or None,
+        "process": launch.get("Process ID") or None,
+        "device": _int(launch.get("Device")),
+        "stream": _int(launch.get("Stream")),
+        **_size("grid", launch.get("Grid Size"), notes),
+        **_size("block", launch.get("Block Size"), notes),
+        "section": launch.get("Section Name") or None,
+        "metric": metric.name,
+        "unit": unit or None,
+        "value": None if value is None else value * factor,
+        "text": text,
+    }
+
+
+def _size(name: str, text: str | None, notes: Notes) -> dict[str, int | None]:
+    found = _SIZE.fullmatch((text or "").strip())
+    if text and found is None:
+        notes.add("unusable_value", 1, f"{name}: {text}")
+    values = map(int, found.groups()) if found else (None,) * 3
+    return dict(zip((f"{name}_x", f"{name}_y", f"{name}_z"), values, strict=True))
+
+
+def _int(text: str | None) -> int | None:
+    return int(text) if text and text.strip().isdecimal() else None
+
+
+def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
+    """The cells of each line, without messages of the profiler (==PROF==)."""
+    return csv.reader(line for line in lines if not line.startswith("==") and line.strip())
+
+
+NAME: Final = "nsight_compute"
+VERSION: Final = 1
+# Messages of the profiler and of the program may precede the header.
+_SEARCHED_BYTES: Final = 1 << 16
+_MOST_BYTES: Final = 256 << 20
+
+
+class NsightComputeFormat:
+    """A Format."""
+
+    name = NAME
+    version = VERSION
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether a line is the header of the table of metrics."""
+        if path.is_dir() or b"Kernel Name" not in head[:_SEARCHED_BYTES]:
+            return False
+        lines = head[:_SEARCHED_BYTES].decode(errors="replace").splitlines()
+        return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
+
+    def open(self, path: Path) -> OnePartFile:
+        """The file; nothing is read yet."""
+        return OnePartFile(path, NsightComputeSource, NAME)
+
+
+class NsightComputeSource:
+    """A Source that fills `kernel_metrics`."""
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._path = path
+        self._redactor = Redactor(request.salt, request.policy)
+        self._redactions: tuple[Redaction, ...] = ()
+        self._notes = Notes()
+        self._table: pa.Table | None = None
+        self._stream = TextStream(path)
+        text = self._stream.joined(
+            _MOST_BYTES, f"more than {_MOST_BYTES >> 20} MiB of metrics", "profile fewer launches"
+        )
+        if request.known_digest != self._stream.digest:
+            self._table, self._redactions = redacted(self._parsed(text), self._redactor)
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The table. It can be read once."""
+        return {} if self._table is None else {TABLE: self._table.to_reader()}
+
+    def outcome(self) -> Outcome:
+        """The facts about the file."""
+        return Outcome(
+            digest=self._stream.digest,
+            header_json="{}",
+            text_bytes=self._stream.size,
+            stored_bytes=self._stream.stored_bytes,
+            events=0 if self._table is None else self._table.num_rows,
+            redactions=self._redactions,
+            findings=self._notes.findings(self._redactor),
+        )
+
+    def _parsed(self, text: bytes) -> pa.Table:
+        lines = text.decode(errors="replace").splitlines()
+        found = list(metrics(rows_of(lines), self._path))
+        if not found:
+            raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
+        return table(found, self._notes)

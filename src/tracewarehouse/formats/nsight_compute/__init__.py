@@ -1,1 +1,0 @@
-"""Nsight Compute CSV files: metrics of profiled kernels."""

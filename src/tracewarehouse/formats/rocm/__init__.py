@@ -1,1 +1,0 @@
-"""Profiles of ROCm: rpd and rocpd databases, and JSON results of rocprofv3."""
