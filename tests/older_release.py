@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 import tracewarehouse as tw
-from tracewarehouse.ingest.upgrade.rebuild import rebuilt
+from tracewarehouse.ingest.rebuild import rebuilt
 from tracewarehouse.storage import Changes, RankSource, Staged, Store
 
 # The tables of a release after the first ones of format 2.

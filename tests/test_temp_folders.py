@@ -16,7 +16,7 @@ from cli_runner import environment
 from ingesting import take, write
 from storage_sources import context
 from tracewarehouse import temp_folders
-from tracewarehouse.ingest.secret_scan import scan_traces
+from tracewarehouse.ingest.secrets import scan_traces
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 

@@ -9,8 +9,7 @@ from tracewarehouse.warehouse_upkeep import WarehouseUpkeep
 from tracewarehouse.warehouse_writes import writing
 
 if TYPE_CHECKING:
-    from tracewarehouse.ingest.secret_removal import RemovalReport
-    from tracewarehouse.ingest.secret_scan import SecretFound, SecretReport
+    from tracewarehouse.ingest.secrets import RemovalReport, SecretFound, SecretReport
 
 
 class WarehouseSecrets(WarehouseUpkeep):
@@ -23,7 +22,7 @@ class WarehouseSecrets(WarehouseUpkeep):
         inbox are searched by the rules of redaction. Nothing is changed.
         """
         from tracewarehouse.formats.redact import POLICY_FILE, policy_of
-        from tracewarehouse.ingest.secret_scan import scan_warehouse
+        from tracewarehouse.ingest.secrets import scan_warehouse
 
         wanted = [runs] if isinstance(runs, str) else runs
         names = None if wanted is None else [self._unversioned(run, "a search") for run in wanted]
@@ -41,7 +40,7 @@ class WarehouseSecrets(WarehouseUpkeep):
         """
         from tracewarehouse.formats.redact import POLICY_FILE, policy_of
         from tracewarehouse.ingest.inbox import INBOX
-        from tracewarehouse.ingest.secret_removal import RemovalReport, SecretRemoval
+        from tracewarehouse.ingest.secrets import RemovalReport, SecretRemoval
         from tracewarehouse.present.render.text import plural
         from tracewarehouse.query.shell_file import NAME
 

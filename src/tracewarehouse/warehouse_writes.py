@@ -318,7 +318,7 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.compare.history import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
-        from tracewarehouse.ingest.upgrade.rebuild import upgrade
+        from tracewarehouse.ingest.rebuild import upgrade
 
         rebuilt, errors = upgrade(self.store, self.catalog, [each.run for each in self.selected()])
         recorded = record_again(self.store, self.catalog, self.selected(), self._verified)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracewarehouse.ingest.column_file import SpilledColumns
-from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.columns import Columns, SpilledColumns
 
 WORDS = ["kernel", "cpu_op", "é\u2028", "", "aten::mm", "x" * 300]
 SCHEMA = pa.schema(

@@ -19,8 +19,9 @@ from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import scanner
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, KinetoSource
-from tracewarehouse.ingest import build_rank, pipeline, resources
-from tracewarehouse.ingest.build_task import BuildRanks
+from tracewarehouse.ingest import build as build_rank
+from tracewarehouse.ingest import pipeline, resources
+from tracewarehouse.ingest.build import BuildRanks
 from tracewarehouse.ingest.plan import ReadSource
 from tracewarehouse.storage import Store
 

@@ -11,10 +11,10 @@ from tracewarehouse.ingest.plan import (
     GROUP_BYTES,
     GROUP_RANKS,
     Item,
+    Target,
     provisional_assignments,
     task_groups,
 )
-from tracewarehouse.ingest.stored_sources import Target
 from tracewarehouse.ingest.survey import SurveyedSource
 
 

@@ -24,11 +24,10 @@ from tracewarehouse.formats.kineto import scanner
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoSource
 from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.rebuild import READ, StoredRank, rank_rows, stored_files
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
-from tracewarehouse.ingest.upgrade.rebuild import stored_files
-from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank, rank_rows
 from tracewarehouse.storage import RankSource, Store
 
 DATA = ROOT / "tests" / "data"

@@ -14,7 +14,7 @@ import nsys_writer
 import tracewarehouse as tw
 from object_store import BUCKET, Proxy, Request
 from simulated import SMALL
-from tracewarehouse.ingest.remote_file import RemoteFile
+from tracewarehouse.ingest.open_files import RemoteFile
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects

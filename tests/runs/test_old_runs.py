@@ -16,7 +16,7 @@ from ingesting import files_under
 from later_release import edit, newer_sql
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import SchemaVersionError
-from tracewarehouse.ingest.upgrade import rebuild as upgrading
+from tracewarehouse.ingest import rebuild as upgrading
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 

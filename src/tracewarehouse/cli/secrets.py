@@ -11,7 +11,7 @@ from tracewarehouse.cli.session import Session, complete_runs, examples, pass_se
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
-    from tracewarehouse.ingest.secret_scan import SecretReport
+    from tracewarehouse.ingest.secrets import SecretReport
 
 _COLUMNS = ("file", "where", "rule", "values")
 
@@ -62,7 +62,7 @@ def secrets(
 
 def _search_paths(session: Session, paths: tuple[str, ...]) -> SecretReport:
     from tracewarehouse.formats.redact import policy_of
-    from tracewarehouse.ingest.secret_scan import scan_traces
+    from tracewarehouse.ingest.secrets import scan_traces
 
     place = session.warehouse
     return scan_traces(paths, policy_of(place if isinstance(place, Path) else session.open().store.folder))

@@ -1,20 +1,30 @@
-"""Columns of one rank: the id of an event is its row number.
+"""The columns of one rank, in memory or, if they do not fit, in a file.
 
 Builders read columns by name, whole or for some rows, as NumPy arrays or as Arrow. `Columns` holds them in
 memory as the format returned them.
+
+The file is unlinked as soon as it is open, so it disappears with the process. Numbers are stored in the
+smallest integer type that fits each chunk. Loaded values are not cached.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
+from tracewarehouse.ingest.resources import is_large, release_memory
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,3 +185,361 @@ def _valid(column: pa.Array) -> NDArray[np.bool_]:
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.unify_dictionaries() if pa.types.is_dictionary(column.type) else column
+
+
+CHUNK_ROWS: Final = 122_880
+_SMALL: Final = (np.int8, np.int16, np.int32, np.int64)
+# Reading single texts is cheaper than reading a whole chunk if fewer than 1 in 16 are needed.
+_FEW: Final = 16
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A range of bytes in the file, and the type of its values."""
+
+    at: int
+    bytes: int
+    dtype: np.dtype[np.generic]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Consecutive rows of a column. `valid` is None if all rows or none have a value.
+
+    `data` is None if no row has a value; for texts it holds the offsets, and `text` the characters.
+    """
+
+    rows: int
+    nulls: int
+    valid: _Block | None = None
+    data: _Block | None = None
+    text: _Block | None = None
+
+
+class SpillFile:
+    """An unlinked, append-only file that only this process can read."""
+
+    def __init__(self, folder: Path) -> None:
+        handle, path = tempfile.mkstemp(prefix="tw-", dir=folder)  # mode 0600
+        Path(path).unlink()
+        self._file = os.fdopen(handle, "w+b", buffering=0)
+        self._end = 0
+
+    def write(self, values: NDArray[Any]) -> _Block:
+        """Appends the values."""
+        block = _Block(self._end, values.nbytes, values.dtype)
+        left = _bytes(np.ascontiguousarray(values))
+        while left:
+            done = os.pwrite(self._file.fileno(), left, self._end)
+            left, self._end = left[done:], self._end + done
+        return block
+
+    def read(self, block: _Block, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """The values of a block, or its values from `start` to `stop`."""
+        width = block.dtype.itemsize
+        stop = block.bytes // width if stop is None else stop
+        found = np.empty(max(stop - start, 0), block.dtype)
+        left, at = _bytes(found), block.at + start * width
+        while left:
+            done = os.preadv(self._file.fileno(), [left], at)
+            if not done:
+                raise OSError("the temporary file is truncated")
+            left, at = left[done:], at + done
+        return found
+
+    def close(self) -> None:
+        """Frees the disk space."""
+        self._file.close()
+
+
+class SpilledColumns(Columns):
+    """Like Columns, but stored in a file."""
+
+    def __init__(self, file: SpillFile) -> None:
+        super().__init__(0, {})
+        self._file = file
+        self._chunks: dict[str, list[_Chunk]] = {}
+        self._types: dict[str, pa.DataType] = {}
+        self._words: dict[str, pa.Array] = {}
+
+    @classmethod
+    def spill(cls, reader: pa.RecordBatchReader, folder: Path) -> SpilledColumns:
+        """All columns of all batches, in a file in the folder."""
+        made = cls(SpillFile(folder))
+        for batch in reader:
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                made._append(name, column)
+            made.rows += batch.num_rows
+        return made
+
+    def close(self) -> None:
+        """Frees the disk space; columns can no longer be read."""
+        self._file.close()
+
+    def has(self, name: str) -> bool:
+        """Whether any row has a value."""
+        return any(chunk.nulls < chunk.rows for chunk in self._chunks.get(name, ()))
+
+    def ints(self, name: str, rows: Rows = None) -> Ints:
+        """A BIGINT column, or the given rows of it."""
+        if rows is not None and not isinstance(rows, slice):
+            return self._some_ints(name, np.asarray(rows))
+        first, last, _ = slice(None).indices(self.rows) if rows is None else rows.indices(self.rows)
+        values, valid = np.zeros(max(last - first, 0), np.int64), np.zeros(max(last - first, 0), np.bool_)
+        for chunk, low, high, at in self._between(name, first, last):
+            into = slice(at, at + high - low)
+            valid[into] = self._valid(chunk, low, high)
+            if chunk.data is not None:
+                values[into] = self._file.read(chunk.data, low, high)
+        return Ints(values, valid)
+
+    def valid(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
+        """Which rows have a value of a BIGINT column."""
+        if rows is not None and not isinstance(rows, slice):
+            return self._some_ints(name, np.asarray(rows)).valid
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+        found = np.zeros(max(last - first, 0), np.bool_)
+        for chunk, low, high, at in self._between(name, first, last):
+            found[at : at + high - low] = self._valid(chunk, low, high)
+        return found
+
+    def codes(self, name: str, rows: Rows = None) -> Codes:
+        """A text column as codes, or the given rows of it."""
+        words = self.words(name)
+        if rows is not None and not isinstance(rows, slice):
+            return Codes(self._some_codes(name, np.asarray(rows)), words)
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+        codes = np.full(max(last - first, 0), -1, np.int32)
+        for chunk, low, high, at in self._between(name, first, last):
+            if chunk.data is not None:
+                codes[at : at + high - low] = self._file.read(chunk.data, low, high)
+        return Codes(codes, words)
+
+    def words(self, name: str) -> pa.Array:
+        """The words that the codes of a text column index; texts without codes are encoded now."""
+        if name in self._chunks and name not in self._words:
+            column = self._taken(name, None, pa.string()).dictionary_encode()
+            del self._chunks[name]
+            for low in range(0, len(column), CHUNK_ROWS):
+                self._append(name, column.slice(low, CHUNK_ROWS))
+        return self._words.get(name, pa.array([], pa.string()))
+
+    def where(self, name: str, wanted: NDArray[np.bool_], rows: Rows = None) -> NDArray[np.bool_]:
+        """Whether the text of each row is selected; `wanted` has one entry per word. False for null."""
+        if rows is not None and not isinstance(rows, slice):
+            return super().where(name, wanted, rows)
+        first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+        found = np.zeros(max(last - first, 0), np.bool_)
+        selected = np.append(wanted, False)  # -1 is the last
+        for chunk, low, high, at in self._between(name, first, last):
+            if chunk.data is not None:
+                found[at : at + high - low] = selected[self._file.read(chunk.data, low, high)]
+        return found
+
+    def put(self, name: str, values: NDArray[np.generic], valid: NDArray[np.bool_] | None = None) -> None:
+        """Adds a computed column of numbers or booleans, one value per row."""
+        self._chunks.pop(name, None)
+        for low in range(0, len(values), CHUNK_ROWS):
+            part = slice(low, low + CHUNK_ROWS)
+            mask = None if valid is None else ~valid[part]
+            self._append(name, pa.array(values[part], mask=mask))
+
+    def _append(self, name: str, column: pa.Array) -> None:
+        self._types[name] = column.type
+        self._chunks.setdefault(name, []).append(self._stored(name, column))
+
+    def _stored(self, name: str, column: pa.Array) -> _Chunk:
+        rows, nulls = len(column), column.null_count
+        if nulls == rows:
+            if pa.types.is_dictionary(column.type):
+                self._words.setdefault(name, pa.array([], pa.string()))
+            return _Chunk(rows, nulls)
+        valid = None
+        if nulls:
+            valid = self._file.write(np.packbits(_bools(column.is_valid()), bitorder="little"))
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return _Chunk(rows, nulls, valid, *self._stored_texts(column))
+        if pa.types.is_dictionary(column.type):
+            return _Chunk(rows, nulls, valid, self._file.write(_smallest(self._recoded(name, column))))
+        if pa.types.is_floating(column.type):
+            numbers = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+        elif pa.types.is_boolean(column.type):
+            numbers = _bools(pc.fill_null(column, False)).view(np.int8)
+        else:
+            numbers = _smallest(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False))
+        return _Chunk(rows, nulls, valid, self._file.write(numbers))
+
+    def _stored_texts(self, column: pa.Array) -> tuple[_Block, _Block]:
+        wide = np.int64 if pa.types.is_large_string(column.type) else np.int32
+        _, offsets_buffer, text_buffer = column.buffers()
+        offsets = np.frombuffer(offsets_buffer, wide)[column.offset : column.offset + len(column) + 1]
+        text = np.frombuffer(text_buffer, np.uint8) if text_buffer else np.empty(0, np.uint8)
+        starts = self._file.write(offsets - offsets[0])
+        return starts, self._file.write(text[offsets[0] : offsets[-1]])
+
+    def _recoded(self, name: str, column: pa.DictionaryArray) -> NDArray[np.int32]:
+        """The codes of a batch as indexes into the words of the whole column; -1 for null."""
+        codes: NDArray[np.int32] = pc.fill_null(column.indices.cast(pa.int32()), -1).to_numpy(
+            zero_copy_only=False
+        )
+        known, words = self._words.get(name), column.dictionary
+        if known is None or (len(words) >= len(known) and words[: len(known)].equals(known)):
+            self._words[name] = words
+            return codes
+        found = pc.index_in(words, value_set=known)
+        new = words.filter(found.is_null())
+        indexes = pc.fill_null(found, -1).to_numpy(zero_copy_only=False).copy()
+        indexes[indexes < 0] = np.arange(len(known), len(known) + len(new))
+        self._words[name] = pa.concat_arrays([known, new])
+        return np.append(indexes, -1)[codes].astype(np.int32)
+
+    def _between(self, name: str, first: int, last: int) -> Iterator[tuple[_Chunk, int, int, int]]:
+        """The chunks with rows from `first` to `last`: their range of rows, and its offset in the result."""
+        start = 0
+        for chunk in self._chunks.get(name, ()):
+            low, high = max(first - start, 0), min(last - start, chunk.rows)
+            if low < high:
+                yield chunk, low, high, start + low - first
+            start += chunk.rows
+
+    def _valid(self, chunk: _Chunk, low: int, high: int) -> NDArray[np.bool_]:
+        if chunk.valid is None:
+            return np.full(high - low, chunk.nulls == 0)
+        bits = self._file.read(chunk.valid, low // 8, (high + 7) // 8)
+        unpacked: NDArray[np.bool_] = np.unpackbits(bits, bitorder="little").view(np.bool_)
+        return unpacked[low % 8 : low % 8 + high - low]
+
+    def _some_ints(self, name: str, rows: NDArray[np.integer]) -> Ints:
+        """The values of the given rows, read chunk by chunk, in the given order."""
+        values, valid = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.bool_)
+        for chunk, low, mine, indexes in self._wanted(name, rows):
+            if chunk.nulls < chunk.rows and chunk.data is not None:
+                values[indexes] = self._file.read(chunk.data)[mine - low]
+                valid[indexes] = self._valid(chunk, 0, chunk.rows)[mine - low]
+        return Ints(values, valid)
+
+    def _some_codes(self, name: str, rows: NDArray[np.integer]) -> NDArray[np.int32]:
+        codes = np.full(len(rows), -1, np.int32)
+        for chunk, low, mine, indexes in self._wanted(name, rows):
+            if chunk.data is not None:
+                codes[indexes] = self._file.read(chunk.data)[mine - low]
+        return codes
+
+    def _wanted(
+        self, name: str, rows: NDArray[np.integer]
+    ) -> Iterator[tuple[_Chunk, int, NDArray[np.integer], NDArray[np.integer] | slice]]:
+        """Each chunk with some of the rows: its first row, those rows, and their indexes in the result."""
+        chunks = self._chunks.get(name, [])
+        order = None if bool((rows[1:] >= rows[:-1]).all()) else np.argsort(rows, kind="stable")
+        ascending = rows if order is None else rows[order]
+        first = np.cumsum([0, *(chunk.rows for chunk in chunks)], dtype=np.int64)
+        edges = np.searchsorted(ascending, first.astype(rows.dtype))
+        for number in np.flatnonzero(edges[1:] > edges[:-1]).tolist():
+            mine = slice(edges[number], edges[number + 1])
+            yield chunks[number], int(first[number]), ascending[mine], mine if order is None else order[mine]
+
+    def _taken(self, name: str, rows: Rows, type_: pa.DataType) -> pa.Array:
+        if name not in self._chunks:
+            return super()._taken(name, rows, type_)
+        if rows is None or isinstance(rows, slice):
+            first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
+            parts = [
+                self._arrow_part(name, chunk, low, high)
+                for chunk, low, high, _ in self._between(name, first, last)
+            ]
+            return _joined(parts, self._type(name))
+        wanted = np.asarray(rows)
+        picked: list[pa.Array] = []
+        indexes: list[NDArray[np.integer]] = []
+        for chunk, low, mine, into in self._wanted(name, wanted):
+            picked.append(self._picked(name, chunk, mine - low))
+            if not isinstance(into, slice):
+                indexes.append(into)
+        joined = _joined(picked, self._type(name))
+        if not indexes:
+            return joined
+        back = np.empty(len(wanted), np.int64)
+        back[np.concatenate(indexes)] = np.arange(len(wanted))
+        return joined.take(pa.array(back))
+
+    def _type(self, name: str) -> pa.DataType:
+        return self._types[name]
+
+    def _picked(self, name: str, chunk: _Chunk, rows: NDArray[np.integer]) -> pa.Array:
+        """Some rows of a chunk; if few texts are needed, only their bytes are read."""
+        if chunk.text is None or chunk.data is None or len(rows) * _FEW > chunk.rows:
+            return self._arrow_part(name, chunk, 0, chunk.rows).take(pa.array(rows))
+        offsets = self._file.read(chunk.data)
+        valid = self._valid(chunk, 0, chunk.rows)[rows]
+        texts = [
+            self._file.read(chunk.text, int(offsets[row]), int(offsets[row + 1])).tobytes().decode()
+            if there
+            else None
+            for row, there in zip(rows.tolist(), valid.tolist(), strict=True)
+        ]
+        return pa.array(texts, self._type(name))
+
+    def _arrow_part(self, name: str, chunk: _Chunk, low: int, high: int) -> pa.Array:
+        type_, rows = self._type(name), high - low
+        if chunk.data is None:
+            return _empty(type_, rows, self._words.get(name))
+        valid = self._valid(chunk, low, high)
+        mask = None if chunk.nulls == 0 else ~valid
+        if chunk.text is not None:
+            return self._text_part(chunk, low, high, type_, valid)
+        numbers = self._file.read(chunk.data, low, high)
+        if pa.types.is_dictionary(type_):
+            codes = pa.array(numbers.astype(np.int32, copy=False), pa.int32(), mask=mask)
+            return pa.DictionaryArray.from_arrays(codes, self._words[name])
+        if pa.types.is_boolean(type_):
+            return pa.array(numbers.view(np.bool_), mask=mask)
+        return pa.array(numbers, mask=mask).cast(type_)
+
+    def _text_part(
+        self, chunk: _Chunk, low: int, high: int, type_: pa.DataType, valid: NDArray[np.bool_]
+    ) -> pa.Array:
+        assert chunk.data is not None and chunk.text is not None
+        offsets = self._file.read(chunk.data, low, high + 1)
+        text = self._file.read(chunk.text, int(offsets[0]), int(offsets[-1]))
+        bits = None if chunk.nulls == 0 else pa.py_buffer(np.packbits(valid, bitorder="little"))
+        buffers = [bits, pa.py_buffer(offsets - offsets[0]), pa.py_buffer(text)]
+        return pa.Array.from_buffers(type_, high - low, buffers)
+
+
+def _bytes(values: NDArray[Any]) -> memoryview:
+    return memoryview(values.view(np.uint8).data) if values.nbytes else memoryview(b"")
+
+
+def _bools(column: pa.Array) -> NDArray[np.bool_]:
+    return column.to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)  # type: ignore[no-any-return]
+
+
+def _smallest(values: NDArray[np.integer]) -> NDArray[np.generic]:
+    low, high = int(values.min(initial=0)), int(values.max(initial=0))
+    fits = next(each for each in _SMALL if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
+    return values.astype(fits, copy=False)
+
+
+def _empty(type_: pa.DataType, rows: int, words: pa.Array | None) -> pa.Array:
+    if pa.types.is_dictionary(type_) and words is not None:
+        return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), words)
+    return pa.nulls(rows, type_)
+
+
+def _joined(parts: list[pa.Array], type_: pa.DataType) -> pa.Array:
+    if not parts:
+        return pa.nulls(0, type_)
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def read_table(
+    name: str, reader: pa.RecordBatchReader, text_bytes: int, spill: Path, opened: ExitStack
+) -> Columns | pa.Table:
+    """A table of a source: activities as columns, those of a large source in a file until `opened` exits."""
+    if name != ACTIVITIES:
+        return reader.read_all()
+    if not is_large(text_bytes):
+        return Columns.read(reader)
+    columns = opened.enter_context(closing(SpilledColumns.spill(reader, spill)))
+    release_memory()
+    return columns

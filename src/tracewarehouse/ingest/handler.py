@@ -30,7 +30,7 @@ from tracewarehouse.location import is_url, store_url
 from tracewarehouse.storage.layout import check_labels, run_name
 from tracewarehouse.storage.remote import missing_package
 
-_UPLOAD = "tracewarehouse.ingest.upload"
+_UPLOAD = "tracewarehouse.ingest.inbox"
 _AT_EXIT_S = 60.0
 # Environment variables of launchers, most reliable first: torchrun, Slurm, Open MPI, MPICH.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")

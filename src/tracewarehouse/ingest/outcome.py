@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from tracewarehouse.formats.base import AFTER_THE_END, Outcome
 from tracewarehouse.hints import Hint
-from tracewarehouse.ingest.naming.assignment import TimeWindow
+from tracewarehouse.ingest.assignment import TimeWindow
 from tracewarehouse.storage import Json, RankSource
 from tracewarehouse.storage.layout import check_labels
 

@@ -27,36 +27,37 @@ from tracewarehouse.errors import EngineError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build_rank import Settings
-from tracewarehouse.ingest.build_task import BuildRanks
-from tracewarehouse.ingest.decisions import (
+from tracewarehouse.ingest.build import BuildRanks, FileProgress, Settings, definitions
+from tracewarehouse.ingest.names import header_of, rank_of
+from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
+from tracewarehouse.ingest.plan import (
     Decisions,
+    Item,
+    ReadSource,
     ReadySource,
+    Report,
+    StoredObjects,
+    StoredSources,
+    UnreadSource,
     assign_all,
     conflict,
     decide,
-    unread_outcome,
-)
-from tracewarehouse.ingest.file_progress import FileProgress
-from tracewarehouse.ingest.naming.header import header_of, rank_of
-from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
-from tracewarehouse.ingest.plan import (
-    Item,
-    ReadSource,
-    Report,
-    UnreadSource,
     item_of,
     provisional_assignments,
+    read_before,
     task_groups,
+    unread_outcome,
 )
-from tracewarehouse.ingest.publication import PushedRanks, publish, relabel, run_outcomes
-from tracewarehouse.ingest.push import push
+from tracewarehouse.ingest.publication import PushedRanks, publish, push, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.source_facts import definitions
-from tracewarehouse.ingest.stored_objects import StoredObjects, read_before
-from tracewarehouse.ingest.stored_sources import StoredSources
-from tracewarehouse.ingest.survey import Candidate, DiscoveredFiles, SurveyedSource, discover, survey
-from tracewarehouse.ingest.url_discovery import discover_urls
+from tracewarehouse.ingest.survey import (
+    Candidate,
+    DiscoveredFiles,
+    SurveyedSource,
+    discover,
+    discover_urls,
+    survey,
+)
 from tracewarehouse.location import is_url
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.manifests import now
@@ -140,7 +141,7 @@ def _jobs(options: Options, found: DiscoveredFiles) -> int:
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
     if options.inbox and not paths:
         if store.is_remote:
-            from tracewarehouse.ingest.url_discovery import discover_inbox
+            from tracewarehouse.ingest.survey import discover_inbox
 
             return discover_inbox(store.objects)  # type: ignore[arg-type]
         return DiscoveredFiles(

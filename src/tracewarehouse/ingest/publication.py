@@ -1,23 +1,144 @@
-"""Publishing what was built: one version per run, its labels, and the outcomes of files and runs."""
+"""Publication: committed ranks become a version of their run, wait for other ranks, or stay pushed.
+
+The rule is that of the view `execution_matches`, which also covers traces that are ingested later.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import MissingRanks, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
-from tracewarehouse.ingest import execution_match
-from tracewarehouse.ingest.build_task import commit_staged
-from tracewarehouse.ingest.decisions import ReadySource, conflict
+from tracewarehouse.ingest.build import commit_staged, staged_in
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
-from tracewarehouse.ingest.stored_sources import has_damage
+from tracewarehouse.ingest.plan import ReadySource, conflict, has_damage
 from tracewarehouse.runs.quality import expected_ranks, run_issues
+from tracewarehouse.runs.seal import Sealed, seal
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, manifests
+from tracewarehouse.storage.pushed import Push
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+FORMAT: Final = "execution_trace"
+_NODES: Final = "execution_nodes"
+_EVENTS: Final = "events"
+_OPERATOR: Final = "cpu_op"
+_NAMED: Final = (_OPERATOR, "user_annotation")
+_RECORD_FUNCTION: Final = re.compile(r'"Record function id"\s*:\s*([0-9]{1,18})\b')
+_LEAST_PERCENT: Final = 99
+# External IDs are small numbers: a few operators of one name agree by accident.
+_LEAST_NAMES: Final = 5
+
+
+@dataclass(frozen=True)
+class Match:
+    """IDs in both files and how many have the same name; `by` is the argument of the events with the ID."""
+
+    by: str
+    ids: int
+    equal: int
+    distinct_names: int
+
+    @property
+    def is_one_run(self) -> bool:
+        """Whether the files are of one run."""
+        if not self.ids or 100 * self.equal < _LEAST_PERCENT * self.ids:
+            return False
+        return self.by == "Record function id" or self.distinct_names >= _LEAST_NAMES
+
+    @property
+    def reason(self) -> str:
+        """Why the execution trace is refused."""
+        if not self.ids:
+            return "no ID of the execution trace occurs in the rank's trace: they are not of one run"
+        if 100 * self.equal >= _LEAST_PERCENT * self.ids:
+            return f"only {self.distinct_names} distinct names have the same ID in both: too few to join them"
+        share = 100 * self.equal // self.ids
+        return (
+            f"{self.equal} of {self.ids} operators with the same ID ({share} %) have the same name"
+            " in the rank's trace: they are not of one run"
+        )
+
+
+def mismatches(
+    store: Store, version: RunVersion | None, sources: Sequence[RankSource]
+) -> Iterator[tuple[RankSource, Match]]:
+    """The execution traces among new sources that are not of the run of their rank's trace.
+
+    A rank without a trace takes any.
+    """
+    traces = {one.rank: one for one in sources if _EVENTS in one.fills}
+    for one in sources:
+        if one.format != FORMAT:
+            continue
+        stored = version.rank(one.rank) if version and one.rank not in traces else None
+        trace = traces.get(one.rank) or (stored.main if stored and _EVENTS in stored.main.fills else None)
+        if trace is not None:
+            match = _match(_nodes(store, one), *_recorded(store, trace))
+            if not match.is_one_run:
+                yield one, match
+
+
+def _match(nodes: dict[int, str], by: str, recorded: dict[int, str]) -> Match:
+    pairs = [(name, recorded[number]) for number, name in nodes.items() if number in recorded]
+    equal = [name for name, other in pairs if name == other]
+    return Match(by, len(pairs), len(equal), len(set(equal)))
+
+
+def _nodes(store: Store, source: RankSource) -> dict[int, str]:
+    """Record function ID → the name of the first node with it."""
+    found: dict[int, str] = {}
+    for rows in _rows(store, source, _NODES, ("node_id", "record_function", "name")):
+        for row in rows.sort_by("node_id").to_pylist():
+            if row["record_function"] is not None:
+                found.setdefault(row["record_function"], row["name"] or "")
+    return found
+
+
+def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
+    """The argument that holds the IDs, and ID → name of the first operator or annotation with it."""
+    by_record: dict[int, str] = {}
+    by_external: dict[int, str] = {}
+    for rows in _rows(store, source, _EVENTS, ("category", "name", "external_id", "args")):
+        for row in _named(rows):
+            name = row["name"] or ""
+            found = _RECORD_FUNCTION.search(row["args"] or "")
+            if found and (number := int(found[1])):
+                by_record.setdefault(number, name)
+            if row["category"] == _OPERATOR and row["external_id"] is not None:
+                by_external.setdefault(row["external_id"], name)
+    return ("Record function id", by_record) if by_record else ("External id", by_external)
+
+
+def _named(rows: pa.Table) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    chosen = pc.is_in(rows.column("category"), pa.array(_NAMED))
+    found: list[dict[str, Any]] = rows.filter(chosen).to_pylist()
+    return found
+
+
+def _rows(store: Store, source: RankSource, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The rank's rows of a stored table, one row group at a time."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    for file in source.files:
+        if file.table != table:
+            continue
+        with pq.ParquetFile(store.path(file.path)) as stored:
+            for group in range(stored.num_row_groups):
+                rows = stored.read_row_group(group, columns=["rank", *columns], use_threads=False)
+                yield rows.filter(pc.equal(rows.column("rank"), source.rank)).select(list(columns))
 
 
 @dataclass(frozen=True)
@@ -61,7 +182,9 @@ def publish(
         except TwError as error:
             outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
             continue
-        outcomes += [_outcome(one, name, published) for one, name in zip(members, names, strict=True)]
+        outcomes += [
+            _published_outcome(one, name, published) for one, name in zip(members, names, strict=True)
+        ]
         if published.version:
             written[run] = published.version
     return outcomes, written
@@ -71,12 +194,10 @@ def _of_one_run(
     store: Store, run: str, members: Sequence[_Committed]
 ) -> tuple[Sequence[_Committed], list[FileOutcome]]:
     """The members without execution traces that do not match their rank's trace; outcomes of the others."""
-    if not any(source.format == execution_match.FORMAT for _, source in members):
+    if not any(source.format == FORMAT for _, source in members):
         return members, []
     sources = [source for _, source in members]
-    unmatched = {
-        source.name: match for source, match in execution_match.mismatches(store, store.newest(run), sources)
-    }
+    unmatched = {source.name: match for source, match in mismatches(store, store.newest(run), sources)}
     hint = "record both files in one run, with the same steps"
     refused = [
         file_outcome(one, "refused", unmatched[source.name].reason, hint)
@@ -175,7 +296,7 @@ def relabel(store: Store, options: Options, runs: Iterable[str]) -> dict[str, Ru
     return {run: version for run, version in found.items() if version}
 
 
-def _outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
+def _published_outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
     result = published.outcome.get(name, "added")
     if result == "conflict":
         return conflict(one.assignment, None)
@@ -237,3 +358,72 @@ def _run_outcome(
     )
     expected, start_ns = expected_ranks(version), version.brief.start_ns
     return RunOutcome(run, version.number, written, version.ranks, expected, waiting, rules, start_ns)
+
+
+def push(
+    store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
+) -> tuple[list[FileOutcome], dict[str, RunVersion], dict[str, PushedRanks]]:
+    """Commits each run. Returns each file's outcome, the versions of runs that became complete, and
+    the ranks of the others.
+
+    With `expect_ranks`, the call that brings the last rank publishes the run.
+    """
+    by_run: dict[str, list[ReadySource]] = defaultdict(list)
+    for one in ready:
+        by_run[one.assignment.run].append(one)
+    outcomes: list[FileOutcome] = []
+    written: dict[str, RunVersion] = {}
+    pushed: dict[str, PushedRanks] = {}
+    for run, members in sorted(by_run.items()):
+        try:
+            _commit(store, options, run, members, redactor)
+            sealed, waiting = _completed(store, run, options.expect_ranks)
+        except TwError as error:
+            outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
+            continue
+        outcomes += [_pushed_outcome(one, sealed, waiting) for one in members]
+        if sealed is not None and (version := store.newest(run)):
+            written[run] = version
+        pushed[run] = PushedRanks(tuple(sorted({one.assignment.rank for one in members})), waiting)
+    return outcomes, written, pushed
+
+
+def _commit(
+    store: Store, options: Options, run: str, members: Sequence[ReadySource], redactor: Redactor
+) -> None:
+    labels = labels_of(options, members)
+    check_text(redactor, "a label", labels)
+    labels = {**automatic_labels(store, run, options, members, redactor), **labels}
+    wanted = {(one.built_tables.rank, one.built_tables.uid) for one in members}
+    for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
+        staged = staged_in(folder)
+        if options.auto_labels:
+            labels = {**host_label(staged), **labels}
+        # Tables for a provisional rank may share files with the others.
+        without = tuple(one.uid for one in staged if (one.rank, one.uid) not in wanted)
+        store.commit(staged, "push", Push(labels, options.replace, options.expect_ranks, without))
+
+
+def _completed(store: Store, run: str, expected: int | None) -> tuple[Sealed | None, tuple[int, int] | None]:
+    """The published run if it has all expected ranks; else ranks present and expected, if stated."""
+    if expected is None:
+        return None, None
+    version = store.newest(run)
+    bounds = store.pushed_bounds(run)
+    # The names of commits say at most which ranks are there; their manifests are read only if that suffices.
+    there = {rank for first, last in bounds for rank in range(first, last + 1)}
+    there |= set(version.ranks if version else ())
+    if len(there) < expected:
+        return None, (len(there), expected)
+    try:
+        return seal(store, run, expect_ranks=expected), None
+    except MissingRanks as short:
+        return None, (short.present, expected)
+
+
+def _pushed_outcome(one: ReadySource, sealed: Sealed | None, waiting: tuple[int, int] | None) -> FileOutcome:
+    if waiting is not None:
+        return file_outcome(one, "pending", "waiting for ranks: {} of {} present".format(*waiting))
+    if sealed is not None and one.assignment.rank in sealed.conflicts:
+        return conflict(one.assignment, None)
+    return file_outcome(one, one.read.status)

@@ -13,9 +13,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.rebuild import READ, Rebuild, rebuilt, stored_files
 from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
-from tracewarehouse.ingest.upgrade.rebuild import Rebuild, rebuilt, stored_files
-from tracewarehouse.ingest.upgrade.stored_rank import READ
 from tracewarehouse.storage import (
     Changes,
     Json,

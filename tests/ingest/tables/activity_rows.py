@@ -13,8 +13,7 @@ from pytest import MonkeyPatch
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
-from tracewarehouse.ingest.column_file import SpilledColumns
-from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import attribution, events, flows, kernels, launches, nesting, steps
 from tracewarehouse.ingest.tables import rows as rows_module

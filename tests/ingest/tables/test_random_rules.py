@@ -11,8 +11,7 @@ from activity_rows import columns_of, in_small_parts, table_of
 from odd_rows import odd_rows
 
 from conftest import deep
-from tracewarehouse.ingest.column_file import SpilledColumns
-from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.events import memory_events
 from tracewarehouse.ingest.tables.flows import find_flows, flows

@@ -11,9 +11,16 @@ from later_release import newer as newer
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
 from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.ingest.rebuild import (
+    READ,
+    Rebuild,
+    RebuildRank,
+    StoredRank,
+    stored_files,
+    uid_of,
+    upgrade,
+)
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.upgrade.rebuild import Rebuild, stored_files, upgrade
-from tracewarehouse.ingest.upgrade.stored_rank import READ, RebuildRank, StoredRank, uid_of
 from tracewarehouse.simulation.allocator import MIB, Allocator, frames
 from tracewarehouse.storage import RunVersion, Store
 

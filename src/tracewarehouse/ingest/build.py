@@ -1,47 +1,132 @@
-"""Reads sources, builds their tables, writes and commits them, and reports the results.
+"""Building the tables of a source: one pass over its file, in this process or a worker, with progress.
 
 A source that fails or is already stored does not affect the others, which are committed together.
 """
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePath
+from shutil import rmtree
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import Failure, TaskProgress, attempt
+from tracewarehouse.engines import Failure, OnProgress, TaskProgress, attempt
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.file_text import UnsupportedFormatError
-from tracewarehouse.formats.redact import POLICY_FILE, Policy, Redactor, policy_of
-from tracewarehouse.ingest.naming.assignment import Assignment
-from tracewarehouse.ingest.open_files import file_stamp
-from tracewarehouse.ingest.outcome import Content, content_of, is_cut_short, window
+from tracewarehouse.formats.redact import (
+    POLICY_FILE,
+    Policy,
+    Redactor,
+    clean_name,
+    fingerprint,
+    policy_of,
+    rules,
+)
+from tracewarehouse.ingest.assignment import Assignment
+from tracewarehouse.ingest.names import header_facts, header_of, rank_in_file
+from tracewarehouse.ingest.open_files import ObjectChanged, file_stamp, without_copy
+from tracewarehouse.ingest.outcome import (
+    Content,
+    Progress,
+    Watch,
+    content_of,
+    is_cut_short,
+    lost_events,
+    window,
+)
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.plan import (
     BuiltTables,
     Item,
     ReadSource,
     Report,
+    StoredSources,
+    Target,
     UnreadSource,
+    object_fact,
 )
-from tracewarehouse.ingest.remote_file import ObjectChanged, without_copy
-from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
-from tracewarehouse.ingest.source_facts import definitions, facts_of, uid_of
-from tracewarehouse.ingest.stored_sources import StoredSources, Target
-from tracewarehouse.storage import Staged, Store
+from tracewarehouse.ingest.resources import check_memory, is_large, no_huge_pages, system_allocator
+from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, uid
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.ingest.columns import Columns
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
+
+
+def definitions(catalog: Catalog) -> dict[str, int]:
+    """The current definition of every stored table."""
+    return {contract.name: contract.definition or 0 for contract in _tables(catalog)}
+
+
+def _tables(catalog: Catalog) -> Sequence[Contract]:
+    from tracewarehouse.ingest.tables.build import stored_tables
+
+    return stored_tables(catalog)
+
+
+def uid_of(group: SourceGroup, item: Item, outcome: Outcome, target: Target) -> str:
+    """The identity of a source as its target: content, format, definitions and options."""
+    settings = group.settings
+    options = {
+        "time_unit": settings.time_unit,
+        "step_range": settings.step_range,
+        "redact": "" if settings.redact else "no",
+    }
+    return uid(
+        outcome.digest,
+        target.run,
+        target.rank,
+        part=item.part.name,
+        format=item.format.name,
+        format_version=item.format.version,
+        definitions=group.stored.definitions,
+        options={name: value for name, value in options.items() if value},
+    )
+
+
+def facts_of(
+    group: SourceGroup, item: Item, built: Mapping[str, Json], outcome: Outcome, target: Target
+) -> dict[str, Json]:
+    """The facts that are stored for the rank, the columns of `ranks`; `built` are those of its tables."""
+    header, settings = header_of(outcome.header_json), group.settings
+    facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
+    facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
+    if settings.time_unit is not None:
+        facts["time_unit"] = settings.time_unit
+    if settings.step_range is not None:
+        facts["step_range"] = settings.step_range
+    known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
+    name = os.fsencode(item.path.name).decode(errors="backslashreplace")
+    return facts | {
+        "world_size": known if known is not None else target.world_size,
+        # A file name may hold any bytes; a table holds text.
+        "source_name": clean_name(group.redactor, name),
+        **object_fact(item, group.store.salt, outcome),
+        "source_bytes": outcome.stored_bytes,
+        "status": outcome.status,
+        "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
+        "lost_events": lost_events(outcome),
+        "redacted": len(outcome.redactions),
+        "redaction": redacted_by(group.policy),
+        "tables": {contract.name: [contract.version] for contract in _tables(group.catalog)},
+    }
+
+
+def redacted_by(policy: Policy) -> Json:
+    """The version of the redaction rules (0: not redacted), and the hash of the policy (empty for none)."""
+    return {"rules": rules(policy).version, "policy": fingerprint(policy)}
+
 
 # Reported instead of the number of bytes once everything is read and tables are being built.
 BUILDING: Final = -1
@@ -223,7 +308,7 @@ class _SourceBuild:
         self.progress(read_bytes)
 
     def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
-        from tracewarehouse.ingest.column_file import read_table
+        from tracewarehouse.ingest.columns import read_table
 
         # Either everything is read by now, or only the estimate is known.
         text_bytes = self.read_bytes[-1] or self.item.text_bytes
@@ -329,3 +414,103 @@ class _SourceBuild:
             committed_at=self.group.settings.started_at,
         )
         return content
+
+
+# Tables of less text than this are written faster than a thread starts.
+_MIN_THREAD_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True)
+class BuildRanks:
+    """Reads the items, builds the tables of those with a target, and commits them as one group.
+
+    `folder` for uncommitted files is relative to that of the warehouse on the machine of the worker.
+    """
+
+    items: tuple[Item, ...]
+    folder: PurePath
+    settings: Settings
+
+    def run(self, progress: TaskProgress) -> tuple[Report, ...]:
+        """Returns a report per item. `progress(position, bytes)` reports how much text of an item is read."""
+        store, catalog = self.settings.store, Catalog.load(self.settings.sql)
+        folder = store.folder / self.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            largest_bytes = max((item.text_bytes for item in self.items), default=0)
+            single = len(self.items) == 1 and largest_bytes >= _MIN_THREAD_BYTES
+            with (
+                self._pages(),
+                ExitStack() as opened,
+                RankFiles(catalog, folder, single, is_large(largest_bytes)) as files,
+            ):
+                group = SourceGroup(self.settings, folder, store, catalog, files, opened)
+                for position, item in enumerate(self.items):
+                    group.add(item, partial(progress, position))
+                return group.finish()
+        except OSError as error:
+            raise disk_error(folder, error) from error
+        finally:
+            if not self.settings.stage_only:  # the driver may be on another machine
+                rmtree(folder, ignore_errors=True)
+
+    def _pages(self) -> AbstractContextManager[None]:
+        # A large file reuses the same memory for long and benefits from huge pages.
+        is_short = not any(is_large(item.text_bytes) for item in self.items)
+        return no_huge_pages() if is_short else nullcontext()
+
+    def one_by_one(self) -> list[BuildRanks]:
+        """One task per item."""
+        folders = (
+            self.folder.with_name(f"{self.folder.name}-{position}") for position in range(len(self.items))
+        )
+        return [
+            BuildRanks((one,), folder, self.settings) for one, folder in zip(self.items, folders, strict=True)
+        ]
+
+
+def staged_in(folder: Path) -> list[Staged]:
+    """What a task only staged."""
+    found: list[Staged] = pickle.loads((folder / STAGED).read_bytes())
+    return found
+
+
+def commit_staged(store: Store, folder: Path) -> tuple[RankSource, ...]:
+    """Commits what a task only staged."""
+    return store.commit(staged_in(folder))
+
+
+@dataclass
+class FileProgress:
+    """Translates the progress of tasks to that of files."""
+
+    watch: Watch
+    done: dict[int, int] = field(default_factory=dict)
+
+    def of(self, tasks: Sequence[BuildRanks]) -> OnProgress:
+        """The callback for the progress of these tasks."""
+
+        def on_progress(task: int, position: int, done_bytes: int) -> None:
+            self._report(tasks[task].items[position], done_bytes)
+
+        return on_progress
+
+    def _report(self, one: Item, done_bytes: int) -> None:
+        before = self.done.get(one.number, 0)
+        if done_bytes == BUILDING:
+            self.watch(Progress(one.path, "tables", before, before))
+        else:
+            self.done[one.number] = done = max(before, done_bytes)
+            self.watch(Progress(one.path, "read", done, max(done, one.text_bytes)))
+
+    def finished(self, task: BuildRanks, found: object) -> Iterator[Report]:
+        """The reports of a finished task."""
+        for position, one in enumerate(task.items):
+            if isinstance(found, Failure):
+                report: Report = UnreadSource(one.number, "failed", found)
+            else:
+                report = found[position]  # type: ignore[index]
+            read_bytes = report.text_bytes if isinstance(report, ReadSource) else one.text_bytes
+            total = max(1, self.done.get(one.number, 0), read_bytes)
+            self.watch(Progress(one.path, "done", total, total))
+            yield report

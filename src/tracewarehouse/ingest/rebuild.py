@@ -1,4 +1,4 @@
-"""Rebuilding of tables with an older version or definition from stored events, as a new version of the run.
+"""Rebuilding tables of stored ranks from their events, for the versions that this release reads.
 
 Each run is published as soon as its ranks are committed. A rank that a killed call had committed is not built
 again: repeating the call resumes it.
@@ -6,10 +6,13 @@ again: repeating the call resumes it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -17,10 +20,11 @@ from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.build import definitions
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.ingest.resources import is_large
+from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.upgrade.stored_rank import READ, StoredRank, uid_with
+from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
 from tracewarehouse.runs.retention import expired_reason
 from tracewarehouse.runs.table_versions import EXPIRED_HINT
 from tracewarehouse.storage import (
@@ -33,12 +37,236 @@ from tracewarehouse.storage import (
     Store,
     TableFile,
     disk_error,
+    uid,
 )
 from tracewarehouse.storage.parquet_file import Level, fault
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tracewarehouse.formats.base import Finding, Outcome
+    from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.parquet import Rows
+    from tracewarehouse.ingest.rules import Rules
+
+
+# Tables that a rank is rebuilt from: events, memory timeline or tables that a file adds, and findings of the
+# file reader.
+READ: Final = ("events", "memory_timeline", *ADDED_TABLES, "data_quality")
+_OF_RANK: Final = ("run_id", "rank")
+_QUALITY: Final = "data_quality"
+_DERIVED: Final = "derived"
+# The unit of times that the caller specified; missing if the format's own unit was used.
+_TIME_UNIT: Final = "time_unit"
+_STEP_RANGE: Final = "step_range"
+
+
+def uid_of(catalog: Catalog, source: RankSource) -> str:
+    """The uid of the source when it is rebuilt now, with its other options."""
+    options = {
+        name: source.facts[name] for name in (_DERIVED, _TIME_UNIT, _STEP_RANGE) if source.facts.get(name)
+    }
+    return uid_with(source, definitions(catalog), options)
+
+
+def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mapping[str, Json]) -> str:
+    """The uid of the same content with these definitions and options."""
+    return uid(
+        source.digest,
+        source.run,
+        source.rank,
+        part=source.part,
+        format=source.format,
+        format_version=source.format_version,
+        definitions=definitions,
+        options=options,
+    )
+
+
+@dataclass(frozen=True)
+class RebuildRank:
+    """Rebuilds every table of a stored source, in `folder`."""
+
+    rank: StoredRank
+    folder: Path
+    sql: Path
+
+    def run(self, progress: TaskProgress) -> Staged:
+        """Returns the source with its new tables, ready to be committed."""
+        from tracewarehouse.ingest.rules import rules_of
+
+        source, catalog = self.rank.source, Catalog.load(self.sql)
+        large = is_large(source.text_bytes)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (
+                RankFiles(catalog, self.folder, single=True, low_memory=large) as files,
+                temporary_folder() as spill,
+            ):
+                built = self.rank.build(rules_of(self.sql), files, spill)
+                tables = files.staged(source.run)
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
+        return replace(built, tables=tables.get(source.rank, ()))
+
+
+class Files(Protocol):
+    """Receives the tables that are built."""
+
+    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
+        """Adds the rows of a table of a rank."""
+
+
+@dataclass(frozen=True)
+class StoredRank:
+    """A stored source to be rebuilt from `files` (table → paths, see READ).
+
+    `derived` names derived tables that are copied. `clean` returns the rows of a table without secrets.
+    """
+
+    source: RankSource
+    header: str
+    files: Mapping[str, tuple[Path, ...]]
+    derived: tuple[str, ...] = ()
+    clean: Callable[[str, pa.Table], pa.Table] | None = None
+
+    def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
+        """Adds its tables to `files` and returns what will be committed, without the tables."""
+        with system_allocator() if is_large(self.source.text_bytes) else nullcontext(), ExitStack() as opened:
+            return self._build(rules, files, spill, opened)
+
+    def _build(self, rules: Rules, files: Files, spill: Path, opened: ExitStack) -> Staged:
+        from tracewarehouse.ingest.tables.build import build
+
+        source, catalog = self.source, rules.catalog
+        outcome = self._outcome(rules)
+        tables = self._tables(outcome, spill, opened)
+        add = partial(files.add, source.run, source.rank)
+        step_range = source.facts.get(_STEP_RANGE)
+        built = build(tables, outcome, rules, add, step_range if isinstance(step_range, str) else None)
+        for table in self.derived:
+            batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
+            if (first := next(batches, None)) is not None:
+                files.add(source.run, source.rank, table, chain((first,), batches))
+        facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._table_versions(catalog)}
+        coverage = built.coverage
+        facts |= {
+            "gpu_ns": coverage.gpu_ns,
+            "launch_known_ns": coverage.launch_known_ns,
+            "with_op_ns": coverage.with_op_ns,
+        }
+        return Staged(
+            run=source.run,
+            rank=source.rank,
+            uid=uid_of(catalog, source),
+            digest=source.digest,
+            text_bytes=source.text_bytes,
+            format=source.format,
+            format_version=source.format_version,
+            definitions=definitions(catalog),
+            status=source.status,
+            tables=(),
+            part=source.part,
+            facts=facts,
+            header=self.header,
+            kept=(),
+            committed_at=source.committed_at,
+        )
+
+    def _table_versions(self, catalog: Catalog) -> dict[str, Json]:
+        """Table → its stored versions: tables that are built now, empty ones too, and derived tables."""
+        from tracewarehouse.ingest.tables.build import stored_tables
+
+        found: dict[str, Json] = {contract.name: [contract.version] for contract in stored_tables(catalog)}
+        before = self.source.facts.get("tables")
+        kept = {contract.name for contract in catalog.tables() if contract.derived}
+        if self.source.facts.get(_DERIVED) and isinstance(before, dict):
+            found |= {table: versions for table, versions in before.items() if table in kept}
+        return found
+
+    def _tables(self, outcome: Outcome, spill: Path, opened: ExitStack) -> Mapping[str, Columns | pa.Table]:
+        import pyarrow as pa
+
+        from tracewarehouse.formats.stored_source import StoredSource
+        from tracewarehouse.ingest.columns import read_table
+
+        if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.files.get(name)}:
+            return {name: _with_texts(pa.concat_tables(rows)) for name, rows in added.items() if rows}
+        table = "memory_timeline" if self.files.get("memory_timeline") else "events"
+        readers = StoredSource({table: self._rows(table)}, outcome).tables
+        size = self.source.text_bytes
+        return {name: read_table(name, reader, size, spill, opened) for name, reader in readers.items()}
+
+    def _outcome(self, rules: Rules) -> Outcome:
+        """The outcome of reading the file, with losses and redactions from rows of `data_quality`."""
+        from tracewarehouse.formats.base import Outcome
+
+        facts = self.source.facts
+
+        def number(name: str) -> int | None:
+            value = facts.get(name)
+            return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+        return Outcome(
+            digest=self.source.digest,
+            header_json=self.header,
+            text_bytes=self.source.text_bytes,
+            stored_bytes=number("source_bytes") or 0,
+            status=self.source.status,
+            events=number("events") or 0,
+            base_time_ns=number("base_time_ns") or 0,
+            rank=number("rank_in_file"),
+            world_size=number("world_size"),
+            findings=tuple(self._findings(rules)),
+        )
+
+    def _findings(self, rules: Rules) -> Iterator[Finding]:
+        from tracewarehouse.formats.base import Finding
+
+        for table in self._rows(_QUALITY):
+            for row in table.select(["rule", "rows", "example"]).to_pylist():
+                if row["rule"] in rules.quality and rules.quality[row["rule"]].source == "file":
+                    yield Finding(row["rule"], row["rows"], row["example"])
+
+    def _rows(self, table: str) -> Iterator[pa.Table]:
+        """The rank's rows of a table, one row group at a time."""
+        for path in self.files.get(table, ()):
+            for rows in rank_rows(path, self.source.rank):
+                yield self.clean(table, rows) if self.clean else rows
+
+
+def _with_texts(rows: pa.Table) -> pa.Table:
+    """The rows with JSON columns as the texts that a format provides."""
+    import pyarrow as pa
+
+    columns = [
+        column.cast(column.type.storage_type) if isinstance(column.type, pa.BaseExtensionType) else column
+        for column in rows.itercolumns()
+    ]
+    return pa.table(columns, names=rows.schema.names)
+
+
+def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
+    """The rows of one rank in a stored file, one row group at a time; those of other ranks are skipped."""
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        at = file.schema_arrow.names.index("rank")
+        for group in range(file.num_row_groups):
+            found = file.metadata.row_group(group).column(at).statistics
+            known = found is not None and found.has_min_max
+            if known and not found.min <= rank <= found.max:
+                continue
+            rows = file.read_row_group(group, use_threads=False)
+            if not known or found.min != found.max:
+                rows = rows.filter(pc.equal(rows.column("rank"), rank))
+            yield rows.drop_columns(_columns_of_rank(rows.column_names))
+
+
+def _columns_of_rank(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name in _OF_RANK]
 
 
 EVENTS = "events"

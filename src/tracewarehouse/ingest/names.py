@@ -1,0 +1,398 @@
+"""Names of runs and numbers of ranks, from file names, folders and the header of a trace."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
+from typing import Any
+
+from tracewarehouse.formats.json_text import members
+from tracewarehouse.storage.layout import MAX_RUN_NAME
+
+_LEFT = r"(?<![A-Za-z0-9])"
+_RIGHT = r"(?![A-Za-z0-9])"
+_ENDINGS = re.compile(
+    r"\.(?:gz|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$", re.IGNORECASE
+)
+_RANKS = tuple(
+    re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)
+    for pattern in (
+        r"(?<!local[-_])(?:global[-_]?)?rank[-_.=]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?",
+        r"worker[-_.=]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?",
+        r"r(\d{1,6})of(\d{1,6})",
+    )
+)
+_BARE_RANK = re.compile(r"r(\d{1,6})", re.IGNORECASE)
+# Coordinates of parallelism: tensor, pipeline, data, expert, context, sequence.
+_COORDINATE = re.compile(
+    _LEFT + r"(tp|pp|dp|ep|cp|dcp|sp|local[-_]?rank)[-_.=]?(\d{1,6})" + _RIGHT, re.IGNORECASE
+)
+# `ep3` alone may be an epoch: it counts only together with one of these.
+_SURE_COORDINATES = frozenset({"tp", "pp", "dp", "local_rank", "local-rank", "localrank"})
+_DATE = r"20\d\d([-_]?)[01]\d\1[0-3]\d"
+_CLOCK = r"[0-2]\d([-_:.]?)[0-5]\d(?:\2[0-5]\d(?:[.,]\d{1,9})?)?Z?"
+_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_TIMES = tuple(
+    re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)
+    for pattern in (
+        rf"(?:{_MONTHS})[-_]\d{{1,2}}(?:[-_]\d\d){{3}}(?:\.\d{{1,9}})?",
+        rf"{_DATE}(?:[-_T]?{_CLOCK})?",
+        r"1\d{9}\.\d{1,9}",
+        r"1(?:\d{18}|\d{15}|\d{12}|\d{9})",
+    )
+)
+# The profiler's default name: host_pid.time.pt.trace.json
+_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
+_NUMBERED = re.compile(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
+
+
+@dataclass(frozen=True)
+class NameParts:
+    """The parts of a file name; `remainder` is the name without rank, coordinates and time.
+
+    `coordinates` are pairs such as ("tp", 3); `host` is set for names of the form host_pid.time.
+    """
+
+    rank: int | None = None
+    world_size: int | None = None
+    coordinates: tuple[tuple[str, int], ...] = ()
+    host: str | None = None
+    remainder: str = ""
+
+
+def split_name(name: str) -> NameParts:
+    """Splits a file name by the tokens that profilers, launchers and people use."""
+    rest = stem(PurePath(name).name)
+    host = _HOST_PID.fullmatch(rest)
+    for pattern in _TIMES:
+        rest = _cut(rest, pattern.search(rest))
+    rank, world_size, rest = _take_rank(rest)
+    coordinates, rest = _take_coordinates(rest)
+    is_default = host is not None and rank is None and not coordinates
+    return NameParts(rank, world_size, coordinates, host["host"] if host and is_default else None, rest)
+
+
+def numbered(remainder: str) -> tuple[str, int] | None:
+    """`trace_3` as ("trace", 3): a number that may be the rank, if the traces agree."""
+    match = _NUMBERED.fullmatch(remainder)
+    return (match["base"] or "", int(match["number"])) if match else None
+
+
+def folder_run_name(text: str) -> str:
+    """A valid run name from names of folders and files; long ones end in a hash."""
+    name = re.sub(r"[^A-Za-z0-9._+=~-]", "-", text).lstrip(".-")
+    if not re.search(r"[A-Za-z0-9]", name):
+        name = "run"
+    if len(name) <= MAX_RUN_NAME:
+        return name
+    digest = hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return f"{name[: MAX_RUN_NAME - 9]}-{digest}"
+
+
+def stem(name: str) -> str:
+    """A file name without suffixes of traces."""
+    while match := _ENDINGS.search(name):
+        name = name[: match.start()]
+    return name
+
+
+def _take_rank(text: str) -> tuple[int | None, int | None, str]:
+    for pattern in _RANKS:
+        if match := pattern.search(text):
+            return int(match[1]), int(match[2]) if match[2] else None, _cut(text, match)
+    if match := _BARE_RANK.fullmatch(text):
+        return int(match[1]), None, ""
+    return None, None, text
+
+
+def _take_coordinates(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
+    coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(text))
+    if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
+        return (), text
+    while match := _COORDINATE.search(text):
+        text = _cut(text, match)
+    return coordinates, text
+
+
+def _cut(text: str, match: re.Match[str] | None) -> str:
+    """The text without the match, its two ends joined by one of the separators around the match."""
+    if match is None:
+        return text
+    left, right = text[: match.start()], text[match.end() :]
+    bare_left, bare_right = left.rstrip("._- "), right.lstrip("._- ")
+    if bare_left and bare_right:
+        return f"{bare_left}{left[len(bare_left) :][:1] or right[:1]}{bare_right}"
+    return bare_left or bare_right
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A trace to be assigned; `rank` and `world_size` are those in the trace.
+
+    `part` distinguishes several traces in one file. `addition` names what the file adds to a rank; it is ""
+    for a trace. `run` and `window_number` are set for files that the
+    trace handler spooled.
+    """
+
+    path: Path
+    digest: str
+    rank: int | None = None
+    world_size: int | None = None
+    damaged: bool = False
+    run: str | None = None
+    window_number: int | None = None
+    part: str = ""
+    addition: str = ""
+
+    @property
+    def source(self) -> tuple[Path, str]:
+        """Path and part, the identity of the trace."""
+        return self.path, self.part
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A trace with the parts of its file name; `remainder` distinguishes runs of one folder."""
+
+    file: TraceFile
+    parts: NameParts
+    folder: Path
+    remainder: str
+    rank: int | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kind(self) -> tuple[Path, str]:
+        """Folder and remainder: files of one kind differ only in rank and time."""
+        return self.folder, self.remainder
+
+    @property
+    def says_rank(self) -> bool:
+        """Whether the trace or its name specifies the rank."""
+        return self.file.rank is not None or self.parts.rank is not None or bool(self.parts.coordinates)
+
+
+def split_path(file: TraceFile) -> NamedFile:
+    """The trace with its file name split into parts."""
+    parts = split_name(file.path.name)
+    return NamedFile(file, parts, file.path.absolute().parent, parts.remainder)
+
+
+def _kinds(named: Iterable[NamedFile]) -> list[tuple[Path, str]]:
+    return list(dict.fromkeys(one.kind for one in named))
+
+
+def resolve_remainders(named: Sequence[NamedFile]) -> list[NamedFile]:
+    """Removes host_pid and plain numbers from remainders if the ranks in the traces explain them."""
+    by_folder: dict[Path, list[NamedFile]] = defaultdict(list)
+    for one in named:
+        by_folder[one.folder].append(one)
+    done = {id(one): one for one in named}
+    by_source: dict[tuple[Path, str], str] = {}
+    for members_ in by_folder.values():
+        for one, remainder in [*_by_host(members_), *_by_number(members_)]:
+            done[id(one)] = replace(one, remainder=remainder)
+        for one, remainder in _of_additions([done[id(one)] for one in members_]):
+            by_source[one.file.source] = remainder
+    return [
+        replace(one, remainder=by_source.get(one.file.source, one.remainder))
+        for one in (done[id(one)] for one in named)
+    ]
+
+
+def _of_additions(members: Sequence[NamedFile]) -> list[tuple[NamedFile, str]]:
+    """Remainders of files that add to the ranks of the only run in their folder, whatever they are called.
+
+    If one kind of addition has several names, each name is a separate run, such as `before` and `after`.
+    """
+    traces = {one.remainder for one in members if not one.file.addition}
+    names: dict[str, set[str]] = defaultdict(set)
+    for one in members:
+        if one.file.addition:
+            names[one.file.addition].add(one.remainder)
+    if len(traces) > 1 or any(len(remainders) > 1 for remainders in names.values()):
+        return []
+    remainder = next(iter(traces), "")
+    return [(one, remainder) for one in members if one.file.addition]
+
+
+def _by_host(members: Sequence[NamedFile]) -> list[tuple[NamedFile, str]]:
+    """Remainders of host_pid.time names: one job if each rank has one host, else a job per host."""
+    ranked = [one for one in members if one.parts.host is not None and one.file.rank is not None]
+    hosts: dict[int | None, set[str | None]] = defaultdict(set)
+    for one in ranked:
+        hosts[one.file.rank].add(one.parts.host)
+    one_job = all(len(seen) == 1 for seen in hosts.values())
+    return [(one, "" if one_job else one.parts.host or "") for one in ranked]
+
+
+def _by_number(members: Sequence[NamedFile]) -> list[tuple[NamedFile, str]]:
+    """Remainders of trace_0, trace_1, …: the number is the rank only if every trace specifies that rank."""
+    bases: dict[str, list[tuple[NamedFile, int]]] = defaultdict(list)
+    for one in members:
+        says_rank = one.parts.rank is not None or one.parts.coordinates or one.parts.host is not None
+        found = None if says_rank else numbered(one.remainder)
+        if found:
+            bases[found[0]].append((one, found[1]))
+    return [
+        (one, base)
+        for base, group in bases.items()
+        if all(one.file.rank == number for one, number in group)
+        for one, _ in group
+    ]
+
+
+def run_names(
+    named: Sequence[NamedFile], renamed: Callable[[str, str], None], clean: Callable[[str], str] = str
+) -> Mapping[tuple[Path, str], str | None]:
+    """Run name per kind of file; None if it equals an earlier one."""
+    kinds = _kinds(named)
+    remainders: dict[Path, set[str]] = defaultdict(set)
+    for folder, remainder in kinds:
+        remainders[folder].add(remainder)
+    depth = _depths(kinds, remainders)
+    names: dict[tuple[Path, str], str | None] = {}
+    used: set[str] = set()
+    for kind in kinds:
+        wanted = clean(_wanted_name(kind, remainders, depth))
+        name = folder_run_name(wanted)
+        if name != wanted:
+            renamed(wanted, name)
+        names[kind] = None if name.lower() in used else name
+        used.add(name.lower())
+    return names
+
+
+def _depths(kinds: Sequence[tuple[Path, str]], remainders: Mapping[Path, set[str]]) -> dict[Path, int]:
+    """Number of trailing folders in each name: as few as make the names differ."""
+    depth = dict.fromkeys(remainders, 1)
+    while clashing := _clashing(kinds, remainders, depth):
+        deepen = {folder for folder, _ in clashing if depth[folder] < len(folder.parts) - 1}
+        if not deepen:
+            break
+        for folder in deepen:
+            depth[folder] += 1
+    return depth
+
+
+def _clashing(
+    kinds: Sequence[tuple[Path, str]], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]
+) -> list[tuple[Path, str]]:
+    by_name: dict[str, list[tuple[Path, str]]] = defaultdict(list)
+    for kind in kinds:
+        by_name[folder_run_name(_wanted_name(kind, remainders, depth)).lower()].append(kind)
+    return [kind for group in by_name.values() if len({folder for folder, _ in group}) > 1 for kind in group]
+
+
+def _wanted_name(
+    kind: tuple[Path, str], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]
+) -> str:
+    folder, remainder = kind
+    parts = [part for part in folder.parts if part != folder.anchor][-depth[folder] :]
+    if len(remainders[folder]) > 1 and remainder:
+        parts.append(remainder)
+    return ".".join(parts)
+
+
+MAX_RANK = 999_999
+_VERSION_KEYS = ("torch_version", "pytorch_version", "framework_version")
+_HOST_KEYS = ("host_name", "hostname", "HOSTNAME")
+
+
+def header_of(text: str) -> Mapping[str, Any]:
+    """The header as a mapping; empty if there is none (a bare list) or it is not an object."""
+    try:
+        header = json.loads(text)
+    except RecursionError:
+        return _shallow_members(text)
+    except ValueError:
+        return {}
+    return header if isinstance(header, dict) else {}
+
+
+def _shallow_members(text: str) -> dict[str, Any]:
+    """The members of a header that are not nested too deeply for the parser."""
+    found: dict[str, Any] = {}
+    for key, value in members(text) if text.startswith("{") else ():
+        with suppress(RecursionError, ValueError):
+            found[key] = json.loads(value)
+    return found
+
+
+def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of `ranks` that come from the header; None if it has no such entry."""
+    info = _mapping(header.get("distributedInfo"))
+    devices = _devices(header)
+    groups = info.get("pg_config")
+    names = [str(device["name"]) for device in devices if device.get("name")]
+    return {
+        "world_size": world_size_of(header),
+        "backend": _text(info.get("backend")),
+        "process_groups": json.dumps(groups, ensure_ascii=False) if isinstance(groups, list) else None,
+        "device_name": names[0] if names else None,
+        "device_count": len(devices) if devices else None,
+        "device_properties": any(each.get("name") and each.get("totalGlobalMem") for each in devices),
+        "host": _first(header, _HOST_KEYS),
+        "framework_version": _first(header, _VERSION_KEYS),
+    }
+
+
+def rank_of(header: Mapping[str, Any]) -> int | None:
+    """The rank in the trace; None if it is missing or invalid."""
+    rank = number(_mapping(header.get("distributedInfo")).get("rank"))
+    return rank if rank is not None and rank <= MAX_RANK else None
+
+
+def rank_in_file(header: Mapping[str, Any]) -> int | None:
+    """The rank as written in the trace, valid or not."""
+    rank = _mapping(header.get("distributedInfo")).get("rank")
+    return rank if isinstance(rank, int) and not isinstance(rank, bool) else None
+
+
+def world_size_of(header: Mapping[str, Any]) -> int | None:
+    """The world size in the trace."""
+    return number(_mapping(header.get("distributedInfo")).get("world_size"))
+
+
+def number(value: object) -> int | None:
+    """A non-negative number that may be written as text; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str) and value.strip().isdecimal():
+        value = int(value)
+    return value if isinstance(value, int) and 0 <= value < 2**31 else None
+
+
+def _devices(header: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The device table, called `computeProperties` in torch 1.8; empty tables are ignored."""
+    for key in ("deviceProperties", "computeProperties"):
+        found = header.get(key)
+        if isinstance(found, list) and found:
+            return [device for device in found if isinstance(device, dict)]
+    return []
+
+
+def _first(header: Mapping[str, Any], keys: tuple[str, ...]) -> str | None:
+    """The first of these keys, searched level by level: some tools nest them in `metadata`."""
+    level = [header]
+    while level:
+        for mapping in level:
+            for key in keys:
+                if text := _text(mapping.get(key)):
+                    return text
+        level = [value for mapping in level for value in mapping.values() if isinstance(value, dict)]
+    return None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None

@@ -1,1 +1,0 @@
-"""Stored ranks rebuilt from their events."""
