@@ -19,7 +19,7 @@ import tracewarehouse as tw
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.arrow import type_of
-from tracewarehouse.ingest.names import header_facts
+from tracewarehouse.ingest.naming import header_facts
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import location

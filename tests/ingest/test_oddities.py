@@ -20,7 +20,7 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.names import header_facts, rank_of, split_name
+from tracewarehouse.ingest.naming import header_facts, rank_of, split_name
 
 BASE = 1751410836000000000
 

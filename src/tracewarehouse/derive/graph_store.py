@@ -14,7 +14,7 @@ from tracewarehouse.derive.derived_source import definition, with_derived
 from tracewarehouse.derive.graph_inputs import Capture, captures_of, opened, replays_by_rank
 from tracewarehouse.derive.graph_nodes import Attributed, attribute
 from tracewarehouse.duck.engine import Connection
-from tracewarehouse.ingest.names import folder_run_name, split_name
+from tracewarehouse.ingest.naming import folder_run_name, split_name
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.runs.derivations import FACT
 from tracewarehouse.runs.selection import SelectedRun

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ExpressionError
-from tracewarehouse.ingest.names import NamedFile, TraceFile, resolve_remainders, run_names, split_path
+from tracewarehouse.ingest.naming import NamedFile, TraceFile, resolve_remainders, run_names, split_path
 from tracewarehouse.storage.layout import run_name
 
 # First start and last end of a trace; None if it has no times.

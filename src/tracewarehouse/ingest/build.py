@@ -30,7 +30,7 @@ from tracewarehouse.formats.redact import (
     rules,
 )
 from tracewarehouse.ingest.assignment import Assignment
-from tracewarehouse.ingest.names import header_facts, header_of, rank_in_file
+from tracewarehouse.ingest.naming import header_facts, header_of, rank_in_file
 from tracewarehouse.ingest.open_files import ObjectChanged, file_stamp, without_copy
 from tracewarehouse.ingest.outcome import (
     Content,

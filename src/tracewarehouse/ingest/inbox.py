@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tracewarehouse.errors import StoreUnavailable, TwError
-from tracewarehouse.ingest.names import number
+from tracewarehouse.ingest.naming import number
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects
 

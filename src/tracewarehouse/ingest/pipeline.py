@@ -28,7 +28,7 @@ from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, cle
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.build import BuildRanks, FileProgress, Settings, definitions
-from tracewarehouse.ingest.names import header_of, rank_of
+from tracewarehouse.ingest.naming import header_of, rank_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
 from tracewarehouse.ingest.plan import (
     Decisions,

@@ -29,7 +29,7 @@ from tracewarehouse.ingest.assignment import (
     TimeWindow,
     assign,
 )
-from tracewarehouse.ingest.names import TraceFile, folder_run_name, number, split_name, stem
+from tracewarehouse.ingest.naming import TraceFile, folder_run_name, number, split_name, stem
 from tracewarehouse.ingest.open_files import GONE, FileStamp, RemoteFile
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, Content, FileOutcome, Options, left_content
 from tracewarehouse.ingest.survey import Candidate, SurveyedSource, other_format

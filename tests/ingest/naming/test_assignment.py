@@ -11,7 +11,7 @@ import pytest
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest import assignment as rule
 from tracewarehouse.ingest.assignment import Naming, TimeWindow, TraceFile
-from tracewarehouse.ingest.names import folder_run_name, split_name
+from tracewarehouse.ingest.naming import folder_run_name, split_name
 
 
 def no_window(path: Path) -> tuple[int | None, int | None]:

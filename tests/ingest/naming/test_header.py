@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tracewarehouse.ingest.names import header_facts, header_of, rank_of
+from tracewarehouse.ingest.naming import header_facts, header_of, rank_of
 
 NOTHING = {
     "world_size": None,

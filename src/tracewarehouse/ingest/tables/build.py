@@ -14,7 +14,7 @@ from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.names import header_facts, header_of
+from tracewarehouse.ingest.naming import header_facts, header_of
 from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.events import (
     allocation_slabs,
