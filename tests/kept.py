@@ -14,10 +14,9 @@ import pyarrow as pa
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
-from tracewarehouse.query.dependencies import Dependencies
-from tracewarehouse.query.relations import Relations
+from tracewarehouse.query.relations import Dependencies, Relations
 from tracewarehouse.result import Result
-from tracewarehouse.runs.notices import provenance_of
+from tracewarehouse.runs.rows import provenance_of
 from tracewarehouse.warehouse import Warehouse
 
 

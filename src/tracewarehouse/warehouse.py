@@ -126,8 +126,14 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         With `verify`, every file of the runs is read, and the state of a run with a damaged one is `damaged`.
         """
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.notices import damaged_files, damaged_runs, nothing_stored, provenance_of
-        from tracewarehouse.runs.rows import damaged_row, pending_row
+        from tracewarehouse.runs.rows import (
+            damaged_files,
+            damaged_row,
+            damaged_runs,
+            nothing_stored,
+            pending_row,
+            provenance_of,
+        )
 
         contract = self.catalog.get("runs", kind="table")
         rows, faults = self._run_rows()
@@ -166,10 +172,15 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         With `verify`, every file of the run is read; raises DamagedRunError for a damaged one.
         """
         from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.intact_files import damaged_run
-        from tracewarehouse.runs.notices import provenance_of
-        from tracewarehouse.runs.rows import RunInfo, built_rows, redactions, run_row, table_sizes
-        from tracewarehouse.runs.untested import untested
+        from tracewarehouse.runs.readable import damaged_run, untested
+        from tracewarehouse.runs.rows import (
+            RunInfo,
+            built_rows,
+            provenance_of,
+            redactions,
+            run_row,
+            table_sizes,
+        )
 
         part = self._one(run)
         each = part.selected()[0]

@@ -12,11 +12,9 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.location import Location, StoreUrl, location
-from tracewarehouse.runs.intact_files import file_faults, intact_runs
-from tracewarehouse.runs.notices import damaged_runs
-from tracewarehouse.runs.rows import catalog_row
+from tracewarehouse.runs.readable import ReadableRuns, file_faults, intact_runs, queryable_runs, readable_runs
+from tracewarehouse.runs.rows import catalog_row, damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
-from tracewarehouse.runs.table_versions import ReadableRuns, queryable_runs, readable_runs
 from tracewarehouse.storage import Store, UnreadableRun, parse_reference
 from tracewarehouse.storage.parquet_file import Level, default_level
 from tracewarehouse.version import __version__

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tracewarehouse.export import Exported, ExportRequest
     from tracewarehouse.export.publishing.delta import Publication
     from tracewarehouse.result import Result
-    from tracewarehouse.runs.committed_files import Fetched
+    from tracewarehouse.runs.rows import Fetched
 
 
 class WarehouseFiles(WarehouseSecrets):
@@ -49,8 +49,8 @@ class WarehouseFiles(WarehouseSecrets):
         rank is optional if the run has one rank. Raises UnknownName, ParamError.
         """
         from tracewarehouse.export import contracts_read, export, export_request, worst_occurrence
-        from tracewarehouse.query.dependencies import dependencies
-        from tracewarehouse.runs.table_versions import check_unexpired
+        from tracewarehouse.query.relations import dependencies
+        from tracewarehouse.runs.readable import check_unexpired
 
         request = export_request(counters, overlays, start, end, step, around, margin, plain)
         all_ranks = self._one(run)
@@ -88,7 +88,7 @@ class WarehouseFiles(WarehouseSecrets):
         Keys are relative to the warehouse. `rows` and `ranks` are those that the version names in the file.
         Raises UnknownName.
         """
-        from tracewarehouse.runs.committed_files import committed_files
+        from tracewarehouse.runs.rows import committed_files
 
         return committed_files(self._one(run).selected()[0], table)
 
@@ -98,7 +98,7 @@ class WarehouseFiles(WarehouseSecrets):
         Questions about them then download nothing. Raises WarehouseError if they need more than
         TW_MIRROR_BYTES, DamagedRunError for a file that differs from its checksum, UnknownName.
         """
-        from tracewarehouse.runs.committed_files import fetch_files
+        from tracewarehouse.runs.rows import fetch_files
 
         part = self if runs is None else self.select(runs)
         wanted = (tables,) if isinstance(tables, str) else tuple(tables)
@@ -145,7 +145,7 @@ class WarehouseFiles(WarehouseSecrets):
         The latter is a temporary file, as is the former if the warehouse is not writable.
         """
         from tracewarehouse.query.shell_file import NAME, intact, is_current, write
-        from tracewarehouse.runs.notices import damaged_runs
+        from tracewarehouse.runs.rows import damaged_runs
         from tracewarehouse.temp_folders import temporary_folder
 
         level = Level.FULL if self._level is Level.FULL else Level.SIZE

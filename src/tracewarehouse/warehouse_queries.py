@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from tracewarehouse.duck.engine import Connection, Limits
     from tracewarehouse.engines import EngineOrName
-    from tracewarehouse.query.dependencies import Dependencies, Mentioned
-    from tracewarehouse.runs.table_versions import ReadableRuns
+    from tracewarehouse.query.relations import Dependencies, Mentioned
+    from tracewarehouse.runs.readable import ReadableRuns
 
 
 T = TypeVar("T")
@@ -39,11 +39,10 @@ class WarehouseQueries(WarehouseBase):
         SchemaVersionError if no run remains.
         """
         from tracewarehouse.contracts.contract import bind
-        from tracewarehouse.query.copy_batches import copy_batches
-        from tracewarehouse.query.dependencies import Dependencies
-        from tracewarehouse.runs.capabilities import with_capabilities, without_expired
-        from tracewarehouse.runs.notices import nothing_stored, notices, partly_read, provenance_of
-        from tracewarehouse.runs.table_versions import readable_runs
+        from tracewarehouse.query.connections import copy_batches
+        from tracewarehouse.query.relations import Dependencies
+        from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
+        from tracewarehouse.runs.rows import nothing_stored, notices, partly_read, provenance_of
 
         contract = self.catalog.get(name, version, kind="analysis")
         bound = bind(contract.params, params, str(contract.ref))
@@ -89,8 +88,8 @@ class WarehouseQueries(WarehouseBase):
     ) -> tuple[ReadableRuns, pa.Table]:
         """The rows of an analysis from the workers of an engine, and notices about it."""
         from tracewarehouse.engines import advice, opened
-        from tracewarehouse.query.rank_batches import event_count
-        from tracewarehouse.query.spread import Spread
+        from tracewarehouse.query.connections import event_count
+        from tracewarehouse.query.distributed import Spread
 
         # From a store, the workers download the files and check them.
         if not self.store.is_remote:
@@ -117,7 +116,7 @@ class WarehouseQueries(WarehouseBase):
         Raises DamagedRunError for a damaged file: the rows of its run would be incomplete.
         """
         from tracewarehouse.duck.arrow import concatenate
-        from tracewarehouse.runs.table_versions import ReadableRuns
+        from tracewarehouse.runs.readable import ReadableRuns
 
         parts = []
         for batch in batches:
@@ -143,9 +142,8 @@ class WarehouseQueries(WarehouseBase):
 
     def _without_tables(self, analysis: Contract) -> tuple[Abstained, ...]:
         """The ranks of runs that lack a table; for other missing data, an upgrade does not help."""
-        from tracewarehouse.query.dependencies import Dependencies
-        from tracewarehouse.runs.capabilities import with_capabilities
-        from tracewarehouse.runs.table_versions import absent_reason, without_tables
+        from tracewarehouse.query.relations import Dependencies
+        from tracewarehouse.runs.readable import absent_reason, with_capabilities, without_tables
 
         selected = self.selected()
         read = Dependencies.of(self.catalog, [analysis]).contracts
@@ -201,7 +199,7 @@ class WarehouseQueries(WarehouseBase):
     def _query(self, sql: str, limits: Limits | None) -> Result:
         """The rows of one SELECT; without limits if it is not typed by a user."""
         from tracewarehouse.duck.engine import MISSING_NAME
-        from tracewarehouse.query.dependencies import mentioned
+        from tracewarehouse.query.relations import mentioned
 
         try:
             return self._query_over(sql, mentioned(self.catalog, sql), limits)
@@ -215,8 +213,8 @@ class WarehouseQueries(WarehouseBase):
         from tracewarehouse.contracts.sql_tokens import names_read
         from tracewarehouse.duck.arrow import with_plain_text
         from tracewarehouse.duck.engine import NO_LIMITS, query
-        from tracewarehouse.query.sandbox import check_reads_only
-        from tracewarehouse.runs.notices import nothing_stored, notices, provenance_of
+        from tracewarehouse.query.connections import check_reads_only
+        from tracewarehouse.runs.rows import nothing_stored, notices, provenance_of
 
         selected = self.selected()
 
@@ -263,9 +261,8 @@ class WarehouseQueries(WarehouseBase):
 
     def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Abstained, ...]:
         """The ranks that an analysis skips: those without needed data, and runs without a needed column."""
-        from tracewarehouse.query.dependencies import Dependencies
-        from tracewarehouse.runs.capabilities import with_capabilities, without_expired
-        from tracewarehouse.runs.table_versions import readable_runs
+        from tracewarehouse.query.relations import Dependencies
+        from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
 
         read = Dependencies.of(self.catalog, [analysis]).contracts
         current: list[SelectedRun] = []
@@ -298,7 +295,7 @@ class WarehouseQueries(WarehouseBase):
 
 def _with_advice(runs: ReadableRuns) -> ReadableRuns:
     """With a notice if the number of events makes an engine pay."""
-    from tracewarehouse.query.rank_batches import BATCH_EVENTS, event_count
+    from tracewarehouse.query.connections import BATCH_EVENTS, event_count
 
     events = event_count(runs.selected)
     if events <= BATCH_EVENTS:

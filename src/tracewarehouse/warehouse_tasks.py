@@ -11,7 +11,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order
 from tracewarehouse.location import Location
-from tracewarehouse.query.rank_batches import event_count
+from tracewarehouse.query.connections import event_count
 from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:

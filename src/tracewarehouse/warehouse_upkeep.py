@@ -76,7 +76,7 @@ class WarehouseUpkeep(WarehouseWrites):
         again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
         Raises ParamError for an invalid policy.
         """
-        from tracewarehouse.runs.retention import expiring, read_policy
+        from tracewarehouse.runs.removal import expiring, read_policy
 
         rules, now = read_policy(Path(policy), self.catalog), datetime.now(UTC)
         found = {each.run: expiring(each.version, rules, now) for each in self.selected()}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ParamError, TwError, UnknownName
 from tracewarehouse.location import StoreUrl, paths_in
-from tracewarehouse.runs.notices import damaged_runs
+from tracewarehouse.runs.rows import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
     Published,

@@ -10,7 +10,7 @@ import tracewarehouse as tw
 from conftest import ROOT, deep
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import execute
-from tracewarehouse.query import rank_batches
+from tracewarehouse.query import connections
 from tracewarehouse.query.connections import connection
 from tracewarehouse.warehouse import Warehouse
 
@@ -43,7 +43,7 @@ def test_rows_do_not_depend_on_how_they_are_computed(
     wh, in_batches = warehouses
     contract, first = wh.catalog.get(name), wh.run(name)
     whole = first.arrow()
-    monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1)
+    monkeypatch.setattr(connections, "BATCH_EVENTS", 1)
     assert in_batches.run(name).arrow().equals(whole)
     if not first.abstained:
         with connection(wh.store, wh.catalog, wh.selected(), [contract]) as con:
@@ -52,9 +52,9 @@ def test_rows_do_not_depend_on_how_they_are_computed(
 
 def test_many_ranks_are_queried_in_batches(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     selected, contract = tw.open(house).selected(), Catalog.load().get("temporal_breakdown")
-    assert len(rank_batches.rank_batches(contract, (), selected)) == 1
-    monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1)
-    parts = rank_batches.rank_batches(contract, (), selected)
+    assert len(connections.rank_batches(contract, (), selected)) == 1
+    monkeypatch.setattr(connections, "BATCH_EVENTS", 1)
+    parts = connections.rank_batches(contract, (), selected)
     ranks = [(each.run, rank) for part in parts for each in part for rank in each.ranks]
     assert len(parts) == len(ranks) == sum(len(each.ranks) for each in selected)
     assert sorted(ranks) == ranks

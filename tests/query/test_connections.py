@@ -13,14 +13,11 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import Connection, Error, connect
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.query import connections
-from tracewarehouse.query.connections import ConnectionPool, connection
-from tracewarehouse.query.dependencies import Dependencies, mentioned, queryable, shared_views
-from tracewarehouse.query.rank_batches import rank_batches
-from tracewarehouse.query.sandbox import check_reads_only, lock
-from tracewarehouse.runs.capabilities import with_capabilities
-from tracewarehouse.runs.quality import most_frequent
+from tracewarehouse.query.connections import ConnectionPool, check_reads_only, connection, lock, rank_batches
+from tracewarehouse.query.relations import Dependencies, mentioned, queryable, shared_views
+from tracewarehouse.runs.readable import readable_runs, with_capabilities
+from tracewarehouse.runs.rows import most_frequent
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
-from tracewarehouse.runs.table_versions import readable_runs
 from tracewarehouse.storage import Changes, Store
 from tracewarehouse.warehouse import Warehouse
 
@@ -489,7 +486,7 @@ def test_batches_of_ranks_give_the_same_rows(
         store_run(store, catalog, run, ranks, events=10)
     by_rank, by_time, by_run = (catalog.get(name) for name in ("launch_time", "kernel_time", "findings"))
     whole = answer(ConnectionPool(store, catalog), select_runs(store), by_rank)
-    monkeypatch.setattr("tracewarehouse.query.rank_batches.BATCH_EVENTS", 20)
+    monkeypatch.setattr("tracewarehouse.query.connections.BATCH_EVENTS", 20)
     parts = rank_batches(by_rank, [catalog.get("kernels")], select_runs(store))
     found = [[(each.run, each.ranks) for each in part] for part in parts]
     assert found == [[("a", (0, 1))], [("b", (0, 1))], [("b", (2,)), ("c", (0,))]]

@@ -14,11 +14,11 @@ from conftest import ROOT, deep
 from object_store import BUCKET, s3_server
 from tracewarehouse.engines import LocalEngine, local
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.query import parts, rank_batches
-from tracewarehouse.query.dependencies import Dependencies
-from tracewarehouse.query.rank_batches import is_by_rank
-from tracewarehouse.query.spread import Spread, mapped_views
-from tracewarehouse.runs.capabilities import with_capabilities
+from tracewarehouse.query import connections, distributed
+from tracewarehouse.query.connections import is_by_rank
+from tracewarehouse.query.distributed import Spread, mapped_views
+from tracewarehouse.query.relations import Dependencies
+from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse import Warehouse
 
@@ -118,14 +118,14 @@ def test_the_sample_has_rows(simulated: Warehouse) -> None:
 def test_large_parts_are_files_that_are_deleted(
     simulated: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "_INLINE_BYTES", 1)
+    monkeypatch.setattr(distributed, "_INLINE_BYTES", 1)
     monkeypatch.setenv("TW_PARTS", str(tmp_path / "parts"))
     old = tmp_path / "parts" / "old"
     old.mkdir(parents=True)
     os.utime(old, (0, 0))
     written: list[Path] = []
-    read = parts.read_file
-    monkeypatch.setattr(parts, "read_file", lambda path: (written.append(path), read(path))[1])
+    read = distributed.read_file
+    monkeypatch.setattr(distributed, "read_file", lambda path: (written.append(path), read(path))[1])
     with LocalEngine(1) as engine:
         spread = Spread(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
         for name in ("temporal_breakdown", "stragglers"):
@@ -139,17 +139,17 @@ def test_large_parts_are_files_that_are_deleted(
 
 def test_parts_that_are_not_shared_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WarehouseError, match="it is not here"):
-        parts.PartRows(path=tmp_path / "absent.parquet").read()
+        distributed.PartRows(path=tmp_path / "absent.parquet").read()
     (tmp_path / "file").touch()
     for name in (str(tmp_path / "file"), "s3://bucket/parts"):
         monkeypatch.setenv("TW_PARTS", name)
-        with pytest.raises(WarehouseError, match="TW_PARTS"), parts.parts_folder(on_this_machine=False):
+        with pytest.raises(WarehouseError, match="TW_PARTS"), distributed.parts_folder(on_this_machine=False):
             pass
 
 
 def test_without_a_shared_folder_parts_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TW_PARTS", raising=False)
-    with parts.parts_folder(on_this_machine=False) as folder:
+    with distributed.parts_folder(on_this_machine=False) as folder:
         assert folder is None
 
 
@@ -170,7 +170,7 @@ def test_worker_processes_read_an_object_store(tmp_path: Path, monkeypatch: pyte
 def test_notices_name_the_engine_that_pays(simulated: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     few = simulated.on("local").run("temporal_breakdown").notices
     monkeypatch.setattr(local, "MANY_EVENTS", 1_000)
-    monkeypatch.setattr(rank_batches, "BATCH_EVENTS", 1_000)
+    monkeypatch.setattr(connections, "BATCH_EVENTS", 1_000)
     many = simulated.run("temporal_breakdown").notices
     assert not any("events are" in line for line in few)
     assert [line for line in many if 'events are many: engine="ray" spreads them' in line]

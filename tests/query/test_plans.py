@@ -12,7 +12,7 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
-from tracewarehouse.query.dependencies import dependencies
+from tracewarehouse.query.relations import dependencies
 
 CATALOG = Catalog.load(ROOT / "sql")
 # Joins by hash, also in order of time within equal keys.

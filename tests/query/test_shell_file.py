@@ -22,7 +22,7 @@ from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import execute
 from tracewarehouse.query.connections import connection
-from tracewarehouse.query.dependencies import dependencies, relation_names
+from tracewarehouse.query.relations import dependencies, relation_names
 from tracewarehouse.query.shell_file import refresh, write
 from tracewarehouse.runs.selection import select_runs
 from tracewarehouse.storage import Store

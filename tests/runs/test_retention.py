@@ -13,7 +13,7 @@ from cli_runner import tw
 from storage_sources import commit, seen, staged
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, SchemaVersionError
-from tracewarehouse.runs.retention import Rule, expiring, read_policy
+from tracewarehouse.runs.removal import Rule, expiring, read_policy
 from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.codec import decode_version, encode_version
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.runs.selectors import Match, RunAttributes, match_runs, parse_labels
+from tracewarehouse.runs.selection import Match, RunAttributes, match_runs, parse_labels
 
 EPOCH = 1_750_000_000_000_000_000
 

@@ -80,7 +80,7 @@ class Output:
         `of_ranks` is the number of selected ranks, including skipped ones; `as_text` formats the rows for
         table and Markdown output in place of a table.
         """
-        from tracewarehouse.runs.capabilities import missing_derivations
+        from tracewarehouse.runs.readable import missing_derivations
 
         self._check_spreadsheet()
         result = self._chosen(result)

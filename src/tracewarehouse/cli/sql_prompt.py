@@ -39,7 +39,7 @@ def prompt(out: Output, path: Path, root: Path) -> int:
     A terminal gets a prompt with a history that is not saved. Exit code 1 if a statement from a pipe failed.
     """
     from tracewarehouse.duck.engine import connect
-    from tracewarehouse.query.sandbox import lock
+    from tracewarehouse.query.connections import lock
 
     interactive = sys.stdin.isatty()
     if interactive:
@@ -124,7 +124,7 @@ def _execute(out: Output, con: Connection, statement: str) -> bool:
 
 def _print_rows(out: Output, con: Connection, sql: str) -> None:
     from tracewarehouse.duck.engine import query
-    from tracewarehouse.query.sandbox import check_reads_only
+    from tracewarehouse.query.connections import check_reads_only
     from tracewarehouse.result import Provenance, Result
     from tracewarehouse.version import __version__
 

@@ -18,8 +18,7 @@ from tracewarehouse.derive.waits import NO_STREAM
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.ingest import resources
 from tracewarehouse.query.connections import create
-from tracewarehouse.query.dependencies import Dependencies
-from tracewarehouse.query.relations import Relations
+from tracewarehouse.query.relations import Dependencies, Relations
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
 from tracewarehouse.temp_folders import temporary_folder

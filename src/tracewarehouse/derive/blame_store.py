@@ -8,7 +8,7 @@ from tracewarehouse.derive.blame_inputs import Inputs
 from tracewarehouse.derive.critical_path import Derived
 from tracewarehouse.derive.derived_source import definition, with_derived
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.runs.derivations import FACT, is_current
+from tracewarehouse.runs.readable import FACT, is_current
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store
 

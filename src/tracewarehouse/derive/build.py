@@ -10,8 +10,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 from tracewarehouse.duck.engine import Connection
 from tracewarehouse.query.connections import create
-from tracewarehouse.query.dependencies import Dependencies
-from tracewarehouse.query.relations import Relations
+from tracewarehouse.query.relations import Dependencies, Relations
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
 

@@ -24,9 +24,8 @@ from tracewarehouse.engines import (
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
-from tracewarehouse.query.connections import connection
-from tracewarehouse.query.rank_batches import event_count
-from tracewarehouse.runs.derivations import FACT
+from tracewarehouse.query.connections import connection, event_count
+from tracewarehouse.runs.readable import FACT
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
     Changes,

@@ -12,7 +12,7 @@ from tracewarehouse.contracts.contract import DERIVATIONS, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.rebuild import rebuilt, table_versions_fact
-from tracewarehouse.runs.derivations import FACT
+from tracewarehouse.runs.readable import FACT
 from tracewarehouse.storage import Json, RankSource, Staged, StagedTable
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tracewarehouse.derive.graph_nodes import Attributed, attribute
 from tracewarehouse.duck.engine import Connection
 from tracewarehouse.ingest.naming import folder_run_name, split_name
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.runs.derivations import FACT
+from tracewarehouse.runs.readable import FACT
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store
 

@@ -15,7 +15,7 @@ from tracewarehouse.export.counters import COUNTERS
 from tracewarehouse.export.finding_markers import FINDINGS, FindingRows, create_findings_table
 from tracewarehouse.export.overlay_events import Addition
 from tracewarehouse.export.overlays import OVERLAYS
-from tracewarehouse.runs.capabilities import with_capabilities
+from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun
 
 _MOMENT = "in ns as in the tables, or with a unit since the first event: 1.2s, 350ms, 20us"

@@ -17,7 +17,7 @@ from tracewarehouse.ingest.build import commit_staged, staged_in
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.plan import ReadySource, conflict, has_damage
-from tracewarehouse.runs.quality import expected_ranks, run_issues
+from tracewarehouse.runs.rows import expected_ranks, run_issues
 from tracewarehouse.runs.seal import Sealed, seal
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, manifests

@@ -25,8 +25,8 @@ from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
-from tracewarehouse.runs.retention import expired_reason
-from tracewarehouse.runs.table_versions import EXPIRED_HINT
+from tracewarehouse.runs.readable import EXPIRED_HINT
+from tracewarehouse.runs.removal import expired_reason
 from tracewarehouse.storage import (
     Changes,
     Json,
@@ -430,7 +430,7 @@ def _check_files(store: Store, sources: Iterable[RankSource]) -> None:
 def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
     """The sources with tables of another version or an older definition than in this release."""
     from tracewarehouse.ingest.tables.build import stored_tables
-    from tracewarehouse.runs.table_versions import is_outdated, stored_versions
+    from tracewarehouse.runs.readable import is_outdated, stored_versions
 
     found: _Todo = {}
     for source in version.sources:

@@ -1,34 +1,229 @@
-"""Connections with views over the selected ranks only, and a pool of them."""
+"""Connections that read selected runs: pooled, sandboxed for SQL of users, and in batches of ranks."""
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.contracts.sql_tokens import quote_name, token_texts
+from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, token_texts
 from tracewarehouse.duck.arrow import concatenate
-from tracewarehouse.duck.engine import Connection, Error, Limits, OutOfMemory, connect, execute
+from tracewarehouse.duck.engine import (
+    Connection,
+    Error,
+    Limits,
+    OutOfMemory,
+    connect,
+    execute,
+    statement_kind,
+)
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
-from tracewarehouse.query.analysis_views import create_analyses, create_empty, create_help
-from tracewarehouse.query.dependencies import Dependencies, Mentioned, queryable, shared_views
-from tracewarehouse.query.rank_batches import event_count, rank_batches
-from tracewarehouse.query.relations import Relations
-from tracewarehouse.query.sandbox import lock_to_files
+from tracewarehouse.query.relations import (
+    Dependencies,
+    Mentioned,
+    Relations,
+    create_analyses,
+    create_empty,
+    create_help,
+    queryable,
+    shared_views,
+)
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Versions
+from tracewarehouse.storage import Rank, Versions
 from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# Sorting and grouping larger batches takes longer per event.
+BATCH_EVENTS = 2_000_000
+_RANK_ORDER = ["run_id", "rank"]
+
+
+def event_count(selected: Iterable[SelectedRun]) -> int:
+    """The number of events of all selected ranks."""
+    return sum(_events(rank) for each in selected for rank in each.by_rank)
+
+
+def rank_batches(
+    contract: Contract, read: Sequence[Contract], selected: Sequence[SelectedRun]
+) -> list[tuple[SelectedRun, ...]]:
+    """The selected ranks in batches, in the order of the result; one batch unless ranks are independent.
+
+    `read` are all dependencies of the analysis.
+    """
+    built = any(each.is_built for each in read)
+    if built or not is_by_rank(contract, read) or event_count(selected) <= BATCH_EVENTS:
+        return [tuple(selected)]
+    return event_batches(selected)
+
+
+def is_by_rank(contract: Contract, read: Iterable[Contract]) -> bool:
+    """Whether the rows of an analysis are those of each rank alone, one rank after the other."""
+    order = list(dict.fromkeys((*contract.order, *contract.grain)))[:2]
+    # Some rows of `data_quality` compare ranks.
+    return (
+        contract.scope == "rank"
+        and order == _RANK_ORDER
+        and all(each.name != "data_quality" for each in read)
+    )
+
+
+def event_batches(
+    selected: Iterable[SelectedRun], most_events: int | None = None
+) -> list[tuple[SelectedRun, ...]]:
+    """Consecutive ranks with up to this number of events each (None: 2 million), in order of run and rank."""
+    limit = most_events or BATCH_EVENTS
+    return list(consecutive_ranks(selected, lambda: _EventBatch(limit)))
+
+
+class Batch(Protocol):
+    """A batch of ranks with a limit."""
+
+    def add(self, rank: Rank) -> bool:
+        """Whether the rank was added: it fits, or is the first one."""
+
+
+def consecutive_ranks(
+    selected: Iterable[SelectedRun], new_batch: Callable[[], Batch]
+) -> Iterator[tuple[SelectedRun, ...]]:
+    """The ranks of one or several runs in batches, in order of run and rank."""
+    parts: list[SelectedRun] = []
+    batch = new_batch()
+    for each in sorted(selected, key=lambda each: each.run):
+        ranks: list[int] = []
+        for rank in each.by_rank:
+            if not batch.add(rank):
+                yield (*parts, replace(each, ranks=tuple(ranks))) if ranks else tuple(parts)
+                parts, ranks, batch = [], [], new_batch()
+                batch.add(rank)
+            ranks.append(rank.rank)
+        parts.append(replace(each, ranks=tuple(ranks)))
+    yield tuple(parts)
+
+
+@dataclass
+class _EventBatch:
+    limit: int
+    events: int = 0
+
+    def add(self, rank: Rank) -> bool:
+        if self.events and self.events + _events(rank) > self.limit:
+            return False
+        self.events += _events(rank)
+        return True
+
+
+def _events(rank: Rank) -> int:
+    count = rank.facts.get("events")
+    return count if isinstance(count, int) else 0
+
+
+def copy_batches(
+    store: Versions,
+    catalog: Catalog,
+    contract: Contract,
+    read: Sequence[Contract],
+    selected: Sequence[SelectedRun],
+) -> list[tuple[SelectedRun, ...]]:
+    """The selected ranks in batches that fit, in the order of the result.
+
+    Empty if all of them fit at once, if the ranks of the analysis are not independent, or if a single rank
+    does not fit: then the download of the whole selection says so.
+    """
+    limit = store.files.budget()
+    built = any(each.is_built for each in read)
+    if limit is None or built or not is_by_rank(contract, read):
+        return []
+    wanted = {each.ref for table in read if table.is_stored for each in catalog.compatible(table)}
+    tables = frozenset((ref.name, ref.version) for ref in wanted)
+    batches = list(consecutive_ranks(selected, lambda: _CopyBatch(tables, limit)))
+    fits = all(_bytes(each.by_rank, tables) <= limit for batch in batches for each in batch)
+    return batches if len(batches) > 1 and fits else []
+
+
+@dataclass
+class _CopyBatch:
+    """A file that several ranks share counts once."""
+
+    tables: frozenset[tuple[str, int]]
+    limit: int
+    held: dict[str, int] = field(default_factory=dict)
+
+    def add(self, rank: Rank) -> bool:
+        new = _files([rank], self.tables)
+        if self.held and sum({**self.held, **new}.values()) > self.limit:
+            return False
+        self.held |= new
+        return True
+
+
+def _bytes(ranks: Iterable[Rank], tables: frozenset[tuple[str, int]]) -> int:
+    return sum(_files(ranks, tables).values())
+
+
+def _files(ranks: Iterable[Rank], tables: frozenset[tuple[str, int]]) -> dict[str, int]:
+    """Key → size of the files of these tables."""
+    return {
+        file.path: file.bytes
+        for rank in ranks
+        for source in rank.sources
+        for file in source.files
+        if (file.table, file.version) in tables
+    }
+
+
+_PIVOT_BEGINS = frozenset({"PIVOT", "PIVOT_WIDER", "WITH", "FROM"})
+
+
+def lock(con: Connection, folder: Path) -> None:
+    """Limits the connection to files in `folder` until it is closed."""
+    con.execute(f"SET allowed_directories = [{quote_text(str(folder))}]")
+    _lock(con)
+
+
+def lock_to_files(con: Connection, files: Iterable[str]) -> None:
+    """Limits the connection to these files until it is closed; those of removed runs are not readable."""
+    listed = ", ".join(map(quote_text, sorted(files)))
+    con.execute(f"SET allowed_paths = [{listed}]")
+    _lock(con)
+
+
+def _lock(con: Connection) -> None:
+    con.execute("SET enable_external_access = false")
+    con.execute("SET lock_configuration = true")
+
+
+def check_reads_only(con: Connection, sql: str) -> None:
+    """Raises QueryError unless the SQL is one statement that DuckDB classifies as SELECT."""
+    kind = _kind(con, sql)
+    if kind == "EXPLAIN":
+        kind = _kind(con, _explained(sql))  # EXPLAIN ANALYZE runs what it explains
+    if kind != "SELECT":
+        raise QueryError(f"a {kind} statement is not allowed: queries are read-only", "write one SELECT")
+
+
+def _kind(con: Connection, sql: str) -> str:
+    kind = statement_kind(con, sql)
+    # DuckDB splits a PIVOT into two statements: it creates a temporary type for the columns, then selects.
+    begins = token_texts(sql)[0].upper()
+    return "SELECT" if kind == "MULTI" and begins in _PIVOT_BEGINS else kind
+
+
+def _explained(sql: str) -> str:
+    words = token_texts(sql)[1:]
+    return " ".join(words[1:] if words[0].upper() == "ANALYZE" else words)
+
 
 # Idle connections: base and head of a comparison, each with all ranks and with some, for analyses and with
 # views.

@@ -1,32 +1,165 @@
-"""Tables, views and analyses as relations over the files of the selected ranks, in any database."""
+"""Contracts as relations of a connection: their order, views over stored files, and analyses as macros."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from tracewarehouse.contracts.contract import Column, Contract, Ref
-from tracewarehouse.contracts.sql_tokens import names_read, quote_name, quote_text
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Column, Contract, Kind, Ref
+from tracewarehouse.contracts.sql_tokens import names_read, quote_name, quote_text, replace_params
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.duck.engine import (
     Connection,
+    Error,
+    bind,
     create_from_rows,
     insert_rows,
     literal,
+    ordered,
     sql_with_params,
 )
-from tracewarehouse.errors import UnknownName
-from tracewarehouse.query.dependencies import Dependencies
-from tracewarehouse.result import FileGroup, lazy_frame
-from tracewarehouse.runs.quality import run_issues
-from tracewarehouse.runs.rows import built_rows
+from tracewarehouse.errors import UnknownName, WarehouseError
+from tracewarehouse.result import Abstained, FileGroup, lazy_frame
+from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
 
 if TYPE_CHECKING:
     import polars
     import pyarrow as pa
+
+
+_WORD: Final = re.compile(r"\w+")
+# Words with these prefixes list relations, so all of them must exist.
+_LISTS_RELATIONS: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The tables and views that contracts read, each after its own dependencies.
+
+    `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can
+    be read in its place, newest first; older versions lack some nullable columns.
+    """
+
+    contracts: tuple[Contract, ...]
+    names: Mapping[Ref, str]
+    compatible: Mapping[Ref, tuple[Contract, ...]]
+
+    @classmethod
+    def of(cls, catalog: Catalog, contracts: Iterable[Contract]) -> Dependencies:
+        """The dependencies of these contracts, including the tables and views among them."""
+        contracts = tuple(contracts)
+        direct = [ref for contract in contracts for ref in contract.requires]
+        return cls.over(catalog, dependencies(catalog, contracts), direct)
+
+    @classmethod
+    def over(
+        cls,
+        catalog: Catalog,
+        contracts: tuple[Contract, ...],
+        unqualified: Iterable[Ref] = (),
+        others: Iterable[Contract] = (),
+    ) -> Dependencies:
+        """These relations; `others` get names too. Versions in `unqualified` have names without a version."""
+        names = relation_names((*contracts, *others), unqualified)
+        return cls(
+            contracts, names, {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
+        )
+
+    def views_below(self, contract: Contract) -> list[Contract]:
+        """The views that a view reads, and those that they read, each after its own dependencies."""
+        if contract.kind != "view":
+            return []
+        read = set(contract.requires)
+        found = []
+        for each in reversed(self.contracts):  # readers before their dependencies
+            if each.kind == "view" and each.ref in read:
+                found.append(each)
+                read |= set(each.requires)
+        return found[::-1]
+
+
+def queryable(catalog: Catalog) -> tuple[Contract, ...]:
+    """The newest version of every table and view that users can query, each after its dependencies."""
+    tables = [table for table in catalog.tables() if not table.transient]
+    return dependencies(catalog, (*tables, *catalog.views()))
+
+
+@dataclass(frozen=True)
+class Mentioned:
+    """What SQL may name: tables and views, each after its dependencies, and analyses.
+
+    `lists`: the SQL lists relations, so all must exist; `has_help`: it reads `tw_help`.
+    """
+
+    contracts: tuple[Contract, ...]
+    analyses: tuple[Contract, ...] = ()
+    lists: bool = False
+    has_help: bool = False
+
+
+def mentioned(catalog: Catalog, sql: str, *, every: bool = False) -> Mentioned:
+    """What the SQL may name; `every`: all tables and views."""
+    words = {word.lower() for word in _WORD.findall(sql)}
+    lists = every or any(word.startswith(_LISTS_RELATIONS) for word in words)
+    analyses = _newest(catalog, "analysis", words)
+    found = (
+        queryable(catalog) if lists else [*_newest(catalog, "table", words), *_newest(catalog, "view", words)]
+    )
+    known = [contract for contract in found if not contract.transient]
+    return Mentioned(dependencies(catalog, (*known, *analyses)), analyses, lists, "tw_help" in words)
+
+
+def _newest(catalog: Catalog, kind: Kind, words: Collection[str]) -> tuple[Contract, ...]:
+    names = {ref.name for ref in catalog.refs(kind)}
+    return tuple(catalog.get(name) for name in sorted(names.intersection(words)))
+
+
+def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contract, ...]:
+    """The contracts (except analyses) and all tables and views they read, each after its dependencies."""
+    order: dict[Ref, Contract] = {}
+
+    def visit(contract: Contract) -> None:
+        if contract.kind != "table":  # dependencies of tables are read at ingest only
+            for ref in contract.requires:
+                visit(catalog.contracts[ref])
+        if contract.kind != "analysis":
+            order.setdefault(contract.ref, contract)
+
+    for contract in contracts:
+        visit(contract)
+    return tuple(order.values())
+
+
+def shared_views(catalog: Catalog, read: Iterable[Contract]) -> frozenset[Ref]:
+    """The views that would be computed more than once if these analyses and views were read one by one.
+
+    A view below others counts once for each statement that computes it: those below a shared view are
+    computed with it, once.
+    """
+    read = tuple(read)
+    computed_in: dict[Ref, set[Ref]] = defaultdict(set)
+    for contract in read:
+        for ref in (contract.ref,) if contract.kind == "view" else contract.requires:
+            computed_in[ref].add(contract.ref)
+    for contract in reversed(dependencies(catalog, read)):  # readers before their dependencies
+        if contract.kind == "view":
+            statements = computed_in[contract.ref]
+            for ref in contract.requires:
+                computed_in[ref] |= {contract.ref} if len(statements) > 1 else statements
+    return frozenset(ref for ref, statements in computed_in.items() if len(statements) > 1)
+
+
+def relation_names(contracts: Iterable[Contract], unqualified: Iterable[Ref] = ()) -> dict[Ref, str]:
+    """Ref → name of its relation: `kernels` for the one in `unqualified` or the newest, else `kernels_v1`."""
+    refs = {contract.ref for contract in contracts}
+    bare = {ref.name: ref for ref in sorted(refs)} | {ref.name: ref for ref in unqualified if ref in refs}
+    return {ref: ref.name if bare[ref.name] == ref else f"{ref.name}_v{ref.version}" for ref in refs}
 
 
 _QUALITY = "data_quality"
@@ -262,3 +395,177 @@ def _rows(store: Versions, contract: Contract, selected: Sequence[SelectedRun]) 
     if contract.name == _QUALITY:
         return [vars(issue) for issue in run_issues(selected)]
     return []
+
+
+# The ranks that analyses skip; a row without a rank skips an entire run.
+ABSTAINED: Final = "tw_abstained"
+ABSTAINED_COLUMNS: Final = {
+    "analysis": "VARCHAR",
+    "version": "INTEGER",
+    "run_id": "VARCHAR",
+    "rank": "INTEGER",
+    "reason": "VARCHAR",
+}
+HELP: Final = "tw_help"
+HELP_COLUMNS: Final = {
+    "name": "VARCHAR",
+    "kind": "VARCHAR",
+    "version": "INTEGER",
+    "summary": "VARCHAR",
+    "part": "VARCHAR",
+    "column_name": "VARCHAR",
+    "type": "VARCHAR",
+    "unit": "VARCHAR",
+    "doc": "VARCHAR",
+}
+_MAIN: Final = "main"
+_LITERAL: Final = "tw_literal"
+
+
+def create_analysis(
+    con: Connection, catalog: Catalog, relations: Relations, contract: Contract, schema: str
+) -> None:
+    """Creates macro and view in the current schema, whose name is `schema`. Raises WarehouseError.
+
+    DuckDB resolves names of a macro at its caller, so they are qualified with a schema. It resolves those of
+    a view in the view's database, so the view also works in an attached database.
+    """
+    name = quote_name(relations.names[contract.ref])
+    arguments = {each.name: f"CAST({quote_name(each.name)} AS {each.type})" for each in contract.params}
+    sql = _analysis_sql(catalog, relations, contract, schema, arguments)
+    _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE\n{sql}")
+    _run(con, contract, f"CREATE VIEW {name} AS FROM {name}()")
+
+
+def create_analysis_as_text(
+    con: Connection, catalog: Catalog, relations: Relations, contract: Contract, schema: str
+) -> None:
+    """As `create_analysis`, but DuckDB keeps the text, see `as_text`: arguments must be constants.
+
+    Needs the macro of `create_literal` in schema `main`. Raises WarehouseError.
+    """
+    name = quote_name(relations.names[contract.ref])
+    marks = {each.name: f"CAST({_mark(each.name)} AS {each.type})" for each in contract.params}
+    sql = quote_text(_analysis_sql(catalog, relations, contract, schema, marks))
+    called, defaults = sql, sql
+    for param, value in bind(contract, {}).items():
+        called = called.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
+        defaults = defaults.replace(_mark(param), quote_text(_text_literal(value))[1:-1])
+    _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE FROM query({called})")
+    _run(con, contract, f"CREATE VIEW {name} AS FROM query({defaults})")
+
+
+def as_text(sql: str) -> str:
+    """A query that DuckDB keeps as text and parses when it is used.
+
+    Opening or writing a DuckDB file with hundreds of parsed queries takes several times as long.
+    """
+    return f"FROM query({quote_text(sql)})"
+
+
+def create_literal(con: Connection) -> None:
+    """Creates the macro that returns a value as the text of a literal."""
+    quoted = "'''' || replace(CAST(value AS VARCHAR), '''', '''''') || ''''"
+    con.execute(f"CREATE MACRO {_LITERAL}(value) AS coalesce({quoted}, 'NULL')")
+
+
+def _mark(param: str) -> str:
+    """A placeholder for a parameter in the text of an analysis."""
+    return f"$tw_{param}$"
+
+
+def _text_literal(value: object) -> str:
+    return "NULL" if value is None else literal(value, "VARCHAR")
+
+
+def _parameters(contract: Contract) -> str:
+    """The parameters of a macro with their types and defaults."""
+    defaults = bind(contract, {})
+    heads = (
+        f"{quote_name(each.name)} {each.type} := {literal(defaults[each.name], each.type)}"
+        for each in contract.params
+    )
+    return ", ".join(heads)
+
+
+def _analysis_sql(
+    catalog: Catalog, relations: Relations, contract: Contract, schema: str, arguments: dict[str, str]
+) -> str:
+    """The SELECT of an analysis over the relations in a schema, without the ranks that it skips."""
+    keep = {ref: _not_abstained(contract, catalog.contracts[ref], schema) for ref in contract.requires}
+    body = replace_params(contract.body, arguments)
+    return ordered(contract, relations.body(contract, body, schema, keep))
+
+
+def create_analyses(
+    con: Connection,
+    catalog: Catalog,
+    relations: Relations,
+    analyses: Mapping[Contract, Sequence[Abstained]],
+) -> None:
+    """Creates analyses, each without the ranks that it skips."""
+    ranks = {each.run: len(each.ranks) for each in relations.selected}
+    names = tuple(ABSTAINED_COLUMNS)
+    rows = [dict(zip(names, row, strict=True)) for row in abstained_rows(ranks, analyses)]
+    create_from_rows(con, ABSTAINED, ABSTAINED_COLUMNS, rows)
+    for contract in analyses:
+        create_analysis(con, catalog, relations, contract, _MAIN)
+
+
+def create_empty(con: Connection, contracts: Iterable[Contract]) -> None:
+    """Creates views with the columns of analyses and no rows, for SQL that only lists relations."""
+    for contract in contracts:
+        nulls = ", ".join(
+            f"{literal(None, each.type)} AS {quote_name(each.name)}" for each in contract.columns
+        )
+        con.execute(f"CREATE VIEW {quote_name(contract.name)} AS SELECT {nulls} WHERE false")
+
+
+def create_help(con: Connection, contracts: Iterable[Contract]) -> None:
+    """Creates `tw_help`: a row per column and parameter of tables, views and analyses."""
+    rows = [row for contract in contracts for row in help_rows(contract, contract.name)]
+    create_from_rows(con, HELP, HELP_COLUMNS, [dict(zip(HELP_COLUMNS, row, strict=True)) for row in rows])
+
+
+def help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
+    """A row per parameter and column of a contract, whose relation has this name."""
+    head = (name, contract.kind, contract.version, contract.summary)
+    rows: list[tuple[object, ...]] = []
+    if contract.kind == "analysis":
+        rows += [(*head, "parameter", each.name, each.type, each.unit, each.doc) for each in contract.params]
+    rows += [(*head, "column", each.name, each.type, each.unit, each.doc) for each in contract.columns]
+    return rows
+
+
+def abstained_rows(
+    ranks: Mapping[str, int], skipped: Mapping[Contract, Sequence[Abstained]]
+) -> Iterator[tuple[object, ...]]:
+    """A row per rank that an analysis skips, and one without a rank if it skips all `ranks` of a run."""
+    for contract, abstained in skipped.items():
+        for each in abstained:
+            yield contract.name, contract.version, each.run_id, each.rank, each.reason
+        for run, count in Counter(each.run_id for each in abstained).items():
+            if count == ranks[run]:
+                yield contract.name, contract.version, run, None, "all ranks are skipped"
+
+
+def _not_abstained(analysis: Contract, required: Contract, schema: str) -> str:
+    """The condition that excludes skipped ranks."""
+    if required.is_constant:
+        return ""
+    table = f"{quote_name(schema)}.{ABSTAINED}"
+    by_rank = any(column.name == "rank" for column in required.columns)
+    rank = "(skipped.rank IS NULL OR skipped.rank = relation.rank)" if by_rank else "skipped.rank IS NULL"
+    return (
+        f"WHERE NOT EXISTS (SELECT 1 FROM {table} AS skipped"
+        f" WHERE skipped.analysis = {quote_text(analysis.name)} AND skipped.version = {analysis.version}"
+        f" AND skipped.run_id = relation.run_id AND {rank})"
+    )
+
+
+def _run(con: Connection, contract: Contract, sql: str) -> None:
+    try:
+        con.execute(sql)
+    except Error as error:
+        what = str(error).partition("\n")[0]
+        raise WarehouseError(f"{contract.ref} cannot be created: {what}") from error

@@ -1,17 +1,144 @@
-"""Removal of runs that match conditions on name, labels and age."""
+"""Removal of runs by name, labels and age, and retention policies for tables of some ranks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from statistics import median_low
+from typing import Any
 
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import age_ns
-from tracewarehouse.errors import DamagedRunError, ExpressionError, PartlyDone, TwError
-from tracewarehouse.runs.selection import SelectedRun, run_attributes
-from tracewarehouse.runs.selectors import parse_labels
-from tracewarehouse.storage import PendingSource, Store
+from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.runs.selection import SelectedRun, parse_labels, run_attributes
+from tracewarehouse.storage import Json, PendingSource, Rank, RunVersion, Store
+
+# Reports about the other tables, which also hold findings of the ingest.
+_NEVER = frozenset({"data_quality"})
+_RULE_KEYS = ("tables", "older_than", "keep")
+_KEEP_KEYS = ("every", "outliers")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Tables that expire `age` after a rank was ingested.
+
+    Ranks whose number is a multiple of `every` keep them (0: none), and the `outliers` ranks whose GPU time
+    differs most from the median of their run.
+    """
+
+    number: int
+    tables: tuple[str, ...]
+    age: timedelta
+    every: int = 0
+    outliers: int = 0
+
+    def keeps(self, version: RunVersion) -> frozenset[int]:
+        """The ranks of a run that keep the tables."""
+        every = (rank for rank in version.ranks if self.every and rank % self.every == 0)
+        return frozenset(every) | _outliers(version.by_rank, self.outliers)
+
+
+def _outliers(ranks: Sequence[Rank], count: int) -> frozenset[int]:
+    times = {rank.rank: ns for rank in ranks if isinstance(ns := rank.facts.get("gpu_ns"), int)}
+    if not times:
+        return frozenset()
+    middle = median_low(times.values())
+    order = sorted(times, key=lambda rank: (-abs(times[rank] - middle), rank))
+    return frozenset(order[:count])
+
+
+def expiring(version: RunVersion, rules: Iterable[Rule], now: datetime) -> dict[int, dict[str, Json]]:
+    """Rank → table → date and rule, for each table that the version holds and that expires now."""
+    found: dict[int, dict[str, Json]] = {}
+    for rule in rules:
+        kept = rule.keeps(version)
+        for source in version.sources:
+            age = now - datetime.fromisoformat(source.committed_at)
+            if source.rank in kept or age < rule.age:
+                continue
+            for table in {file.table for file in source.files}.intersection(rule.tables):
+                why: Json = {"at": now.astimezone(UTC).date().isoformat(), "rule": rule.number}
+                found.setdefault(source.rank, {}).setdefault(table, why)
+    return found
+
+
+def expired_reason(tables: Mapping[str, str]) -> str:
+    """`expired: events, flows, 2026-11-22`: why a rank without these tables is skipped."""
+    return f"expired: {', '.join([*sorted(tables), max(tables.values())])}"
+
+
+def expired_of(rank: Rank, tables: Collection[str]) -> dict[str, str]:
+    """The tables that expired of the rank, and when."""
+    return {table: date for table, date in rank.expired.items() if table in tables}
+
+
+def expired_lines(run: str, ranks: Iterable[Rank], tables: Collection[str]) -> list[str]:
+    """A line for the ranks of a run of which some of the tables expired, so that they have no rows there."""
+    gone = {rank.rank: found for rank in ranks if (found := expired_of(rank, tables))}
+    if not gone:
+        return []
+    every = {table: date for found in gone.values() for table, date in found.items()}
+    return [f"{run} rank {rank_list(gone)}: {expired_reason(every)}"]
+
+
+def read_policy(path: Path, catalog: Catalog) -> tuple[Rule, ...]:
+    """The rules of a policy file. Raises ParamError that names the file and the line or key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise ParamError(f"{path}: {reason}", "name a retention policy, a TOML file") from error
+    try:
+        fields = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ParamError(f"{path}: {error}", "write TOML, such as [[rule]]") from error
+    rules = fields.get("rule")
+    if set(fields) - {"rule"} or not isinstance(rules, list) or not rules:
+        other = next(iter(sorted(set(fields) - {"rule"})), None)
+        what = f"unknown key {other}" if other else "no rule"
+        raise ParamError(f"{path}: {what}", 'each rule begins with [[rule]] and has tables = ["events"]')
+    return tuple(_rule(f"{path}: rule {at}", at, one, catalog) for at, one in enumerate(rules, 1))
+
+
+def _rule(place: str, number: int, fields: Any, catalog: Catalog) -> Rule:
+    _check_keys(place, fields, _RULE_KEYS)
+    tables = fields.get("tables")
+    known = sorted(_expirable(catalog))
+    if not isinstance(tables, list) or not tables or any(not isinstance(each, str) for each in tables):
+        raise ParamError(f"{place}: tables is not a list of names", 'write tables = ["events", "flows"]')
+    for table in tables:
+        if table not in known:
+            raise ParamError(f"{place}: tables: {table} cannot expire", f"these can: {', '.join(known)}")
+    age = age_ns(older) if isinstance(older := fields.get("older_than"), str) else None
+    if age is None:
+        raise ParamError(f"{place}: older_than is not an age", 'write older_than = "7d", or 12h, 2w')
+    keep = fields.get("keep", {})
+    _check_keys(f"{place}: keep", keep, _KEEP_KEYS)
+    counts = [keep.get(key, 0) for key in _KEEP_KEYS]
+    for key, count in zip(_KEEP_KEYS, counts, strict=True):
+        if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+            raise ParamError(f"{place}: keep.{key} is not a number of ranks", f"write keep = {{ {key} = 8 }}")
+    return Rule(number, tuple(tables), timedelta(microseconds=age // 1000), *counts)
+
+
+def _check_keys(place: str, fields: Any, known: Sequence[str]) -> None:
+    if not isinstance(fields, dict):
+        raise ParamError(f"{place} is not a table", f"it has the keys {', '.join(known)}")
+    if strange := sorted(set(fields) - set(known)):
+        raise ParamError(f"{place}: unknown key {strange[0]}", f"known keys: {', '.join(known)}")
+
+
+def _expirable(catalog: Catalog) -> frozenset[str]:
+    """Stored tables; derived ones can be derived again instead."""
+    names = {table.name for table in catalog.tables() if table.is_stored and not table.derived}
+    return frozenset(names) - _NEVER
+
 
 _Act = Callable[[], object]
 

@@ -1,18 +1,22 @@
-"""The tables `runs`, `ranks` and `rank_sources`: built from published versions when read, never stored."""
+"""The tables `runs`, `ranks` and `rank_sources`, rules that compare ranks, notices, and provenance."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
-from tracewarehouse.errors import WarehouseError
-from tracewarehouse.runs.derivations import OF_RUN, is_current
-from tracewarehouse.runs.quality import expected_ranks, world_size
+from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.result import Field, Provenance, Result, from_rows
+from tracewarehouse.runs.readable import OF_RUN, is_current
 from tracewarehouse.runs.selection import SelectedRun, brief_attributes
 from tracewarehouse.storage import (
     Json,
@@ -20,13 +24,119 @@ from tracewarehouse.storage import (
     Rank,
     RankSource,
     RunVersion,
+    Store,
+    TableFile,
     UnreadableRun,
     Versions,
     layout,
 )
+from tracewarehouse.version import __version__
 
-if TYPE_CHECKING:
-    from tracewarehouse.result import Result
+# Formats that add to a rank, and a memory timeline: their times have no base.
+_WITHOUT_BASE = ("memory_timeline", "memory_snapshot", "flight_recorder", "nsight_compute", "execution_trace")
+
+
+@dataclass(frozen=True)
+class QualityIssue:
+    """A row of `data_quality`; rank None means the run."""
+
+    run_id: str
+    rank: int | None
+    rule: str
+    severity: str
+    rows: int
+    affected_ns: int | None
+    example: str
+
+
+def run_issues(selected: Iterable[SelectedRun]) -> list[QualityIssue]:
+    """The issues of the selected runs and ranks. Rules always compare all ranks of a run."""
+    return [
+        issue
+        for each in selected
+        for issue in _issues(each.version)
+        if issue.rank is None or issue.rank in each.ranks
+    ]
+
+
+def most_frequent(values: Iterable[object]) -> int | None:
+    """The most frequent integer, ties by first occurrence; None without integers."""
+    counts = Counter(value for value in values if isinstance(value, int))
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def world_size(version: RunVersion) -> int | None:
+    """The world size that most ranks record, ties by the lowest rank."""
+    return most_frequent(rank.facts.get("world_size") for rank in version.by_rank)
+
+
+def expected_ranks(version: RunVersion) -> int | None:
+    """The number of ranks announced at ingest, else the world size."""
+    return version.expected_ranks or world_size(version)
+
+
+def _issues(version: RunVersion) -> Iterator[QualityIssue]:
+    yield from _ranks_missing(version)
+    yield from _world_size_differs(version)
+    yield from _time_base_differs(version)
+    yield from _rank_conflict(version)
+
+
+def _ranks_missing(version: RunVersion) -> Iterator[QualityIssue]:
+    expected = expected_ranks(version)
+    missing = set(range(expected or 0)) - set(version.ranks)
+    if missing:
+        are = "rank {} of {} is missing" if len(missing) == 1 else "ranks {} of {} are missing"
+        example = are.format(rank_list(missing), expected)
+        yield QualityIssue(version.run, None, "ranks_missing", "warning", len(missing), None, example)
+
+
+def _world_size_differs(version: RunVersion) -> Iterator[QualityIssue]:
+    most = world_size(version)
+    for rank in version.by_rank:
+        own = rank.facts.get("world_size")
+        if isinstance(own, int) and own != most:
+            example = f"world size {own}, most ranks have {most}"
+            yield _rank_issue(rank, "world_size_differs", "warning", example)
+
+
+def _time_base_differs(version: RunVersion) -> Iterator[QualityIssue]:
+    """The base is added to all times, so another one matters only if the profiling windows do not overlap.
+
+    Times of files without activities have no base.
+    """
+    ranks = [rank for rank in version.by_rank if rank.main.format not in _WITHOUT_BASE]
+    most = most_frequent(rank.facts.get("base_time_ns") for rank in ranks)
+    others = [rank for rank in ranks if rank.facts.get("base_time_ns") == most]
+    for rank in ranks:
+        own = rank.facts.get("base_time_ns")
+        if isinstance(own, int) and own != most:
+            severity = "info" if any(_overlap(rank, other) for other in others) else "warning"
+            example = f"base {own} ns, most ranks have {most} ns"
+            yield _rank_issue(rank, "time_base_differs", severity, example)
+
+
+def _overlap(one: Rank, other: Rank) -> bool:
+    """Whether the profiling windows of two ranks overlap."""
+    windows_ns = [(rank.facts.get("start_ns"), rank.facts.get("end_ns")) for rank in (one, other)]
+    times = [time for window in windows_ns for time in window if isinstance(time, int)]
+    return len(times) == 4 and times[0] <= times[3] and times[2] <= times[1]
+
+
+def _rank_conflict(version: RunVersion) -> Iterator[QualityIssue]:
+    for rank in version.by_rank:
+        in_file = _rank_in_file(rank)
+        if in_file is not None and in_file != rank.rank:
+            yield _rank_issue(rank, "rank_conflict", "warning", f"the file says rank {in_file}")
+
+
+def _rank_in_file(rank: Rank) -> int | None:
+    found = rank.facts.get("rank_in_file")
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _rank_issue(rank: Rank, rule: str, severity: str, example: str) -> QualityIssue:
+    return QualityIssue(rank.run, rank.rank, rule, severity, 1, None, example)
 
 
 _HEADER = "header"
@@ -241,3 +351,174 @@ def table_sizes(selected: SelectedRun) -> tuple[TableSize, ...]:
     return tuple(
         TableSize(*key, rows[key], sum(sizes[key].values()), len(sizes[key])) for key in sorted(rows)
     )
+
+
+_NAMED_RUNS = 3
+NOTHING_STORED = hints.fill("the warehouse is empty: {} ingests traces", hints.ingest())
+
+
+def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -> tuple[str, ...]:
+    """A line each for GPU time without a known launch (if launches are needed), damaged and missing ranks."""
+    lines = _coverage(selected) if contract and "launches" in contract.needs else []
+    damaged = [rank for each in selected for rank in each.by_rank if rank.status == "damaged"]
+    if damaged:
+        named = ", ".join(f"{rank.run} rank {rank.rank}" for rank in damaged[:3])
+        more = ", …" if len(damaged) > 3 else ""
+        ranks = "rank has a damaged trace" if len(damaged) == 1 else "ranks have damaged traces"
+        lines.append(f"{len(damaged)} {ranks} ({named}{more})")
+    for each in selected:
+        expected = expected_ranks(each.version) or 0
+        missing = set(range(expected)) - set(each.version.ranks)
+        if missing:
+            lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
+    return tuple(lines)
+
+
+def partly_read(
+    selected: Sequence[SelectedRun], capable: Iterable[SelectedRun], contract: Contract
+) -> Iterator[str]:
+    """A line for each run of which only some ranks are read, if the analysis compares ranks.
+
+    The others are not selected, or the analysis skips them: they are not in `capable`.
+    """
+    if contract.scope != "run":
+        return
+    counts = {each.run: len(each.ranks) for each in capable}
+    for each in selected:
+        count, of = counts.get(each.run, len(each.ranks)), len(each.version.ranks)
+        if count < of:
+            why = "selected" if count == len(each.ranks) else "read"
+            yield f"{each.run}: {count} of {of} ranks {why}; collectives are matched among these only"
+
+
+def nothing_stored(selected: Sequence[object]) -> tuple[str, ...]:
+    """The notice of an empty warehouse, so that an empty result is not misread."""
+    return () if selected else (NOTHING_STORED,)
+
+
+def damaged_runs(left_out: Iterable[UnreadableRun]) -> tuple[str, ...]:
+    """A line for each run that is left out because its newest version cannot be read."""
+    return tuple(
+        hints.fill("run {} is damaged and left out: {}; {}", each.run, each.why, each.hint or "")
+        for each in left_out
+    )
+
+
+def damaged_files(faults: Mapping[str, str]) -> tuple[str, ...]:
+    """A line for each run with a damaged file."""
+    return tuple(
+        hints.fill("run {} is damaged: {}; {}", run, what, hints.repair(run)) for run, what in faults.items()
+    )
+
+
+def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
+    """The share of GPU time with a known launch, per run; nothing if it is 100 %."""
+    lines = []
+    for each in selected:
+        gpu_ns, launch_known_ns = (_total(each, fact) for fact in ("gpu_ns", "launch_known_ns"))
+        if launch_known_ns < gpu_ns:
+            tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
+            of = f" of {each.run}" if len(selected) > 1 else ""
+            lines.append(f"coverage{of}: {tenths / 10} % of GPU time is linked to its launch")
+    if len(lines) <= _NAMED_RUNS:
+        return lines
+    more = len(lines) - _NAMED_RUNS
+    return [*lines[:_NAMED_RUNS], f"coverage of {more} more run{'' if more == 1 else 's'}: below 100 %"]
+
+
+def _total(selected: SelectedRun, fact: str) -> int:
+    values = (rank.facts.get(fact) for rank in selected.by_rank)
+    return sum(value for value in values if isinstance(value, int))
+
+
+def provenance_of(
+    catalog: Catalog,
+    selected: Sequence[SelectedRun],
+    contract: Contract | None = None,
+    bound: Mapping[str, object] | None = None,
+    read: Iterable[Contract] | None = None,
+    sql: str | None = None,
+) -> Provenance:
+    """The provenance of a result; `read` are the tables and views it depends on, by default the contract."""
+    analysis = contract if contract and contract.kind == "analysis" else None
+    if read is None:
+        read = [contract] if contract else []
+    return Provenance(
+        tool=__version__,
+        runs=tuple(each.selector for each in selected),
+        analysis=analysis.name if analysis else None,
+        version=analysis.version if analysis else None,
+        own_hash=catalog.own_hash(contract) if contract else None,
+        effective_hash=catalog.effective_hash(contract) if contract else None,
+        params=dict(bound or {}),
+        tables={each.name: each.version for each in read},
+        ranks={each.run: list(each.ranks) for each in selected if each.is_part} or None,
+        sql=sql,
+    )
+
+
+_FIELDS = (
+    Field("key", "VARCHAR"),
+    Field("bytes", "BIGINT", "B"),
+    Field("rows", "BIGINT"),
+    Field("ranks", "VARCHAR"),
+    Field("sha256", "VARCHAR"),
+)
+
+
+_VERIFY = hints.fill("{} lists all problems", hints.Hint("wh.verify(deep=True)", "tw verify --deep"))
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """Files that are now on this machine: all of them, and those that were downloaded."""
+
+    files: int
+    bytes: int
+    downloaded: int
+    downloaded_bytes: int
+
+
+def committed_files(run: SelectedRun, table: str) -> Result:
+    """A row per file of a table, by key, with the selected ranks in it and their rows.
+
+    Raises UnknownName if the run has no such table.
+    """
+    files: dict[str, TableFile] = {}
+    rows: dict[str, dict[int, int]] = {}
+    for source in run.sources:
+        for file in source.files:
+            if file.table == table:
+                files[file.path] = file
+                ranks = rows.setdefault(file.path, {})
+                ranks[source.rank] = ranks.get(source.rank, 0) + file.rows
+    if not files:
+        raise UnknownName("table", table, _tables(run))
+    found = [
+        (key, file.bytes, sum(rows[key].values()), rank_list(sorted(rows[key])), file.sha256)
+        for key, file in sorted(files.items())
+    ]
+    return from_rows(_FIELDS, found)
+
+
+def _tables(run: SelectedRun) -> set[str]:
+    return {file.table for source in run.sources for file in source.files}
+
+
+def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[str] = ()) -> Fetched:
+    """Downloads the files of runs, of all tables or of these; each is compared with its checksum.
+
+    Raises WarehouseError if they need more than the budget, DamagedRunError for a damaged one, UnknownName.
+    """
+    files: dict[str, TableFile] = {}
+    for run in runs:
+        for table in set(tables) - (known := _tables(run)):
+            raise UnknownName("table", table, known)
+        named = (file for source in run.sources for file in source.files)
+        files |= {file.path: file for file in named if not tables or file.table in tables}
+    before = {key for key, file in files.items() if store.has_copy(file)}
+    problems = store.fetch(files.values())
+    for key, what in sorted(problems.items()):
+        raise DamagedRunError(f"{store.objects.describe(key)}: {what}", _VERIFY)
+    new = [file.bytes for key, file in files.items() if key not in before]
+    return Fetched(len(files), sum(file.bytes for file in files.values()), len(new), sum(new))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tracewarehouse import hints
 from tracewarehouse.errors import MissingRanks, UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import explain_unknown
 from tracewarehouse.storage import RunVersion, Store
 

@@ -12,7 +12,7 @@ from tracewarehouse.compare.diff.roles import layouts
 from tracewarehouse.compare.metric import WORK_LABELS
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import Selection, run_attributes
 
 _RANKS = """

@@ -15,7 +15,7 @@ from tracewarehouse.compare.stats import MAX_EARLIER, MIN_EARLIER, Earlier
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import NoBaseline
 from tracewarehouse.present.render.text import plural
-from tracewarehouse.runs.quality import expected_ranks
+from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.storage import RunVersion, Store
 

@@ -15,11 +15,10 @@ from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, ranks_with_
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
-from tracewarehouse.query.dependencies import dependencies
-from tracewarehouse.runs.capabilities import with_capabilities
-from tracewarehouse.runs.notices import notices
+from tracewarehouse.query.relations import dependencies
+from tracewarehouse.runs.readable import why_outdated, with_capabilities
+from tracewarehouse.runs.rows import notices
 from tracewarehouse.runs.selection import SelectedRun, Selection
-from tracewarehouse.runs.table_versions import why_outdated
 from tracewarehouse.storage import Json, Recorded, Store, write_result
 
 # Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.

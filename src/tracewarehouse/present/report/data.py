@@ -10,8 +10,8 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.lines import Bin, bin_edges, describe_bin
 from tracewarehouse.present.plot.theme import format_short
 from tracewarehouse.result import Result
+from tracewarehouse.runs.readable import WITHOUT_TABLES
 from tracewarehouse.runs.selection import RankSelection
-from tracewarehouse.runs.table_versions import WITHOUT_TABLES
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection

@@ -11,7 +11,7 @@ from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.present.report.document import Section, Table
 from tracewarehouse.present.report.tables import first_rows
 from tracewarehouse.present.report.text import and_list, duration, percent, sentence
-from tracewarehouse.runs.notices import notices
+from tracewarehouse.runs.rows import notices
 
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import RunInfo

@@ -1,0 +1,514 @@
+"""Which selected runs and ranks can answer: their table versions, the data they recorded, intact files.
+
+Reading never writes: only `tw upgrade` builds a missing table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tracewarehouse import hints
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
+from tracewarehouse.errors import DamagedRunError, SchemaVersionError
+from tracewarehouse.result import Abstained
+from tracewarehouse.runs.removal import expired_lines, expired_of, expired_reason
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Json, Rank, RankSource, RunVersion, TableFile, Versions
+from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
+
+# Format → what is untested on real data.
+_UNTESTED: Final = {
+    "execution_trace": "execution trace: collectives of NCCL",
+    "flight_recorder": "flight recorder dumps of NCCL",
+    "memory_snapshot": "memory snapshots of a GPU",
+    "nsight_compute": "Nsight Compute files",
+    "rocpd": "rocpd files",
+    "rocprofv3": "rocprofv3: memory copies, and HIP, HSA, RCCL and marker calls",
+    "rpd": "rpd files",
+}
+_NSYS: Final = ("nsys", "nsys_report")
+# The schema of the real exports that were read.
+_TESTED_SCHEMA: Final = "3.25."
+
+
+def untested(sources: Iterable[RankSource]) -> tuple[str, ...]:
+    """What the sources hold that is untested on real data, each once."""
+    found = (_of(source) for source in sources)
+    return tuple(sorted({text for text in found if text is not None}))
+
+
+def _of(source: RankSource) -> str | None:
+    if source.format not in _NSYS:
+        return _UNTESTED.get(source.format)
+    schema = source.facts.get("source_schema")
+    is_tested = isinstance(schema, str) and schema.startswith(_TESTED_SCHEMA)
+    if source.facts.get("source_layout") == "parquetdir":
+        return "Nsight Systems: folders of Parquet files"
+    return None if is_tested else f"Nsight Systems: export schema {schema or 'unknown'}"
+
+
+FACT: Final = "derived"
+OF_RUN: Final = ("blame",)  # derivations that read all ranks of a run
+
+
+def is_current(version: RunVersion, rank: Rank, name: str) -> bool:
+    """Whether the rank has the derived tables, made from the ranks that the run has now."""
+    return _fact(rank, name).get("ranks") == version.source
+
+
+def why_nothing(rank: Rank, name: str) -> str | None:
+    """Why the derived tables have no rows, as found when they were derived; None if they have rows."""
+    reason = _fact(rank, name).get("nothing")
+    return reason if isinstance(reason, str) else None
+
+
+def _fact(rank: Rank, name: str) -> dict[str, Json]:
+    derived = rank.main.facts.get(FACT)
+    fact = derived.get(name) if isinstance(derived, dict) else None
+    return fact if isinstance(fact, dict) else {}
+
+
+_UPGRADE = hints.fill("{} rebuilds the newest version of each run", hints.call("upgrade"))
+
+EXPIRED_HINT = hints.fill("ingest the traces again with {}", hints.ingest())
+# A reason to skip a rank begins with it.
+WITHOUT_TABLES = "stored without"
+
+
+@dataclass(frozen=True)
+class ReadableRuns:
+    """The selected runs whose ranks all have the tables that are read, and notices about the others."""
+
+    selected: tuple[SelectedRun, ...]
+    notices: tuple[str, ...] = ()
+
+
+def stored_versions(source: Rank | RankSource, table: str) -> frozenset[int] | None:
+    """The stored versions of a table of a source or rank, including empty ones; None if unknown."""
+    in_files = frozenset(file.version for file in source.files if file.table == table)
+    tables = source.facts.get("tables")
+    if not isinstance(tables, dict):
+        return in_files or None
+    listed = tables.get(table, [])
+    versions = listed if isinstance(listed, list) else [listed]
+    return in_files.union(version for version in versions if isinstance(version, int))
+
+
+def readable_runs(
+    catalog: Catalog,
+    contracts: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    optional: Collection[str] = (),
+) -> ReadableRuns:
+    """The runs that have these tables in this version or a later compatible one.
+
+    A run with a rank that lacks one is excluded entirely, so that all its rows have the same definition;
+    not if it was stored without an `optional` one, of which a notice reports this. Raises SchemaVersionError
+    if no run remains.
+    """
+    checked = [each for each in contracts if _is_checked(each)]
+    tables = [each for each in checked if each.name not in optional]
+    serving = [
+        {each.version for each in catalog.compatible(table) if each.version >= table.version}
+        for table in tables
+    ]
+    selected, expired = _without_expired(tables, selected)
+    absent = without_tables(catalog, [each for each in checked if each.name in optional], selected)
+    notices = (*expired, *_absent_notices(absent), *_built_earlier(tables, selected))
+    return _split(catalog, tables, serving, selected, notices)
+
+
+def without_tables(
+    catalog: Catalog, contracts: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> dict[str, tuple[str, ...]]:
+    """Run → the names of these tables that it was stored without, in any version; only runs without one.
+
+    An earlier release did not have the tables yet; `tw upgrade` builds them.
+    """
+    tables = [each for each in contracts if _is_checked(each)]
+    return {
+        each.run: lacking
+        for each in selected
+        if (lacking := tuple(table.name for table in tables if _is_absent(each, table, catalog)))
+    }
+
+
+def _absent_notices(absent: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for run, tables in absent.items():
+        yield hints.fill("{} was stored without {}: {}", run, ", ".join(tables), _UPGRADE)
+
+
+def absent_reason(tables: Iterable[str]) -> str:
+    """Why a rank of a run without these tables is skipped."""
+    return hints.fill("{} {}, needs {}", WITHOUT_TABLES, ", ".join(tables), hints.call("upgrade"))
+
+
+def queryable_runs(
+    catalog: Catalog,
+    contracts: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    names: Collection[str] | None,
+    may_be_absent: bool = False,
+) -> ReadableRuns:
+    """Like `readable_runs`, for a user's SQL: columns that a run was stored without are null.
+
+    A notice reports this if the SQL names such a column (`names`; None: it may name all of them). A run
+    without any version of a table is excluded, unless tables `may_be_absent`: it has no rows there.
+    """
+    tables = [each for each in contracts if _is_checked(each)]
+    absent = without_tables(catalog, tables, selected) if may_be_absent else {}
+    missing = {name for lacking in absent.values() for name in lacking}
+    tables = [each for each in tables if each.name not in missing]
+    serving = [{each.version for each in catalog.compatible(table)} for table in tables]
+    names_of = {each.name for each in tables}
+    notices = [line for each in selected for line in expired_lines(each.run, each.by_rank, names_of)]
+    notices += [*_absent_notices(absent), *_built_earlier(tables, selected)]
+    notices += _null_columns(catalog, tables, selected, names)
+    return _split(catalog, tables, serving, selected, notices)
+
+
+def why_outdated(catalog: Catalog, contracts: Iterable[Contract], run: SelectedRun) -> str | None:
+    """Why a run lacks tables of this release: they are missing, or were built by an earlier definition."""
+    try:
+        notices = readable_runs(catalog, contracts, [run]).notices
+    except SchemaVersionError as error:
+        return hints.fill("{}: {}", error.message, error.hint)
+    return notices[0] if notices else None
+
+
+def _is_checked(contract: Contract) -> bool:
+    """Whether the table must be stored; derived tables are checked as needs of analyses instead."""
+    return contract.is_stored and not contract.derived
+
+
+def _is_absent(run: SelectedRun, table: Contract, catalog: Catalog) -> bool:
+    """Whether a rank has the table in no version of any release."""
+    versions = {ref.version for ref in catalog.refs("table") if ref.name == table.name}
+    return any(_lacks(rank, table, versions) for rank in run.by_rank)
+
+
+def _split(
+    catalog: Catalog,
+    tables: Sequence[Contract],
+    serving: Sequence[Collection[int]],
+    selected: Sequence[SelectedRun],
+    notices: Iterable[str],
+) -> ReadableRuns:
+    """The runs that have each table in one of its `serving` versions, and notices about the others."""
+    missing: list[tuple[Contract, list[SelectedRun]]] = []
+    for table, versions in zip(tables, serving, strict=True):
+        runs = _lacking(selected, table, versions)
+        missing += [(table, runs)] if runs else []
+    excluded = {each.run for _, runs in missing for each in runs}
+    readable = tuple(each for each in selected if each.run not in excluded)
+    if excluded and not readable:
+        refs = ", ".join(str(table.ref) for table, _ in missing)
+        verb = "does" if len(selected) == 1 else "do"
+        raise SchemaVersionError(
+            f"{', '.join(each.selector for each in selected)} {verb} not have {refs}",
+            _remedy(catalog, [table for table, _ in missing]),
+        )
+    lines = (
+        hints.fill("excluded {}, stored without {}: {}", _named(runs), table.ref, _remedy(catalog, [table]))
+        for table, runs in missing
+    )
+    return ReadableRuns(readable, (*lines, *notices))
+
+
+def _lacking(
+    selected: Iterable[SelectedRun], table: Contract, versions: Collection[int]
+) -> list[SelectedRun]:
+    """The runs with a rank that has the table in none of these versions."""
+    return [each for each in selected if any(_lacks(rank, table, versions) for rank in each.by_rank)]
+
+
+def check_unexpired(contracts: Iterable[Contract], selected: Sequence[SelectedRun]) -> None:
+    """Raises SchemaVersionError if one of the tables expired of a selected rank."""
+    for each in selected:
+        _without_expired([one for one in contracts if one.is_stored], [each])
+
+
+def _without_expired(
+    tables: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> tuple[Sequence[SelectedRun], tuple[str, ...]]:
+    """The runs of which none of the tables expired, and a line for each other run.
+
+    Raises SchemaVersionError if no run remains.
+    """
+    names = {each.name for each in tables}
+    why: dict[str, str] = {}
+    for each in selected:
+        gone = {table: day for rank in each.by_rank for table, day in expired_of(rank, names).items()}
+        if gone:
+            why[each.run] = expired_reason(gone)
+    if why and len(why) == len(selected):
+        raise SchemaVersionError(
+            "; ".join(f"{each.selector}: {why[each.run]}" for each in selected), EXPIRED_HINT
+        )
+    left = [each for each in selected if each.run not in why]
+    return left, tuple(f"excluded {run}: {reason}" for run, reason in why.items())
+
+
+def _lacks(rank: Rank, table: Contract, versions: Collection[int]) -> bool:
+    if table.name in rank.expired:
+        return False
+    stored = stored_versions(rank, table.name)
+    return stored is not None and stored.isdisjoint(versions)
+
+
+def _remedy(catalog: Catalog, tables: Iterable[Contract]) -> str:
+    """The remedy for missing tables; versions that were replaced by a later one cannot be built."""
+    for table in tables:
+        newest = catalog.get(table.name, kind="table")
+        if newest not in catalog.compatible(table):
+            return f"{newest.ref} has replaced {table.ref}; run a newer version of the analysis"
+    return _UPGRADE
+
+
+def _built_earlier(tables: Iterable[Contract], selected: Sequence[SelectedRun]) -> Iterator[str]:
+    """A notice for each table that was built by an earlier definition than that of this release."""
+    for table in tables:
+        runs = [each for each in selected if any(is_outdated(one, table) for one in each.sources)]
+        if runs:
+            yield hints.fill(
+                "{} of {} was built by an earlier definition: {}", table.ref, _named(runs), _UPGRADE
+            )
+
+
+def is_outdated(source: RankSource, table: Contract) -> bool:
+    """Whether the source's rows were built by an earlier definition of the table."""
+    definition = source.definitions.get(table.name)
+    return bool(definition and table.definition) and definition < table.definition  # type: ignore[operator]
+
+
+def _null_columns(
+    catalog: Catalog,
+    tables: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    names: Collection[str] | None,
+) -> Iterator[str]:
+    """A notice for the columns that the SQL names and that some runs were stored without."""
+    for table in tables:
+        older = [each for each in catalog.compatible(table) if each.version < table.version]
+        if not older:
+            continue
+        newer = {each.version for each in catalog.compatible(table)} - {each.version for each in older}
+        runs = _lacking(selected, table, newer)
+        known = {column.name for column in older[0].columns}
+        added = [column.name for column in table.columns if column.name not in known]
+        named = [name for name in added if names is None or name in names]
+        if runs and named:
+            column = f"{table.name}.{', '.join(named)}"
+            yield hints.fill("{} is null in {}, stored without it: {}", column, _named(runs), _UPGRADE)
+
+
+def _named(runs: Sequence[SelectedRun]) -> str:
+    more = f" and {len(runs) - 3} more" if len(runs) > 3 else ""
+    return ", ".join(each.run for each in runs[:3]) + more
+
+
+_MISSING = {
+    "gpu": "no GPU activities recorded",
+    "launches": "no launches recorded",
+    "shapes": "no input shapes recorded",
+    "stacks": "no Python stacks recorded",
+    "modules": "no modules recorded",
+    "memory_events": "no memory events recorded",
+    "memory_timeline": "no memory timeline",
+    "snapshot": "no memory snapshot",
+    "flight_records": "no flight recorder dump",
+    "kernel_metrics": "no Nsight Compute metrics",
+    "execution_nodes": "no execution trace",
+    "collective_args": "no collective arguments recorded",
+    "collectives": "no collectives recorded",
+    "message_sizes": "no message sizes of collectives recorded",
+    "counters": "no counters recorded",
+    "gpu_metrics": "no sampled GPU metrics",
+    "kernel_counters": "no kernel counters recorded",
+    "device_properties": "no device properties recorded",
+    "host": "no host name recorded",
+}
+
+# Reasons are stored with recorded results, so they name no command; `missing_derivations` does.
+_NOT_DERIVED = "{} is not derived"
+_OUTDATED = "{} is not derived for the ranks that the run has now"
+
+
+@dataclass(frozen=True)
+class CapableRanks:
+    """The ranks that have the data an analysis needs, and the skipped ones."""
+
+    selected: tuple[SelectedRun, ...]
+    abstained: tuple[Abstained, ...]
+
+
+def missing_derivations(abstained: Iterable[Abstained]) -> tuple[hints.Hint, ...]:
+    """The commands that derive missing tables, one per run."""
+    needs = {text.format(need): need for need in DERIVED_NEEDS for text in (_NOT_DERIVED, _OUTDATED)}
+    missing = dict.fromkeys((needs[each.reason], each.run_id) for each in abstained if each.reason in needs)
+    return tuple(hints.derive(need, run) for need, run in missing)
+
+
+def without_expired(
+    contract: Contract, read: Iterable[Contract], selected: Sequence[SelectedRun]
+) -> CapableRanks:
+    """The selected ranks of which no table expired that the analysis reads; `read`: also through views."""
+    tables = {each.name for each in read if each.is_stored} - set(contract.optional)
+    capable: list[SelectedRun] = []
+    abstained: list[Abstained] = []
+    for each in selected:
+        gone = {rank.rank: found for rank in each.by_rank if (found := expired_of(rank, tables))}
+        abstained += [Abstained(each.run, rank, expired_reason(found)) for rank, found in gone.items()]
+        if ranks := tuple(rank for rank in each.ranks if rank not in gone):
+            capable.append(replace(each, ranks=ranks))
+    return CapableRanks(tuple(capable), tuple(abstained))
+
+
+def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:
+    """The selected ranks that have the data the contract needs; the others with the first missing kind."""
+    capable: list[SelectedRun] = []
+    abstained: list[Abstained] = []
+    for each in selected:
+        reasons = _reasons(contract, each)
+        abstained += [Abstained(each.run, rank, reason) for rank, reason in reasons.items()]
+        ranks = tuple(rank for rank in each.ranks if rank not in reasons)
+        if ranks:
+            capable.append(replace(each, ranks=ranks))
+    return CapableRanks(tuple(capable), tuple(abstained))
+
+
+def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:
+    ranks = selected.by_rank
+    rank_needs = [need for need in contract.needs if not need.startswith("ranks>=")]
+    versions = {ref.name: ref.version for ref in contract.requires}
+    checked = {rank.rank: _missing_data(selected.version, rank, rank_needs, versions) for rank in ranks}
+    reasons = {rank: reason for rank, reason in checked.items() if reason}
+    capable_ranks = len(ranks) - len(reasons)
+    for need in contract.needs:
+        if need.startswith("ranks>=") and capable_ranks < _number(need):
+            too_few = f"requires {_plural(_number(need), 'rank')}, found {capable_ranks}"
+            return {rank.rank: reasons.get(rank.rank, too_few) for rank in ranks}
+    return reasons
+
+
+def _missing_data(
+    version: RunVersion, rank: Rank, needs: Sequence[str], versions: Mapping[str, int]
+) -> str | None:
+    """Why the rank is skipped; None if it has all the data."""
+    for need in needs:
+        if need in DERIVED_NEEDS:
+            if versions.get(need) not in (stored_versions(rank, need) or ()):
+                return _NOT_DERIVED.format(need)
+            if need in OF_RUN and not is_current(version, rank, need):
+                return _OUTDATED.format(need)
+            if nothing := why_nothing(rank, need):
+                return nothing
+            continue
+        if need.startswith("steps>="):
+            steps = rank.facts.get("steps") or 0
+            if not isinstance(steps, int) or steps < _number(need):
+                return f"requires {_plural(_number(need), 'step')}, found {steps}"
+        elif not _has(rank, need):
+            return _MISSING[need]
+    return None
+
+
+def _has(rank: Rank, need: str) -> bool:
+    if need == "message_sizes":
+        # Arguments of collectives, the input shapes of their annotations, which only PyTorch records, or
+        # NCCL's payloads.
+        shapes = rank.facts.get("shapes") and rank.main.format == "kineto"
+        payloads = rank.main.facts.get("message_sizes")
+        return bool(rank.facts.get("collective_args") or shapes or payloads)
+    return rank.facts.get(need) not in (None, False)  # the host is a name
+
+
+def _number(need: str) -> int:
+    return int(need.partition(">=")[2])
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def intact_runs(
+    store: Versions,
+    catalog: Catalog,
+    contracts: Iterable[Contract],
+    selected: Sequence[SelectedRun],
+    level: Level,
+    allow_none: bool = False,
+) -> ReadableRuns:
+    """The runs whose files of these tables pass the check, and notices about the others.
+
+    Raises DamagedRunError for a damaged run that was selected by name, or if no run is left, unless
+    `allow_none`.
+    """
+    wanted = {each.ref for table in contracts if table.is_stored for each in catalog.compatible(table)}
+    tables = frozenset((ref.name, ref.version) for ref in wanted)
+    faults = file_faults(store, selected, level, tables)
+    if not faults:
+        return ReadableRuns(tuple(selected))
+    intact = tuple(each for each in selected if each.run not in faults)
+    for each in selected:
+        if each.run in faults and (each.named or not (intact or allow_none)):
+            raise damaged_run(each.run, faults[each.run])
+    return ReadableRuns(intact, _notices(faults))
+
+
+def file_faults(
+    store: Versions,
+    selected: Sequence[SelectedRun],
+    level: Level,
+    tables: Collection[tuple[str, int]] | None = None,
+) -> dict[str, str]:
+    """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
+    files = {each.run: _files(each.sources, tables) for each in selected}
+    problems = store.fetch(file for each in files.values() for file in each)
+    found = ((run, _fault(store, each, problems, level)) for run, each in files.items())
+    return {run: what for run, what in found if what is not None}
+
+
+def damaged_run(run: str, what: str) -> DamagedRunError:
+    """The error of a run with a damaged file."""
+    if UNREADABLE in what:
+        return DamagedRunError(
+            f"run {run} cannot be read: {what}", "check the owner and permissions of the file"
+        )
+    return DamagedRunError(f"run {run} is damaged: {what}", hints.repair(run))
+
+
+def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(
+        f"run {run} is left out: {what}"
+        if UNREADABLE in what
+        else hints.fill("run {} is damaged and left out: {}; {}", run, what, hints.repair(run))
+        for run, what in faults.items()
+    )
+
+
+def _files(
+    sources: Iterable[RankSource], tables: Collection[tuple[str, int]] | None
+) -> tuple[TableFile, ...]:
+    """The files of these tables, each once."""
+    files = {
+        file.path: file
+        for source in sources
+        for file in source.files
+        if tables is None or (file.table, file.version) in tables
+    }
+    return tuple(files.values())
+
+
+def _fault(
+    store: Versions, files: Iterable[TableFile], problems: Mapping[str, str], level: Level
+) -> str | None:
+    for file in files:
+        what = problems.get(file.path) or fault(store.path(file.path), file, level)
+        if what is not None:
+            store.files.forget(file.path)
+            return f"{file.path}: {what}"
+    return None
