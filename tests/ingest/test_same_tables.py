@@ -27,7 +27,7 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rebuild import READ, StoredRank, rank_rows, stored_files
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.build import stored_tables
-from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
+from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.storage import RankSource, Store
 
 DATA = ROOT / "tests" / "data"

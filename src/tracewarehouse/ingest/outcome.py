@@ -309,7 +309,7 @@ def window(activities: Columns | pa.Table | None) -> TimeWindow:
     """First start and last end of the slices of a source; None if no slice has a time."""
     import numpy as np
 
-    from tracewarehouse.ingest.tables.rows import slabs
+    from tracewarehouse.ingest.tables.model import slabs
 
     if activities is None:
         return None, None

@@ -24,7 +24,7 @@ from tracewarehouse.ingest.build import definitions
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
+from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.runs.readable import EXPIRED_HINT
 from tracewarehouse.runs.removal import expired_reason
 from tracewarehouse.storage import (

@@ -14,7 +14,7 @@ from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.rebuild import READ, Rebuild, rebuilt, stored_files
-from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES
+from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.storage import (
     Changes,
     Json,

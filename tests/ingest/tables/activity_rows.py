@@ -15,8 +15,8 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables import attribution, events, flows, kernels, launches, nesting, steps
-from tracewarehouse.ingest.tables import rows as rows_module
+from tracewarehouse.ingest.tables import attribution, events, kernels, launches, nesting, steps
+from tracewarehouse.ingest.tables import model as rows_module
 from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting
 
 Row = Mapping[str, Any]
@@ -89,8 +89,8 @@ def in_small_parts(monkeypatch: MonkeyPatch, slices: int, rows: int) -> None:
     """Makes builders process a few host slices and rows at a time, as in a large rank."""
     monkeypatch.setattr(nesting, "INTERVAL_SLICES", slices)
     monkeypatch.setattr(nesting, "_LOOK_AHEAD", 2)
-    monkeypatch.setattr(flows, "_PART_ENDS", rows)
-    monkeypatch.setattr(flows, "_ID_SLAB_ROWS", rows)
+    monkeypatch.setattr(events, "_PART_ENDS", rows)
+    monkeypatch.setattr(events, "_ID_SLAB_ROWS", rows)
     monkeypatch.setattr(rows_module, "SLAB_ROWS", rows)
 
 

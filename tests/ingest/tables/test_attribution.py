@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from activity_rows import build, call, gpu, slice_
 
-from tracewarehouse.ingest.tables.paths import LONGEST
+from tracewarehouse.ingest.tables.model import LONGEST
 
 LAUNCH = "cudaLaunchKernel"
 EVALUATE = "autograd::engine::evaluate_function: "

@@ -17,7 +17,7 @@ from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import build as build_module
 from tracewarehouse.ingest.tables import events as module
 from tracewarehouse.ingest.tables.build import KEYS, Built, build, stored_tables
-from tracewarehouse.ingest.tables.rank_facts import ADDED_TABLES, Coverage
+from tracewarehouse.ingest.tables.quality import ADDED_TABLES, Coverage
 
 OUTCOME = Outcome(digest="", header_json="{}", text_bytes=9, stored_bytes=9, base_time_ns=5)
 ROWS = [

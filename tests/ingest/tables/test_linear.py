@@ -16,7 +16,7 @@ from conftest import deep
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import attribution, kernels, launches, nesting
-from tracewarehouse.ingest.tables.paths import LONGEST
+from tracewarehouse.ingest.tables.model import LONGEST
 
 
 def columns_of(**columns: Any) -> Columns:

@@ -16,8 +16,7 @@ from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.op_work import op_work
-from tracewarehouse.ingest.tables.work_formulas import Work, work_of
-from tracewarehouse.ingest.tables.work_inputs import Inputs
+from tracewarehouse.ingest.tables.work_formulas import Inputs, Work, work_of
 
 RULES = {rule.name: rule for rule in rules_of().work}
 

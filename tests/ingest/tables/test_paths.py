@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tracewarehouse.ingest.tables import paths as module
-from tracewarehouse.ingest.tables.paths import LONGEST, Paths
+from tracewarehouse.ingest.tables import model as module
+from tracewarehouse.ingest.tables.model import LONGEST, Paths
 
 WORDS = pa.array(["a", "b", "c"])
 

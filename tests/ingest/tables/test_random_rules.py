@@ -13,8 +13,7 @@ from odd_rows import odd_rows
 from conftest import deep
 from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.events import memory_events
-from tracewarehouse.ingest.tables.flows import find_flows, flows
+from tracewarehouse.ingest.tables.events import find_flows, flows, memory_events
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.model import Nesting
 from tracewarehouse.ingest.tables.nesting import nest

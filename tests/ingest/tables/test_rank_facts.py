@@ -12,13 +12,7 @@ from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.nesting import nest
-from tracewarehouse.ingest.tables.rank_facts import (
-    Coverage,
-    RankContents,
-    activity_facts,
-    coverage,
-    rank_facts,
-)
+from tracewarehouse.ingest.tables.quality import Coverage, RankContents, activity_facts, coverage, rank_facts
 from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 NONE = {

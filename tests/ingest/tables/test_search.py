@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tracewarehouse.ingest.tables import search
+from tracewarehouse.ingest.tables import model
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -15,8 +15,8 @@ from tracewarehouse.ingest.tables import search
 def test_the_last_open_one_before(
     monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int, large: int
 ) -> None:
-    monkeypatch.setattr(search, "_ROUNDS", rounds)
-    monkeypatch.setattr(search, "_LARGE", large)
+    monkeypatch.setattr(model, "_ROUNDS", rounds)
+    monkeypatch.setattr(model, "_LARGE", large)
     luck = Random(seed)
     lanes = [0]
     starts: list[int] = []
@@ -29,7 +29,7 @@ def test_the_last_open_one_before(
         wanted += [
             max((m for m in range(low, n) if ends[m] > starts[n]), default=-1) for n in range(low, high)
         ]
-    found = search.enclosing(np.array(starts, np.int64), np.array(ends, np.int64), np.array(lanes))
+    found = model.enclosing(np.array(starts, np.int64), np.array(ends, np.int64), np.array(lanes))
     assert found.tolist() == wanted and found.dtype == np.int32
 
 
@@ -44,7 +44,7 @@ def test_the_last_that_reaches(seed: int, inclusive: bool) -> None:
         for before, time in requested
     ]
     before, times = (np.array(column, np.int64) for column in zip(*requested, strict=True))
-    assert search.last_reaching(np.array(ends, np.int64), before, times, inclusive).tolist() == wanted
+    assert model.last_reaching(np.array(ends, np.int64), before, times, inclusive).tolist() == wanted
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -59,10 +59,10 @@ def test_the_last_of_its_group_by_a_time(seed: int) -> None:
         for group, at in requested
     ]
     columns = [np.array([row[n] for row in rows], np.int64) for rows in (items, requested) for n in (0, 1)]
-    assert search.last_before(*columns).tolist() == wanted
+    assert model.last_before(*columns).tolist() == wanted
 
 
 def test_equal_keys_have_one_number() -> None:
-    found = search.group_numbers(np.array([3, 1, 3, 1, 3]), np.array([0, 0, 1, 0, 0])).tolist()
+    found = model.group_numbers(np.array([3, 1, 3, 1, 3]), np.array([0, 0, 1, 0, 0])).tolist()
     assert found[0] == found[4] != found[2] and found[1] == found[3] and set(found) == {0, 1, 2}
-    assert search.group_numbers(np.array([], np.int64)).tolist() == []
+    assert model.group_numbers(np.array([], np.int64)).tolist() == []

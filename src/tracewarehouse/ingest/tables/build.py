@@ -22,24 +22,27 @@ from tracewarehouse.ingest.tables.events import (
     counters,
     events,
     find_allocations,
+    find_flows,
+    flow_slabs,
     samples_gpu,
 )
-from tracewarehouse.ingest.tables.flows import find_flows, flow_slabs
-from tracewarehouse.ingest.tables.kernel_modules import kernel_modules
 from tracewarehouse.ingest.tables.kernels import kernels
 from tracewarehouse.ingest.tables.launches import correlations, find_calls, find_launches, runtime, syncs
 from tracewarehouse.ingest.tables.model import QualityInput
-from tracewarehouse.ingest.tables.modules import find_modules, module_table
+from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.op_work import op_work
-from tracewarehouse.ingest.tables.quality import FiredRule, data_quality, fired_rules, timeline_rules
-from tracewarehouse.ingest.tables.rank_facts import (
+from tracewarehouse.ingest.tables.quality import (
     ADDED_TABLES,
     Coverage,
+    FiredRule,
     RankContents,
     activity_facts,
     coverage,
+    data_quality,
+    fired_rules,
     rank_facts,
+    timeline_rules,
 )
 from tracewarehouse.ingest.tables.steps import find_step_annotations, find_step_intervals, put_steps, steps
 

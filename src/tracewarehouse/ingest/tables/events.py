@@ -1,26 +1,50 @@
-"""Tables whose rows are activities of one sort: events, annotations, counters and memory_events."""
+"""Tables `events` and `flows`.
+
+A flow links a start to one or more steps or ends; they share id and category. A GPU activity without a
+correlation id is linked by a flow of category ac2g that ends at its device, stream and start: of several the
+one that begins last, of those the first in the file. Its launch is the innermost call on the thread of the
+flow's start that contains the start.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.nesting import OPERATOR_CATEGORY, host_lanes, lane_times, on_known_threads
-from tracewarehouse.ingest.tables.rows import bigint_column, id_column, is_slice, selected_columns
-from tracewarehouse.ingest.tables.search import last_reaching
+from tracewarehouse.ingest.tables.model import (
+    bigint_column,
+    encoded_texts,
+    group_numbers,
+    id_column,
+    is_slice,
+    last_before,
+    last_reaching,
+    selected_columns,
+    slabs,
+    text_codes,
+)
+from tracewarehouse.ingest.tables.nesting import (
+    OPERATOR_CATEGORY,
+    host_lanes,
+    lane_times,
+    on_known_threads,
+    operators,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Nesting
+    from tracewarehouse.ingest.tables.model import Calls, Nesting, Rows, Times
     from tracewarehouse.ingest.tables.nesting import LaneTimes, NestingInterval
 
     Positions = NDArray[np.integer[Any]]
+    Flags = NDArray[np.bool_]
 
 
 _EVENT_COLUMNS: Final = (
@@ -144,7 +168,7 @@ def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Pos
     rows = _memory_rows(columns)
     times = columns.ints("ts_ns", rows)
     rows = rows[np.lexsort((rows, times.values, ~times.valid))]
-    return rows, _operators(columns, nesting, rows)
+    return rows, _allocating_operators(columns, nesting, rows)
 
 
 def allocation_slabs(
@@ -158,7 +182,7 @@ def allocation_slabs(
         yield pa.table({name: found[name] for name in ("event_id", *_MEMORY_COLUMNS[:-1], "op_id", "step")})
 
 
-def _operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
+def _allocating_operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
     """The row of each allocation's operator; -1 if none is open."""
     found = np.full(len(rows), -1, np.int32)
     ts_ns = columns.ints("ts_ns", rows)
@@ -199,3 +223,332 @@ def _open_operators(
     there = (found >= 0) & (latest >= 0)
     there[there] = positions[found[there]] >= nesting.lanes[times.lane[there]]
     return np.where(there, np.append(rows, np.int32(-1))[found], np.int32(-1))
+
+
+# Ids below this are numbers as written; any other text gets a number from here on.
+_OTHER: Final = 1 << 38
+_PLAIN: Final = "^[0-9]{1,12}$"
+_ID_SLAB_ROWS: Final = 1 << 18
+COLUMNS = (
+    "event_id", "category", "flow_id", "name", "role", "pid", "tid", "ts_ns", "start_id", "slice_id",
+)  # fmt: skip
+ROLES = {"s": "start", "t": "step", "f": "end"}
+# Flows from a launch to a GPU activity; `correlations` has these pairs.
+LAUNCH_CATEGORY = "ac2g"
+# Beyond this number of rows, ids are processed in parts.
+_PART_ENDS: Final = 1 << 19
+_MAX_PARTS: Final = 127
+# Spreads ids over parts.
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+def flow_numbers(columns: Columns, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+    """A number from 0 for each id and category (as in the file), -1 without an id.
+
+    Most ids are digits, so the texts of millions of rows need not be in memory together. Rows without a
+    category share a number.
+    """
+    found = np.empty(len(rows), np.int64)
+    other_texts: list[tuple[NDArray[np.int64], pa.Array]] = []
+    for part in slabs(len(rows), _ID_SLAB_ROWS):
+        texts = columns.texts("flow_id", rows[part])
+        found[part] = _plain(texts)
+        other = np.flatnonzero(found[part] == _OTHER)
+        if other.size:
+            other_texts.append((other + part.start, texts.take(pa.array(other))))
+    if other_texts:
+        codes, _ = text_codes(pa.concat_arrays([texts for _, texts in other_texts]))
+        found[np.concatenate([positions for positions, _ in other_texts])] = codes.astype(np.int64) + _OTHER
+    category = columns.codes("raw_category", rows)
+    count = len(category.words) + 1
+    there = found >= 0
+    found *= count
+    found += category.codes
+    found += 1
+    found[~there] = -1
+    return found
+
+
+def _plain(texts: pa.Array) -> NDArray[np.int64]:
+    """The number that each text spells, -1 for null, `_OTHER` for any other text."""
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        selected = pc.match_substring_regex(texts, _PLAIN)
+        numbers = pc.if_else(selected, texts, pa.scalar(None, pa.string())).cast(pa.int64())
+    values = pc.fill_null(numbers, _OTHER).to_numpy(zero_copy_only=False).copy()
+    # A text such as 007 is not the number 7.
+    same = pc.fill_null(pc.equal(numbers.cast(pa.string()), texts), False)
+    values[~same.to_numpy(zero_copy_only=False).astype(np.bool_)] = _OTHER
+    values[(values < 0) | (values > _OTHER)] = _OTHER
+    values[np.asarray(texts.is_null())] = -1
+    return values  # type: ignore[no-any-return]
+
+
+class FlowEnds(NamedTuple):
+    """Rows that belong to flows. `group` numbers id and category as in the file, -1 without an id."""
+
+    rows: Positions
+    is_start: Flags
+    group: NDArray[np.int64]
+    ts_ns: Ints
+
+    def only(self, some: Positions) -> FlowEnds:
+        """The rows at these positions."""
+        times = type(self.ts_ns)(self.ts_ns.values[some], self.ts_ns.valid[some])
+        return FlowEnds(self.rows[some], self.is_start[some], self.group[some], times)
+
+
+class FlowRows(NamedTuple):
+    """The rows of `flows`, the start of each flow and the slice that each row is bound to; -1 for none."""
+
+    rows: Positions
+    start: Positions
+    bound: Positions
+
+    @property
+    def without_start(self) -> Positions:
+        """The rows whose flow has no start in the file."""
+        return self.rows[self.start < 0]
+
+
+def flows(columns: Columns, nesting: Nesting) -> pa.Table:
+    """The whole table; see `find_flows`."""
+    return pa.concat_tables(flow_slabs(columns, find_flows(columns, nesting)), promote_options="permissive")
+
+
+def find_flows(columns: Columns, nesting: Nesting) -> FlowRows:
+    """Every row of phase s, t or f, in row order.
+
+    `start_id` of a step or end is the last start with its id and category (as in the file) at or before its
+    time, else the first after it; of simultaneous starts the first in the file. If no start has a time, or
+    the row itself has none, it is the first start in the file. A start is its own start. `slice_id` is the
+    innermost operator on the same thread that starts at the same time; null for flows from launches to GPU
+    activities.
+    """
+    ends = _ends(columns)
+    start = _all_starts(ends)
+    rows, ts_ns = ends.rows, ends.ts_ns
+    del ends
+    return FlowRows(rows, start, _starting_operators(columns, nesting, rows, ts_ns))
+
+
+def flow_slabs(columns: Columns, flow_rows: FlowRows, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
+    """Table `flows` in slabs, at least one."""
+    roles = pa.array([ROLES.get(word) for word in columns.words("ph").to_pylist()], pa.string())
+    for low in range(0, max(len(flow_rows.rows), 1), slab_rows):
+        rows, start, bound = (each[low : low + slab_rows] for each in flow_rows)
+        found = selected_columns(
+            columns, rows, {name: name for name in ("category", "flow_id", "name", "pid", "tid")}
+        )
+        times = columns.ints("ts_ns", rows)
+        found |= {
+            "event_id": bigint_column(rows),
+            "role": encoded_texts(columns.codes("ph", rows).codes, roles),
+            "ts_ns": bigint_column(times.values, times.valid),
+            "start_id": id_column(start),
+            "slice_id": id_column(bound),
+        }
+        yield pa.table({name: found[name] for name in COLUMNS})
+
+
+def _ends(columns: Columns) -> FlowEnds:
+    rows = np.flatnonzero(columns.is_one_of("ph", ROLES)).astype(np.int32)
+    group = flow_numbers(columns, rows)
+    return FlowEnds(rows, columns.is_one_of("ph", ["s"], rows), group, columns.ints("ts_ns", rows))
+
+
+def _all_starts(ends: FlowEnds) -> Positions:
+    """The row of each flow's start, -1 for none; many rows are processed in parts by id."""
+    parts = min(len(ends.rows) // _PART_ENDS + 1, _MAX_PARTS)
+    if parts == 1:
+        return _starts(ends)
+    part_of = np.empty(len(ends.rows), np.int8)
+    for slab in slabs(len(part_of)):
+        part_of[slab] = ((ends.group[slab].view(np.uint64) * _MIX) >> np.uint64(32)) % np.uint64(parts)
+    found = np.empty(len(ends.rows), np.int32)
+    for part in range(parts):
+        for some in _divided(ends.group, np.flatnonzero(part_of == part)):
+            if len(some) > _PART_ENDS and (ends.group[some] == ends.group[some[0]]).all():
+                found[some] = _starts_of_one(ends, some)
+            else:
+                found[some] = _starts(ends.only(some))
+    return found
+
+
+def _divided(group: NDArray[np.int64], some: Positions) -> Iterator[Positions]:
+    """The positions of each id of very many rows, and of all others."""
+    if len(some) <= 2 * _PART_ENDS:
+        yield some
+        return
+    numbers, counts = np.unique(group[some], return_counts=True)
+    frequent = numbers[counts > _PART_ENDS]
+    for number in frequent.tolist():
+        yield some[group[some] == number]
+    yield some[~np.isin(group[some], frequent)]
+
+
+def _starts_of_one(ends: FlowEnds, some: Positions) -> Positions:
+    """Like `_starts`, of rows with one id: little more than the times of its starts is in memory."""
+    starts = some[ends.is_start[some]]
+    found = np.full(len(some), -1, np.int32)
+    if ends.group[some[0]] >= 0 and len(starts):
+        found[:] = ends.rows[starts[0]]
+        timed = starts[ends.ts_ns.valid[starts]]
+        if len(timed):
+            _put_nearest(ends, some, timed, found)
+    is_start = ends.is_start[some]
+    found[is_start] = ends.rows[some[is_start]]
+    return found
+
+
+def _put_nearest(ends: FlowEnds, some: Positions, timed: Positions, found: Positions) -> None:
+    """Puts the nearest of the starts with a time for each row with a time."""
+    timed = timed[np.argsort(ends.ts_ns.values[timed], kind="stable")]
+    times = ends.ts_ns.values[timed]
+    for part in slabs(len(some)):
+        with_time = np.flatnonzero(ends.ts_ns.valid[some[part]])
+        wanted = ends.ts_ns.values[some[part][with_time]]
+        before = np.maximum(np.searchsorted(times, wanted, side="right") - 1, 0)
+        # Of simultaneous starts the first in the file.
+        nearest = timed[np.searchsorted(times, times[before])]
+        found[part.start + with_time] = ends.rows[nearest]
+
+
+def _starts(ends: FlowEnds) -> Positions:
+    """The row of each flow's start; -1 for none."""
+    found = np.full(len(ends.rows), -1, np.int64)
+    wanted = np.flatnonzero(~ends.is_start & (ends.group >= 0))
+    starts = np.flatnonzero(ends.is_start & (ends.group >= 0))
+    timed, untimed = starts[ends.ts_ns.valid[starts]], starts[~ends.ts_ns.valid[starts]]
+    with_time = wanted[ends.ts_ns.valid[wanted]]
+    found[with_time] = _nearest(ends, timed, with_time)
+    without = with_time[found[with_time] < 0]
+    found[without] = _first(ends, untimed, without)
+    no_time = wanted[~ends.ts_ns.valid[wanted]]
+    found[no_time] = _first(ends, starts, no_time)
+    found[ends.is_start] = np.flatnonzero(ends.is_start)
+    return np.where(found < 0, np.int32(-1), ends.rows[found])
+
+
+def _nearest(ends: FlowEnds, starts: Positions, wanted: Positions) -> Positions:
+    """The last start at or before each end, else the first after it."""
+    group, times = ends.group, ends.ts_ns.values
+    # Of simultaneous starts the first in the file: in reverse order it is the last.
+    starts = starts[::-1]
+    before = last_before(group[starts], times[starts], group[wanted], times[wanted])
+    after = last_before(group[starts], ~times[starts], group[wanted], ~times[wanted])
+    found = np.where(before < 0, after, before)
+    return np.where(found < 0, -1, np.append(starts, -1)[found])
+
+
+def _first(ends: FlowEnds, starts: Positions, wanted: Positions) -> Positions:
+    """The first start in the file with each end's id."""
+    starts = starts[::-1]
+    same = np.zeros(len(starts) + len(wanted), np.int64)
+    found = last_before(ends.group[starts], same[: len(starts)], ends.group[wanted], same[len(starts) :])
+    return np.where(found < 0, -1, np.append(starts, -1)[found])
+
+
+def _starting_operators(columns: Columns, nesting: Nesting, rows: Positions, ts_ns: Ints) -> Positions:
+    """The row of the innermost operator that starts at the same time on each row's thread; -1 for none."""
+    found = np.full(len(rows), -1, np.int32)
+    category = columns.codes("category", rows)
+    wanted = np.flatnonzero((category.codes >= 0) & ~category.is_one_of([LAUNCH_CATEGORY]) & ts_ns.valid)
+    del category
+    if not len(wanted):
+        return found
+    ends = lane_times(host_lanes(columns, nesting, rows[wanted]), ts_ns.values[wanted])
+    for interval, times in ends.within(columns, nesting):
+        positions = operators(columns, nesting, interval)
+        starts = columns.ints("ts_ns", nesting.rows[positions]).values
+        # In nesting order the innermost of operators with equal starts comes last.
+        at = times.latest(nesting, positions, starts)
+        at[np.append(starts, 0)[at] != times.ts_ns] = -1
+        found[wanted[times.number]] = np.append(nesting.rows[positions], np.int32(-1))[at]
+    return found
+
+
+def calls_by_flow(columns: Columns, nesting: Nesting, calls: Calls, unlinked: Rows, ts: Times) -> Times:
+    """The index in `calls` of the launch of each of these GPU activities without an id, -1 for none."""
+    none = np.full(len(unlinked), -1, np.int64)
+    if not len(calls.rows):
+        return none
+    head, tail = _gpu_flows(columns, ts)
+    if not head.size:
+        return none
+    begin = _begins(columns, unlinked, ts, head, tail)
+    found = begin >= 0
+    if found.any():
+        none[found] = _calls_at(columns, nesting, calls, begin[found])
+    return none
+
+
+def _gpu_flows(columns: Columns, times: Times) -> tuple[Rows, Rows]:
+    """The rows of flow ends on a GPU at one of these times, and the row where each of these flows starts.
+
+    All flows of one id start at one row.
+    """
+    is_head = columns.is_one_of("ph", ("f",)) & columns.is_one_of("category", ("ac2g",))
+    heads = np.flatnonzero(is_head & columns.valid("ts_ns")).astype(np.int32)
+    heads = heads[np.isin(columns.ints("ts_ns", heads).values, times)]
+    empty = np.empty(0, np.int32)
+    if not heads.size:
+        return empty, empty
+    tails = np.flatnonzero(columns.is_one_of("ph", ("s",)) & columns.valid("ts_ns")).astype(np.int32)
+    head_key, tail_key = _flow_keys(columns, heads), _flow_keys(columns, tails)
+    wanted = np.isin(tail_key, head_key[head_key >= 0])
+    tails, tail_key = tails[wanted], tail_key[wanted]
+    # The latest of each key (the first of equal times) comes last.
+    order = np.lexsort((-np.arange(len(tails)), columns.ints("ts_ns", tails).values, tail_key))
+    position = np.searchsorted(tail_key[order], head_key, side="right") - 1
+    there = (head_key >= 0) & (position >= 0)
+    there[there] = tail_key[order[position[there]]] == head_key[there]
+    return heads[there], tails[order[position[there]]]
+
+
+def _flow_keys(columns: Columns, rows: Rows) -> NDArray[np.int64]:
+    """A number for each category (as in the file) and id; -1 if either is null."""
+    keys = flow_numbers(columns, rows)
+    keys[columns.codes("raw_category", rows).codes < 0] = -1
+    return keys
+
+
+def _latest(keys: NDArray[np.int64], ts: Times, count: int) -> NDArray[np.int64]:
+    """For each key the item with the latest time, the first of equal ones; -1 for none."""
+    best = np.full(count, -1, np.int64)
+    order = np.lexsort((-np.arange(len(keys)), ts))
+    best[keys[order]] = order  # the last of several wins
+    return best
+
+
+def _begins(columns: Columns, unlinked: Rows, ts: Times, head: Rows, tail: Rows) -> NDArray[np.int64]:
+    """The row where the flow to each GPU activity starts, -1 for none."""
+    rows = np.concatenate((unlinked, head))
+    pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
+    times = np.concatenate((ts, columns.ints("ts_ns", head).values))
+    key = group_numbers(pid, tid, times)
+    by_tail = np.argsort(tail, kind="stable")  # of flows that start together the first in the file
+    best = _latest(
+        key[len(unlinked) :][by_tail], columns.ints("ts_ns", tail[by_tail]).values, int(key.max()) + 1
+    )
+    found = best[key[: len(unlinked)]]
+    known = (found >= 0) & (pid[: len(unlinked)] >= 0) & (tid[: len(unlinked)] >= 0)
+    return np.where(known, tail[by_tail][found], -1)
+
+
+def _calls_at(columns: Columns, nesting: Nesting, calls: Calls, begin: NDArray[np.int64]) -> Times:
+    """The innermost call on the thread of each flow start that contains it, -1 for none."""
+    order = np.argsort(calls.pre, kind="stable")
+    rows = calls.rows[order]
+    at = columns.ints("ts_ns", begin).values
+    position = np.concatenate((rows, begin.astype(np.int32)))
+    pid, tid = columns.codes("pid", position).codes, columns.codes("tid", position).codes
+    thread = group_numbers(pid, tid)
+    latest = last_before(thread[: len(rows)], calls.ts_ns[order], thread[len(rows) :], at)
+    latest[(pid[len(rows) :] < 0) | (tid[len(rows) :] < 0)] = -1
+    call = last_reaching(calls.end_ns[order], latest + 1, at, inclusive=True)
+    lane = np.searchsorted(nesting.lanes, calls.pre[order] - 1, side="right")
+    same = (call >= 0) & (latest >= 0)
+    same[same] = lane[call[same]] == lane[latest[same]]
+    return np.where(same, order[call], -1)

@@ -16,20 +16,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.ingest.tables.flows import calls_by_flow
-from tracewarehouse.ingest.tables.model import Calls, Launches, LaunchState, Via
-from tracewarehouse.ingest.tables.rows import (
+from tracewarehouse.ingest.tables.events import calls_by_flow
+from tracewarehouse.ingest.tables.model import (
+    Calls,
+    Launches,
+    LaunchState,
+    Via,
     bigint_column,
     categories_with_role,
     encoded_texts,
+    group_numbers,
     has_pairing_id,
     has_role,
     id_column,
     is_slice,
+    last_before,
     selected_columns,
     text_codes,
 )
-from tracewarehouse.ingest.tables.search import group_numbers, last_before
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns, Ints

@@ -1,24 +1,30 @@
-"""What builders pass to each other: the host slices of a rank as a tree, its calls, launches and steps.
+"""What the builders of tables share: rows, sorted look-ups, paths of modules, and results of other builders.
+
+The text of a path with more than `LONGEST` names keeps the innermost ones and begins with an ellipsis.
 
 All of them hold rows: a row is the position of an activity, which is its event_id. The arrays of one class
 are parallel.
+
+The parent of an interval is the last one before it that has not ended: starts ascend, so an interval that
+ends after a later start was open at every start in between.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+import numpy as np
+import pyarrow as pa
 
-    import numpy as np
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.paths import Paths
 
     Rows = NDArray[np.int32]
     Flags = NDArray[np.bool_]
@@ -26,6 +32,127 @@ if TYPE_CHECKING:
     Small = NDArray[np.int8]
     Positions = NDArray[np.integer[Any]]
     Numbers = NDArray[np.int64]
+    Some = NDArray[np.integer[Any]] | slice
+
+
+LONGEST: Final = 1024
+_BETWEEN: Final = " > "
+_CUT: Final = "…"
+# Processing a level costs as much as this many single nodes: narrower trees are processed node by node.
+_NODES_PER_LEVEL: Final = 32
+# Maximum number of cached characters of prefix texts.
+_MAX_CACHED_CHARACTERS: Final = 1 << 22
+_CACHED_WORDS: Final = 1 << 16
+
+
+class Paths:
+    """Distinct paths; path -1 is empty. `words` are the names."""
+
+    def __init__(self, words: pa.Array) -> None:
+        self._word = lru_cache(_CACHED_WORDS)(lambda word: str(words[word].as_py()))
+        self._known: dict[tuple[int, int], int] = {}
+        self._last: list[int] = []
+        self._prefixes: list[int] = []
+        self._names: list[int] = []
+        self._texts: dict[int, str] = {}
+        self._cached_characters = 0
+
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def extended(self, prefix: int, word: int) -> int:
+        """The path with one more name at its inner end; the path itself for no name (-1)."""
+        if word < 0:
+            return prefix
+        found = self._known.get((prefix, word))
+        if found is None:
+            found = self._known[prefix, word] = len(self._last)
+            self._last.append(word)
+            self._prefixes.append(prefix)
+            self._names.append(1 if prefix < 0 else self._names[prefix] + 1)
+        return found
+
+    def of_tree(self, parent: NDArray[np.int32], words: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The path of each node of a tree: its parent's path and its own name. Parents precede children."""
+        level = levels(parent)
+        if not level.size or int(level.max()) * _NODES_PER_LEVEL > len(parent):
+            return self._one_by_one(parent, words)
+        found = np.full(len(parent) + 1, -1, np.int32)  # the last entry is for no parent
+        order = np.argsort(level.astype(np.min_scalar_type(int(level.max()))), kind="stable")
+        for nodes in np.split(order, np.cumsum(np.bincount(level)[1:])[:-1]):
+            key = (found[parent[nodes]].astype(np.int64) + 1) << 32 | (words[nodes].astype(np.int64) + 1)
+            distinct, number = np.unique(key, return_inverse=True)
+            codes = [self.extended((each >> 32) - 1, (each & 0xFFFFFFFF) - 1) for each in distinct.tolist()]
+            found[nodes] = np.array(codes, np.int32)[number]
+        return found[:-1]
+
+    def _one_by_one(self, parent: NDArray[np.int32], words: NDArray[np.int32]) -> NDArray[np.int32]:
+        found: list[int] = []
+        for above, word in zip(parent.tolist(), words.tolist(), strict=True):
+            found.append(self.extended(found[above] if above >= 0 else -1, word))
+        return np.array(found, np.int32)
+
+    def of_names(self, words: Iterable[int], prefix: int = -1) -> int:
+        """The path of these names, outermost first."""
+        for word in words:
+            prefix = self.extended(prefix, word)
+        return prefix
+
+    def texts(self, paths: Iterable[int]) -> list[str]:
+        """The text of each path."""
+        return [self._text(path) for path in paths]
+
+    def lengths(self, paths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+        """The number of names in the text of each path."""
+        names = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
+        found: NDArray[np.int64] = names[paths]
+        return found
+
+    def _text(self, path: int) -> str:
+        prefix = self._prefixes[path]
+        last = self._word(self._last[path])
+        if prefix < 0:
+            return last
+        if self._names[path] > LONGEST:
+            return self._full_text(path)
+        above = self._texts.get(prefix)
+        if above is None:
+            above = self._full_text(prefix)
+            self._cache(prefix, above)
+        return f"{above}{_BETWEEN}{last}"
+
+    def _cache(self, path: int, text: str) -> None:
+        if self._cached_characters > _MAX_CACHED_CHARACTERS:
+            self._texts.clear()
+            self._cached_characters = 0
+        self._texts[path] = text
+        self._cached_characters += len(text)
+
+    def _full_text(self, path: int) -> str:
+        names: list[str] = []
+        last, prefix, word = self._last, self._prefixes, self._word
+        while path >= 0 and len(names) < LONGEST:
+            names.append(word(last[path]))
+            path = prefix[path]
+        if path >= 0:
+            names.append(_CUT)
+        names.reverse()
+        return _BETWEEN.join(names)
+
+
+def levels(parent: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The depth of each node, 1 for a root, by following ancestors twice as far in each round."""
+    level, above = np.ones(len(parent), np.int32), parent.copy()
+    active = np.flatnonzero(above >= 0)
+    while active.size:
+        ancestor = above[active]
+        further = above[ancestor]
+        level[active] += level[ancestor]
+        above[active] = further
+        active = active[further >= 0]
+    return level
+
+
 PASSES: Final = ("forward", "backward", "recompute", "optimizer", "data", "other")
 # Prefix of the Python frames of modules, and text in the frames in which checkpointing runs a forward again.
 MODULE_FRAME: Final = "nn.Module: "
@@ -158,3 +285,223 @@ class QualityInput:
     launches: Launches
     flows_without_start: Positions
     step_annotations: StepAnnotations | None = None
+
+
+# Number of rows that are processed at once in a large rank.
+SLAB_ROWS: Final = 1 << 20
+# Correlation and external ids that mean no id: zero, unset, and the largest numbers of 32 and 63 bits.
+SENTINEL_IDS: Final = (0, -1, 2**32 - 1, 2**63 - 1)
+_TEXTS: Final = frozenset((
+    "ph", "category", "raw_category", "name", "pid", "tid", "ts_text", "dur_text", "shapes", "dtypes",
+    "flow_id", "args", "extra", "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
+))  # fmt: skip
+_DOUBLES: Final = frozenset(("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"))
+_BIGINT: Final = pa.int64()
+_FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))
+
+
+def slabs(count: int, slab_rows: int | None = None) -> Iterator[slice]:
+    """Consecutive slabs of all rows."""
+    slab_rows = slab_rows or SLAB_ROWS
+    for low in range(0, count, slab_rows):
+        yield slice(low, min(low + slab_rows, count))
+
+
+def is_slice(columns: Columns) -> Flags:
+    """Whether each row has a start and a duration: phase X, or B with a matching E row."""
+    return columns.is_one_of("ph", ("X", "B")) & columns.valid("dur_ns")
+
+
+def has_role(columns: Columns, rules: Rules, *roles: str) -> Flags:
+    """Whether the category of each row has one of these roles; False without a category."""
+    return columns.is_one_of("category", categories_with_role(rules, *roles))
+
+
+def categories_with_role(rules: Rules, *roles: str) -> list[str]:
+    """The categories that have one of these roles."""
+    return [category for category, role in rules.roles.items() if role in roles]
+
+
+def text_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
+    """The codes of a text column, -1 for null, and the words that they index."""
+    import pyarrow.compute as pc
+    import pyarrow.types as types
+
+    encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    return codes.astype(np.int32, copy=False), encoded.dictionary
+
+
+def distinct_combinations(*codes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each distinct combination of codes (-1 or more), and the combination of each row."""
+    number = np.zeros(len(codes[0]), np.int64)
+    for each in codes:
+        # A hash table is faster than sorting: few combinations are distinct.
+        found = pa.array((number << 32) | (each.astype(np.int64) + 1)).dictionary_encode()
+        number = found.indices.to_numpy().astype(np.int64)
+    rows = np.arange(len(number) - 1, -1, -1)
+    first = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
+    first[number[rows]] = rows  # the last one stays
+    return first, number
+
+
+def has_pairing_id(ids: Ints) -> NDArray[np.bool_]:
+    """Whether each id can link rows: not null, not negative and not a sentinel."""
+    return ids.valid & (ids.values > 0) & ~np.isin(ids.values, SENTINEL_IDS)
+
+
+def bigint_column(values: NDArray[np.integer[Any]], valid: NDArray[np.bool_] | None = None) -> pa.Array:
+    """A BIGINT column, null where not valid."""
+    return pa.array(values, pa.int64(), mask=None if valid is None else ~valid)
+
+
+def id_column(values: NDArray[np.integer[Any]]) -> pa.Array:
+    """A BIGINT column of event ids, null where -1."""
+    return bigint_column(values, values >= 0)
+
+
+def encoded_texts(codes: NDArray[np.integer[Any]], words: Sequence[str] | pa.Array) -> pa.Array:
+    """A dictionary-encoded VARCHAR column of codes that index words; null for -1 or a null word."""
+    known = words if isinstance(words, pa.Array) else pa.array(list(words), pa.string())
+    # Parquet allows no null in a dictionary; code -1 reads the last entry.
+    none = np.append(np.asarray(known.is_null()), True)
+    indices = pa.array(codes.astype(np.int32, copy=False), mask=np.take(none, codes, mode="wrap"))
+    return pa.DictionaryArray.from_arrays(indices, known.fill_null(""))
+
+
+def selected_columns(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, pa.Array]:
+    """The given rows of columns, by their name in the table, in the types of the contracts."""
+    return {name: _typed(source, columns.arrow(source, rows)) for name, source in names.items()}
+
+
+def _typed(name: str, column: pa.Array) -> pa.Array:
+    if isinstance(column.type, pa.BaseExtensionType):
+        return column.storage
+    if pa.types.is_integer(column.type) and column.type != _BIGINT:
+        return column.cast(_BIGINT)
+    return pa.nulls(len(column), _type(name)) if pa.types.is_null(column.type) else column
+
+
+def _type(name: str) -> pa.DataType:
+    """The type of a column of the activities, or of a column that a builder adds."""
+    if name in _TEXTS:
+        return pa.string()
+    if name in _DOUBLES:
+        return pa.float64()
+    return pa.bool_() if name in _FLAGS else pa.int64()
+
+
+# Rounds of following parent links before the rest (deep stacks that end together) is searched in a tree.
+_ROUNDS: Final = 24
+# From this count on, links are 32-bit: half as large, though slower to follow.
+_LARGE: Final = 1 << 21
+
+
+def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positions) -> NDArray[np.int32]:
+    """For each interval the last one before it in its lane that ends after its start; -1 for none.
+
+    Starts ascend within a lane; lane k has the positions from `lanes[k]` to `lanes[k + 1]`.
+    """
+    count = len(starts)
+    parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
+    parent[lanes[:-1][lanes[:-1] < count]] = -1
+    seeker = np.flatnonzero(ends[:-1] <= starts[1:]).astype(parent.dtype)
+    np.add(seeker, 1, out=seeker)
+    seeker = seeker[parent[seeker] >= 0]
+    found, start = parent[seeker], starts[seeker]
+    for _ in range(_ROUNDS):
+        if not seeker.size:
+            return parent.astype(np.int32, copy=False)
+        # All intervals between a candidate and its parent had ended when the candidate started.
+        found = parent[found]
+        parent[seeker] = found
+        closed = (found >= 0) & (ends[found] <= start)
+        seeker, found, start = seeker[closed], found[closed], start[closed]
+    found = last_reaching(ends, found, start)
+    first = lanes[np.searchsorted(lanes, seeker, side="right") - 1]
+    parent[seeker] = np.where(found >= first, found, -1)
+    return parent.astype(np.int32, copy=False)
+
+
+def last_reaching(
+    ends: NDArray[np.int64], before: Positions, times: NDArray[np.int64], inclusive: bool = False
+) -> NDArray[np.int64]:
+    """The last position less than `before` whose end is greater than the time, or equal if `inclusive`.
+
+    -1 for none. Climbs a tree of maxima and descends again: logarithmic time per query.
+    """
+    reaches = np.greater_equal if inclusive else np.greater
+    node = before.astype(np.int64) - 1
+    level_of = np.full(len(node), -1, np.int8)
+    active = np.flatnonzero(node >= 0)
+    near = reaches(ends[node[active]], times[active])  # usually it is the very last
+    level_of[active[near]] = 0
+    active = active[~near]
+    active = active[node[active] > 0]
+    tree = _maxima(ends) if active.size else []
+    for level, maxima in enumerate(tree):
+        left = node[active] - 1
+        hit = ((left & 1) == 0) & reaches(maxima[left], times[active])
+        node[active[hit]] -= 1
+        level_of[active[hit]] = level
+        active = active[~hit]
+        node[active] >>= 1
+        active = active[node[active] > 0]
+    for level in range(len(tree) - 1, 0, -1):
+        below = tree[level - 1]
+        selected = np.flatnonzero(level_of == level)
+        right = 2 * node[selected] + 1
+        there = right < len(below)
+        there &= reaches(below[np.minimum(right, len(below) - 1)], times[selected])
+        node[selected] = right - ~there
+        level_of[selected] = level - 1
+    node[level_of < 0] = -1
+    return node
+
+
+def _maxima(values: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The values, and above them the maxima of pairs, up to the overall maximum."""
+    tree = [values]
+    while len(tree[-1]) > 1:
+        low = tree[-1]
+        pairs = np.maximum(low[0 : len(low) - 1 : 2], low[1::2])
+        tree.append(np.append(pairs, low[-1:]) if len(low) % 2 else pairs)
+    return tree
+
+
+def last_before(
+    groups: Positions,
+    times: NDArray[np.int64],
+    query_groups: Positions,
+    query_times: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """For each query the last item of its group at or before its time, -1 for none.
+
+    Of items with equal times the last in the input counts.
+    """
+    count = len(groups)
+    group, time = np.concatenate((groups, query_groups)), np.concatenate((times, query_times))
+    is_query = np.repeat(np.array([False, True]), (count, len(query_groups)))
+    order = np.lexsort((is_query, time, group))
+    is_item = order < count
+    position = np.maximum.accumulate(np.where(is_item, np.arange(len(order)), -1))[~is_item]
+    item = np.where(position >= 0, order[position], -1) if count else np.full(len(position), -1)
+    found = np.empty(len(query_groups), np.int64)
+    found[order[~is_item] - count] = item
+    same = found >= 0
+    same[same] = groups[found[same]] == query_groups[same]
+    return np.where(same, found, -1)
+
+
+def group_numbers(*keys: NDArray[Any]) -> NDArray[np.int64]:
+    """A number for each distinct combination of keys."""
+    order = np.lexsort(keys)
+    if not order.size:
+        return order
+    new = np.zeros(len(order), np.bool_)
+    for key in keys:
+        ordered = key[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = np.cumsum(new)
+    return numbers

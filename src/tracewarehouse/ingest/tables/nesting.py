@@ -16,9 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tracewarehouse.ingest.tables.model import Nesting
-from tracewarehouse.ingest.tables.rows import has_role, is_slice
-from tracewarehouse.ingest.tables.search import enclosing
+from tracewarehouse.ingest.tables.model import Nesting, enclosing, has_role, is_slice
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from tracewarehouse.ingest.tables.attribution import passes
 from tracewarehouse.ingest.tables.kernels import call_indexes, has_kind
-from tracewarehouse.ingest.tables.model import PASSES
-from tracewarehouse.ingest.tables.nesting import OPERATOR_CATEGORY
-from tracewarehouse.ingest.tables.rows import (
+from tracewarehouse.ingest.tables.model import (
+    PASSES,
     bigint_column,
     distinct_combinations,
     encoded_texts,
@@ -25,8 +24,8 @@ from tracewarehouse.ingest.tables.rows import (
     selected_columns,
     text_codes,
 )
-from tracewarehouse.ingest.tables.work_formulas import Work, work_of
-from tracewarehouse.ingest.tables.work_inputs import Inputs
+from tracewarehouse.ingest.tables.nesting import OPERATOR_CATEGORY
+from tracewarehouse.ingest.tables.work_formulas import Inputs, Work, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

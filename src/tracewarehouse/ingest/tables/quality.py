@@ -7,24 +7,204 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.ingest.columns import among
-from tracewarehouse.ingest.tables.launch_quality import LAUNCH_RULES
-from tracewarehouse.ingest.tables.model import QualityInput, RuleHits
-from tracewarehouse.ingest.tables.rows import SENTINEL_IDS, slabs
+from tracewarehouse.ingest.tables.model import (
+    MODULE_FRAME,
+    SENTINEL_IDS,
+    LaunchState,
+    QualityInput,
+    RuleHits,
+    Via,
+    has_pairing_id,
+    is_slice,
+    slabs,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Flags, Numbers, Positions
+    from tracewarehouse.ingest.tables.model import (
+        Attribution,
+        Flags,
+        Launches,
+        Nesting,
+        Numbers,
+        Positions,
+        StepAnnotations,
+    )
+
+
+# Maximum number of threads in a block.
+MOST_BLOCK_THREADS: Final = 1024
+
+
+def _before_window(given: QualityInput) -> RuleHits:
+    return _activities(given, given.launches.state == LaunchState.BEFORE_WINDOW)
+
+
+def _missing_launch(given: QualityInput) -> RuleHits:
+    return _activities(given, given.launches.state == LaunchState.MISSING)
+
+
+def _launch_by_flow(given: QualityInput) -> RuleHits:
+    return _activities(given, given.launches.via == Via.FLOW)
+
+
+def _activities(given: QualityInput, which: Flags) -> RuleHits:
+    """GPU activities and their durations."""
+    rows = given.launches.rows[which]
+    return RuleHits(rows, given.columns.ints("dur_ns", rows))
+
+
+def _unknown_launch(given: QualityInput) -> RuleHits:
+    calls = given.calls
+    named = given.columns.codes("name", calls.rows).codes >= 0
+    linked = np.isin(calls.rows, given.launches.runtime)
+    return _calls(given, linked & named & ~_named_as_launch(given))
+
+
+def _launch_without_gpu_activity(given: QualityInput) -> RuleHits:
+    """Excludes a driver call inside the runtime call that launched a GPU activity: it has the same id."""
+    calls, launches = given.calls, given.launches
+    ids = given.columns.ints("correlation", launches.rows[launches.runtime >= 0])
+    shares = np.isin(calls.correlation.values, ids.values[has_pairing_id(ids)]) & calls.correlation.valid
+    return _calls(given, _named_as_launch(given) & ~np.isin(calls.rows, launches.runtime) & ~shares)
+
+
+def _calls(given: QualityInput, which: Flags) -> RuleHits:
+    calls = given.calls
+    return RuleHits(calls.rows[which], calls.end_ns[which] - calls.ts_ns[which])
+
+
+def _named_as_launch(given: QualityInput) -> Flags:
+    """Whether each call launches according to its name."""
+    names = given.columns.codes("name", given.calls.rows)
+    codes = np.flatnonzero(np.bincount(names.codes + 1)[1:])
+    launching = [launch for launch, _ in given.rules.calls(names.words.take(pa.array(codes)).to_pylist())]
+    wanted = np.zeros(len(names.words), np.bool_)
+    wanted[codes] = launching
+    return names.where(wanted)
+
+
+def _many_activities_per_launch(given: QualityInput) -> RuleHits:
+    launches = given.launches
+    # A call without a name may be a graph launch.
+    positions = np.flatnonzero((launches.runtime >= 0) & ~launches.is_graph)
+    positions = positions[given.columns.codes("name", launches.runtime[positions]).codes >= 0]
+    order = positions[
+        np.lexsort((launches.rows[positions], launches.ts_ns[positions], launches.runtime[positions]))
+    ]
+    further = launches.runtime[order[1:]] == launches.runtime[order[:-1]]
+    which = np.zeros(len(launches.rows), np.bool_)
+    which[order[1:][further]] = True
+    return _activities(given, which)
+
+
+def _correlation_reused(given: QualityInput) -> RuleHits:
+    calls = given.calls
+    positions = np.flatnonzero(has_pairing_id(calls.correlation))
+    ids = calls.correlation.values[positions]
+    ranked = np.sort(ids)
+    positions = positions[np.isin(ids, ranked[1:][ranked[1:] == ranked[:-1]])]
+    ids = calls.correlation.values[positions]
+    # Of calls that start together the longest comes first; ~ reverses the order without overflow.
+    order = np.lexsort((calls.rows[positions], ~calls.end_ns[positions], calls.ts_ns[positions], ids))
+    positions = positions[order]
+    earlier_end, has_earlier = _latest_before(ids[order], calls.end_ns[positions])
+    return RuleHits(calls.rows[positions[has_earlier & (earlier_end < calls.end_ns[positions])]])
+
+
+def _start_before_launch(given: QualityInput) -> RuleHits:
+    """The affected time is how long before its call it starts."""
+    launches = given.launches
+    which = (launches.runtime >= 0) & (launches.ts_ns < launches.call_ts_ns)
+    return RuleHits(launches.rows[which], launches.call_ts_ns[which] - launches.ts_ns[which])
+
+
+def _stream_overlap(given: QualityInput) -> RuleHits:
+    """The affected time is the overlap with the earlier activity of the stream that ends last."""
+    launches = given.launches
+    lengths = given.columns.ints("dur_ns", launches.rows).values
+    order = np.lexsort((launches.rows, lengths, launches.ts_ns, launches.stream, launches.device))
+    streams, devices, starts = launches.stream[order], launches.device[order], launches.ts_ns[order]
+    ends = starts + lengths[order]
+    changes = (streams[1:] != streams[:-1]) | (devices[1:] != devices[:-1])
+    group = np.cumsum(np.append(False, changes)[: len(order)])
+    earlier_end, has_earlier = _latest_before(group, ends)
+    over = has_earlier & (earlier_end > starts)
+    return RuleHits(launches.rows[order[over]], np.minimum(earlier_end, ends)[over] - starts[over])
+
+
+def _latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]:
+    """For rows sorted by group: the latest end of earlier rows of the group, and whether there are any."""
+    starts = np.ones(len(ends), np.bool_)
+    starts[1:] = groups[1:] != groups[:-1]
+    ranked, rank = np.unique(ends, return_inverse=True)
+    # The offset ascends from group to group, so that one running maximum stays within each group.
+    offset = (np.cumsum(starts) - 1) * len(ranked)
+    highest = np.maximum.accumulate(rank + offset) - offset
+    return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
+
+
+def _multiple_processes(given: QualityInput) -> RuleHits:
+    """GPU activities of other processes than the first one (in text order) on their device."""
+    rows = given.launches.rows
+    devices, (codes, words) = given.columns.ints("device", rows), given.columns.codes("pid", rows)
+    known = np.flatnonzero(devices.valid & (codes >= 0))
+    rank = _text_ranks(words, codes[known])[codes[known]]
+    distinct, device = np.unique(devices.values[known], return_inverse=True)
+    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    np.minimum.at(first, device, rank)
+    which = np.zeros(len(rows), np.bool_)
+    which[known[rank != first[device]]] = True
+    return _activities(given, which)
+
+
+def _text_ranks(words: pa.Array, codes: NDArray[np.int32]) -> Numbers:
+    """The rank of each used word in byte order; 0 for unused words."""
+    used = np.unique(codes)
+    positions = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())
+    ranks = np.zeros(len(words), np.int64)
+    ranks[used] = positions
+    return ranks
+
+
+def _invalid_block_size(given: QualityInput) -> RuleHits:
+    """More threads in a block than possible, or none. A product that floats round is far out of range."""
+    rows = given.launches.rows
+    sides = [given.columns.ints(f"block_{axis}", rows) for axis in "xyz"]
+    threads = np.ones(len(rows))
+    for side in sides:
+        threads *= side.values
+    known = sides[0].valid & sides[1].valid & sides[2].valid
+    return _activities(given, known & ~((threads >= 1) & (threads <= MOST_BLOCK_THREADS)))
+
+
+LAUNCH_RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
+    "before_window": _before_window,
+    "missing_launch": _missing_launch,
+    "launch_by_flow": _launch_by_flow,
+    "unknown_launch": _unknown_launch,
+    "launch_without_gpu_activity": _launch_without_gpu_activity,
+    "many_activities_per_launch": _many_activities_per_launch,
+    "correlation_reused": _correlation_reused,
+    "start_before_launch": _start_before_launch,
+    "stream_overlap": _stream_overlap,
+    "multiple_processes": _multiple_processes,
+    "invalid_block_size": _invalid_block_size,
+}
 
 
 _HASH_FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
@@ -368,3 +548,200 @@ def _example(columns: Columns | None, row: int) -> str:
     """`#`, the event_id and the name."""
     name = None if columns is None else columns.texts("name", np.array([row]))[0].as_py()
     return f"#{row}{'' if name is None else ' ' + name}"[:_EXAMPLE_LENGTH]
+
+
+# Capabilities that analyses may require, without those that the header determines.
+_NEEDS: Final = (
+    "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
+    "collectives", "counters", "kernel_counters", "gpu_metrics", "snapshot", "flight_records",
+    "kernel_metrics", "execution_nodes",
+)  # fmt: skip
+# Need → the table of a file that adds to a rank, its column of times if any, and its other tables.
+ADDITIONS: Final[dict[str, tuple[str, str | None, tuple[str, ...]]]] = {
+    "snapshot": ("snapshot_events", "ts_ns", ("snapshot_segments", "snapshot_blocks", "snapshot_frames")),
+    "flight_records": ("flight_records", "created_ns", ()),
+    "kernel_metrics": ("kernel_metrics", None, ()),
+    "execution_nodes": ("execution_nodes", None, ()),
+}
+ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for name in (table, *others))
+_NO_TABLES: Final[dict[str, Any]] = {}
+# Annotations of collectives of backends that run on the host.
+_HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
+_COPIES: Final = ("gpu_memcpy", "gpu_memset")
+_ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """GPU time: in total, with a known launch, and with a known operator."""
+
+    gpu_ns: int = 0
+    launch_known_ns: int = 0
+    with_op_ns: int = 0
+
+
+@dataclass(frozen=True)
+class RankContents:
+    """What facts are computed from beside the activities; for some tables only whether they have rows."""
+
+    nesting: Nesting
+    launches: Launches
+    step_annotations: StepAnnotations
+    counters: bool
+    gpu_metrics: bool
+    memory_events: bool
+
+
+def rank_facts(
+    from_activities: Mapping[str, Any],
+    timeline: pa.Table | None,
+    base_time_ns: int,
+    additions: Mapping[str, pa.Table] = _NO_TABLES,
+) -> dict[str, Any]:
+    """All facts of a rank: from its activities, else from its memory timeline or from what adds to a rank."""
+    nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
+    counts = dict.fromkeys(("events", "non_events", "gpu_activities", "steps"), 0)
+    needs = dict.fromkeys(_NEEDS, False)
+    found = {name: value for name, value in from_activities.items() if value is not None}
+    return {
+        "base_time_ns": base_time_ns,
+        **nothing,
+        **counts,
+        **needs,
+        **_of_timeline(timeline),
+        **_of_additions(additions),
+        **found,
+    }
+
+
+def activity_facts(columns: Columns, contents: RankContents, rules: Rules) -> dict[str, Any]:
+    """The facts that follow from the activities."""
+    return {
+        "pid": _process(columns, contents.nesting),
+        **_window(columns),
+        **_device(columns, contents.launches),
+        "events": columns.rows,
+        "non_events": len(non_events(columns)),
+        "steps": len(np.unique(contents.step_annotations.step)),
+        "shapes": columns.has("shapes"),
+        **_host(columns),
+        "memory_events": contents.memory_events,
+        "collectives": _communicates(columns, contents.launches, rules) or _host_collectives(columns, rules),
+        "counters": contents.counters,
+        "gpu_metrics": contents.gpu_metrics,
+    }
+
+
+def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> Coverage:
+    """Coverage of all GPU activities, in summed time.
+
+    An operator around a graph launch with several activities encloses only the launch, so it does not count.
+    """
+    lengths = columns.ints("dur_ns", launches.rows).values
+    linked = launches.runtime >= 0
+    call = np.searchsorted(attribution.calls, launches.runtime[linked])
+    has_op = attribution.op[call] >= 0
+    in_graph = launches.is_graph[linked]
+    if in_graph.any():
+        has_op &= ~(in_graph & (np.bincount(call)[call] > 1))
+    return Coverage(exact_sum(lengths), exact_sum(lengths[linked]), exact_sum(lengths[linked][has_op]))
+
+
+def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
+    """The facts that follow from a memory timeline, for ranks without activities; and that it exists."""
+    if timeline is None:
+        return {}
+    window = pc.min_max(timeline.column("ts_ns")).as_py()
+    odd = len(invalid_timeline_rows(timeline))
+    return {"memory_timeline": odd < timeline.num_rows, "start_ns": window["min"], "end_ns": window["max"],
+            "events": timeline.num_rows, "non_events": odd}  # fmt: skip
+
+
+def _of_additions(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The facts that follow from a memory snapshot or another file that adds to a rank."""
+    found: dict[str, Any] = {}
+    for need, (table, times, others) in ADDITIONS.items():
+        rows = tables.get(table)
+        if rows is None:
+            continue
+        held = rows.num_rows or any(tables[name].num_rows for name in others if name in tables)
+        found |= {need: bool(held), "events": rows.num_rows}
+        if times is not None:
+            window = pc.min_max(rows.column(times)).as_py()
+            found |= {"start_ns": window["min"], "end_ns": window["max"]}
+    return found
+
+
+def _process(columns: Columns, nesting: Nesting) -> str | None:
+    """The process with the most host slices; of several the last in text order."""
+    words = columns.words("pid")
+    counts = np.zeros(len(words) + 1, np.int64)
+    for part in slabs(len(nesting.rows)):
+        counts += np.bincount(columns.codes("pid", nesting.rows[part]).codes + 1, minlength=len(counts))
+    counts = counts[1:]
+    most = np.flatnonzero(counts == counts.max(initial=1))
+    texts: list[str] = words.take(pa.array(most)).to_pylist()
+    return max(texts, key=str.encode, default=None)
+
+
+def _window(columns: Columns) -> dict[str, int | None]:
+    """First start and last end of slices with valid times."""
+    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    timed = is_slice(columns)
+    if not timed.any():
+        return {"start_ns": None, "end_ns": None}
+    for part in slabs(columns.rows):
+        starts = columns.ints("ts_ns", part).values[timed[part]]
+        ends = starts + columns.ints("dur_ns", part).values[timed[part]]
+        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
+    return {"start_ns": first, "end_ns": last}
+
+
+def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
+    rows = launches.rows
+    ends = launches.ts_ns + columns.ints("dur_ns", rows).values
+    return {
+        "gpu_start_ns": int(launches.ts_ns.min()) if len(rows) else None,
+        "gpu_end_ns": int(ends.max()) if len(rows) else None,
+        "gpu_activities": len(rows),
+        "gpu": bool(len(rows)),
+        "launches": bool((launches.state == LaunchState.KNOWN).any()),
+        "collective_args": bool(columns.flags("has_collective", rows).any()),
+    }
+
+
+def _host(columns: Columns) -> dict[str, bool]:
+    frames = columns.is_one_of("category", ["python_function"])
+    modules = (
+        pc.starts_with(columns.words("name"), MODULE_FRAME).to_numpy(zero_copy_only=False).astype(np.bool_)
+    )
+    return {
+        "stacks": bool(frames.any()),
+        "modules": bool((frames & columns.where("name", modules)).any()),
+        "kernel_counters": bool(columns.is_one_of("category", ["cuda_profiler_range"]).any()),
+    }
+
+
+def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
+    """Whether any GPU activity is communication, by arguments of a collective or by its name."""
+    rows = launches.rows[~columns.is_one_of("category", _COPIES, launches.rows)]
+    category, names = columns.codes("category", rows), columns.codes("name", rows)
+    if columns.flags("has_collective", rows).any():
+        return True
+    for code in np.flatnonzero(np.bincount(category.codes, minlength=len(category.words))):
+        of_category = names.codes[category.codes == code]
+        used = np.flatnonzero(np.bincount(of_category + 1, minlength=len(names.words) + 1)[1:])
+        word = category.words[int(code)].as_py()
+        pairs = [(word, name) for name in names.words.take(pa.array(used)).to_pylist()]
+        if any(kind == "communication" for _, kind, _ in rules.device_kinds(pairs)):
+            return True
+    return False
+
+
+def _host_collectives(columns: Columns, rules: Rules) -> bool:
+    """Whether any annotation with valid times is a collective of a host backend."""
+    noted = np.flatnonzero(columns.is_one_of("category", _ANNOTATIONS) & is_slice(columns))
+    names = columns.codes("name", noted)
+    codes = np.unique(names.codes)
+    texts = names.words.take(pa.array(codes[codes >= 0])).to_pylist()
+    return any(rules.matches(_HOST_COLLECTIVE, texts))
