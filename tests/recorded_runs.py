@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tracewarehouse import Warehouse
-from tracewarehouse.compare.history.results import RecordedAnalysis
+from tracewarehouse.compare.history.recorded import RecordedAnalysis
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.result import Provenance, Result

@@ -65,7 +65,7 @@ def repair(
     dry_run: bool,
 ) -> RepairReport:
     """See `Warehouse.repair`."""
-    from tracewarehouse.compare.history.repair import repair_results
+    from tracewarehouse.compare.history.record import repair_results
 
     steps: list[Step] = _identity(objects_at(warehouse.root), dry_run)
     if steps and dry_run:

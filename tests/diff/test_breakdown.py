@@ -10,9 +10,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
+from tracewarehouse.compare.diff.breakdown import Breakdown, LocatedKernel, breakdown, replacements
 from tracewarehouse.compare.diff.levels import Level, Row, rounded
-from tracewarehouse.compare.diff.replacements import LocatedKernel, replacements
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.result import Provenance
 

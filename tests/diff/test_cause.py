@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tracewarehouse.compare.diff.cause import causes
+from tracewarehouse.compare.diff.change import causes
 from tracewarehouse.compare.diff.levels import Row
 from tracewarehouse.display_names import category_name
 

@@ -186,7 +186,7 @@ def test_on_the_command_line(house: Path) -> None:
 def test_numbers_of_steps_and_addresses_in_names_are_ignored() -> None:
     import duckdb
 
-    from tracewarehouse.compare.diff.join import compare, folded_names
+    from tracewarehouse.compare.diff.diff import compare, folded_names
     from tracewarehouse.contracts.catalog import Catalog
 
     contract = Catalog.load().get("name_summary", kind="analysis")

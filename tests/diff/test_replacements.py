@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.compare.diff.replacements import LocatedKernel, replacements
+from tracewarehouse.compare.diff.breakdown import LocatedKernel, replacements
 from tracewarehouse.simulation import Noise
 
 SEED = 20_261_123

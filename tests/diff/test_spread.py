@@ -9,7 +9,7 @@ import pytest
 
 import tracewarehouse as tw
 from cli_runner import tw as call
-from tracewarehouse.compare.diff.spread import spread
+from tracewarehouse.compare.diff.change import spread
 from tracewarehouse.simulation import Noise
 
 RUNS = 6

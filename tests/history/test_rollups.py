@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.compare.history import results as history_results
-from tracewarehouse.compare.history.rollups import can_roll_up, serves
+from tracewarehouse.compare.history import recorded as history_results
+from tracewarehouse.compare.history.recorded import can_roll_up, serves
 from tracewarehouse.compare.metric import parse_metric
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from stats.noise_models import INDEPENDENT, Floats, Model, autoregressive, normal
-from tracewarehouse.compare.stats.points import find_levels
-from tracewarehouse.compare.stats.suspicion import suspicion
+from tracewarehouse.compare.stats.baseline import suspicion
+from tracewarehouse.compare.stats.change_points import find_levels
 
 SEED = 20_261_123
 SERIES = 100

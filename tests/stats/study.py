@@ -31,11 +31,10 @@ from tracewarehouse.compare.stats import (
     runs_needed,
     verdict,
 )
-from tracewarehouse.compare.stats.earlier import with_history
-from tracewarehouse.compare.stats.order import DEPENDENCE_LEVEL, dependence_p
-from tracewarehouse.compare.stats.permutation import has_enough_splits, p_value
-from tracewarehouse.compare.stats.power import runs_to_conclude
-from tracewarehouse.compare.stats.shift import shift as tested
+from tracewarehouse.compare.stats.baseline import with_history
+from tracewarehouse.compare.stats.two_sample import has_enough_splits, p_value, runs_to_conclude
+from tracewarehouse.compare.stats.two_sample import shift as tested
+from tracewarehouse.compare.stats.verdict import DEPENDENCE_LEVEL, dependence_p
 from tracewarehouse.simulation import Noise
 
 FILE = Path(__file__).with_name("POWER.md")

@@ -30,8 +30,8 @@ from stats.series_study import (
     with_points,
 )
 from stats.study import changed, changed_from_history, warned
-from tracewarehouse.compare.stats.parts import part_changes
-from tracewarehouse.compare.stats.points import find_levels
+from tracewarehouse.compare.stats.change_points import find_levels
+from tracewarehouse.compare.stats.many_series import part_changes
 
 FALSE = 0.065  # false alarms from 5 + 5 runs on
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracewarehouse.compare.stats.parts import part_changes, scan_p
+from tracewarehouse.compare.stats.many_series import part_changes, scan_p
 
 PARTS, RUNS, MOVED = 200, 40, 3
 

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tracewarehouse.compare.stats.points import MIN_RUNS, _candidates, _noise, change_points
+from tracewarehouse.compare.stats.change_points import MIN_RUNS, _candidates, _noise, change_points
 
 RUNS, STEP, NOISE = 500, 0.03, 0.01
 NOISES: dict[str, Callable[[random.Random], float]] = {

@@ -12,8 +12,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tracewarehouse.compare.stats.power import runs_needed
-from tracewarehouse.compare.stats.shift import mann_whitney, mann_whitney_cdf, permutation, shift, student_t
+from tracewarehouse.compare.stats.two_sample import (
+    mann_whitney,
+    mann_whitney_cdf,
+    permutation,
+    runs_needed,
+    shift,
+    student_t,
+)
 from tracewarehouse.compare.stats.verdict import MAX_BLOCKS, blocks, lag1_autocorrelation
 
 

@@ -10,8 +10,7 @@ from statistics import fmean, median
 import pytest
 
 from tracewarehouse.compare.stats import StepTimes, Verdict, runs_needed, verdict
-from tracewarehouse.compare.stats.power import more_runs, runs_to_conclude
-from tracewarehouse.compare.stats.shift import permutation
+from tracewarehouse.compare.stats.two_sample import more_runs, permutation, runs_to_conclude
 from tracewarehouse.errors import ParamError
 
 NS = 103_100_000

@@ -27,7 +27,7 @@ from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.history import History, RecordReport
-    from tracewarehouse.compare.history.failing import FailOn
+    from tracewarehouse.compare.history.series import FailOn
 
 _HTML_EXTENSIONS = (".html", ".htm")
 _MOST_FAILURES_LISTED = 10

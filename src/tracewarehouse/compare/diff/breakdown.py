@@ -1,23 +1,33 @@
 """Breakdown of the change in mean step time: levels that each sum exactly to both means, with tests per row.
 
+The split into levels is the contract `diff_amounts`. This module fills its inputs: it keeps the intervals
+that count, pairs ranks, and recognizes kernels that were replaced by another one.
+
 The interval that is averaged is a complete step of a rank, its GPU window, or an annotation's occurrence.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
-from tracewarehouse.compare.diff.amounts import LEVELS, Key, SideAmounts, Total, amounts
-from tracewarehouse.compare.diff.levels import WAIT, Level, Row, ranked, with_awaited_folded
-from tracewarehouse.compare.diff.roles import roles
-from tracewarehouse.compare.diff.waits import both_have_blame, exposed_waits
+from tracewarehouse.compare.diff.comparable import roles
+from tracewarehouse.compare.diff.levels import (
+    WAIT,
+    Level,
+    Row,
+    both_have_blame,
+    exposed_waits,
+    ranked,
+    with_awaited_folded,
+)
 from tracewarehouse.compare.stats import MIN_SAMPLES, blocks, row_tests
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError
@@ -28,7 +38,401 @@ from tracewarehouse.runs.selection import Selection
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.compare.diff.work import Work
+    from tracewarehouse.compare.diff.gate import Work
+    from tracewarehouse.duck.engine import Connection
+
+
+_ARGUMENTS = re.compile(r"[<(](?!anonymous namespace)")
+_NUMBERS = re.compile(r"\d+(x\d+)*")
+_COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
+
+
+@dataclass(frozen=True)
+class LocatedKernel:
+    """A kernel at a location of the model, on one side: how often it ran there and for how long."""
+
+    kind: str
+    name: str
+    path_sig: str | None
+    op_sig: str | None
+    count: int = field(compare=False)
+    ns: int = field(compare=False)
+
+
+Location = tuple[Hashable, ...]
+Locate = Callable[[LocatedKernel], Location | None]
+
+
+def replacements(
+    base: Sequence[LocatedKernel], head: Sequence[LocatedKernel], scale: float = 1.0
+) -> tuple[dict[LocatedKernel, str], dict[LocatedKernel, str]]:
+    """The name in head of each kernel of base that was replaced, and the name in base of its replacement.
+
+    A kernel is replaced at a location that it was removed from and where another one of its kind was added
+    that does the same work as often: `scale` is the number of intervals of head over that of base. Where
+    several fit, only similar names are paired; the others are removed, or added.
+    """
+    new_names: dict[LocatedKernel, str] = {}
+    old_names: dict[LocatedKernel, str] = {}
+    for locate in _locators(base, head):
+        before, after = _by_location(base, locate), _by_location(head, locate)
+        for location in before.keys() & after.keys():
+            old, new = before[location], after[location]
+            common = {kernel.name for kernel in old} & {kernel.name for kernel in new}
+            removed = _by_name(each for each in old if each not in new_names and each.name not in common)
+            added = _by_name(each for each in new if each not in old_names and each.name not in common)
+            for old_name, new_name in _pairs(removed, added, scale).items():
+                new_names |= dict.fromkeys(removed[old_name], new_name)
+                old_names |= dict.fromkeys(added[new_name], old_name)
+    return new_names, old_names
+
+
+def _pairs(
+    removed: Mapping[str, Sequence[LocatedKernel]],
+    added: Mapping[str, Sequence[LocatedKernel]],
+    scale: float,
+) -> dict[str, str]:
+    """Old name → new name of those that fit only each other: first of similar names, then of the rest."""
+    pairs: dict[str, str] = {}
+    fitting = {
+        (old, new) for old in removed for new in added if _can_replace(removed[old], added[new], scale)
+    }
+    similar = {(old, new) for old, new in fitting if _stem(old) == _stem(new)}
+    for candidates in (similar, fitting):
+        left = {(old, new) for old, new in candidates if old not in pairs and new not in pairs.values()}
+        olds, news = Counter(old for old, _ in left), Counter(new for _, new in left)
+        pairs |= {old: new for old, new in left if olds[old] == news[new] == 1}
+    return pairs
+
+
+def _stem(name: str) -> str:
+    """The name without template arguments, parameters, and numbers, such as tile sizes."""
+    return _NUMBERS.sub("#", _ARGUMENTS.split(name.removeprefix("void "), maxsplit=1)[0])
+
+
+_ROLES = {
+    # Before matrix products, which they prepare and whose words their names contain.
+    "layout": ("nchwtonhwc", "nhwctonchw", "im2col", "col2im", "offsets", "scalepacked"),
+    "attention": ("flash", "fmha", "attention", "attn"),  # its kernels name libraries of matrix products, too
+    "matrix product": ("gemm", "cutlass", "xmma", "cijk_", "nvjet", "matmul", "triton_tem")
+    + ("conv", "cudnn_", "wgrad", "dgrad", "winograd"),
+    "normalization": ("softmax", "norm"),
+    "optimizer": ("multi_tensor", "adam", "sgd"),
+    "reduction": ("reduce", "triton_red"),
+    "pointwise": ("elementwise", "triton_poi", "pointwise", "dropout", "gelu", "silu", "relu"),
+    "embedding": ("embedding", "gather", "scatter", "index"),
+}
+
+
+def _role(name: str) -> str | None:
+    """What a kernel of this name does; None if its name does not say."""
+    lowered = name.lower()
+    return next((role for role, words in _ROLES.items() if any(word in lowered for word in words)), None)
+
+
+def _can_replace(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
+    """Whether a kernel does the work of another: as often per interval, and in the same role, if known."""
+    counts = sum(kernel.count for kernel in old) * scale, sum(kernel.count for kernel in new)
+    roles = _role(old[0].name), _role(new[0].name)
+    as_often = abs(counts[0] - counts[1]) <= _COUNT_TOLERANCE * max(counts)
+    return as_often and roles[0] == roles[1]
+
+
+def _locators(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]) -> tuple[Locate, ...]:
+    """What a location is, the narrowest first: path and operator, path, operator where paths differ."""
+    paths = {kernel.path_sig for kernel in base} & {kernel.path_sig for kernel in head}
+
+    def path_and_operator(kernel: LocatedKernel) -> Location | None:
+        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig, kernel.op_sig)
+
+    def path(kernel: LocatedKernel) -> Location | None:
+        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig)
+
+    def operator(kernel: LocatedKernel) -> Location | None:
+        known = kernel.op_sig is not None and kernel.path_sig not in paths
+        return (kernel.kind, kernel.op_sig) if known else None
+
+    return path_and_operator, path, operator
+
+
+def _by_location(kernels: Iterable[LocatedKernel], locate: Locate) -> dict[Location, list[LocatedKernel]]:
+    grouped: dict[Location, list[LocatedKernel]] = defaultdict(list)
+    for kernel in kernels:
+        location = locate(kernel)
+        if location is not None:
+            grouped[location].append(kernel)
+    return grouped
+
+
+def _by_name(kernels: Iterable[LocatedKernel]) -> dict[str, list[LocatedKernel]]:
+    grouped: dict[str, list[LocatedKernel]] = defaultdict(list)
+    for kernel in kernels:
+        grouped[kernel.name].append(kernel)
+    return grouped
+
+
+Roles = tuple[Mapping[int, str], Mapping[int, str]]
+Key = tuple[str, str]  # level and name
+Replicate = tuple[Any, ...]  # a run, or a step of a run
+Divisors = tuple[Mapping[str, Fraction], Mapping[str, Fraction]]  # of the times of each run, per side
+
+SIDES = ("base", "head")
+LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", "ranks")
+_LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
+
+_INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
+_SEGMENTS = """
+SELECT
+  parts.run_id,
+  parts.rank,
+  '{side}' AS side,
+  parts.interval_id,
+  own.label AS rank_label,
+  parts.category,
+  awaited.label AS waits_for,
+  parts.category_ns
+FROM {side}_parts AS parts
+JOIN {side}_ranks AS own USING (rank)
+LEFT JOIN {side}_ranks AS awaited ON awaited.rank = parts.waits_for
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = parts.run_id AND used.rank = parts.rank AND used.interval_id = parts.interval_id
+"""
+_PARTS = """
+SELECT run_id, rank, {interval} AS interval_id, category, NULL::INTEGER AS waits_for, category_ns
+FROM {side}_parts_result
+"""
+_WAITS = """
+WHERE category <> 'exposed_wait'
+UNION ALL
+SELECT run_id, rank, step, 'exposed_wait', waits_for, wait_ns FROM {side}_waits_result
+"""
+_KERNELS = """
+SELECT
+  kernels.* EXCLUDE ({interval}),
+  '{side}' AS side,
+  {interval} AS interval_id,
+  coalesce(replaced.label, kernels.name) AS label
+FROM {side}_kernels_result AS kernels
+LEFT JOIN {side}_replaced AS replaced
+  ON replaced.kind = kernels.kind
+  AND replaced.name = kernels.name
+  AND replaced.path_sig IS NOT DISTINCT FROM kernels.path_sig
+  AND replaced.op_sig IS NOT DISTINCT FROM kernels.op_sig
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = kernels.run_id AND used.rank = kernels.rank AND used.interval_id = {interval}
+"""
+_LOCATED = """
+SELECT kind, name, path_sig, op_sig, sum(count)::BIGINT, sum(exclusive_ns)::BIGINT
+FROM {side}_kernels_result
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = {side}_kernels_result.run_id
+  AND used.rank = {side}_kernels_result.rank
+  AND used.interval_id = {interval}
+WHERE name IS NOT NULL
+GROUP BY ALL
+ORDER BY ALL
+"""
+_TOTALS = """
+SELECT
+  level,
+  name,
+  sum(exclusive_ns)::BIGINT,
+  coalesce(sum(count), 0)::BIGINT,
+  coalesce(sum(sum_ns), 0)::BIGINT,
+  count(count) > 0,
+  sum(work),
+  {replicate}
+FROM diff_amounts
+WHERE side = '{side}'
+GROUP BY level, name, {replicate}
+ORDER BY level, name, {replicate}
+"""
+
+
+@dataclass(frozen=True)
+class Total:
+    """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels.
+
+    `work` are its FLOP or bytes; None if it is not counted in them.
+    """
+
+    ns: Fraction = Fraction(0)
+    count: int = 0
+    sum_ns: Fraction = Fraction(0)
+    has_calls: bool = False
+    work: int | None = None
+
+    def __add__(self, other: Total) -> Total:
+        return Total(
+            self.ns + other.ns,
+            self.count + other.count,
+            self.sum_ns + other.sum_ns,
+            self.has_calls or other.has_calls,
+            (self.work or 0) + (other.work or 0) if self.work is not None or other.work is not None else None,
+        )
+
+
+@dataclass(frozen=True)
+class SideAmounts:
+    """One side: its intervals and their total length, and the total and replicates' means of each row."""
+
+    intervals: int
+    length_ns: Fraction
+    totals: Mapping[Key, Total]
+    replicates: tuple[Replicate, ...]
+    lengths: tuple[float, ...]  # the mean interval of each replicate
+    means: Mapping[Key, Mapping[Replicate, Fraction]] = field(repr=False)
+    replaced: frozenset[str] = frozenset()  # labels of kernels that another one replaced
+
+    def replicate_means(self, key: Key) -> list[float]:
+        """The mean of a row in each replicate, 0 where it is absent."""
+        means = self.means.get(key, {})
+        return [float(means.get(replicate, 0)) for replicate in self.replicates]
+
+
+def amounts(
+    catalog: Catalog,
+    base: SideTimes,
+    head: SideTimes,
+    by_run: bool,
+    roles: Roles | None,
+    divisors: Divisors = ({}, {}),
+) -> tuple[SideAmounts, SideAmounts]:
+    """Both sides by level and row; a replicate is a run if `by_run`, else a step of a run.
+
+    With `roles`, rank to role on each side, ranks of one role are paired; else those of one number. Times of
+    runs in `divisors` are divided, exactly.
+    """
+    from tracewarehouse.duck import engine
+    from tracewarehouse.duck.engine import scratch
+
+    contracts = [
+        catalog.get(name, kind="table") for name in ("diff_segments", "diff_kernels", "diff_amounts")
+    ]
+    segments, kernels, levels = contracts
+    with scratch() as con:
+        for side, times in zip(SIDES, (base, head), strict=True):
+            _register(con, side, times)
+        replaced = _label_replaced(con, base.interval)
+        _label_ranks(con, roles)
+        for contract, sql in ((segments, _SEGMENTS), (kernels, _KERNELS)):
+            engine.create_table(con, contract)
+            for side in SIDES:
+                engine.fill_table(con, contract, sql.format(side=side, interval=base.interval))
+        engine.create_table(con, levels, levels.body)
+        left, right = (
+            _side(con, side, by_run, replaced, by) for side, by in zip(SIDES, divisors, strict=True)
+        )
+        return left, right
+
+
+def _register(con: Connection, side: str, times: SideTimes) -> None:
+    """Registers the results of a side, and creates the table of its intervals."""
+    con.register(f"{side}_parts_result", times.parts.arrow())
+    con.register(f"{side}_kernels_result", times.kernels.arrow())
+    source, length_ns = f"{side}_parts_result GROUP BY ALL", "sum(category_ns)"
+    if times.intervals is not None:
+        con.register(f"{side}_intervals_result", times.intervals)
+        source, length_ns = f"{side}_intervals_result", "length_ns"
+    sql = _INTERVALS.format(interval=times.interval, length_ns=length_ns, source=source)
+    con.execute(f"CREATE TABLE {side}_intervals AS {sql}")
+    parts = _PARTS
+    if times.waits is not None:
+        con.register(f"{side}_waits_result", times.waits.arrow())
+        parts += _WAITS
+    con.execute(f"CREATE VIEW {side}_parts AS {parts.format(side=side, interval=times.interval)}")
+
+
+def _label_replaced(con: Connection, interval: str) -> frozenset[str]:
+    """Creates the tables `base_replaced` and `head_replaced` with labels `A → B`; returns the labels."""
+    from tracewarehouse.duck.engine import create_from_rows
+
+    located = {
+        side: [
+            LocatedKernel(*row)
+            for row in con.execute(_LOCATED.format(side=side, interval=interval)).fetchall()
+        ]
+        for side in SIDES
+    }
+    sizes = [con.execute(f"SELECT count(*) FROM {side}_intervals").fetchall()[0][0] for side in SIDES]
+    new_names, old_names = replacements(located["base"], located["head"], sizes[1] / sizes[0])
+    labels = {
+        "base": {kernel: f"{kernel.name} → {new}" for kernel, new in new_names.items()},
+        "head": {kernel: f"{old} → {kernel.name}" for kernel, old in old_names.items()},
+    }
+    types = dict.fromkeys((*_LABELED, "label"), "VARCHAR")
+    for side, by_kernel in labels.items():
+        rows = [
+            {**{name: getattr(kernel, name) for name in _LABELED}, "label": label}
+            for kernel, label in by_kernel.items()
+        ]
+        create_from_rows(con, f"{side}_replaced", types, rows)
+    return frozenset(label for by_kernel in labels.values() for label in by_kernel.values())
+
+
+def _label_ranks(con: Connection, roles: Roles | None) -> None:
+    """Creates the tables `base_ranks` and `head_ranks` with the label that pairs ranks of both sides.
+
+    Ranks are paired by role, else by number; in their order if both sides have the same number of ranks.
+    """
+    from tracewarehouse.duck.engine import create_from_rows
+
+    ranks = [
+        [
+            rank
+            for (rank,) in con.execute(f"SELECT DISTINCT rank FROM {side}_intervals ORDER BY rank").fetchall()
+        ]
+        for side in SIDES
+    ]
+    paired = len(ranks[0]) == len(ranks[1])
+    for number, side in enumerate(SIDES):
+        others = ranks[1 - number] if paired else []
+        rows = [
+            {
+                "rank": rank,
+                "label": roles[number].get(rank, str(rank)) if roles else _rank_label(number, rank, other),
+            }
+            for rank, other in zip_longest(ranks[number], others)
+        ]
+        create_from_rows(con, f"{side}_ranks", {"rank": "INTEGER", "label": "VARCHAR"}, rows)
+
+
+def _rank_label(side: int, rank: int, other: int | None) -> str:
+    if other is None or other == rank:
+        return str(rank)
+    return f"{other} → {rank}" if side else f"{rank} → {other}"
+
+
+def _side(
+    con: Connection, side: str, by_run: bool, replaced: frozenset[str], divisors: Mapping[str, Fraction]
+) -> SideAmounts:
+    replicate = "run_id" if by_run else "run_id, interval_id"
+    lengths = con.execute(
+        f"SELECT count(*), sum(length_ns)::BIGINT, {replicate} FROM {side}_intervals"
+        f" GROUP BY {replicate} ORDER BY {replicate}"
+    ).fetchall()
+    sizes = {tuple(key): intervals for intervals, _, *key in lengths}
+    one = Fraction(1)
+    times = [Fraction(ns) / divisors.get(key[0], one) for _, ns, *key in lengths]
+    totals: dict[Key, Total] = defaultdict(Total)
+    means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
+    for level, part, ns, count, sum_ns, has_calls, work, *key in con.execute(
+        _TOTALS.format(side=side, replicate=replicate)
+    ).fetchall():
+        by = divisors.get(key[0], one)
+        amount = None if work is None else int(work)
+        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount)
+        means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
+    return SideAmounts(
+        intervals=sum(sizes.values()),
+        length_ns=sum(times, start=Fraction(0)),
+        totals=dict(totals),
+        replicates=tuple(sizes),
+        lengths=tuple(float(ns / size) for ns, size in zip(times, sizes.values(), strict=True)),
+        means=means,
+        replaced=replaced,
+    )
+
 
 # As above, also of ranks without GPU activities.
 _HOST_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"

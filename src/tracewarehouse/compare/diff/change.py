@@ -1,33 +1,404 @@
-"""Overall change between two selections: comparability, verdict on the step time, gates and breakdown."""
+"""Overall change between two selections: comparability, verdict on the step time, gates and breakdown.
+
+The rows do not depend on the model: the same collective of the same size over as many ranks should be as fast
+in another job on the same machine.
+
+On each side the device with the highest peak of active memory counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from html import escape
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.compare.diff.amounts import LEVELS
-from tracewarehouse.compare.diff.bandwidth import Bandwidth, bandwidth
-from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
-from tracewarehouse.compare.diff.cause import causes, late_rank
+from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, check, differences
-from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, evaluate
-from tracewarehouse.compare.diff.snapshot import SnapshotDiff, snapshot_diff
-from tracewarehouse.compare.diff.spread import spread_notes
-from tracewarehouse.compare.diff.waits import Waits, waits
-from tracewarehouse.compare.diff.work import Work, read_work
+from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
+from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, waits
 from tracewarehouse.compare.metric import Measured, Metric, WorkUnit, measure, parse_metric
-from tracewarehouse.compare.stats import Earlier, ShiftTest, StepTimes, Verdict, verdict
+from tracewarehouse.compare.stats import Earlier, ShiftTest, StepTimes, Verdict, variance_shares, verdict
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
+from tracewarehouse.display_names import category_name
 from tracewarehouse.errors import TwError
+from tracewarehouse.present.render.names import short_name
+from tracewarehouse.present.render.text import one_line, show
 from tracewarehouse.runs.selection import Selection, run_attributes
 
 if TYPE_CHECKING:
+    from tracewarehouse.compare.diff.levels import Level, Row
     from tracewarehouse.result import Result
     from tracewarehouse.runs.selection import SelectedRun
+
+
+BANDWIDTH_ANALYSIS = "bandwidth_by_size"
+_MEMORY = "memory_pressure"  # the finding whose share is the peak of allocated memory
+NOTICEABLE_BANDWIDTH = 0.1  # relative change of a bandwidth from which a row is worth reading
+_COLLAPSED = 0.5  # share of base's bandwidth below which causes are suggested
+_NEAR_FULL = 0.9
+
+BandwidthKey = tuple[str, int, int]  # collective, size bucket in bytes, number of ranks
+
+
+@dataclass(frozen=True)
+class Bandwidth:
+    """Rows that both sides have, the most time lost or gained first, and hypotheses about collapses."""
+
+    rows: Result = field(repr=False)
+    notices: tuple[str, ...]
+
+    @property
+    def changed(self) -> list[dict[str, Any]]:
+        """The rows whose bandwidth changed noticeably."""
+        return [row for row in self.rows.rows() if abs(row["ratio"] - 1) >= NOTICEABLE_BANDWIDTH]
+
+
+@dataclass(frozen=True)
+class _Total:
+    """All collectives of a key on one side."""
+
+    instances: int = 0
+    transfer_ns: int = 0
+    bus_bytes: float = 0.0
+
+    def __add__(self, other: _Total) -> _Total:
+        return _Total(
+            self.instances + other.instances,
+            self.transfer_ns + other.transfer_ns,
+            self.bus_bytes + other.bus_bytes,
+        )
+
+    @property
+    def busbw(self) -> float:
+        """Bus bandwidth in bytes per ns."""
+        return self.bus_bytes / self.transfer_ns
+
+
+def bandwidth(base: Selection, head: Selection) -> Bandwidth | None:
+    """Bus bandwidths of both sides; None if they have no collective of the same kind, size and group size."""
+    from tracewarehouse.duck.arrow import table_of
+    from tracewarehouse.result import Result
+
+    results = [side.run(BANDWIDTH_ANALYSIS) for side in (base, head)]
+    before, after = (_totals(result) for result in results)
+    rows = [_row(key, before[key], after[key]) for key in before if key in after]
+    if not rows:
+        return None
+    rows.sort(key=lambda row: (-abs(row["lost_ns"]), row["collective"], row["size_bucket_bytes"]))
+    collapsed = any(row["ratio"] < _COLLAPSED for row in rows)
+    notices = tuple(_hypotheses(base, head)) if collapsed else ()
+    contract = _bandwidth_contract()
+    return Bandwidth(Result(table_of(contract, rows), results[0].provenance, contract), notices)
+
+
+def _totals(result: Result) -> Mapping[BandwidthKey, _Total]:
+    totals: dict[BandwidthKey, _Total] = defaultdict(_Total)
+    for row in result.rows():
+        key = row["collective"], row["size_bucket_bytes"], row["members"]
+        totals[key] += _Total(row["instances"], row["transfer_ns"], row["bus_bytes"])
+    return totals
+
+
+def _row(key: BandwidthKey, base: _Total, head: _Total) -> dict[str, Any]:
+    collective, size_bucket_bytes, members = key
+    return {
+        "collective": collective,
+        "size_bucket_bytes": size_bucket_bytes,
+        "members": members,
+        "base_instances": base.instances,
+        "head_instances": head.instances,
+        "base_busbw_bytes_per_ns": base.busbw,
+        "head_busbw_bytes_per_ns": head.busbw,
+        "ratio": head.busbw / base.busbw,
+        "lost_ns": head.transfer_ns - round(head.bus_bytes / base.busbw),
+    }
+
+
+def _hypotheses(base: Selection, head: Selection) -> Iterator[str]:
+    """What else the traces show where a bandwidth collapsed."""
+    base_share, head_share = (_memory_share(side) for side in (base, head))
+    if head_share is None:
+        yield (
+            "bandwidth collapsed; whether GPU memory was nearly full in head, which can shrink communication"
+            " buffers, is unknown: record memory (profile_memory=True or a memory snapshot)"
+        )
+    elif head_share >= _NEAR_FULL and (base_share or 0) < head_share:
+        yield (
+            f"bandwidth collapsed while {head_share:.0%} of GPU memory was allocated in head; possible cause:"
+            " too little was left for communication buffers (try a smaller batch)"
+        )
+    else:
+        yield "bandwidth collapsed; GPU memory was not nearly full: check links, network and other jobs"
+
+
+def _memory_share(side: Selection) -> float | None:
+    """Peak allocated memory as a share of the GPU's; None if not recorded."""
+    return max((row["share"] for row in side.run(_MEMORY).rows()), default=None)
+
+
+def _bandwidth_contract() -> Contract:
+    return computed_contract(
+        "bandwidth_diff",
+        group="comms",
+        summary="Change of the bus bandwidth by collective, message size and number of ranks.",
+        requires=(Ref(BANDWIDTH_ANALYSIS, 1),),
+        grain=("collective", "size_bucket_bytes", "members"),
+        order=("-lost_ns",),
+        columns=tuple(_bandwidth_columns()),
+    )
+
+
+def _bandwidth_columns() -> Iterator[Column]:
+    yield Column("collective", "VARCHAR", "The operation.")
+    yield Column("size_bucket_bytes", "BIGINT", "Message size rounded down to a power of 2.", "bytes")
+    yield Column("members", "BIGINT", "Number of ranks in the group.", "count")
+    for side in ("base", "head"):
+        yield Column(f"{side}_instances", "BIGINT", f"{side}: number of collectives.", "count")
+    for side in ("base", "head"):
+        doc = f"{side}: bus bandwidth in GB/s, without waiting for the last rank."
+        yield Column(f"{side}_busbw_bytes_per_ns", "DOUBLE", doc, "bytes_per_ns", better="higher")
+    yield Column("ratio", "DOUBLE", "Bandwidth of head as a multiple of that of base.", "ratio")
+    doc = "Transfer time of head minus what it would be at the bandwidth of base, over all collectives."
+    yield Column("lost_ns", "BIGINT", doc, "ns", signed=True)
+
+
+_LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
+_LEAST_CAUSE = 0.2  # share of the change, from which the largest row is its cause
+# Beyond this many times the change of the step, a row is not a part of it: others went the other way.
+_OFFSET = 2
+_ALL = 0.995
+_UNMATCHED = "exposed_unassigned"
+
+
+def causes(parts: Breakdown, is_unchanged: bool) -> Iterator[str]:
+    """The late rank, or the largest row; and collectives that are not matched.
+
+    If the step as a whole `is_unchanged`, only a row that changed significantly is worth a line.
+    """
+    late = late_rank(parts)
+    if late is not None:
+        yield late
+    elif (row := largest_row(parts)) is not None and (not is_unchanged or _is_significant(row)):
+        yield _row_text(row, parts)
+    if (note := unmatched(parts)) is not None:
+        yield note
+
+
+def late_rank(parts: Breakdown) -> str | None:
+    """The rank whose own time changed by far the most, where the others wait longer, or shorter, for it.
+
+    None if nothing waits, or collectives are not matched, so that waiting is not known.
+    """
+    own = [row for row in parts.level("ranks").rows if row.part.endswith(" own") and row.base]
+    toward = 1 if parts.delta > 0 else -1
+    change, waits = toward * parts.delta, toward * waiting(parts)
+    if len(own) < 2 or not change or waits < _LEAST_WAIT * change:
+        return None
+    last, *others = sorted(own, key=lambda row: -toward * row.delta)
+    typical, delta = median(toward * row.delta for row in others), toward * last.delta
+    if not _is_significant(last) or delta - typical < _LEAST_OWN * change or delta < 3 * abs(typical):
+        return None
+    changed = float(last.delta / last.base)
+    name, share = last.part.removesuffix(" own"), float((waits + delta) / change)
+    ns, verb = show(float(delta * len(own)), "ns"), "grew" if toward > 0 else "shrank"
+    state = "is late" if toward > 0 else "is no longer late"
+    cause = f"{name} {state}: its own time {verb} by {100 * abs(changed):.0f} % ({ns})"
+    # More than all of it if other ranks wait where they were idle before.
+    part = "all" if share > _ALL else f"{100 * share:.0f} %"
+    return f"{cause}; with the waiting of the others that is {part} of the change"
+
+
+def waiting(parts: Breakdown) -> Fraction:
+    """The change of exposed waits for other ranks."""
+    rows = parts.level("breakdown").rows
+    return sum((row.delta for row in rows if row.part == WAIT or awaited_rank(row.part)), start=ZERO)
+
+
+def largest_row(parts: Breakdown) -> Row | None:
+    """The kernel or idle cause that changed most in the direction of the step; None without such a row."""
+    level = parts.level("kernels")
+    toward = [row for row in level.rows if row.delta * parts.delta > 0]
+    if not toward or abs(toward[0].delta) < _LEAST_CAUSE * abs(parts.delta):
+        return None
+    return toward[0]
+
+
+def unmatched(parts: Breakdown) -> str | None:
+    """That waiting is not known, if communication that is not matched across ranks changed noticeably."""
+    rows = {row.part: row for row in parts.level("breakdown").rows}
+    row = rows.get(_UNMATCHED)
+    if row is None or not row.delta or abs(row.delta) < _LEAST_WAIT * abs(parts.delta):
+        return None
+    delta = show(float(row.delta), "ns")
+    return f"note: collectives behind {delta} of the change are not matched across ranks: waiting is unknown"
+
+
+def _is_significant(row: Row) -> bool:
+    return row.test is not None and row.test.significant
+
+
+def _row_text(row: Row, parts: Breakdown) -> str:
+    if abs(row.delta) > _OFFSET * abs(parts.delta):
+        text = _offset_text(row, parts)
+    else:
+        text = f"largest part: {_changed(row)} of the {_signed(parts.delta)} change"
+    if _is_significant(row):
+        return text
+    return f"{text}, not {'tested' if row.test is None else 'significant'}"
+
+
+def _offset_text(row: Row, parts: Breakdown) -> str:
+    """A row that changed by more than the step, and the largest that went the other way, the larger first."""
+    other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
+    both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
+    return f"parts cancel out: {' and '.join(map(_changed, both))}"
+
+
+def _changed(row: Row) -> str:
+    name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
+    return f"{name} {row.change}, {_signed(row.delta)}"
+
+
+def _signed(ns: Fraction) -> str:
+    return f"{'+' if ns > 0 else ''}{show(float(ns), 'ns')}"
+
+
+_MOST_NAMED = 3
+_LEAST = 0.1  # share of the variance, from which a part is named
+_MOST_OF_RANKS = 0.6  # of the spread of own times, from which one rank is named
+_OWN = " own"
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of the variance between replicates that a row contributes; all of a level sum to 1.
+
+    It is negative for a row that is shorter where the whole is longer.
+    """
+
+    level: str
+    name: str
+    share: float
+
+
+def spread(parts: Breakdown) -> tuple[Share, ...]:
+    """The rows of kernels and of ranks, the largest share first; empty with too few runs or steps."""
+    return tuple(share for name in ("kernels", "ranks") for share in _of_level(parts.level(name)))
+
+
+def _of_level(level: Level) -> Iterator[Share]:
+    shares = variance_shares([(row.base_replicates, row.head_replicates) for row in level.rows])
+    found = [Share(level.name, row.part, share) for row, share in zip(level.rows, shares or (), strict=False)]
+    yield from sorted(found, key=lambda each: (-each.share, each.name))
+
+
+def spread_notes(parts: Breakdown) -> Iterator[str]:
+    """The kernels and idle causes, and the rank, that most of the spread comes from."""
+    shares, between = spread(parts), f"{parts.replicate}s"
+    kernels = [each for each in shares if each.level == "kernels" and each.share >= _LEAST][:_MOST_NAMED]
+    if kernels:
+        yield f"the spread between {between} comes from {_listed(kernels)}"
+    own = [each for each in shares if each.level == "ranks" and each.name.endswith(_OWN)]
+    total = sum(max(each.share, 0.0) for each in own)
+    # A late rank lengthens the steps of the others as much, by waiting: compare own times only.
+    if len(own) > 1 and own[0].share >= max(_LEAST, _MOST_OF_RANKS * total):
+        rank, share = own[0].name.removesuffix(_OWN), own[0].share / total
+        yield f"{rank} varies most: {100 * share:.0f} % of the spread of the ranks' own times"
+
+
+def _listed(shares: Iterable[Share]) -> str:
+    return ", ".join(f"{_name(each.name)} ({100 * each.share:.0f} %)" for each in shares)
+
+
+def _name(part: str) -> str:
+    name = category_name(part)
+    return name if name != part else one_line(short_name(part))
+
+
+SNAPSHOT_ANALYSIS = "snapshot_peak"
+NOTICEABLE_MEMORY = 0.01  # change as a share of the larger peak, from which a row is worth reading
+
+SnapshotKey = tuple[str, str]  # category, top frame
+
+
+@dataclass(frozen=True)
+class SnapshotDiff:
+    """Bytes at the peak of both sides by call, the largest change first."""
+
+    rows: Result = field(repr=False)
+    peak_bytes: int
+
+    @property
+    def changed(self) -> list[dict[str, Any]]:
+        """The rows whose bytes changed noticeably."""
+        return [
+            row for row in self.rows.rows() if abs(row["delta_bytes"]) >= NOTICEABLE_MEMORY * self.peak_bytes
+        ]
+
+
+def snapshot_diff(base: Selection, head: Selection) -> SnapshotDiff | None:
+    """The bytes at the peaks of both sides; None unless both have a memory snapshot."""
+    from tracewarehouse.duck.arrow import table_of
+    from tracewarehouse.result import Result
+
+    results = [side.run_or_skip(SNAPSHOT_ANALYSIS) for side in (base, head)]
+    before, after = (_by_call(result.rows()) for result in results)
+    if not before or not after:
+        return None
+    rows: list[dict[str, Any]] = [
+        {
+            "category": category,
+            "top_frame": frame,
+            "base_bytes": before.get((category, frame), 0),
+            "head_bytes": after.get((category, frame), 0),
+            "delta_bytes": after.get((category, frame), 0) - before.get((category, frame), 0),
+        }
+        for category, frame in {**before, **after}
+    ]
+    rows.sort(key=lambda row: (-abs(row["delta_bytes"]), row["category"], row["top_frame"]))
+    peak = max(sum(before.values()), sum(after.values()))
+    contract = _snapshot_contract()
+    return SnapshotDiff(Result(table_of(contract, rows), results[0].provenance, contract), peak)
+
+
+def _by_call(rows: list[dict[str, Any]]) -> Mapping[SnapshotKey, int]:
+    """Bytes by call at the peak of the device with the highest peak; the first of several."""
+    if not rows:
+        return {}
+    highest = max(rows, key=lambda row: row["peak_bytes"])
+    place = [highest[name] for name in ("run_id", "rank", "device")]
+    found: dict[SnapshotKey, int] = defaultdict(int)
+    for row in rows:
+        if [row[name] for name in ("run_id", "rank", "device")] == place:
+            found[row["category"], row["top_frame"] or "no call stack"] += row["bytes"]
+    return found
+
+
+def _snapshot_contract() -> Contract:
+    return computed_contract(
+        "snapshot_diff",
+        group="memory",
+        summary="Change of the memory at the peak by call.",
+        requires=(Ref(SNAPSHOT_ANALYSIS, 1),),
+        grain=("category", "top_frame"),
+        order=("-delta_bytes",),
+        columns=tuple(_snapshot_columns()),
+    )
+
+
+def _snapshot_columns() -> Iterator[Column]:
+    yield Column("category", "VARCHAR", "What the allocations are for.")
+    yield Column("top_frame", "VARCHAR", "Innermost Python frame outside of PyTorch.")
+    for side in ("base", "head"):
+        yield Column(f"{side}_bytes", "BIGINT", f"{side}: active bytes at the peak.", "bytes", better="lower")
+    yield Column("delta_bytes", "BIGINT", "Bytes of head minus bytes of base.", "bytes", signed=True)
+
 
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01

@@ -1,12 +1,16 @@
 """A metric over runs in time order: results are recorded once, and a history reads them."""
 
-from tracewarehouse.compare.history.acknowledged import acknowledge, notices_on_acknowledged
-from tracewarehouse.compare.history.baseline import Baseline, Compared, find_baseline
-from tracewarehouse.compare.history.compared import sides_with_history
-from tracewarehouse.compare.history.failing import FailingChange, failing_changes
-from tracewarehouse.compare.history.history import History
-from tracewarehouse.compare.history.parts import PartsEvent, moved_parts
+from tracewarehouse.compare.history.baseline import (
+    Baseline,
+    Compared,
+    PartsEvent,
+    find_baseline,
+    moved_parts,
+    sides_with_history,
+)
+from tracewarehouse.compare.history.page import History
 from tracewarehouse.compare.history.read import (
+    ValueForm,
     build_history,
     label_keys,
     matching_runs,
@@ -21,8 +25,15 @@ from tracewarehouse.compare.history.record import (
     record_again,
     run_batches,
 )
-from tracewarehouse.compare.history.series import Change, Point, Series
-from tracewarehouse.compare.history.value_form import ValueForm
+from tracewarehouse.compare.history.series import (
+    Change,
+    FailingChange,
+    Point,
+    Series,
+    acknowledge,
+    failing_changes,
+    notices_on_acknowledged,
+)
 
 __all__ = [
     "Baseline",

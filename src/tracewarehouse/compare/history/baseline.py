@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Protocol
 
 from tracewarehouse import hints
-from tracewarehouse.compare.history.read import NothingRecorded, build_history, hardware
-from tracewarehouse.compare.history.results import RecordedAnalysis
+from tracewarehouse.compare.history.read import (
+    NothingRecorded,
+    ValueForm,
+    build_history,
+    hardware,
+    label_keys,
+    recorded_files,
+)
+from tracewarehouse.compare.history.recorded import RecordedAnalysis, part_values
 from tracewarehouse.compare.history.series import Point, Series
-from tracewarehouse.compare.history.value_form import ValueForm
-from tracewarehouse.compare.metric import Metric, WorkUnit, is_normalized
+from tracewarehouse.compare.metric import Metric, WorkUnit, is_normalized, parse_metric
 from tracewarehouse.compare.stats import MAX_EARLIER, MIN_EARLIER, Earlier
+from tracewarehouse.compare.stats.many_series import PartChange, part_changes, run_factors
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.errors import NoBaseline
-from tracewarehouse.present.render.text import plural
+from tracewarehouse.display_names import category, category_name
+from tracewarehouse.errors import NoBaseline, ParamError, TwError
+from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.storage import RunVersion, Store
+
+if TYPE_CHECKING:
+    from tracewarehouse.runs.selection import Selection
+
 
 Configuration = tuple[object, ...]
 
@@ -67,7 +81,7 @@ def find_baseline(
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
     before = [each for each in alike if run_attributes(each.version).order < compared.first and _whole(each)]
     form = ValueForm(unit=unit if is_normalized(metric) else None)
-    found = _series(store, catalog, metric, before, form)
+    found = _metric_series(store, catalog, metric, before, form)
     points = _last_level(found)[-MAX_EARLIER:] if found else ()
     if len(points) < MIN_EARLIER:
         what = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
@@ -102,7 +116,7 @@ def _whole(run: SelectedRun) -> bool:
     return len(run.version.ranks) >= (expected_ranks(run.version) or 0)
 
 
-def _series(
+def _metric_series(
     store: Store, catalog: Catalog, metric: Metric, runs: Sequence[SelectedRun], form: ValueForm
 ) -> Series | None:
     """The runs that are recorded under the current definition."""
@@ -130,3 +144,212 @@ def _places(
     place = {name: at - ordered.index(f"{first.run}@v{first.number}") for at, name in enumerate(ordered)}
     base, head = (tuple(place[each.selector] for each in side) for side in sides)
     return base, head
+
+
+BASELINE = "@baseline"
+SPREADS = ("own", "history")
+_BREAKDOWN_RUNS = 8  # newest runs of the baseline that a breakdown compares with
+Selectors = str | Iterable[str]
+FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
+
+
+class Recorded(Protocol):
+    """A warehouse."""
+
+    @property
+    def store(self) -> Store:
+        """Its files."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """Its contracts."""
+
+    def select(self, runs: str | Iterable[str]) -> Selection:
+        """Runs by selectors."""
+
+    def recorded_runs(self) -> Sequence[SelectedRun]:
+        """Its runs, and removed ones with recorded results, in time order."""
+
+
+def sides_with_history(
+    warehouse: Recorded,
+    base: str | Iterable[str],
+    head: str | Iterable[str],
+    spread: str,
+    same: str | Iterable[str],
+) -> tuple[Selection, Selection, FindEarlier]:
+    """Both sides, and what finds the earlier runs of a metric: only for the step time it raises NoBaseline.
+
+    Raises ParamError for another `spread`; NoBaseline if the step time has too few earlier runs; TwError.
+    """
+    if spread not in SPREADS:
+        raise ParamError(f"unknown spread {spread!r}", f"use {' or '.join(SPREADS)}")
+    recorded, after = warehouse.recorded_runs(), warehouse.select(head)
+    keys = label_keys([same] if isinstance(same, str) else same, recorded)
+    before = None if base == BASELINE else warehouse.select(base)
+    compared = Compared(None if before is None else before.selected(), after.selected(), keys)
+
+    step_time = parse_metric("step_time", warehouse.catalog)
+
+    def find(metric: Metric, unit: WorkUnit | None = None) -> Baseline:
+        return find_baseline(warehouse.store, warehouse.catalog, metric, recorded, compared, unit)
+
+    def earlier(metric: Metric, unit: WorkUnit | None) -> Earlier | None:
+        try:
+            return find(metric, unit).earlier
+        except TwError:
+            if metric == step_time:
+                raise
+            return None
+
+    found = find(step_time)
+    if before is None:
+        if not found.stored:
+            raise TwError("the traces of all runs of the baseline are removed", "name a stored run as base")
+        before = warehouse.select(found.stored[-_BREAKDOWN_RUNS:])
+    return before, after, earlier
+
+
+_NEAR = 2  # runs within which changes are one event
+_LISTED = 5  # parts of an event
+_ENOUGH = 0.9  # share of the runs, from which a kind of parts is compared
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A recorded analysis of parts: the columns of their names and times."""
+
+    kind: str
+    analysis: str
+    name: str
+    ns: str
+
+
+_SOURCES = (
+    _Source("kernel", "kernel_summary", "name", "sum_ns"),
+    _Source("operator", "op_summary", "name", "host_self_ns"),
+    _Source("idle", "idle_breakdown", "cause", "idle_ns"),
+)
+
+
+@dataclass(frozen=True)
+class MovedPart:
+    """A kernel, operator (its self time on the host) or idle cause that changed: calls and time per rank."""
+
+    kind: str
+    name: str
+    calls: tuple[float, float]
+    ns: tuple[float, float]
+    q: float
+
+    @property
+    def title(self) -> str:
+        """Its name, with its kind unless it is a kernel."""
+        if self.kind == "idle":
+            return category_name(category(self.name))
+        return f"operator {one_line(self.name)}" if self.kind == "operator" else one_line(self.name)
+
+    def __str__(self) -> str:
+        before, after = self.calls
+        if not before or not after:
+            calls = f"{'new' if after else 'gone'}, {plural(round(max(before, after)), 'call')} per rank"
+        elif round(before) != round(after):
+            calls = f"{before:g} → {after:g} calls per rank"
+        else:
+            calls = f"{100 * (self.ns[1] / self.ns[0] - 1):+.1f} %"
+        delta = self.ns[1] - self.ns[0]
+        return f"{self.title} {calls} ({'+' if delta > 0 else ''}{show(delta, 'ns')})"
+
+
+@dataclass(frozen=True)
+class PartsEvent:
+    """Parts that changed between the same two runs, the largest change of time first."""
+
+    before: str
+    after: str
+    parts: tuple[MovedPart, ...]
+
+    def __str__(self) -> str:
+        listed = "; ".join(map(str, self.parts[:_LISTED]))
+        more = f"; {len(self.parts) - _LISTED:,} more" if len(self.parts) > _LISTED else ""
+        count = plural(len(self.parts), "part")
+        return f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{more}"
+
+
+@dataclass(frozen=True)
+class _Series:
+    """The calls and the time of a part in each run."""
+
+    kind: str
+    name: str
+    calls: tuple[float, ...]
+    ns: tuple[float, ...]
+    adjusted: tuple[float, ...]  # times without the factor that all parts of a run have in common
+
+
+def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> tuple[PartsEvent, ...]:
+    """The events among runs recorded under the current definition, in time order.
+
+    A part is compared by its calls, and by its time divided by the factor that most parts of its kind have in
+    common in a run. At most 5 % of the changes are there by chance, over all kinds. Raises TwError if no
+    kernels, operators or idle times are recorded.
+    """
+    files = _recorded(store, catalog, selected)
+    runs = [run for run in next(iter(files.values())) if all(run in of for of in files.values())]
+    series = [
+        each
+        for source, paths in files.items()
+        for each in _part_series(source, runs, part_values(store, paths, source.name, source.ns))
+    ]
+    found: dict[int, PartChange] = {}
+    for change in part_changes([*(each.adjusted for each in series), *(each.calls for each in series)]):
+        part = change.part % len(series)
+        if part not in found or change.part >= len(series):
+            found[part] = change
+    return tuple(_events(runs, [(each.at, _moved(series[part], each)) for part, each in found.items()]))
+
+
+def _recorded(
+    store: Store, catalog: Catalog, selected: Sequence[SelectedRun]
+) -> dict[_Source, Mapping[str, str]]:
+    """The recorded results of each kind of parts, `RUN@vN` → path; those that have nearly all of the runs."""
+    found = {}
+    for source in _SOURCES:
+        analysis = RecordedAnalysis.of(catalog.get(source.analysis, kind="analysis"), catalog)
+        found[source] = recorded_files(store, analysis, selected)
+    most = max(map(len, found.values()))
+    if not most:
+        names = [source.analysis for source in _SOURCES]
+        raise TwError(f"no recorded results of {', '.join(names)}", hints.record(names[0]))
+    return {source: files for source, files in found.items() if len(files) >= _ENOUGH * most}
+
+
+def _part_series(
+    source: _Source, runs: Sequence[str], table: Mapping[str, Mapping[str, tuple[float, float]]]
+) -> Iterator[_Series]:
+    """The series of all parts of a kind; a part that a run lacks is 0 there."""
+    names = sorted({name for run in runs for name in table[run]})
+    values = [[table[run].get(name, (0.0, 0.0)) for run in runs] for name in names]
+    factors = run_factors([[ns for _, ns in of_part] for of_part in values])
+    for name, of_part in zip(names, values, strict=True):
+        calls, ns = zip(*of_part, strict=True)
+        adjusted = tuple(value / factor for value, factor in zip(ns, factors, strict=True))
+        yield _Series(source.kind, name, calls, ns, adjusted)
+
+
+def _moved(series: _Series, change: PartChange) -> MovedPart:
+    calls, ns = (
+        (median(values[: change.at]), median(values[change.at :])) for values in (series.calls, series.ns)
+    )
+    return MovedPart(series.kind, series.name, calls, ns, change.q)
+
+
+def _events(runs: Sequence[str], moved: list[tuple[int, MovedPart]]) -> Iterator[PartsEvent]:
+    """Changes within `_NEAR` runs of the first as one event, at the place of the largest."""
+    left = sorted(moved, key=lambda each: each[0])
+    while left:
+        near = [each for each in left if each[0] - left[0][0] <= _NEAR]
+        left = left[len(near) :]
+        near.sort(key=lambda each: -abs(each[1].ns[1] - each[1].ns[0]))
+        at = near[0][0]
+        yield PartsEvent(runs[at - 1], runs[at], tuple(part for _, part in near))

@@ -1,4 +1,4 @@
-"""The HTML page of a history: each series as a chart and a table of its changes.
+"""A history for people: the HTML page, with a chart and a table of changes for each series, and its text.
 
 The chart is plain SVG drawn by the template, so that the page does not need the plotting libraries.
 """
@@ -6,12 +6,102 @@ The chart is plain SVG drawn by the template, so that the page does not need the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from math import ceil, floor, inf, log10
+from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.compare.history.series import HistoryData, Point, Series
+from tracewarehouse.compare.history.series import Change, HistoryData, Point, Series
 from tracewarehouse.present.pages import render_page
-from tracewarehouse.present.render.text import show, timestamp
+from tracewarehouse.present.render.text import one_line, show, timestamp
+from tracewarehouse.result import Field, Result, from_rows
+
+if TYPE_CHECKING:
+    import polars
+
+
+_TERMINAL_HEIGHT = 10  # characters; each is four dots high and two wide
+_BRAILLE_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # by row and column of a character
+_LEVEL = "─"
+
+
+def chart_lines(history: HistoryData, width: int) -> Iterator[str]:
+    """The lines of text, each at most `width` characters unless run names are longer."""
+    for at, series in enumerate(history.series):
+        if at:
+            yield ""
+        yield history.title(series)
+        if series.known:
+            yield from _text_chart(history, series, width)
+        for number, change in enumerate(series.changes, 1):
+            yield _change_line(number, change, history)
+        yield from series.remarks()
+
+
+def _text_chart(history: HistoryData, series: Series, width: int) -> Iterator[str]:
+    low, high = series.plotted_range()
+    labels = {0: show(high, history.unit), _TERMINAL_HEIGHT - 1: show(low, history.unit)}
+    margin = max(map(len, labels.values()))
+    columns = max(10, min(width - margin - 2, len(series.known)))
+    rows = _plot_area(series, low, high, columns)
+    for at, row in enumerate(rows):
+        yield f"{labels.get(at, '').rjust(margin)} ┤{row}".rstrip()
+    yield " " * (margin + 2) + _change_markers(series, columns)
+    yield " " * (margin + 2) + _text_dates(series, columns)
+
+
+def _plot_area(series: Series, low: float, high: float, columns: int) -> list[str]:
+    """Rows of characters: braille dots for runs, a line for their level in characters without a run."""
+    dots = [[0] * columns for _ in range(_TERMINAL_HEIGHT)]
+    levels = [[False] * columns for _ in range(_TERMINAL_HEIGHT)]
+    for at, point in enumerate(series.known):
+        x = at * columns * 2 // len(series.known)
+        y = _dot_row(point.value or 0.0, low, high)
+        dots[y // 4][x // 2] |= _BRAILLE_BITS[y % 4][x % 2]
+        if point.level is not None:
+            levels[_dot_row(point.level, low, high) // 4][x // 2] = True
+    return [
+        "".join(
+            chr(0x2800 + mask) if mask else _LEVEL if has_level else " "
+            for mask, has_level in zip(*row, strict=True)
+        )
+        for row in zip(dots, levels, strict=True)
+    ]
+
+
+def _dot_row(value: float, low: float, high: float) -> int:
+    """The row of dots from the top; values outside the range are drawn at the edge."""
+    last = _TERMINAL_HEIGHT * 4 - 1
+    return min(last, max(0, round((high - value) / (high - low) * last)))
+
+
+def _change_markers(series: Series, columns: int) -> str:
+    """A number below each change, if there is space for it."""
+    text = [" "] * columns
+    for number, position in enumerate(series.change_positions, 1):
+        at = position * columns // len(series.known)
+        marker = f"▲{number}"
+        if all(character == " " for character in text[at : at + len(marker)]):
+            text[at : at + len(marker)] = marker
+    return "".join(text[:columns]).rstrip()
+
+
+def _text_dates(series: Series, columns: int) -> str:
+    """The dates of the first and the last run."""
+    first, last = (
+        f"{datetime.fromtimestamp(series.points[at].time_ns // 10**9, UTC):%Y-%m-%d}" for at in (0, -1)
+    )
+    return f"{first}{last.rjust(columns - len(first))}" if columns > 2 * len(first) else f"{first} to {last}"
+
+
+def _change_line(number: int, change: Change, history: HistoryData) -> str:
+    levels = f"{show(change.old, history.unit)} → {show(change.new, history.unit)}"
+    effect = " ".join(filter(None, (change.effect, history.verdict(change))))
+    text = f"▲{number} {levels}, {effect}, {one_line(change.before)} → {one_line(change.after)}"
+    if change.earliest != change.latest:
+        text += f" (95 %: {one_line(change.earliest)} to {one_line(change.latest)})"
+    return f"{text}; acknowledged: {one_line(change.why)}" if change.why else text
+
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BELOW = 960, 260, 90, 16, 58  # pixels of the plot area and its margins
 _EDGE, _DATE = 12, 100  # pixels between the edge and a run, and of a date
@@ -223,3 +313,70 @@ def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[
         level = known[start].level
         if level is not None:
             yield LevelLine(x.before(start), x.before(end), _y(level, low, high))
+
+
+@dataclass(frozen=True)
+class History(HistoryData):
+    """A metric over recorded runs, with its change points."""
+
+    @property
+    def result(self) -> Result:
+        """One row per series and run, in time order: series, definition, run, time, value and level.
+
+        The first run of a new level also has the change with its interval, the run before, the runs between
+        which the change occurred, and the acknowledgement; in other rows these are null.
+        """
+        rows = from_rows(
+            self._fields(), [row for series in self.series for row in _rows(series)], self.notices
+        )
+        return replace(rows, provenance=self.provenance, notices=self.notices)
+
+    def plot(self, width: int = 100) -> str:
+        """The series as text, at most `width` characters wide, and their changes."""
+        return "".join(f"{line}\n" for line in chart_lines(self, width))
+
+    def html(self) -> str:
+        """The series as one self-contained HTML file."""
+        return "".join(html(self))
+
+    def polars(self) -> polars.DataFrame:
+        """The rows of `result` as a Polars data frame."""
+        return self.result.polars()
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of `result` as dictionaries."""
+        return self.result.rows()
+
+    def _fields(self) -> list[Field]:
+        texts = ("earliest", "latest", "acknowledged", "reason")
+        return [
+            Field("line", "VARCHAR"),
+            Field("definition", "VARCHAR"),
+            Field("run_id", "VARCHAR"),
+            Field("version", "BIGINT"),
+            Field("stored", "BOOLEAN"),
+            Field("time_ns", "BIGINT", "ts"),
+            Field("value", "DOUBLE", self.unit),
+            Field("level", "DOUBLE", self.unit),
+            *(Field(name, "DOUBLE", "ratio") for name in ("change", "change_low", "change_high")),
+            *(Field(name, "VARCHAR") for name in ("before", *texts)),
+        ]
+
+
+def _rows(series: Series) -> Iterator[tuple[object, ...]]:
+    changes = {change.after: change for change in series.changes}
+    for point in series.points:
+        change = changes.get(point.name) if point.value is not None else None
+        columns: tuple[object, ...] = (None,) * 7
+        if change is not None:
+            columns = (
+                change.change,
+                change.low,
+                change.high,
+                change.before,
+                change.earliest,
+                change.latest,
+                change.why,
+            )
+        identity = (series.name, series.definition, point.run, point.number, point.stored, point.time_ns)
+        yield (*identity, point.value, point.level, *columns, point.reason)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Literal
 
 from tracewarehouse.compare.metric import Metric
-from tracewarehouse.compare.stats.points import Point as ChangePoint
-from tracewarehouse.compare.stats.points import Trend, find_levels
-from tracewarehouse.compare.stats.suspicion import suspicion
-from tracewarehouse.present.render.text import one_line, plural
+from tracewarehouse.compare.stats.baseline import suspicion
+from tracewarehouse.compare.stats.change_points import Point as ChangePoint
+from tracewarehouse.compare.stats.change_points import Trend, find_levels
+from tracewarehouse.durations import age_ns
+from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
+from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.result import Provenance
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Store, acknowledgement_key
 
 Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
 
@@ -216,3 +221,148 @@ def _size(detected: ChangePoint, old: float, new: float) -> tuple[float | None, 
         return None, None, None
     change = (new - old) / abs(old)
     return change, min(detected.low, change), max(detected.high, change)
+
+
+FailOn = Literal["worse", "any"]
+NEWEST = 12  # runs whose changes count by default
+
+
+@dataclass(frozen=True)
+class FailingChange:
+    """A change that fails, with the series it is in."""
+
+    series: str
+    change: Change
+    text: str
+
+
+def failing_changes(
+    history: HistoryData, fail_on: FailOn = "worse", since: str | None = None
+) -> tuple[FailingChange, ...]:
+    """The changes whose first run is at or behind `since`, by default among the newest `NEWEST` runs.
+
+    `since` is the name of a run or an age such as `7d`, counted from the newest run. Acknowledged changes
+    pass; `worse` counts only changes in the wrong direction, or of a metric without a goal any. Raises
+    UnknownName, ExpressionError.
+    """
+    _check_since(history, since)
+    found = []
+    for series in history.series:
+        first = _first_position(series, since)
+        for change, position in zip(series.changes, series.change_positions, strict=True):
+            is_bad = fail_on == "any" or history.verdict(change) != "better"
+            if position >= first and is_bad and change.why is None:
+                found.append(FailingChange(series.name, change, _text(history, series, change)))
+    return tuple(found)
+
+
+def _check_since(history: HistoryData, since: str | None) -> None:
+    if since is None or age_ns(since) is not None:
+        return
+    names = {point.name for series in history.series for point in series.points}
+    if since not in names:
+        if since[:1].isdigit():
+            raise ExpressionError(
+                f"not an age or a run: {since}", "for example 7d, 24h, or the name of a run"
+            )
+        raise UnknownName("run", since, names)
+
+
+def _first_position(series: Series, since: str | None) -> int:
+    """The index in `known` from which changes count."""
+    known = series.known
+    if since is None:
+        return len(known) - NEWEST
+    names = [point.name for point in known]
+    if since in names:
+        return names.index(since)
+    start: int | None = next((point.time_ns for point in series.points if point.name == since), None)
+    age = age_ns(since)
+    if age is not None and known:
+        start = known[-1].time_ns - age
+    if start is None:
+        return len(known)
+    return next((at for at, point in enumerate(known) if point.time_ns >= start), len(known))
+
+
+def _text(history: HistoryData, series: Series, change: Change) -> str:
+    levels = f"{show(change.old, history.unit)} → {show(change.new, history.unit)}"
+    where = history.measured + (f" ({series.name})" if series.name else "")
+    return f"{where}: {levels}, {change.effect}, between {change.before} and {change.after}"
+
+
+_RUNS_NAMED = 8  # in a hint
+
+
+@dataclass(frozen=True)
+class Acknowledgement:
+    """Why a metric changed at a run, identified by its content (`source`)."""
+
+    metric: str
+    run: str
+    source: str
+    why: str
+
+
+def _acknowledged_name(metric: Metric) -> str:
+    """The metric without a version, so that an acknowledgement applies to the next version too."""
+    filters = ",".join(sorted(f"{column.name}={value}" for column, value in metric.filters))
+    return f"{metric.contract.name}.{metric.column.name}" + (f"[{filters}]" if filters else "")
+
+
+def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None) -> None:
+    """Stores why the metric changed at a run; None removes it.
+
+    Raises ParamError for an empty text, TwError if there is nothing to remove.
+    """
+    name, source = _acknowledged_name(metric), run.version.source
+    key = acknowledgement_key(name, run.run, source)
+    if why is None:
+        known = acknowledgements(store, metric)
+        if (run.run, source) not in known:
+            raise _no_acknowledgement(metric, run, sorted({each for each, _ in known}))
+        store.forget_acknowledged(key)
+        return
+    if not why.strip():
+        raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
+    store.acknowledge(key, vars(Acknowledgement(name, run.run, source, why.strip())))
+
+
+def _no_acknowledgement(metric: Metric, run: SelectedRun, known: Sequence[str]) -> TwError:
+    shown = ", ".join(known[:_RUNS_NAMED]) + (", …" if len(known) > _RUNS_NAMED else "")
+    hint = f"acknowledged: {shown}" if known else "no run has one"
+    return TwError(f"{run.run} has no acknowledgement of {metric}", hint)
+
+
+def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:
+    """(run, source) → reason, for the metric."""
+    name = _acknowledged_name(metric)
+    stored = [Acknowledgement(**fields) for fields in store.acknowledged()]
+    return {(each.run, each.source): each.why for each in stored if each.metric == name}
+
+
+def notices_on_acknowledged(
+    history: HistoryData, stored: Sequence[str], removed: Sequence[str]
+) -> Iterator[str]:
+    """Where an acknowledgement at these runs (`RUN@vN`) is not what the history shows."""
+    for run in stored:
+        changes = _changes_at(history, run)
+        if not changes:
+            yield _no_change(history, run)
+        yield from (_shown(each) for each in changes if each.acknowledged_at not in (None, run))
+    for run in removed:
+        yield from (_shown(each) for each in _changes_at(history, run) if each.why is not None)
+
+
+def _changes_at(history: HistoryData, run: str) -> list[Change]:
+    return [change for series in history.series for change in series.changes if run in change.nearby]
+
+
+def _no_change(history: HistoryData, run: str) -> str:
+    if any(point.selector == run for series in history.series for point in series.points):
+        return f"no change point of {history.measured} at {run}"
+    return f"{run} is not in this history"
+
+
+def _shown(change: Change) -> str:
+    return f"the change at {change.after} is acknowledged at {change.acknowledged_at}: {change.why}"

@@ -5,17 +5,29 @@ over another. Sums are per rank; if the rows have steps, per complete step and r
 lengths are comparable. A measure of entire steps (`step_time`) is the median of the complete steps, each the
 mean of its ranks. A column without a `fold` needs filters that leave one row."""
 
-from tracewarehouse.compare.metric.model import BY_STEP, Measured, Metric, RunValue
-from tracewarehouse.compare.metric.parse import parse_metric, parse_metric_prefix
-from tracewarehouse.compare.metric.statistic import (
+from tracewarehouse.compare.metric.expression import (
+    BY_STEP,
+    WORK_LABELS,
+    Measured,
+    Metric,
+    RunValue,
+    WorkUnit,
+    is_normalized,
+    parse_metric,
+    parse_metric_prefix,
+    per_unit,
+)
+from tracewarehouse.compare.metric.values import (
+    COMPLETE_STEPS_SQL,
+    Ranks,
     Statistic,
+    check_filters,
+    measure,
     measure_statistic,
     of_steps,
     parse_statistic,
     parse_statistic_prefix,
 )
-from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, Ranks, check_filters, measure
-from tracewarehouse.compare.metric.work import WORK_LABELS, WorkUnit, is_normalized, per_unit
 
 __all__ = [
     "BY_STEP",

@@ -1,10 +1,22 @@
 """Statistics of comparisons: pure functions on numbers, independent of runs and warehouses."""
 
-from tracewarehouse.compare.stats.components import variance_shares
-from tracewarehouse.compare.stats.earlier import MAX_EARLIER, MIN_EARLIER, Earlier, shift_with_history
-from tracewarehouse.compare.stats.power import MoreRuns, power_at, runs_needed, smallest_detected
-from tracewarehouse.compare.stats.rows import RowTest, row_tests
-from tracewarehouse.compare.stats.shift import MIN_SAMPLES, ShiftTest, relative_shift
+from tracewarehouse.compare.stats.baseline import (
+    MAX_EARLIER,
+    MIN_EARLIER,
+    Earlier,
+    shift_with_history,
+    variance_shares,
+)
+from tracewarehouse.compare.stats.many_series import RowTest, row_tests
+from tracewarehouse.compare.stats.two_sample import (
+    MIN_SAMPLES,
+    MoreRuns,
+    ShiftTest,
+    power_at,
+    relative_shift,
+    runs_needed,
+    smallest_detected,
+)
 from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, blocks, verdict
 
 __all__ = [

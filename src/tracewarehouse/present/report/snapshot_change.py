@@ -13,8 +13,7 @@ from tracewarehouse.present.report.document import Card, Figure, Section, Table
 from tracewarehouse.present.report.text import distinct_labels
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.diff.change import Change
-    from tracewarehouse.compare.diff.snapshot import SnapshotDiff
+    from tracewarehouse.compare.diff.change import Change, SnapshotDiff
 
 _MAX_BARS, _MAX_ROWS = 12, 50
 

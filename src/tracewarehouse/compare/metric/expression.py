@@ -1,14 +1,117 @@
-"""Parses a metric, `ANALYSIS[@V].COLUMN[K=V,…]`."""
+"""Metrics as text, such as `p95(step_time)` or `kernel_summary.total_ns`, and the work that they are per."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from statistics import fmean, median
+from typing import TYPE_CHECKING
 
-from tracewarehouse.compare.metric.model import Metric
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
-from tracewarehouse.errors import ExpressionError, ParamError, UnknownName
+from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
+from tracewarehouse.runs.selection import run_attributes
+
+if TYPE_CHECKING:
+    from tracewarehouse.storage import RunVersion
+
+
+BY_STEP = "by_step"  # the parameter of analyses with optional steps
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A measure of an analysis, with filters on other columns of its rows."""
+
+    text: str
+    contract: Contract
+    column: Column
+    filters: tuple[tuple[Column, object], ...] = ()
+    # A run without a matching row has the sum 0, instead of no value.
+    absent_is_zero: bool = False
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether its rows have steps, and no filter selects one."""
+        return "step" in self.contract.grain and not any(column.name == "step" for column, _ in self.filters)
+
+    @property
+    def steps_optional(self) -> bool:
+        """Whether its analysis has steps only if a parameter requests them."""
+        return any(param.name == BY_STEP for param in self.contract.params)
+
+    @property
+    def measures_steps(self) -> bool:
+        """Whether it measures entire steps, not parts of them: the contract has one row per step."""
+        other_keys = set(self.contract.grain) - {"run_id", "rank", "device", "step"}
+        return self.has_steps and not other_keys and self.column.fold == "sum"
+
+    def params(self, by_step: bool) -> dict[str, object]:
+        """The parameters of its analysis."""
+        return {BY_STEP: by_step} if self.steps_optional else {}
+
+    def per(self, by_step: bool) -> str:
+        """What one value refers to, in words."""
+        if self.column.fold != "sum":
+            return "of complete steps" if by_step else "of the run"
+        if self.measures_steps and by_step:
+            return "of the median complete step, mean of its ranks"
+        return "per complete step and rank" if by_step else "per rank"
+
+
+@dataclass(frozen=True)
+class RunValue:
+    """A metric of one run; `value` and `mean` are None if it is unknown, for the `reason`.
+
+    `value` is the metric as defined; `mean` the mean over ranks and complete steps, the same except for a
+    measure of entire steps. `steps`: each complete step as the mean of its ranks, in order; empty without
+    steps. `rows` of the analysis were used.
+    """
+
+    run: str
+    value: float | None = None
+    mean: float | None = None
+    steps: tuple[float, ...] = ()
+    ranks: int = 0
+    rows: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric of some runs in time order; `per` is what one value refers to."""
+
+    metric: Metric
+    per: str
+    runs: tuple[RunValue, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The known values."""
+        return tuple(each.value for each in self.runs if each.value is not None)
+
+    @property
+    def median(self) -> float | None:
+        """The median of the values; None if no run has one."""
+        return median(self.values) if self.values else None
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the runs' means; None if no run has one."""
+        known = [each.mean for each in self.runs if each.mean is not None]
+        return fmean(known) if known else None
+
+    @property
+    def reason(self) -> str | None:
+        """Why runs have no value; None if all have one."""
+        return ", ".join(sorted({each.reason for each in self.runs if each.reason})) or None
+
 
 SHORT = {"step_time": "step_summary.period_ns"}
 
@@ -212,3 +315,57 @@ def _cast(type_: str, text: str) -> object:
             raise ValueError(text)
         return text == "true"
     return int(text)
+
+
+WORK_LABELS = {"sample": "samples_per_step", "token": "tokens_per_step"}
+_LABEL = "label."
+_NORMALIZED = ("ns", "bytes")  # units of measures that grow with the work of a step
+
+
+@dataclass(frozen=True)
+class WorkUnit:
+    """What times and sizes are per: its name, and the label of a run that counts them in a step of a rank."""
+
+    name: str
+    label: str
+
+    @classmethod
+    def parse(cls, normalize: str) -> WorkUnit:
+        """`sample`, `token` or `label.K`; raises ExpressionError for anything else."""
+        label = WORK_LABELS.get(normalize) or normalize.removeprefix(_LABEL)
+        if normalize not in WORK_LABELS and (not normalize.startswith(_LABEL) or not label):
+            raise ExpressionError(f"unknown normalize {normalize!r}", "use sample, token or label.K")
+        return cls(normalize if normalize in WORK_LABELS else f"unit of {label}", label)
+
+    def of(self, version: RunVersion) -> Fraction:
+        """The work of a step of a run; raises TwError without the label, or if it is not above 0."""
+        text = run_attributes(version).labels.get(self.label)
+        try:
+            value = Fraction(text) if text is not None else None
+        except (ValueError, ZeroDivisionError):
+            value = Fraction(0)
+        if value is not None and value > 0:
+            return value
+        run, label = version.run, self.label
+        problem = f"lacks the label {label}" if text is None else f"has the label {label}={text}"
+        wanted = "" if text is None else ", not a number above 0"
+        hint = hints.Hint(f'wh.label("{run}", {{"{label}": "32"}})', f"tw label {run} {label}=32")
+        message = hints.fill("set what a step of a rank processes: {}", hint)
+        raise TwError(f"run {run} {problem}{wanted}", message)
+
+
+def is_normalized(metric: Metric) -> bool:
+    """Whether the metric grows with the work of a step: a time or a size."""
+    return metric.column.unit in _NORMALIZED
+
+
+def per_unit(measured: Measured, work: Mapping[str, Fraction]) -> Measured:
+    """The metric per unit of the work of each run, if it is a time or a size."""
+    if not is_normalized(measured.metric):
+        return measured
+    return replace(measured, runs=tuple(_per_unit(run, work[run.run]) for run in measured.runs))
+
+
+def _per_unit(run: RunValue, work: Fraction) -> RunValue:
+    value, mean = (None if each is None else float(each / work) for each in (run.value, run.mean))
+    return replace(run, value=value, mean=mean, steps=tuple(float(step / work) for step in run.steps))

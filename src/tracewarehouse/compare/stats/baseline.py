@@ -1,8 +1,11 @@
-"""Earlier runs as a baseline or as the spread of a comparison of few runs, independent or not.
+"""Earlier runs as a baseline: the spread they give, its components, outliers, and early warning.
 
 The spread comes from the history in two ways that guard each other: a model (normal values whose deviations
 fade with the autocorrelation of the history) covers dependence, and the same contrast of runs anywhere in
 the history covers heavy tails and drift. The larger p and the wider interval hold.
+
+Two one-sided cumulative sums (Page 1954) of deviations from the runs before, in robust standard deviations
+and clipped, so that one bad run is not enough.
 """
 
 from __future__ import annotations
@@ -10,16 +13,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median, variance
 from typing import TYPE_CHECKING
 
-from tracewarehouse.compare.stats.shift import ShiftTest, pooled_deviation, shift
+from tracewarehouse.compare.stats.two_sample import (
+    MIN_SPLITS,
+    ShiftTest,
+    has_enough_splits,
+    pooled_deviation,
+    shift,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+
 
 MIN_EARLIER = 12  # runs; fewer do not show their spread
 MAX_EARLIER = 400
@@ -28,7 +38,7 @@ _LOWER = 1.645
 _MIN_OWN = 5  # runs per side from which their own spread may replace that of the history
 _OWN_ALPHA = 0.01
 NORMAL = 1.4826  # standard deviation over median absolute deviation of normal values
-_FAR = 5.0  # robust standard deviations beyond which an earlier run is a bad one
+_BAD_RUN_DEVIATIONS = 5.0  # robust standard deviations beyond which an earlier run is a bad one
 
 
 @dataclass(frozen=True)
@@ -101,7 +111,7 @@ def robust_deviation(logs: Floats) -> float:
 
     aside = np.abs(logs - np.median(logs))
     spread = NORMAL * float(np.median(aside))
-    near = logs[aside <= _FAR * spread] if spread else logs
+    near = logs[aside <= _BAD_RUN_DEVIATIONS * spread] if spread else logs
     return max(spread, float(near.std(ddof=1)))
 
 
@@ -156,7 +166,7 @@ def _bad_share(logs: Floats) -> str:
     import numpy as np
 
     aside = np.abs(logs - np.median(logs))
-    bad = int((aside > _FAR * NORMAL * np.median(aside)).sum()) if aside.any() else 0
+    bad = int((aside > _BAD_RUN_DEVIATIONS * NORMAL * np.median(aside)).sum()) if aside.any() else 0
     return f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
 
 
@@ -247,3 +257,166 @@ def _guarded(estimate: float, p: float, reach: float, aside: Floats, alpha: floa
         allowed = int(alpha * (len(aside) + 1)) - 1  # that may lie beyond the interval
         reach = max(reach, float(aside[-1 - max(allowed, 0)]) if allowed >= 0 else math.inf)
     return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")
+
+
+MIN_RUNS, MIN_STEPS = 3, 3
+_MOST = 0.8  # share of the spread of a run's value from which advice is clear
+
+
+@dataclass(frozen=True)
+class Components:
+    """Standard deviations, as ratios of the time, between runs and between steps of a run.
+
+    `steps` is the harmonic mean of the numbers of steps of the runs.
+    """
+
+    run: float
+    step: float
+    steps: float
+
+    @property
+    def between_runs(self) -> float:
+        """The share of the variance of a run's value that more steps do not reduce."""
+        of_steps = self.step**2 / self.steps
+        total = self.run**2 + of_steps
+        return self.run**2 / total if total else 0.0
+
+    @property
+    def advice(self) -> str:
+        """What reduces the spread."""
+        share = f"{100 * self.between_runs:.0f} % of the spread of a run's value is between runs"
+        if self.between_runs >= _MOST:
+            return f"{share}: more runs help, more steps do not"
+        if self.between_runs <= 1 - _MOST:
+            return f"{share}: more steps help as much as more runs"
+        return f"{share}: more runs help, more steps a little"
+
+
+def components(sides: Sequence[Sequence[Sequence[float]]]) -> Components | None:
+    """From the logs of step times by side and run, by the method of moments; None if there are too few.
+
+    Sides may differ in their level. A negative estimate of the variance between runs is 0. Outliers among the
+    steps count with the robust deviation of each run.
+    """
+    import numpy as np
+
+    runs = [[np.asarray(run) for run in side if len(run) >= MIN_STEPS] for side in sides]
+    usable = [side for side in runs if len(side) >= 2]
+    count = sum(map(len, usable))
+    if count < MIN_RUNS:
+        return None
+    within = fmean(robust_deviation(run) ** 2 for side in usable for run in side)
+    steps = count / sum(1 / len(run) for side in usable for run in side)
+    freedom = count - len(usable)
+    between = (
+        sum((len(side) - 1) * variance([float(run.mean()) for run in side]) for side in usable) / freedom
+    )
+    return Components(max(between - within / steps, 0.0) ** 0.5, within**0.5, steps)
+
+
+def variance_shares(
+    rows: Sequence[tuple[Sequence[float], Sequence[float]]],
+) -> list[float] | None:
+    """The share of each row in the variance of the sum of all rows; they sum to 1.
+
+    A row has its values in the replicates of base and of head. The share is the covariance of the row with
+    the sum over the variance of the sum, around the mean of each side. None if there are too few replicates,
+    or the sum does not vary.
+    """
+    import numpy as np
+
+    centered = [
+        values - values.mean(axis=1, keepdims=True)
+        for side in zip(*rows, strict=True)
+        if (values := np.asarray(side, dtype=np.float64)).shape[1] >= 2
+    ]
+    if not centered or sum(side.shape[1] - 1 for side in centered) < MIN_RUNS - 1:
+        return None
+    both = np.hstack(centered)
+    total = both.sum(axis=0)
+    variance_of_sum = float(total @ total)
+    return [float(row @ total) / variance_of_sum for row in both] if variance_of_sum else None
+
+
+_OUTLIER_DEVIATIONS = 6.0  # robust standard deviations
+NOT_ROBUST = "with fewer than 5 + 5 runs one bad run may hide a change, or look like one"
+_HAS_OUTLIER = "one run of {} is far from the others: {}"
+
+
+def outlier_notices(base: Sequence[float], head: Sequence[float]) -> Iterator[str]:
+    """A notice if the sides are too small for a test that withstands outliers."""
+    if has_enough_splits(len(base), len(head), 2 / MIN_SPLITS):
+        return
+    far = [
+        name for name, side, other in (("base", base, head), ("head", head, base)) if _has_far(side, other)
+    ]
+    yield _HAS_OUTLIER.format(" and of ".join(far), NOT_ROBUST) if far else NOT_ROBUST
+
+
+def _has_far(side: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether a value of a side is far from the others, by the deviations of all others from their side."""
+    aside = [abs(value - median(other)) for value in other]
+    for at, value in enumerate(side):
+        rest = [*side[:at], *side[at + 1 :]]
+        if len(rest) < 2:
+            return False
+        others = sorted([*aside, *(abs(each - median(rest)) for each in rest)])
+        if abs(value - median(rest)) > _OUTLIER_DEVIATIONS * NORMAL * median(others) > 0:
+            return True
+    return False
+
+
+MIN_BASE, MAX_BASE = 20, 40  # runs before, that a run is compared with
+LIMITS = {"low": 4.0, "normal": 3.5, "high": 3.0}
+_CLIP = 2.5
+_FEW = 5  # the limit grows by 5 / n for a base of n runs, whose spread is uncertain
+_SLACK = 1.0  # deviations that the sums forgive per run
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """The level may have changed at index `at`, by about `change` (0.03 is +3 %), seen in `runs` runs."""
+
+    at: int
+    change: float
+    runs: int
+
+
+def suspicion(values: Sequence[float], sensitivity: str = "normal") -> Suspicion | None:
+    """Whether the newest values, all above 0 and without a known change among them, lean to one side."""
+    import numpy as np
+
+    if len(values) <= MIN_BASE or min(values) <= 0:
+        return None
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    found = max((_lean(logs * sign, sensitivity) for sign in (1.0, -1.0)), key=lambda each: each[1])
+    start, excess = found
+    if excess <= 0:
+        return None
+    base = logs[max(0, start - MAX_BASE) : start]
+    change = math.expm1(float(np.median(logs[start:]) - np.median(base)))
+    return Suspicion(start, change, len(logs) - start)
+
+
+def _lean(logs: Floats, sensitivity: str) -> tuple[int, float]:
+    """Where the sum of deviations upward began, which has not ended, and how far it is above its limit."""
+    start, total, most, limit, center, spread = 0, 0.0, 0.0, math.inf, 0.0, 1.0
+    for at in range(MIN_BASE, len(logs)):
+        if not total:  # the base stays while the sum lasts, so that a change does not become its own base
+            start, most = at, 0.0
+            limit, center, spread = _base(logs[max(0, at - MAX_BASE) : at], LIMITS[sensitivity])
+        deviation = (float(logs[at]) - center) / spread if spread else 0.0
+        total = max(0.0, total + min(max(deviation, -_CLIP), _CLIP) - _SLACK)
+        most = max(most, total) if total else 0.0
+    return start, most - limit
+
+
+def _base(logs: Floats, limit: float) -> tuple[float, float, float]:
+    """The limit for runs after these, their median and their robust standard deviation."""
+    import numpy as np
+
+    center = float(np.median(logs))
+    spread = NORMAL * float(np.median(np.abs(logs - center))) * (1 + 2 / len(logs))
+    r = autocorrelation(logs)
+    dependent = math.sqrt((1 + r) / (1 - r)) if r > 2 / math.sqrt(len(logs)) else 1.0
+    return limit * dependent * (1 + _FEW / len(logs)), center, spread
