@@ -281,14 +281,12 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         total. Collectives and their waits are those that this rank recorded. Nothing is stored. Raises
         ParamError, UnknownName.
         """
-        from tracewarehouse.derive.build import sources
-        from tracewarehouse.derive.scale import parse
-        from tracewarehouse.derive.scopes import ScopeRequest
-        from tracewarehouse.derive.whatif import whatif
+        from tracewarehouse.derive.critical_path import ScopeRequest, path_sources
+        from tracewarehouse.derive.whatif import parse, whatif
 
         scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
         part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
-        readable = self._readable(sources(self.catalog), part.selected())
+        readable = self._readable(path_sources(self.catalog), part.selected())
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         found = whatif(self.store, self.catalog, readable.selected[0], wanted, scales, by)
         return replace(found, notices=(*readable.notices, *found.notices))

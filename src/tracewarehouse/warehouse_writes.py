@@ -352,7 +352,7 @@ class WarehouseWrites(WarehouseBase):
         """
         from tracewarehouse.contracts.contract import DERIVATIONS
         from tracewarehouse.derive import ScopeRequest, derive
-        from tracewarehouse.derive.build import sources
+        from tracewarehouse.derive.critical_path import path_sources
         from tracewarehouse.engines import is_remote
 
         if name not in DERIVATIONS:
@@ -369,27 +369,27 @@ class WarehouseWrites(WarehouseBase):
             return self._derive_blame(run) if name == "blame" else self._derive_graphs(run, capture)
         entire_run = self._one(self._unversioned(run, "a derivation"))
         part = entire_run if ranks is None else entire_run.select(ranks=ranks)
-        readable = self._readable(sources(self.catalog), part.selected(), Level.FULL)
+        readable = self._readable(path_sources(self.catalog), part.selected(), Level.FULL)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         derived = derive(self.store, self.catalog, readable.selected[0], wanted, engine)
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
     def _derive_blame(self, run: str) -> Derived:
-        from tracewarehouse.derive.blame_store import derive_blame
-        from tracewarehouse.derive.derived_source import sources
+        from tracewarehouse.derive.blame import derive_blame
+        from tracewarehouse.derive.critical_path import derivation_sources
 
         (selected,) = self._one(self._unversioned(run, "a derivation")).selected()
-        readable = self._readable(sources(self.catalog, "blame"), [selected], Level.FULL)
+        readable = self._readable(derivation_sources(self.catalog, "blame"), [selected], Level.FULL)
         derived = derive_blame(self.store, self.catalog, readable.selected[0])
         return replace(derived, notices=(*readable.notices, *derived.notices))
 
     def _derive_graphs(self, run: str, capture: str | None) -> Derived:
-        from tracewarehouse.derive.derived_source import sources
-        from tracewarehouse.derive.graph_store import CaptureRuns, derive_graphs
+        from tracewarehouse.derive.critical_path import derivation_sources
+        from tracewarehouse.derive.graphs import CaptureRuns, derive_graphs
 
         (selected,) = self._one(self._unversioned(run, "a derivation")).selected()
         named = self._one(capture).selected() if capture is not None else ()
-        tables = sources(self.catalog, "graphs")
+        tables = derivation_sources(self.catalog, "graphs")
         readable = self._readable(tables, [selected], Level.FULL)
         others = self._readable(tables, named or self.selected()).selected
         runs = CaptureRuns(others[0] if named else None, others)

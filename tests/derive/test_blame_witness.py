@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tracewarehouse.derive.blame import compute
-from tracewarehouse.derive.blame_inputs import NO_STEP, Activities, Arrivals, Inputs
+from tracewarehouse.derive.waits import NO_STEP, Activities, Arrivals, Inputs
 
 MOST_HANDS = 12
 Computed = list[tuple[int, int, int]]  # rank, start, end

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tracewarehouse.derive.chance import enough_steps, largest_share
+from tracewarehouse.derive.blame import enough_steps, largest_share
 
 
 def share(blame: list[list[int]]) -> float:

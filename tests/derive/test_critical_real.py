@@ -8,7 +8,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import deep, real_traces
-from tracewarehouse.derive.build import NAME
+from tracewarehouse.derive.critical_path import NAME
 from tracewarehouse.warehouse import Warehouse
 
 TRACES = real_traces()

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from tracewarehouse.derive.graph_alignment import align
+from tracewarehouse.derive.graphs import align
 
 CAPTURED = list("abcabdefghijkl")
 

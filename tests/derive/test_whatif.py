@@ -11,7 +11,7 @@ import cli_runner
 import sketch
 import tracewarehouse as tw
 from ingesting import files_under
-from tracewarehouse.derive.scale import Scale, parse
+from tracewarehouse.derive.whatif import Scale, parse
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.warehouse import Warehouse
 

@@ -21,7 +21,7 @@ from laws import COMBINED, variants
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import UNITS, Contract
 from tracewarehouse.derive import ScopeRequest, derive
-from tracewarehouse.derive.blame_store import derive_blame
+from tracewarehouse.derive.blame import derive_blame
 from tracewarehouse.duck import arrow, engine
 from tracewarehouse.runs.selection import SelectedRun
 from witness import random_traces

@@ -1,27 +1,398 @@
-"""Blame of a run: waits at collectives by the rank that caused them, and why."""
+"""Blame of a run: waits at collectives by the rank that caused them, and why.
+
+A rank is excused only for waiting that it did in excess of the rank that waits for it: ranks in a pipeline
+wait by design, and their counterparts wait as long. A wait that computation hides does not excuse a rank
+(`waits`). All lists of work are arrays; a level of the chain is one step, so the cost is that of sorting.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from tracewarehouse.derive.blame_chain import Chain, Charged, Mates, Tasks
-from tracewarehouse.derive.blame_inputs import NO_STEP, Arrivals, Inputs
-from tracewarehouse.derive.causes import CAUSES, Causes
-from tracewarehouse.derive.chance import enough_steps, largest_share
-from tracewarehouse.derive.intervals import Union, at
-from tracewarehouse.derive.waits import Waits
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.derive.critical_path import Derived, definition, with_derived
+from tracewarehouse.derive.waits import (
+    NO_STEP,
+    NO_STREAM,
+    Activities,
+    Arrivals,
+    Inputs,
+    PartnerWaits,
+    Queries,
+    Union,
+    Waits,
+    at,
+    expand,
+)
 from tracewarehouse.errors import TwError
+from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.runs.readable import FACT, is_current
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Integers = NDArray[np.int64]
     Flags = NDArray[np.bool_]
+
+
+QUANTILE = 0.99
+_LEAST_STEPS = 3
+_DRAWS = 1_000
+_SEED = 0
+_MOST_CELLS = 4_000_000  # draws that are held at once
+
+
+def enough_steps(steps: int, ranks: int) -> bool:
+    """Whether chance can be ruled out: one rank rarely gets the largest part of every step at random.
+
+    Two steps are never enough: they follow each other, and what makes a rank late in one is felt in the next.
+    """
+    return steps >= _LEAST_STEPS and ranks ** (1 - steps) <= 1 - QUANTILE
+
+
+def largest_share(step: Integers, rank: Integers, wait_ns: Integers, ranks: int) -> float | None:
+    """The 99 % quantile of the largest share of one rank, if the blame of each step is dealt at random.
+
+    None without blame. In each step the ranks are permuted, so that a rank that is late in many steps
+    exceeds the quantile. The numbers of ranks make no difference. Among many ranks hardly any is first in two
+    steps at random; but a rank that is late in one step often is a little late in the next one too, so the
+    result is at least the share of a rank that is first in the two steps with the most.
+    """
+    total = int(wait_ns.sum())
+    if not total:
+        return None
+    steps, row = np.unique(step, return_inverse=True)
+    blame = np.zeros((len(steps), ranks))
+    np.add.at(blame, (row, rank), wait_ns)
+    blame.sort(axis=1)
+    most = blame[:, -1]
+    draw = np.random.default_rng(_SEED)
+    at_once = max(1, _MOST_CELLS // ranks)
+    largest = []
+    for first in range(0, _DRAWS, at_once):
+        sums = np.zeros((min(at_once, _DRAWS - first), ranks))
+        for of_step in blame:
+            sums += draw.permuted(np.broadcast_to(of_step, sums.shape), axis=1)
+        largest.append(sums.max(axis=1))
+    by_chance = np.quantile(np.concatenate(largest), QUANTILE, method="higher")
+    first_in_two = np.sort(most)[-2:].sum()
+    return float(max(by_chance, first_in_two) / total)
+
+
+MOST_HANDS = 12  # how often a wait is handed on at most
+NO_RANK = -1
+_BATCH = 200_000  # waits that are handed on together; bounds memory
+
+
+@dataclass(frozen=True)
+class Mates:
+    """Which ranks share a group that synchronizes; a rank is a mate of itself."""
+
+    groups: NDArray[np.uint8]  # the groups of each rank, as bits
+    lowest_other: Integers  # the lowest other mate of each rank, or NO_RANK
+
+    @classmethod
+    def of(cls, ranks: int, group: Integers, rank: Integers) -> Mates:
+        """The mates by membership in groups, which are numbered from 0."""
+        members = np.unique(group * ranks + rank)
+        group, rank = members // ranks, members % ranks
+        member = np.zeros((ranks, int(group.max(initial=-1)) + 1), dtype=bool)
+        member[rank, group] = True
+        # The lowest rank of its group, for itself the second lowest.
+        first = np.searchsorted(group, np.arange(member.shape[1]))
+        low, second = (np.append(rank, [ranks, ranks])[first[group] + place] for place in range(2))
+        second = np.where(np.append(group, [-1, -1])[first[group] + 1] == group, second, ranks)
+        lowest = np.full(ranks, ranks, dtype=np.int64)
+        np.minimum.at(lowest, rank, np.where(low == rank, second, low))
+        return cls(np.packbits(member, axis=1), np.where(lowest < ranks, lowest, NO_RANK))
+
+    def share(self, one: Integers, other: Integers) -> Flags:
+        """Whether two ranks share a group, for pairs of ranks."""
+        return np.asarray((one == other) | np.any(self.groups[one] & self.groups[other], axis=1))
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Waits that are to be charged to `late`, or handed on by comparison with `other`."""
+
+    root: Integers  # the wait at a collective that each is a part of
+    late: Integers
+    other: Integers  # who waited, or its counterpart; NO_RANK if there is none
+    late_stream: Integers  # where each of both arrived at a collective
+    other_stream: Integers
+    from_ns: Integers
+    late_to_ns: Integers
+    other_to_ns: Integers
+    amount_ns: Integers
+    certain: Flags
+    cause_from_ns: Integers  # since when both ranks are compared to find the cause
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+    def merged(self) -> Tasks:
+        """Parts of a wait that reached the same comparison on several ways, as one.
+
+        What one rank waited in excess of another one is then handed on once, and the number of parts does
+        not multiply with each hand.
+        """
+        keys = [column for name, column in vars(self).items() if name != "amount_ns"]
+        order = np.lexsort(keys)
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+        first = np.flatnonzero(is_new)
+        if len(first) == len(order):
+            return self
+        amount = np.add.reduceat(self.amount_ns[order], first)
+        return replace(self[order[first]], amount_ns=amount)
+
+    def __getitem__(self, index: Integers | Flags | slice) -> Tasks:
+        return Tasks(*(column[index] for column in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Charged:
+    """Waits that stay with a rank after `depth` hands."""
+
+    tasks: Tasks
+    depth: int
+    wait_ns: Integers
+    late_waits_ns: Integers  # what the rank itself waited for others
+    other_waits_ns: Integers
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a wait is handed on by: all waits, and which ranks do the same work."""
+
+    waits: Waits
+    mates: Mates
+    ranks: int
+
+    def charge(self, tasks: Tasks) -> Iterator[Charged]:
+        """Each part of each wait with the rank it stays with. The parts of a wait add up to it."""
+        for first in range(0, len(tasks), _BATCH):
+            level = tasks[slice(first, first + _BATCH)]
+            for depth in range(MOST_HANDS + 1):
+                if not len(level):
+                    break
+                charged, level = self._level(level, depth)
+                yield charged
+
+    def _level(self, tasks: Tasks, depth: int) -> tuple[Charged, Tasks]:
+        late = self._waits(tasks.late, tasks.late_stream, tasks.from_ns, tasks.late_to_ns)
+        has_waits = np.zeros(len(tasks), dtype=bool)
+        has_waits[late.query] = True
+        # Without waits of the late rank nothing is compared: those of the other one need no search.
+        compared = np.where(has_waits, tasks.other, NO_RANK)
+        other = self._waits(compared, tasks.other_stream, tasks.from_ns, tasks.other_to_ns)
+        excess = _Excess.of(self, tasks, late, other)
+        most = np.minimum(tasks.amount_ns, excess.total_ns) if depth < MOST_HANDS else 0 * tasks.amount_ns
+        charged = Charged(
+            tasks,
+            depth,
+            tasks.amount_ns - most,
+            _sums(late.query, late.wait_ns, len(tasks)),
+            _sums(other.query, other.wait_ns, len(tasks)),
+        )
+        return charged, excess.handed_on(tasks, most, self.mates).merged()
+
+    def _waits(self, rank: Integers, stream: Integers, from_ns: Integers, to_ns: Integers) -> PartnerWaits:
+        return self.waits.by_partner(Queries(rank, stream, from_ns, to_ns), self.ranks)
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """By task and partner of its late rank: the waiting in excess of that for the partner's counterpart."""
+
+    task: Integers
+    partner: Integers
+    excess_ns: Integers
+    end_ns: Integers
+    stream: Integers
+    certain: Flags
+    counterpart: Integers  # or NO_RANK
+    counterpart_end_ns: Integers
+    counterpart_stream: Integers
+    tasks: int
+
+    @classmethod
+    def of(cls, chain: Chain, tasks: Tasks, late: PartnerWaits, other: PartnerWaits) -> _Excess:
+        """Only where there is any."""
+        found = _counterparts(chain, late, other)
+        known = found >= 0
+        rank, waited_ns, end_ns, stream = (
+            np.where(known, column[found], nothing) if len(column) else np.full(len(found), nothing)
+            for column, nothing in (
+                (other.partner, NO_RANK),
+                (other.wait_ns, 0),
+                (other.end_ns, 0),
+                (other.stream, NO_STREAM),
+            )
+        )
+        excess = late.wait_ns - waited_ns
+        kept = excess > 0
+        return cls(
+            late.query[kept],
+            late.partner[kept],
+            excess[kept],
+            late.end_ns[kept],
+            late.stream[kept],
+            late.certain[kept],
+            rank[kept],
+            np.where(known, end_ns, tasks.other_to_ns[late.query])[kept],
+            stream[kept],
+            len(tasks),
+        )
+
+    @cached_property
+    def total_ns(self) -> Integers:
+        """The sum of each task."""
+        return _sums(self.task, self.excess_ns, self.tasks)
+
+    def handed_on(self, tasks: Tasks, amount_ns: Integers, mates: Mates) -> Tasks:
+        """The amounts, split in proportion to the excess; the last partner of a task gets the remainder."""
+        total, amount = self.total_ns[self.task], amount_ns[self.task]
+        part = _share(amount, self.excess_ns, total)
+        is_last = np.append(self.task[1:] != self.task[:-1], True)[: len(self.task)]
+        part[is_last] = 0
+        part[is_last] = (amount_ns - _sums(self.task, part, self.tasks))[self.task[is_last]]
+        kept = part > 0
+        task = self.task[kept]
+        partner, counterpart = self.partner[kept], self.counterpart[kept]
+        return Tasks(
+            tasks.root[task],
+            partner,
+            np.where(counterpart == NO_RANK, mates.lowest_other[partner], counterpart),
+            self.stream[kept],
+            self.counterpart_stream[kept],
+            tasks.from_ns[task],
+            self.end_ns[kept],
+            self.counterpart_end_ns[kept],
+            part[kept],
+            tasks.certain[task] & self.certain[kept],
+            tasks.cause_from_ns[task],
+        )
+
+
+def _counterparts(chain: Chain, late: PartnerWaits, other: PartnerWaits) -> Integers:
+    """For each row of `late` the row of `other` that it is compared with, or -1.
+
+    It is the wait for the same partner, else the longest for a mate of the partner, else none.
+    """
+    keys, wanted = other.query * chain.ranks + other.partner, late.query * chain.ranks + late.partner
+    place = np.searchsorted(keys, wanted)
+    same = np.zeros(len(wanted), dtype=bool)
+    inside = place < len(keys)
+    same[inside] = keys[place[inside]] == wanted[inside]
+    found = np.where(same, place, -1)
+    (rest,) = np.nonzero(~same)
+    first = np.searchsorted(other.query, late.query[rest], side="left")
+    owner, index = expand(first, np.searchsorted(other.query, late.query[rest], side="right") - first)
+    mates = chain.mates.share(late.partner[rest][owner], other.partner[index])
+    owner, index = owner[mates], index[mates]
+    order = np.lexsort((other.partner[index], -other.wait_ns[index], owner))
+    owner, index = owner[order], index[order]
+    best = np.append(True, owner[1:] != owner[:-1])[: len(owner)]
+    found[rest[owner[best]]] = index[best]
+    return found
+
+
+def _sums(group: Integers, values: Integers, groups: int) -> Integers:
+    """The sum of each group, exactly."""
+    sums = np.zeros(groups, dtype=np.int64)
+    np.add.at(sums, group, values)
+    return sums
+
+
+def _share(amount: Integers, part: Integers, total: Integers) -> Integers:
+    """amount * part // total without overflow, for part <= total: a float estimate, then corrected."""
+    quotient: Integers = np.floor(amount.astype(np.float64) * part / total).astype(np.int64)
+    # The products wrap around, but their difference is small.
+    with np.errstate(over="ignore"):
+        rest = amount * part - quotient * total
+    return quotient + np.floor_divide(rest, total)
+
+
+HOST = "host"
+# What counts where several go on at once, first to last; the rest of the time is the host's.
+_ON_GPU = ("computation", "communication", "copies", "data")
+_ON_HOST = ("data", "communication", "computation")
+CAUSES = (*_ON_GPU, HOST)
+
+
+@dataclass(frozen=True)
+class Causes:
+    """How long a rank did what, as unions of kinds: each adds one kind to those before it."""
+
+    on_gpu: NDArray[np.bool_]
+    gpu: tuple[Union, ...]
+    host: tuple[Union, ...]
+
+    @classmethod
+    def of(cls, span: int, activities: Activities, on_gpu: NDArray[np.bool_]) -> Causes:
+        """The causes of a run."""
+        return cls(
+            on_gpu,
+            _unions(span, activities, on_gpu, _ON_GPU),
+            _unions(span, activities, ~on_gpu, _ON_HOST),
+        )
+
+    @property
+    def computation(self) -> Union:
+        """When the GPUs of ranks computed; nothing for ranks without GPU activities."""
+        return self.gpu[_ON_GPU.index("computation")]
+
+    def name(self, charged: Charged) -> Integers:
+        """The index in CAUSES of what each charged rank did longest in excess of the other one."""
+        tasks = charged.tasks
+        late = self._times(tasks.late, tasks.cause_from_ns, tasks.late_to_ns)
+        other = self._times(np.maximum(tasks.other, 0), tasks.cause_from_ns, tasks.other_to_ns)
+        other[:, tasks.other < 0] = 0
+        # Waiting for others is not what a rank is charged for.
+        communication = CAUSES.index("communication")
+        late[communication] -= charged.late_waits_ns
+        other[communication] -= charged.other_waits_ns
+        longest: Integers = np.argmax(late - other, axis=0)
+        return longest
+
+    def _times(self, rank: Integers, from_ns: Integers, to_ns: Integers) -> Integers:
+        """Time by cause and task."""
+        to_ns = np.maximum(from_ns, to_ns)
+        found = np.zeros((len(CAUSES), len(rank)), dtype=np.int64)
+        for kinds, unions, here in (
+            (_ON_GPU, self.gpu, self.on_gpu[rank]),
+            (_ON_HOST, self.host, ~self.on_gpu[rank]),
+        ):
+            before = np.zeros(int(here.sum()), dtype=np.int64)
+            for kind, union in zip(kinds, unions, strict=True):
+                until = union.within(rank[here], from_ns[here], to_ns[here])
+                found[CAUSES.index(kind), here] = until - before
+                before = until
+            found[CAUSES.index(HOST), here] = (to_ns - from_ns)[here] - before
+        return found
+
+
+def _unions(
+    span: int, activities: Activities, ranks: NDArray[np.bool_], kinds: tuple[str, ...]
+) -> tuple[Union, ...]:
+    here = ranks[activities.rank]
+    rank, start, end, kind = (
+        column[here] for column in (activities.rank, activities.start_ns, activities.end_ns, activities.kind)
+    )
+    found = []
+    for count in range(1, len(kinds) + 1):
+        some = np.isin(kind, kinds[:count])
+        found.append(Union.of(span, rank[some], start[some], end[some]))
+    return tuple(found)
 
 
 # A rank that enters a collective so soon after another one had queued both: its work between them was done
@@ -211,3 +582,45 @@ def _basis_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
     rows = rows.append_column("enough_steps", pa.array([enough] * len(rows)))
     ranked = enumerate(rows["rank"].to_pylist())
     return {rank: rows.slice(row, 1).drop_columns(["rank"]) for row, rank in ranked}
+
+
+NAME = "blame"
+
+
+def derive_blame(store: Store, catalog: Catalog, selected: SelectedRun) -> Derived:
+    """Derives the blame of a run, unless it is stored and current. Raises TwError."""
+    done = all(_is_current(catalog, selected.version, rank) for rank in selected.by_rank)
+    version = None if done else _publish(store, catalog, selected)
+    return Derived(selected.run, dict.fromkeys(selected.ranks, ()), version.number if version else None)
+
+
+def _is_current(catalog: Catalog, version: RunVersion, rank: Rank) -> bool:
+    derived = rank.main.facts.get(FACT)
+    fact = derived.get(NAME) if isinstance(derived, dict) else None
+    same = isinstance(fact, dict) and fact.get("hash") == definition(catalog, NAME)
+    return same and is_current(version, rank, NAME)
+
+
+def _publish(store: Store, catalog: Catalog, selected: SelectedRun) -> RunVersion | None:
+    inputs = Inputs.read(store, catalog, selected)
+    blame = compute(inputs)
+    rows = tables(inputs, blame)
+    sources = [rank.main for rank in selected.by_rank]
+    headers = store.headers(sources)
+    fact: dict[str, Json] = {"ranks": selected.version.source}
+    if not len(blame.wait_ns):
+        fact["nothing"] = inputs.why_nothing()
+    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
+        for table, by_rank in rows.items():
+            for rank, of_rank in by_rank.items():
+                files.add(selected.run, rank, table, of_rank)
+        staged = files.staged(selected.run)
+        committed = store.commit(
+            [
+                with_derived(
+                    catalog, source, headers.get(source.name, "{}"), NAME, staged.get(source.rank, ()), fact
+                )
+                for source in sources
+            ]
+        )
+        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.build import NAME, attach, build, stored
-from tracewarehouse.derive.derived_source import definition, too_much, with_derived, write_tables
-from tracewarehouse.derive.scopes import READS, ScopeRequest, ScopeRow, find_scopes, scope_names
+from tracewarehouse.contracts.contract import DERIVATIONS, Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.duck import engine
+from tracewarehouse.duck.engine import Connection
 from tracewarehouse.engines import (
     EngineOrName,
     LocalEngine,
@@ -21,10 +24,12 @@ from tracewarehouse.engines import (
     opened,
     results_in_order,
 )
-from tracewarehouse.errors import UnknownName
+from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
-from tracewarehouse.query.connections import connection, event_count
+from tracewarehouse.ingest.rebuild import rebuilt, table_versions_fact
+from tracewarehouse.query.connections import connection, create, event_count
+from tracewarehouse.query.relations import Dependencies, Relations
 from tracewarehouse.runs.readable import FACT
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
@@ -33,12 +38,336 @@ from tracewarehouse.storage import (
     Rank,
     RankSource,
     RunVersion,
+    Staged,
     StagedTable,
     Store,
     Versions,
     manifests,
 )
 from tracewarehouse.storage.pack import PACK_RANKS
+
+NAME = "critical_path"
+
+
+def tables(catalog: Catalog) -> tuple[Contract, ...]:
+    """The tables of the critical path, each after those it depends on."""
+    last = catalog.get(NAME, kind="table")
+    return tuple(contract for contract in (*catalog.closure(last), last) if contract.derived == NAME)
+
+
+def stored(catalog: Catalog) -> tuple[Contract, ...]:
+    """The tables of the critical path that are stored."""
+    return tuple(contract for contract in tables(catalog) if not contract.transient)
+
+
+def path_sources(catalog: Catalog) -> tuple[Contract, ...]:
+    """The stored tables that the derivation reads."""
+    refs = {ref for contract in tables(catalog) for ref in contract.requires}
+    required = (catalog.contracts[ref] for ref in sorted(refs))
+    return tuple(contract for contract in required if contract.derived != NAME)
+
+
+def attach(con: Connection, store: Versions, catalog: Catalog, selected: SelectedRun) -> None:
+    """Makes the sources of a derivation readable in the connection. Raises WarehouseError."""
+    relations = Relations(store, (selected,), Dependencies.over(catalog, path_sources(catalog)))
+    for contract in relations.dependencies.contracts:
+        create(con, relations, contract)
+
+
+def build(con: Connection, catalog: Catalog, scopes: Sequence[Mapping[str, Any]], last: str = NAME) -> None:
+    """Builds the derived tables for these scopes of one rank, up to the one named `last`."""
+    for contract in tables(catalog):
+        if contract.name == "critical_scopes":
+            create_from_rows(con, contract, scopes)
+        elif contract.filled_by_program:
+            create_from_rows(con, contract, list(_path_rows(con)))
+        else:
+            engine.create_table(con, contract, engine.sql_with_params(contract, {}))
+        if contract.name == last:
+            return
+
+
+def create_from_rows(con: Connection, contract: Contract, rows: Sequence[Mapping[str, object]]) -> None:
+    """Creates a table without a SELECT from rows."""
+    types = {column.name: column.type for column in contract.columns}
+    engine.create_from_rows(con, contract.name, types, rows)
+
+
+def _path_rows(con: Connection) -> Iterator[dict[str, object]]:
+    """The nodes of each scope's critical path: backward from its end along the limiting dependencies."""
+    ends = con.execute(
+        "SELECT run_id, rank, scope, max(node) FROM critical_nodes GROUP BY run_id, rank, scope"
+    ).fetchall()
+    for run_id, rank, scope, last in ends:
+        limiting = con.execute(
+            "SELECT to_node, from_node FROM critical_edges WHERE is_limiting AND scope = ?", [scope]
+        ).fetchall()
+        for position, node in enumerate(backward_path(dict(limiting), last), 1):
+            yield {"run_id": run_id, "rank": rank, "scope": scope, "position": position, "node": node}
+
+
+def backward_path(previous: Mapping[int, int], last: int) -> list[int]:
+    """The path to `last` without its first node; `previous` is the limiting predecessor of each node."""
+    path = []
+    node = last
+    while node in previous:
+        path.append(node)
+        node = previous[node]
+    return path[::-1]
+
+
+def longest_paths(edges: Iterable[tuple[int, int, int]], nodes: int) -> tuple[list[int], list[int]]:
+    """The length of the longest path to each node, and the number of its last edge, -1 if there is none.
+
+    `edges` are (from, to, weight), sorted by `to`; nodes are numbered from 1. Ties go to the first edge.
+    """
+    length, last_edge = [0] * (nodes + 1), [-1] * (nodes + 1)
+    for number, (source, target, weight) in enumerate(edges):
+        candidate = length[source] + weight
+        if last_edge[target] < 0 or candidate > length[target]:
+            length[target], last_edge[target] = candidate, number
+    return length, last_edge
+
+
+def path_edges(edges: Sequence[tuple[int, int, int]], last_edge: Sequence[int], last: int) -> list[int]:
+    """The numbers of the edges on the longest path to `last`, in order."""
+    path = []
+    node = last
+    while last_edge[node] >= 0:
+        path.append(last_edge[node])
+        node = edges[last_edge[node]][0]
+    return path[::-1]
+
+
+READS = ("steps", "events", "annotations", "kernels", "runtime")
+_ANNOTATION = re.compile(r"annotation (?P<name>.+)#\d+", re.DOTALL)
+
+ScopeRow = dict[str, Any]  # a row of `critical_scopes`, the step's period, and whether it was requested
+
+# All scopes with their thread. If every step is partial, all of them count as complete.
+_SCOPES = """
+WITH
+  step AS (
+    SELECT
+      steps.run_id, steps.rank, 'step ' || steps.step AS scope, steps.host_start_ns AS start_ns,
+      steps.host_start_ns + steps.host_ns AS end_ns, annotation.pid, annotation.tid, FALSE AS entire_trace,
+      steps.period_ns,
+      NOT steps.partial OR bool_and(steps.partial) OVER (PARTITION BY steps.run_id, steps.rank) AS complete
+    FROM steps
+    JOIN events AS annotation
+      ON annotation.run_id = steps.run_id
+      AND annotation.rank = steps.rank
+      AND annotation.event_id = steps.event_id
+  ),
+  named AS (
+    SELECT
+      run_id, rank,
+      'annotation ' || name || '#' || row_number() OVER (
+        PARTITION BY run_id, rank, name ORDER BY ts_ns, event_id
+      ) - 1 AS scope,
+      ts_ns AS start_ns, ts_ns + dur_ns AS end_ns, pid, tid, FALSE AS entire_trace, NULL AS period_ns,
+      FALSE AS complete
+    FROM annotations
+    WHERE NOT on_gpu AND name IN (SELECT unnest($names))
+  ),
+  host AS (
+    SELECT run_id, rank, pid, tid, min(ts_ns) AS start_ns, max(ts_ns + dur_ns) AS end_ns, count(*) AS slices
+    FROM events
+    WHERE pre IS NOT NULL AND category IN (SELECT api FROM runtime UNION ALL SELECT 'cpu_op')
+    GROUP BY run_id, rank, pid, tid
+  ),
+  thread AS (
+    SELECT
+      run_id, rank, min(start_ns) AS start_ns, max(end_ns) AS end_ns,
+      arg_max(struct_pack(pid, tid), (slices, pid, tid)) AS lane
+    FROM host
+    GROUP BY run_id, rank
+  ),
+  device AS (
+    SELECT run_id, rank, min(ts_ns) AS start_ns
+    FROM kernels
+    GROUP BY run_id, rank
+  ),
+  trace AS (
+    SELECT
+      run_id, rank, 'trace' AS scope, least(thread.start_ns, device.start_ns) AS start_ns,
+      coalesce(thread.end_ns, device.start_ns) AS end_ns, thread.lane.pid, thread.lane.tid,
+      TRUE AS entire_trace, NULL AS period_ns, FALSE AS complete
+    FROM thread
+    FULL JOIN device USING (run_id, rank)
+  ),
+  scope AS (
+    SELECT * FROM step UNION ALL SELECT * FROM named UNION ALL SELECT * FROM trace
+  )
+SELECT
+  * EXCLUDE (complete),
+  list_contains($requested, scope) OR $default AND (
+    complete OR entire_trace AND NOT EXISTS (
+      SELECT 1 FROM step WHERE step.run_id = scope.run_id AND step.rank = scope.rank
+    )
+  ) AS requested
+FROM scope
+WHERE requested OR list_contains($known, scope)
+ORDER BY rank, start_ns, scope
+"""
+
+
+@dataclass(frozen=True)
+class ScopeRequest:
+    """The requested scopes; by default each complete step, or the entire trace if it has no steps."""
+
+    scopes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        entire_trace: bool = False,
+    ) -> ScopeRequest:
+        """Steps by number, annotations as `NAME#K` (the K-th of that name, from 0; `NAME` is the first)."""
+        steps = [steps] if isinstance(steps, int) else steps
+        annotations = [annotations] if isinstance(annotations, str) else annotations
+        named = [f"annotation {_numbered(text)}" for text in annotations]
+        scopes = [*(f"step {int(step)}" for step in steps), *named, *(["trace"] if entire_trace else [])]
+        return cls(tuple(dict.fromkeys(scopes)))
+
+
+def _numbered(text: str) -> str:
+    """`NAME#K`, the first without a number. Raises ParamError for an empty name."""
+    name, separator, number = text.rpartition("#")
+    if not (name if separator else text):
+        raise ParamError("annotation without a name", "write NAME, or NAME#K for the K-th, counted from 0")
+    return text if separator and number.isdecimal() else f"{text}#0"
+
+
+def find_scopes(con: Connection, request: ScopeRequest, known: Iterable[str] = ()) -> list[ScopeRow]:
+    """The requested scopes and those `known` by name, by rank and time. It reads the tables READS."""
+    listed = sorted(known)
+    matches = [_ANNOTATION.fullmatch(scope) for scope in (*request.scopes, *listed)]
+    values = {
+        "names": [match["name"] for match in matches if match],
+        "requested": list(request.scopes),
+        "known": listed,
+        "default": not request.scopes,
+    }
+    with con.cursor() as cursor:
+        cursor.execute(_SCOPES, values)
+        columns = [column[0] for column in cursor.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
+
+
+def scope_names(rows: Iterable[ScopeRow]) -> tuple[str, ...]:
+    """The names of scopes."""
+    return tuple(row["scope"] for row in rows)
+
+
+# Mostly distinct numbers are a third the size as differences: measured on real traces, 1,000 to 2,000
+# values are the point where a dictionary costs more than it saves.
+_DICTIONARY_VALUES = 1_500
+_ZSTD_LEVEL = 9
+# Constant within one rank, so they do not order its rows.
+_OF_THE_RANK = ("run_id", "rank")
+
+
+def stored_tables(catalog: Catalog, name: str) -> tuple[Contract, ...]:
+    """The stored tables of a derivation."""
+    return tuple(each for each in catalog.tables() if each.derived == name and not each.transient)
+
+
+def derivation_sources(catalog: Catalog, name: str) -> tuple[Contract, ...]:
+    """The stored tables that a derivation reads, through views too."""
+    last = catalog.get(DERIVATIONS[name], kind="table")
+    return tuple(each for each in catalog.closure(last) if each.is_stored and each.derived != name)
+
+
+def definition(catalog: Catalog, name: str) -> str:
+    """The hash of what defines a derivation."""
+    return catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
+
+
+def with_derived(
+    catalog: Catalog,
+    source: RankSource,
+    header: str,
+    name: str,
+    files: tuple[StagedTable, ...],
+    fact: Mapping[str, Json],
+) -> Staged:
+    """The source with these files in place of the tables of the derivation that it may have.
+
+    `fact` is recorded with the definition.
+    """
+    contracts = stored_tables(catalog, name)
+    names = {contract.name for contract in contracts}
+    tables, known = source.facts.get("tables"), source.facts.get(FACT)
+    others = {table: versions for table, versions in _dict(tables).items() if table not in names}
+    facts: dict[str, Json] = {
+        **source.facts,
+        name: True,
+        "tables": table_versions_fact(contracts, others),
+        FACT: {**_dict(known), name: {"hash": definition(catalog, name), **fact}},
+    }
+    kept = tuple(file for file in source.files if file.table not in names)
+    return rebuilt(source, header, files, facts, source.definitions, kept)
+
+
+def _dict(value: Json) -> dict[str, Json]:
+    return dict(value) if isinstance(value, dict) else {}
+
+
+def write_tables(
+    con: Connection, catalog: Catalog, contracts: Iterable[Contract], folder: Path
+) -> tuple[StagedTable, ...]:
+    """Each table that has rows as a Parquet file in the folder, in the order of its contract."""
+    written = [_write(con, catalog, contract, folder) for contract in contracts]
+    return tuple(sorted(filter(None, written), key=lambda one: (one.table, one.version)))
+
+
+def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) -> StagedTable | None:
+    path = folder / f"{contract.name}.v{contract.version}.parquet"
+    count = con.execute(f"SELECT count(*) FROM {contract.name}").fetchone()
+    if not count or not count[0]:
+        return None
+    columns = ", ".join(quote_name(column.name) for column in contract.columns)
+    about = f"contract: '{contract.ref}', contract_hash: '{catalog.effective_hash(contract)}'"
+    con.execute(
+        f"COPY (SELECT {columns} FROM {contract.name} {_order(con, contract)}) TO ? "
+        f"(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL {_ZSTD_LEVEL}, PARQUET_VERSION v2,"
+        f" DICTIONARY_SIZE_LIMIT {_DICTIONARY_VALUES}, KV_METADATA {{{about}}})",
+        [str(path)],
+    )
+    return StagedTable(contract.name, contract.version, path, count[0])
+
+
+def _order(con: Connection, contract: Contract) -> str:
+    """The ORDER BY of the contract; empty if the rows are in order already: sorting takes memory."""
+    from tracewarehouse.duck.engine import order_by
+
+    keys = [key for key in contract.order if key not in _OF_THE_RANK]
+    if len(keys) == 1 and not keys[0].startswith("-"):
+        key = quote_name(keys[0])
+        before = f"SELECT {key} <= lag({key}) OVER () AS wrong FROM {contract.name}"
+        found = con.execute(f"SELECT count(*) FILTER (wrong) FROM ({before})").fetchone()
+        if found == (0,):
+            return ""
+    return order_by(contract)
+
+
+def too_much(place: str, error: Exception) -> TwError:
+    """A failure of DuckDB with a remedy if memory or disk ran out."""
+    first = str(error).strip().partition("\n")[0]
+    if "memory" in first.lower():
+        return TwError(
+            f"{place}: not enough memory: {first}",
+            hints.Hint("derive one rank at a time: ranks=0", "derive one rank at a time: --rank 0"),
+        )
+    if "no space" in first.lower():
+        return TwError(f"{place}: no space left to write", "free some space and repeat")
+    return TwError(
+        f"{place}: {first}",
+        hints.Hint("internal error; please report it", "internal error; rerun with --debug and report it"),
+    )
 
 
 @dataclass(frozen=True)

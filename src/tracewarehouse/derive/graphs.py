@@ -1,0 +1,583 @@
+"""`tw derive graphs`: operators and modules of replayed GPU activities, from the launches that were captured.
+
+A graph replays the captured launches in their order, so the replayed names are those of the capture, except
+for launches that were not replayed (a node without work, or the end of the recording). An edit script from
+capture to replay may therefore only delete; where several such scripts exist, positions are a range.
+
+Lists are compared once per distinct pair of shapes. If several captures match a replay, order decides: of as
+many captures as replays of that shape in a step, the k-th replay belongs to the k-th capture. Otherwise all
+of them are possible, and a column is set only where they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.derive.critical_path import Derived, definition, with_derived
+from tracewarehouse.duck.engine import Connection
+from tracewarehouse.ingest.naming import folder_run_name, split_name
+from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.query.connections import connection
+from tracewarehouse.runs.readable import FACT
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store, Versions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Integers = NDArray[np.int64]
+
+
+# Largest share of the captured launches that may be missing in a replay; one may be missing in a longer list.
+_MISSING: Final = 0.01
+_LAUNCHES_PER_MISSING: Final = 10
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """For each replayed activity, its possible positions in the capture; `exact`: both lists are equal."""
+
+    positions: tuple[tuple[int, ...], ...]
+    exact: bool
+
+
+def align(captured: Sequence[str], replayed: Sequence[str], *, may_be_cut: bool) -> Alignment | None:
+    """The alignment of a replay with a capture; None if they are not of the same graph.
+
+    `may_be_cut`: the recording may have ended during the replay, so that its last activities are missing.
+    """
+    first = _earliest(captured, replayed)
+    if not first:
+        return None
+    begun = captured[: first[-1] + 1] if may_be_cut else captured
+    deleted = len(begun) - len(replayed)
+    if deleted > max(1, _MISSING * len(begun)) or deleted * _LAUNCHES_PER_MISSING > len(replayed):
+        return None
+    from_end = _earliest(begun[::-1], replayed[::-1]) or first
+    last = [len(begun) - 1 - position for position in reversed(from_end)]
+    positions = tuple(
+        tuple(place for place in range(low, high + 1) if begun[place] == name)
+        for low, high, name in zip(first, last, replayed, strict=True)
+    )
+    return Alignment(positions, len(captured) == len(replayed))
+
+
+def _earliest(captured: Sequence[str], replayed: Sequence[str]) -> list[int] | None:
+    """The first position of each replayed name after that of the one before; None if one has none."""
+    found, position = [], 0
+    for name in replayed:
+        while position < len(captured) and captured[position] != name:
+            position += 1
+        if position == len(captured):
+            return None
+        found.append(position)
+        position += 1
+    return found
+
+
+_BETWEEN: Final = " > "
+_READS: Final = ("graph_replays", "replayed_activities", "captured_launches", "host_frames")
+
+_REPLAYS = """
+SELECT rank, runtime_id, shape, activities, order_in_step, replays_in_step, ended_last
+FROM graph_replays
+ORDER BY rank, start_ns, runtime_id
+"""
+_ACTIVITIES = """
+SELECT activity.event_id, activity.activity, activity.kernel
+FROM replayed_activities AS activity
+JOIN graph_replays AS replay
+  ON replay.rank = activity.rank
+  AND replay.runtime_id = activity.runtime_id
+WHERE activity.rank = $rank
+ORDER BY replay.start_ns, replay.runtime_id, activity.position
+"""
+_LAUNCHES = """
+SELECT capture, event_id, activity, kernel, op_id, coalesce(pre, 0) AS pre
+FROM captured_launches
+WHERE rank = $rank
+ORDER BY capture, position
+"""
+_FRAMES = """
+SELECT event_id, name, is_module, op_sig, pre, post
+FROM host_frames
+WHERE rank = $rank
+  AND pre < (SELECT max(pre) FROM launched)
+  AND post >= (SELECT min(pre) FROM launched)
+ORDER BY pre
+"""
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A launch of a graph: its shape, activities, and place among the replays of the shape in its step."""
+
+    shape: str
+    event_ids: Integers
+    order: int
+    of: int
+    ended_last: bool
+
+
+@dataclass(frozen=True)
+class Replays:
+    """The replays of a rank; `names` and `activities` hold one replay of each shape."""
+
+    all: tuple[Replay, ...]
+    names: Mapping[str, tuple[str, ...]]
+    activities: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A captured launch and what encloses it."""
+
+    event_id: int
+    op_id: int | None
+    op_name: str | None
+    op_sig: str | None
+    path_sig: str | None
+    module_path: str | None
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A captured graph; `names` is None if the trace does not name the kernels of launches."""
+
+    run: str
+    rank: int
+    launches: tuple[Launch, ...]
+    activities: tuple[str, ...]
+    names: tuple[str, ...] | None
+
+
+@contextmanager
+def opened(store: Versions, catalog: Catalog, selected: SelectedRun) -> Iterator[Connection]:
+    """A connection with what replays and captures are read from. Raises WarehouseError."""
+    contracts = [catalog.get(name) for name in _READS]
+    with connection(store, catalog, (selected,), contracts) as con:
+        yield con
+
+
+def replays_by_rank(con: Connection) -> dict[int, Replays]:
+    """Rank → its replays, for ranks that have some."""
+    rows = con.execute(_REPLAYS).fetchall()
+    ranks = sorted({row[0] for row in rows})
+    return {rank: _replays(con, rank, [row for row in rows if row[0] == rank]) for rank in ranks}
+
+
+def _replays(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> Replays:
+    columns = con.execute(_ACTIVITIES, {"rank": rank}).fetchnumpy()
+    found, names, activities, low = [], {}, {}, 0
+    for _, _, shape, count, order, of, ended_last in rows:
+        part = slice(low, low + count)
+        found.append(Replay(shape, columns["event_id"][part], order, of, ended_last))
+        if shape not in names:
+            names[shape] = tuple(columns["kernel"][part].tolist())
+            activities[shape] = tuple(columns["activity"][part].tolist())
+        low += count
+    return Replays(tuple(found), names, activities)
+
+
+def captures_of(con: Connection, run: str, rank: int) -> tuple[Capture, ...]:
+    """The captures of a rank, in order."""
+    rows = con.execute(_LAUNCHES, {"rank": rank}).fetchall()
+    if not rows:
+        return ()
+    launches = _launches(con, rank, rows)
+    by_capture: dict[int, list[tuple[Any, ...]]] = {}
+    for row in rows:
+        by_capture.setdefault(row[0], []).append(row)
+    return tuple(_capture(run, rank, launches, group) for group in by_capture.values())
+
+
+def _capture(run: str, rank: int, launches: Mapping[int, Launch], rows: Sequence[tuple[Any, ...]]) -> Capture:
+    names = tuple(row[3] for row in rows)
+    return Capture(
+        run,
+        rank,
+        tuple(launches[row[1]] for row in rows),
+        tuple(row[2] for row in rows),
+        None if None in names else names,
+    )
+
+
+def _launches(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> dict[int, Launch]:
+    """Event → the launch with its operator and the frames around it.
+
+    Frames and launches are visited in nesting order, with the frames that are open at each moment.
+    """
+    frames = iter(_frames(con, rank, rows))
+    following = next(frames, None)
+    stack: list[_Frame] = []
+    found = {}
+    for _, event_id, _, _, op_id, pre in sorted(rows, key=lambda row: int(row[5])):
+        while following is not None and following.pre < pre:
+            stack = [frame for frame in stack if following.pre <= frame.post]
+            stack.append(following)
+            following = next(frames, None)
+        around = [frame for frame in stack if pre <= frame.post]
+        found[event_id] = _launch(event_id, op_id, around)
+    return found
+
+
+@dataclass(frozen=True)
+class _Frame:
+    event_id: int
+    name: str | None
+    is_module: bool
+    op_sig: str
+    pre: int
+    post: int
+
+
+def _frames(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> list[_Frame]:
+    """The frames around any of the launches, in nesting order."""
+    launched = np.unique(np.array([row[5] for row in rows], np.int64))
+    con.register("launched", pa.table({"pre": launched}))
+    columns = con.execute(_FRAMES, {"rank": rank}).fetchnumpy()
+    con.unregister("launched")
+    first, last = (
+        np.searchsorted(launched, columns[name].astype(np.int64), side="right") for name in ("pre", "post")
+    )
+    (kept,) = np.nonzero(first < last)
+    parts = (np.ma.getdata(column)[kept].tolist() for column in columns.values())
+    return [_Frame(*row) for row in zip(*parts, strict=True)]
+
+
+def _launch(event_id: int, op_id: int | None, around: Sequence[_Frame]) -> Launch:
+    names = [frame.name for frame in around if frame.name is not None]
+    modules = [frame.name for frame in around if frame.is_module and frame.name is not None]
+    op = next((frame for frame in around if frame.event_id == op_id), None)
+    path, module = (_BETWEEN.join(part) or None for part in (names, modules))
+    return Launch(event_id, op_id, op.name if op else None, op.op_sig if op else None, path, module)
+
+
+_TYPES: Final = {
+    "how": pa.string(),
+    "place_known": pa.bool_(),
+    "capture_run": pa.string(),
+    "capture_rank": pa.int32(),
+    "capture_launch_id": pa.int64(),
+    "capture_op_id": pa.int64(),
+    "op_name": pa.string(),
+    "op_sig": pa.string(),
+    "path_sig": pa.string(),
+    "module_path": pa.string(),
+}
+_OF_LAUNCH: Final = ("op_name", "op_sig", "path_sig", "module_path")
+_Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """The rows of `graph_nodes` of a rank, and how many of its activities have an operator's launch."""
+
+    rows: pa.Table
+    activities: int
+    attributed: int
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The captures that may have become a replay shape, with the alignment of each."""
+
+    how: str
+    captures: tuple[tuple[Capture, Alignment], ...]
+
+
+def attribute(replays: Replays, sources: Sequence[Sequence[Capture]]) -> Attributed:
+    """The launch of each replayed activity; the first source of captures that has a match decides."""
+    matcher = _Matcher(replays, sources)
+    templates: dict[tuple[str, bool, int | None], int] = {}
+    columns: _Columns = {name: [] for name in _TYPES}
+    starts: list[int] = []
+    event_ids, rows = [], []
+    for replay in replays.all:
+        match = matcher.match(replay)
+        chosen = _chosen(match, replay)
+        key = replay.shape, replay.ended_last, chosen
+        if key not in templates:
+            templates[key] = len(starts)
+            starts.append(len(columns["how"]))
+            _add(columns, match, chosen, len(replay.event_ids))
+        event_ids.append(replay.event_ids)
+        rows.append(starts[templates[key]] + np.arange(len(replay.event_ids)))
+    return _joined_attributions(event_ids, rows, columns)
+
+
+def _joined_attributions(event_ids: list[Any], rows: list[Any], columns: _Columns) -> Attributed:
+    ids, place = np.concatenate(event_ids), np.concatenate(rows)
+    order = np.argsort(ids)
+    listed = {name: pa.array(columns[name], type_) for name, type_ in _TYPES.items()}
+    taken = {name: column.take(pa.array(place[order])) for name, column in listed.items()}
+    found = taken["how"]
+    return Attributed(
+        pa.table({"event_id": pa.array(ids[order], pa.int64()), **taken}),
+        len(ids),
+        len(ids) - found.null_count,
+    )
+
+
+def _chosen(match: _Match | None, replay: Replay) -> int | None:
+    """The index of the replay's capture if order decides between several; None if it does not."""
+    if match is None or len(match.captures) == 1 or len(match.captures) != replay.of:
+        return None
+    return replay.order - 1
+
+
+def _add(columns: _Columns, match: _Match | None, chosen: int | None, activities: int) -> None:
+    """Adds the rows of one replay."""
+    if match is None:
+        for column in columns.values():
+            column += [None] * activities
+        return
+    captures = match.captures if chosen is None else match.captures[chosen : chosen + 1]
+    for index in range(activities):
+        possible = [
+            (capture, capture.launches[position])
+            for capture, alignment in captures
+            for position in alignment.positions[index]
+        ]
+        for name, value in _row(match.how, possible).items():
+            columns[name].append(value)
+
+
+def _row(how: str, possible: Sequence[tuple[Capture, Launch]]) -> dict[str, Any]:
+    """The columns in which all possible launches agree."""
+    capture, launch = possible[0]
+    alone = len(possible) == 1
+    row: dict[str, Any] = {
+        "how": how,
+        "place_known": alone and how != "by_order",
+        "capture_run": capture.run,
+        "capture_rank": capture.rank,
+        "capture_launch_id": launch.event_id if alone else None,
+        "capture_op_id": launch.op_id if alone else None,
+    }
+    for name in _OF_LAUNCH:
+        values = {getattr(each, name) for _, each in possible}
+        row[name] = values.pop() if len(values) == 1 else None
+    return row
+
+
+@dataclass
+class _Matcher:
+    """Finds the captures of replay shapes, each pair of lists once."""
+
+    replays: Replays
+    sources: Sequence[Sequence[Capture]]
+    _matches: dict[tuple[str, bool], _Match | None] = field(default_factory=dict)
+
+    def match(self, replay: Replay) -> _Match | None:
+        """The captures of a replay, from the first source that has some."""
+        key = replay.shape, replay.ended_last
+        if key not in self._matches:
+            found = (self._of(captures, *key) for captures in self.sources)
+            self._matches[key] = next((match for match in found if match), None)
+        return self._matches[key]
+
+    def _of(self, captures: Sequence[Capture], shape: str, may_be_cut: bool) -> _Match | None:
+        named = _aligned(captures, self.replays.names[shape], may_be_cut)
+        exact = tuple(each for each in named if each[1].exact)
+        if exact:
+            return _Match("same_list", exact)
+        if named:
+            fewest = min(len(capture.launches) for capture, _ in named)
+            return _Match("aligned", tuple(each for each in named if len(each[0].launches) == fewest))
+        equal = tuple(_in_order(captures, self.replays.activities[shape]))
+        return _Match("by_order", equal) if equal else None
+
+
+def _aligned(
+    captures: Iterable[Capture], names: tuple[str, ...], may_be_cut: bool
+) -> list[tuple[Capture, Alignment]]:
+    """The captures with named launches that a replay of these names aligns with."""
+    known: Mapping[tuple[str, ...], Alignment | None] = {
+        captured: align(captured, names, may_be_cut=may_be_cut)
+        for captured in {each.names for each in captures if each.names is not None}
+    }
+    return [
+        (capture, alignment)
+        for capture in captures
+        if capture.names is not None and (alignment := known[capture.names]) is not None
+    ]
+
+
+def _in_order(
+    captures: Iterable[Capture], activities: tuple[str, ...]
+) -> Iterable[tuple[Capture, Alignment]]:
+    """The captures without names that launch the same activities in the same order."""
+    places = Alignment(tuple((position,) for position in range(len(activities))), True)
+    for capture in captures:
+        if capture.names is None and capture.activities == activities:
+            yield capture, places
+
+
+NAME: Final = "graphs"
+_TABLE: Final = "graph_nodes"
+
+
+@dataclass(frozen=True)
+class CaptureRuns:
+    """The runs in which captures are searched, after the run itself: the best candidate of a rank first.
+
+    `named` is the run of `--capture`, used for ranks that it has, else for all if it has only one.
+    """
+
+    named: SelectedRun | None
+    others: tuple[SelectedRun, ...]
+
+    def of(self, rank: Rank) -> Iterator[tuple[SelectedRun, int]]:
+        """Runs and ranks that may have captured the graphs of a rank."""
+        if self.named is not None:
+            ranks = self.named.ranks
+            if rank.rank in ranks or len(ranks) == 1:
+                yield self.named, rank.rank if rank.rank in ranks else ranks[0]
+            return
+        own = _file_name(rank)
+        found = [(each, other) for each in self.others for other in each.by_rank if _fits(rank, other)]
+        for each, other in sorted(
+            found, key=lambda one: (-len(commonprefix((own, _file_name(one[1])))), one[0].run)
+        ):
+            yield each, other.rank
+
+    def state(self, ranks: Iterable[Rank]) -> list[Json]:
+        """What is searched, for the question whether a stored derivation is current."""
+        runs = {f"{run.run} {run.version.source}" for rank in ranks for run, _ in self.of(rank)}
+        return [*sorted(runs)]
+
+
+def _fits(rank: Rank, other: Rank) -> bool:
+    """Whether a rank of another run is a capture of this rank: file name, folder, rank and world size."""
+    sizes = {size for each in (rank, other) if (size := each.facts.get("world_size")) is not None}
+    is_capture = "capture" in _file_name(other).lower() and other.run != rank.run
+    return is_capture and other.rank == rank.rank and len(sizes) <= 1 and _folder(rank) == _folder(other)
+
+
+def _file_name(rank: Rank) -> str:
+    return str(rank.facts.get("source_name") or "")
+
+
+def _folder(rank: Rank) -> str:
+    """The part of a run's name that names the folder of its traces."""
+    remainder = split_name(_file_name(rank)).remainder
+    return rank.run.removesuffix(f".{folder_run_name(remainder)}") if remainder else rank.run
+
+
+def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, captures: CaptureRuns) -> Derived:
+    """Derives the operators of a run's graph replays, unless they are stored and current. Raises TwError."""
+    searched = captures.state(selected.by_rank)
+    stored = [_fact(rank) for rank in selected.by_rank]
+    now = definition(catalog, NAME)
+    ranks: dict[int, tuple[str, ...]] = dict.fromkeys(selected.ranks, ())
+    if all(fact.get("hash") == now and fact.get("searched") == searched for fact in stored):
+        return Derived(selected.run, ranks, None, (), _counts(stored))
+    found = _attribute_ranks(store, catalog, selected, captures)
+    if not found:
+        notice = f"{selected.run}: no graph launches with GPU activities"
+        return Derived(selected.run, ranks, None, (notice,))
+    version = _publish(store, catalog, selected, found, searched)
+    facts = [_rank_fact(each, searched) for each in found.values()]
+    return Derived(selected.run, ranks, version.number if version else None, (), _counts(facts))
+
+
+def _counts(facts: Sequence[dict[str, Json]]) -> tuple[int, int]:
+    """Attributed and all replayed activities."""
+    attributed, activities = (
+        sum(value for fact in facts if isinstance(value := fact.get(name), int))
+        for name in ("attributed", "activities")
+    )
+    return attributed, activities
+
+
+def _fact(rank: Rank) -> dict[str, Json]:
+    derived = rank.main.facts.get(FACT)
+    fact = derived.get(NAME) if isinstance(derived, dict) else None
+    return fact if isinstance(fact, dict) else {}
+
+
+def _attribute_ranks(
+    store: Store, catalog: Catalog, selected: SelectedRun, captures: CaptureRuns
+) -> dict[int, Attributed]:
+    """Rank → its rows, for ranks with graph replays."""
+    found = {}
+    with ExitStack() as stack:
+        connections: dict[str, Connection] = {}
+
+        def connected(run: SelectedRun) -> Connection:
+            if run.run not in connections:
+                connections[run.run] = stack.enter_context(opened(store, catalog, run))
+            return connections[run.run]
+
+        replays = replays_by_rank(connected(selected))
+        for rank in selected.by_rank:
+            if rank.rank in replays:
+                places = [(selected, rank.rank), *captures.of(rank)]
+                found[rank.rank] = attribute(replays[rank.rank], _Sources(places, connected))
+    return found
+
+
+class _Sources(Sequence[Sequence[Capture]]):
+    """The captures of each place, read when they are first needed."""
+
+    def __init__(
+        self, places: Sequence[tuple[SelectedRun, int]], connected: Callable[[SelectedRun], Connection]
+    ) -> None:
+        self._places = places
+        self._connected = connected
+        self._read: dict[int, tuple[Capture, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: int) -> Sequence[Capture]:  # type: ignore[override]
+        run, rank = self._places[index]
+        if index not in self._read:
+            self._read[index] = captures_of(self._connected(run), run.run, rank)
+        return self._read[index]
+
+
+def _rank_fact(rows: Attributed | None, searched: list[Json]) -> dict[str, Json]:
+    return {
+        "searched": searched,
+        "activities": rows.activities if rows else 0,
+        "attributed": rows.attributed if rows else 0,
+    }
+
+
+def _publish(
+    store: Store,
+    catalog: Catalog,
+    selected: SelectedRun,
+    found: dict[int, Attributed],
+    searched: list[Json],
+) -> RunVersion | None:
+    sources = [rank.main for rank in selected.by_rank]
+    headers = store.headers(sources)
+    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
+        for rank, of_rank in found.items():
+            files.add(selected.run, rank, _TABLE, of_rank.rows)
+        staged = files.staged(selected.run)
+        committed = store.commit(
+            [
+                with_derived(
+                    catalog,
+                    source,
+                    headers.get(source.name, "{}"),
+                    NAME,
+                    staged.get(source.rank, ()),
+                    _rank_fact(found.get(source.rank), searched),
+                )
+                for source in sources
+            ]
+        )
+        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
