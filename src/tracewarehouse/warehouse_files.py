@@ -17,7 +17,7 @@ from tracewarehouse.warehouse_secrets import WarehouseSecrets
 
 if TYPE_CHECKING:
     from tracewarehouse.export import Exported, ExportRequest
-    from tracewarehouse.export.publishing.delta import Publication
+    from tracewarehouse.export.delta import Publication
     from tracewarehouse.result import Result
     from tracewarehouse.runs.rows import Fetched
 
@@ -118,7 +118,7 @@ class WarehouseFiles(WarehouseSecrets):
         `tw_published` is written last and lists the tables of each run. Rows of removed runs are deleted.
         Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
         """
-        from tracewarehouse.export.publishing import delta
+        from tracewarehouse.export import delta
 
         delta.check_installed()
         names = tuple(dict.fromkeys(tables)) or delta.DEFAULT_TABLES

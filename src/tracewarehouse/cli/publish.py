@@ -10,7 +10,7 @@ from tracewarehouse.cli.option_types import NamesParam
 from tracewarehouse.cli.session import Session, complete_runs, examples, output_options, pass_session
 
 if TYPE_CHECKING:
-    from tracewarehouse.export.publishing.delta import Publication
+    from tracewarehouse.export.delta import Publication
 
 
 @click.group(epilog=examples("tw publish delta lake/"))

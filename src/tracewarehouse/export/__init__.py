@@ -1,11 +1,8 @@
 """Exports of stored traces as files for other tools, with counters and overlays."""
 
-from tracewarehouse.export.counters import COUNTERS
-from tracewarehouse.export.event_text import event_texts
-from tracewarehouse.export.finding_markers import worst_occurrence
-from tracewarehouse.export.overlays import OVERLAYS
+from tracewarehouse.export.overlays import COUNTERS, OVERLAYS, worst_occurrence
 from tracewarehouse.export.request import ExportRequest, export_request
-from tracewarehouse.export.writer import Exported, contracts_read, export
+from tracewarehouse.export.writer import Exported, contracts_read, event_texts, export
 
 __all__ = [
     "COUNTERS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -11,12 +12,74 @@ from tracewarehouse.contracts.contract import Contract, Param, cast
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ParamError, UnknownName
-from tracewarehouse.export.counters import COUNTERS
-from tracewarehouse.export.finding_markers import FINDINGS, FindingRows, create_findings_table
-from tracewarehouse.export.overlay_events import Addition
-from tracewarehouse.export.overlays import OVERLAYS
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.export.overlays import (
+    COUNTERS,
+    FINDINGS,
+    OVERLAYS,
+    Addition,
+    FindingRows,
+    TimeRange,
+    create_findings_table,
+    worst_occurrence,
+)
+from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Versions
+
+READS = "clock_offsets"
+_OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A rank's clock: its times minus `offset_ns` are those of the reference rank.
+
+    `uncertainty_ns` is None if the offset is estimated from one collective. Clocks with different reference
+    ranks cannot be aligned.
+    """
+
+    offset_ns: int = 0
+    uncertainty_ns: int | None = 0
+    reference_rank: int | None = None
+
+
+def clocks(store: Versions, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]) -> dict[int, Clock]:
+    """The clock of each of these ranks; `run` has all ranks whose collectives may connect them."""
+    if len(ranks) == 1:
+        return {ranks[0]: Clock()}
+    with connection(store, catalog, [run], [catalog.get(READS)]) as con:
+        rows = con.execute(_OFFSETS).fetchall()
+    found = {rank: Clock(offset, uncertainty, reference) for rank, reference, offset, uncertainty in rows}
+    return {rank: found[rank] for rank in ranks}
+
+
+def clock_notices(clocks: Mapping[int, Clock]) -> list[str]:
+    """Notices about the alignment of the clocks of several ranks."""
+    ranks = list(clocks)
+    if len(ranks) == 1:
+        return []
+    reference = clocks[ranks[0]].reference_rank
+    aligned = [rank for rank in ranks if clocks[rank].reference_rank == reference]
+    unaligned = [rank for rank in ranks if rank not in aligned]
+    notices = []
+    if len(aligned) > 1:
+        known = [ns for rank in aligned if (ns := clocks[rank].uncertainty_ns) is not None]
+        notices.append(
+            f"clocks of ranks {rank_list(aligned)} are aligned to rank {reference}, "
+            f"within {max(known) / 1_000:g} µs"
+        )
+    single = [rank for rank in aligned if clocks[rank].uncertainty_ns is None]
+    if single:
+        notices.append(f"rank {rank_list(single)}: clock offset estimated from a single collective")
+    if unaligned:
+        notices.append(
+            f"rank {rank_list(unaligned)}: clock not aligned, "
+            f"no GPU collective connects it to rank {ranks[0]}"
+        )
+    return notices
+
 
 _MOMENT = "in ns as in the tables, or with a unit since the first event: 1.2s, 350ms, 20us"
 _FROM = Param("from", "BIGINT", None, _MOMENT, unit="ns")
@@ -181,3 +244,102 @@ def _lookup(kind: str, name: str, known: Mapping[str, Addition]) -> Addition:
     if name not in known:
         raise UnknownName(kind, name, known)
     return known[name]
+
+
+RankRows = Mapping[int, Mapping[str, Any]]  # rank → its row of `ranks`
+
+# On host and device together: from the first start to the last end.
+_STEP = """
+SELECT
+  rank,
+  least(host_start_ns, device_start_ns) AS from_ns,
+  greatest(host_start_ns + host_ns, device_start_ns + device_ns) AS to_ns
+FROM steps
+WHERE step = $step
+"""
+
+
+def time_ranges(
+    store: Versions,
+    catalog: Catalog,
+    selected: SelectedRun,
+    request: ExportRequest,
+    ranks: RankRows,
+    clocks: Mapping[int, Clock],
+    findings: FindingRows,
+) -> dict[int, TimeRange]:
+    """The time range of each rank. Raises ParamError if no rank has events in it.
+
+    Requested times are those of the clock that ranks are aligned to.
+    """
+    if request.step is not None:
+        ranges = _step_ranges(store, catalog, selected, request.step)
+    elif request.around is not None:
+        rank, occurrence = worst_occurrence(request.around, findings, selected.run)
+        ranges = _on_each_clock(occurrence, clocks, clocks[rank])
+    else:
+        ranges = _on_each_clock(_requested_range(request, ranks, clocks), clocks, Clock())
+    margin_ns = request.margin_ns
+    widened = {rank: (start - margin_ns, end + margin_ns) for rank, (start, end) in ranges.items()}
+    _check_not_empty(widened, ranks, selected.run)
+    return widened
+
+
+def _step_ranges(store: Versions, catalog: Catalog, selected: SelectedRun, step: int) -> dict[int, TimeRange]:
+    with connection(store, catalog, [selected], [catalog.get("steps")]) as con:
+        rows = con.execute(_STEP, {"step": step}).fetchall()
+        known = [number for (number,) in con.execute("SELECT DISTINCT step FROM steps").fetchall()]
+    ranges = {rank: (start, end) for rank, start, end in rows}
+    missing = sorted(set(selected.ranks) - set(ranges))
+    if missing:
+        hint = (
+            f"it has steps {rank_list(known)}"
+            if known
+            else hints.Hint("it has no steps; use start and end", "it has no steps; use --from and --to")
+        )
+        raise ParamError(f"{selected.run} rank {rank_list(missing)} has no step {step}", hint)
+    return ranges
+
+
+def _requested_range(request: ExportRequest, ranks: RankRows, clocks: Mapping[int, Clock]) -> TimeRange:
+    timed = {rank: row for rank, row in ranks.items() if _has_times(row)}
+    if not timed:
+        raise ParamError("no event has a time", "export the entire trace")
+    first = min(row["start_ns"] - clocks[rank].offset_ns for rank, row in timed.items())
+    last = max(row["end_ns"] - clocks[rank].offset_ns for rank, row in timed.items()) + 1
+    start, end = _resolve(request.start, first, first), _resolve(request.end, first, last)
+    if start >= end:
+        raise ParamError("the time range is empty", f"the trace is {(last - first) / 1e6:g} ms long")
+    return start, end
+
+
+def _on_each_clock(times: TimeRange, clocks: Mapping[int, Clock], clock: Clock) -> dict[int, TimeRange]:
+    """A time range by one clock, by the clock of each rank."""
+    start, end = times[0] - clock.offset_ns, times[1] - clock.offset_ns
+    return {rank: (start + each.offset_ns, end + each.offset_ns) for rank, each in clocks.items()}
+
+
+def _resolve(moment: Moment | None, first: int, default: int) -> int:
+    if moment is None:
+        return default
+    return first + moment.ns if moment.since_start else moment.ns
+
+
+def _has_times(row: Mapping[str, Any]) -> bool:
+    return row["start_ns"] is not None and row["end_ns"] is not None
+
+
+def _check_not_empty(ranges: Mapping[int, TimeRange], ranks: RankRows, run: str) -> None:
+    """Raises ParamError if no rank has events in its time range."""
+    timed = {rank: row for rank, row in ranks.items() if _has_times(row)}
+    for rank, row in timed.items():
+        from_ns, to_ns = ranges[rank]
+        if from_ns <= row["end_ns"] and to_ns > row["start_ns"]:
+            return
+    rank, row = next(iter(timed.items()))
+    length = f"{(row['end_ns'] - row['start_ns']) / 1e6:g} ms"
+    raise ParamError(
+        f"{run} has no events in this time range",
+        f"rank {rank} has events from {row['start_ns']} to {row['end_ns']} ns ({length});"
+        " numbers without a unit are such times",
+    )

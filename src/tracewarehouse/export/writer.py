@@ -13,17 +13,385 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.export import clip, clocks
-from tracewarehouse.export.event_text import event_texts, header_members, timeline_texts
-from tracewarehouse.export.finding_markers import FindingRows
-from tracewarehouse.export.overlay_events import RankLayout, TimeRange, addition_texts
-from tracewarehouse.export.overlays import range_marker
-from tracewarehouse.export.request import Additions, ExportRequest, additions, default_additions
-from tracewarehouse.export.time_range import RankRows, time_ranges
+from tracewarehouse.export import request as clocks
+from tracewarehouse.export.overlays import (
+    FindingRows,
+    RankLayout,
+    TimeRange,
+    addition_texts,
+    micros,
+    range_marker,
+)
+from tracewarehouse.export.request import (
+    Additions,
+    ExportRequest,
+    RankRows,
+    additions,
+    default_additions,
+    time_ranges,
+)
+from tracewarehouse.formats.memory_timeline import ACTIONS, CATEGORIES
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
+
+BATCH_ROWS = 10_000
+DUPLICATES = "__duplicates__"
+
+
+class Digits(str):
+    """A number with the digits of the file."""
+
+
+# A key is in `extra` if its column cannot hold its JSON type.
+_TEXTS = """
+WITH
+  event AS (
+    SELECT
+      *,
+      CASE WHEN extra IS NULL THEN [] ELSE json_keys(extra) END AS extra_keys,
+      ts_ns - base_time_ns AS from_base_ns
+    FROM {source}
+    JOIN ranks USING (run_id, rank)
+    WHERE run_id = $run AND rank = $rank
+  ),
+  member AS (
+    SELECT
+      event_id,
+      ph IS NULL AND extra IS NOT NULL AND json_type(extra) <> 'OBJECT' AS is_not_object,
+      concat_ws(
+        ', ',
+        '"ph": ' || to_json(ph),
+        '"cat": ' || to_json(raw_category),
+        '"name": ' || to_json(name),
+        CASE
+          WHEN pid IS NULL OR list_contains(extra_keys, 'pid') THEN NULL
+          WHEN TRY_CAST(pid AS BIGINT)::VARCHAR = pid THEN '"pid": ' || pid
+          ELSE '"pid": ' || to_json(pid)
+        END,
+        CASE
+          WHEN tid IS NULL OR list_contains(extra_keys, 'tid') THEN NULL
+          WHEN TRY_CAST(tid AS BIGINT)::VARCHAR = tid THEN '"tid": ' || tid
+          ELSE '"tid": ' || to_json(tid)
+        END,
+        CASE
+          WHEN flow_id IS NULL OR list_contains(extra_keys, 'id') THEN NULL
+          WHEN TRY_CAST(flow_id AS BIGINT)::VARCHAR = flow_id THEN '"id": ' || flow_id
+          ELSE '"id": ' || to_json(flow_id)
+        END,
+        CASE
+          WHEN list_contains(extra_keys, 'ts') THEN NULL
+          WHEN ts_text IS NOT NULL THEN '"ts": ' || ts_text
+          WHEN from_base_ns % 1000 = 0 THEN '"ts": ' || (from_base_ns // 1000)
+          ELSE '"ts": ' || (from_base_ns // 1000) || '.' || lpad((from_base_ns % 1000)::VARCHAR, 3, '0')
+        END,
+        CASE
+          WHEN list_contains(extra_keys, 'dur') THEN NULL
+          WHEN dur_text IS NOT NULL THEN '"dur": ' || dur_text
+          WHEN ph = 'B' THEN NULL
+          WHEN dur_ns % 1000 = 0 THEN '"dur": ' || (dur_ns // 1000)
+          ELSE '"dur": ' || (dur_ns // 1000) || '.' || lpad((dur_ns % 1000)::VARCHAR, 3, '0')
+        END,
+        '"args": ' || args
+      ) AS members,
+      extra::VARCHAR AS extra,
+      list_contains(extra_keys, '__duplicates__') AS has_duplicates
+    FROM event
+  )
+SELECT
+  CASE
+    WHEN is_not_object THEN extra
+    WHEN extra IS NULL THEN '{{' || members || '}}'
+    ELSE '{{' || concat_ws(', ', nullif(members, ''), substr(extra, 2, length(extra) - 2)) || '}}'
+  END AS text,
+  CASE WHEN has_duplicates THEN members END AS members,
+  CASE WHEN has_duplicates THEN extra END AS extra
+FROM member
+ORDER BY event_id
+"""
+
+
+# The elements of a memory timeline, for a rank without events. `file_...` columns hold what no other one can.
+_TIMELINE_TEXTS = """
+SELECT
+  coalesce(
+    element,
+    '[' || concat_ws(
+      ',',
+      coalesce(ts_ns, file_time_ns),
+      coalesce(list_position($actions, action), file_action),
+      bytes,
+      coalesce(list_position($categories, category) - 1, file_category)
+    ) || ']'
+  ) AS text
+FROM memory_timeline
+WHERE run_id = $run AND rank = $rank
+  AND NOT EXISTS (SELECT 1 FROM events WHERE events.run_id = $run AND events.rank = $rank)
+ORDER BY event_id
+"""
+
+
+def timeline_texts(con: engine.Connection, run: str, rank: int) -> Iterator[str]:
+    """The elements of a rank's memory timeline as in the file; none if the rank has events."""
+    values = {"run": run, "rank": rank, "actions": list(ACTIONS[1:]), "categories": list(CATEGORIES)}
+    with con.cursor() as cursor:
+        cursor.execute(_TIMELINE_TEXTS, values)
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            yield from (text for (text,) in rows)
+
+
+def event_texts(con: engine.Connection, run: str, rank: int, source: str = "events") -> Iterator[str]:
+    """The JSON text of each element of a rank's event array, in order.
+
+    The connection has the tables `source`, with the columns of `events`, and `ranks`. The text equals that of
+    the file except for the order of keys and whitespace between tokens.
+    """
+    with con.cursor() as cursor:
+        cursor.execute(_TEXTS.format(source=source), {"run": run, "rank": rank})
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            for text, members, extra in rows:
+                yield text if extra is None else _with_duplicates(members, extra)
+
+
+def header_members(header: str, without: str | None = None) -> str:
+    """The members of a header as text: verbatim, or printed again number for number if one is left out."""
+    pairs = json.loads(header, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
+    if not any(key == without for key, _ in pairs):
+        return header.strip()[1:-1].strip()
+    return ", ".join(_member(*pair) for pair in pairs if pair[0] != without)
+
+
+def _with_duplicates(members: str, extra: str) -> str:
+    """The text of an event with duplicate keys: earlier values first, so that the last one wins."""
+    pairs = json.loads(extra, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
+    earlier = next(value for key, value in pairs if key == DUPLICATES)
+    later = [pair for pair in pairs if pair[0] != DUPLICATES]
+    parts = [*(_member(*pair) for pair in earlier), members, *(_member(*pair) for pair in later)]
+    return "{" + ", ".join(part for part in parts if part) + "}"
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of a JSON object in order, including duplicates."""
+
+
+def _member(key: str, value: Any) -> str:
+    return f"{json.dumps(key, ensure_ascii=False)}: {_dump(value)}"
+
+
+def _dump(value: Any) -> str:
+    """The JSON text of a value, with the digits of the file."""
+    if isinstance(value, Digits):
+        return value
+    if isinstance(value, _Pairs):
+        return "{" + ", ".join(_member(*pair) for pair in value) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_dump, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+READS = ("events", "ranks", "flows")
+NAMES, EVENTS = "clip_names", "clip_events"
+
+# Slices that overlap the time range, complete; a begin with its end; async events by id if all that begin
+# also end; flows between two selected slices; instant events in the range; names of processes and threads.
+_SELECT = """
+CREATE TABLE selected AS
+WITH
+  slice AS (
+    SELECT event_id, end_id, pid, tid, ts_ns, ts_ns + dur_ns AS end_ns
+    FROM events
+    WHERE (ph = 'X' OR ph = 'B' AND end_id IS NOT NULL) AND dur_ns IS NOT NULL
+      AND ts_ns < $to_ns AND (ts_ns >= $from_ns OR ts_ns + dur_ns > $from_ns)
+  ),
+  covered AS (
+    -- The latest end of the slices of a thread that have begun.
+    SELECT DISTINCT pid, tid, ts_ns, max(end_ns) OVER (PARTITION BY pid, tid ORDER BY ts_ns) AS until_ns
+    FROM slice
+  ),
+  tip AS (
+    -- An end outside the range counts if a selected slice begins there: else it is of an enclosing slice.
+    SELECT flows.event_id, flows.start_id, flows.role
+    FROM flows
+    ASOF JOIN covered
+      ON covered.pid = flows.pid AND covered.tid = flows.tid AND covered.ts_ns <= flows.ts_ns
+    WHERE covered.ts_ns = flows.ts_ns
+      OR flows.ts_ns >= $from_ns AND flows.ts_ns < $to_ns AND flows.ts_ns <= covered.until_ns
+  ),
+  flow AS (
+    SELECT DISTINCT start_id
+    FROM tip
+    WHERE role = 'end' AND start_id IN (SELECT event_id FROM tip WHERE role = 'start')
+  ),
+  async_event AS (
+    SELECT event_id, pid, raw_category, flow_id, ph IN ('b', 'S') AS begins, ph IN ('e', 'F') AS ends, ts_ns
+    FROM events
+    WHERE ph IN ('b', 'n', 'e', 'S', 'T', 'p', 'F')
+  ),
+  async_pair AS (
+    SELECT unnest(list(event_id)) AS event_id
+    FROM async_event
+    GROUP BY pid, raw_category, flow_id
+    HAVING min(ts_ns) < $to_ns AND max(ts_ns) >= $from_ns
+      AND count(*) FILTER (begins) = count(*) FILTER (ends)
+  )
+SELECT event_id FROM slice
+UNION ALL
+SELECT end_id FROM slice WHERE end_id IS NOT NULL
+UNION ALL
+SELECT event_id FROM tip WHERE start_id IN (SELECT start_id FROM flow)
+UNION ALL
+SELECT event_id FROM async_pair
+UNION ALL
+SELECT event_id
+FROM events
+WHERE ph = 'M'
+  OR ts_ns >= $from_ns AND ts_ns < $to_ns
+    AND ph NOT IN ('X', 'B', 'E', 's', 't', 'f', 'b', 'n', 'e', 'S', 'T', 'p', 'F')
+"""
+_SELECT_ALL = "CREATE TABLE selected AS SELECT event_id FROM events WHERE ph IS NOT NULL"
+
+_NO_PIDS = "CREATE TABLE pids (pid VARCHAR, name VARCHAR, as_pid BIGINT)"
+
+# With several ranks each process gets a new number, in the order of the rank's trace.
+_PIDS = """
+CREATE TABLE pids AS
+WITH
+  used AS (
+    -- Tracks may be added to any process with a number.
+    SELECT DISTINCT pid
+    FROM events
+    WHERE ph <> 'M' AND pid IS NOT NULL
+      AND (TRY_CAST(pid AS BIGINT) IS NOT NULL OR event_id IN (SELECT event_id FROM selected))
+  ),
+  named AS (
+    SELECT
+      pid,
+      any_value(args ->> '$.name') FILTER (name = 'process_name') AS name,
+      any_value(TRY_CAST(args ->> '$.sort_index' AS BIGINT))
+        FILTER (name = 'process_sort_index') AS sort_index
+    FROM events
+    WHERE ph = 'M'
+    GROUP BY pid
+  )
+SELECT
+  used.pid,
+  named.name,
+  $first_pid + row_number() OVER (ORDER BY named.sort_index, TRY_CAST(used.pid AS BIGINT), used.pid) AS as_pid
+FROM used
+LEFT JOIN named ON named.pid = used.pid
+"""
+
+_PROCESS_NAMES = """
+WITH
+  process AS (
+    SELECT
+      as_pid,
+      'rank ' || $rank || ': '
+      || coalesce(name || ' (' || pid || ')', nullif(pid, ''), 'no process') AS name
+    FROM pids
+  )
+SELECT
+  '{"ph": "M", "name": "process_name", "pid": ' || as_pid || ', "args": ' || json_object('name', name) || '}',
+  '{"ph": "M", "name": "process_sort_index", "pid": ' || as_pid || ', "args": '
+  || json_object('sort_index', as_pid) || '}'
+FROM process
+ORDER BY as_pid
+"""
+
+_SPLIT = """
+CREATE VIEW clip_names AS SELECT * FROM clip WHERE ph = 'M';
+CREATE VIEW clip_events AS SELECT * FROM clip WHERE ph <> 'M'
+"""
+
+_ONE_RANK = "CREATE VIEW clip AS SELECT events.* FROM events JOIN selected USING (event_id)"
+
+# Ids that link events of a rank are made distinct between ranks; ids that are not such numbers are unchanged.
+_MERGED = """
+CREATE VIEW clip AS
+SELECT events.* REPLACE (
+  pids.as_pid::VARCHAR AS pid,
+  CASE
+    WHEN TRY_CAST(events.flow_id AS BIGINT) BETWEEN 0 AND {max_id}
+      THEN (events.flow_id::BIGINT * {ranks} + {index})::VARCHAR
+    ELSE events.flow_id || ' of rank ' || events.rank
+  END AS flow_id,
+  CASE
+    WHEN events.correlation BETWEEN 1 AND {max_id} THEN regexp_replace(
+      events.args::VARCHAR,
+      '("correlation"\\s*:\\s*)"?\\d+"?',
+      '\\1' || (events.correlation * {ranks} + {index})
+    )::JSON
+    ELSE events.args
+  END AS args,
+  CASE
+    WHEN {shift_ns} <> 0 AND events.ts_ns IS NOT NULL THEN {ts}
+    ELSE events.ts_text
+  END AS ts_text,
+  CASE
+    WHEN json_exists(events.extra, '$.pid') OR json_exists(events.extra, '$.id')
+      OR {shift_ns} <> 0 AND json_exists(events.extra, '$.ts')
+      THEN nullif(json_merge_patch(events.extra, {patch})::VARCHAR, '{{}}')::JSON
+    ELSE events.extra
+  END AS extra
+)
+FROM events
+JOIN selected USING (event_id)
+JOIN ranks ON ranks.run_id = events.run_id AND ranks.rank = events.rank
+LEFT JOIN pids ON pids.pid = events.pid
+WHERE events.ph <> 'M' OR pids.as_pid IS NOT NULL
+  AND events.name NOT IN ('process_name', 'process_sort_index')
+"""
+_MAX_ID = 2**40  # larger ids are addresses or hashes; times the number of ranks they exceed JSON numbers
+
+
+def prepare_entire_trace(con: engine.Connection) -> None:
+    """Creates an empty `pids`: in an export of an entire trace no process is renumbered."""
+    con.execute(_NO_PIDS)
+
+
+def prepare(con: engine.Connection, layout: RankLayout) -> None:
+    """Creates `clip_names` and `clip_events`, the selected events as written, and `pids`, process numbers.
+
+    The connection has the tables `READS`, of one rank.
+    """
+    if layout.time_range is None:
+        con.execute(_SELECT_ALL)
+    else:
+        from_ns, to_ns = layout.time_range
+        con.execute(_SELECT, {"from_ns": from_ns, "to_ns": to_ns})
+    if layout.is_merged:
+        con.execute(_PIDS, {"first_pid": layout.first_pid})
+        con.execute(_merged_sql(layout))
+    else:
+        con.execute(_NO_PIDS)
+        con.execute(_ONE_RANK)
+    con.execute(_SPLIT)
+
+
+def _merged_sql(layout: RankLayout) -> str:
+    removed = '{"pid": null, "id": null' + (', "ts": null}' if layout.shift_ns else "}")
+    return _MERGED.format(
+        max_id=_MAX_ID,
+        ranks=layout.ranks,
+        index=layout.index,
+        shift_ns=layout.shift_ns,
+        ts=micros(f"(events.ts_ns + {layout.shift_ns} - ranks.base_time_ns)"),
+        patch=f"'{removed}'",
+    )
+
+
+def process_count(con: engine.Connection) -> int:
+    """The number of renumbered processes."""
+    (count,) = con.execute("SELECT count(*) FROM pids").fetchone() or (0,)
+    return int(count)
+
+
+def process_names(con: engine.Connection, rank: int) -> list[str]:
+    """The JSON text of events that name and sort a rank's processes among those of other ranks."""
+    rows = con.execute(_PROCESS_NAMES, {"rank": rank}).fetchall()
+    return [text for texts in rows for text in texts]
+
 
 _HEADER_KEY = "tracewarehouse"  # describes a time range or several ranks
 
@@ -174,7 +542,7 @@ def _entire_trace_text(source: Source, output: RankOutput) -> Iterator[str]:
     run, rank, additions = source.selected.run, output.rank, output.additions
     with connection(source.store, source.catalog, [source.selected], additions.contracts) as con:
         additions.create(con, output.findings)
-        clip.prepare_entire_trace(con)
+        prepare_entire_trace(con)
         names, added = addition_texts(con, run, rank, additions.items, output.layout)
         members = header_members(_header(con))
         own = chain(event_texts(con, run, rank), timeline_texts(con, run, rank))
@@ -199,17 +567,17 @@ def _all_ranks(source: Source, ranks: Sequence[RankOutput]) -> Iterator[str]:
         of_rank = replace(source.selected, ranks=(each.rank,))
         with connection(source.store, source.catalog, [of_rank], each.additions.contracts) as con:
             each.additions.create(con, each.findings)
-            clip.prepare(con, replace(each.layout, first_pid=first_pid))
-            first_pid += clip.process_count(con)
+            prepare(con, replace(each.layout, first_pid=first_pid))
+            first_pid += process_count(con)
             yield from _rank_texts(con, source.selected.run, each)
 
 
 def _rank_texts(con: engine.Connection, run: str, output: RankOutput) -> Iterator[str]:
     names, added = addition_texts(con, run, output.rank, output.additions.items, output.layout)
-    yield from clip.process_names(con, output.rank)
-    yield from event_texts(con, run, output.rank, clip.NAMES)
+    yield from process_names(con, output.rank)
+    yield from event_texts(con, run, output.rank, NAMES)
     yield from names
-    yield from event_texts(con, run, output.rank, clip.EVENTS)
+    yield from event_texts(con, run, output.rank, EVENTS)
     yield from added
 
 

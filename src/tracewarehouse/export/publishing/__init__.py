@@ -1,1 +1,0 @@
-"""Publishing: copies of tables for other engines."""
