@@ -73,13 +73,13 @@ class Result:
 
     def __repr__(self) -> str:
         """The first rows as a table, below a line with the analysis, the runs and the number of rows."""
-        from tracewarehouse.present.render.frame import text
+        from tracewarehouse.present.render.table import text
 
         return text(self._title(), self.columns(), self.table, self._notes())
 
     def _repr_html_(self) -> str:
         """The first rows as an HTML table, for notebooks."""
-        from tracewarehouse.present.render.frame import html
+        from tracewarehouse.present.render.table import html
 
         return html(self._title(), self.columns(), self.table, self._notes())
 

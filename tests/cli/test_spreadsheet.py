@@ -11,7 +11,7 @@ import pytest
 from tracewarehouse.cli.output import Output, OutputError
 from tracewarehouse.exact_text import INVISIBLE, csv_text, spreadsheet_text
 from tracewarehouse.present.pages import _environment
-from tracewarehouse.present.plot.draw import svg
+from tracewarehouse.present.plot.theme import svg
 from tracewarehouse.present.render.table import markdown, table
 from tracewarehouse.result import Field, from_rows
 

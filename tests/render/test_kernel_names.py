@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tracewarehouse.present.render.names import short_name, short_names
 from tracewarehouse.present.render.table import distinguished, table
+from tracewarehouse.present.render.text import short_name, short_names
 from tracewarehouse.result import Field
 
 FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float> >(int, float)"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tracewarehouse.present.render.profiler_table import profiler_tables, size, time
+from tracewarehouse.present.render.table import profiler_tables, size, time
 
 TIMES = {"self_cpu_ns": 400, "cpu_total_ns": 1000, "self_device_ns": None, "device_total_ns": None}
 BYTES = dict.fromkeys(

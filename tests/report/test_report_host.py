@@ -14,7 +14,7 @@ import tracewarehouse as tw
 from browser import Browser, browser, needs_chromium
 from conftest import ROOT
 from report_checks import check_page, write
-from tracewarehouse.present.report import flame
+from tracewarehouse.present.report import timeline
 
 pytestmark = needs_chromium
 FLAME = "document.querySelector('figure.flame')"
@@ -118,8 +118,8 @@ def test_hovering_a_frame_shows_its_name_and_times(window: Browser, page: Path) 
 @pytest.mark.deep
 def test_small_frames_are_combined_with_exact_sums(wh: tw.Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = wh.select("job", ranks=0).host_stacks().rows()
-    monkeypatch.setattr(flame, "MAX_FRAMES", 50)
-    data = json.loads(flame.flame_json(rows))
+    monkeypatch.setattr(timeline, "MAX_FRAMES", 50)
+    data = json.loads(timeline.flame_json(rows))
     found = Counter[str]()
     for caller, category, _name, _count, ns in data["frames"]:
         assert caller < 50

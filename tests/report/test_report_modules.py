@@ -8,7 +8,7 @@ import sketch
 import tracewarehouse as tw
 from tracewarehouse.present.report.data import report_data
 from tracewarehouse.present.report.document import Section, TreeNode
-from tracewarehouse.present.report.modules import modules_sections
+from tracewarehouse.present.report.kernels import modules_sections
 
 LAYERS = 6
 SKETCH = "\n".join(

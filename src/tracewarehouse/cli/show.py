@@ -163,7 +163,7 @@ def _as_printed(session: Session, result: Result) -> Callable[[Result], str] | N
     out, contract = session.out, result.contract
     if out.resolved_format != "table" or out.columns or out.top is not None or contract is None:
         return None
-    from tracewarehouse.present.render.profiler_table import AS_PRINTED
+    from tracewarehouse.present.render.table import AS_PRINTED
 
     text = AS_PRINTED.get(contract.name)
     return None if text is None else lambda shown: text(shown.rows(), result.rows())

@@ -27,8 +27,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.display_names import category_name
 from tracewarehouse.errors import TwError
-from tracewarehouse.present.render.names import short_name
-from tracewarehouse.present.render.text import one_line, show
+from tracewarehouse.present.render.text import one_line, short_name, show
 from tracewarehouse.runs.selection import Selection, run_attributes
 
 if TYPE_CHECKING:

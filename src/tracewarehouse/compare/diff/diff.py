@@ -4,7 +4,7 @@ It depends on the columns of the analysis, so it is generated. Ranks are combine
 column; sums are divided by the number of ranks, or of their complete steps, only at the end, so that they
 stay exact.
 
-Rows are joined by their keys (`join.py`). The verdict of a row tests its values in the replicates of each
+Rows are joined by their keys. The verdict of a row tests its values in the replicates of each
 side: runs if there are four or more in total, else complete steps.
 """
 

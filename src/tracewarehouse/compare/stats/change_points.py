@@ -8,7 +8,7 @@ Candidates are the exact optimum of kernel change-point detection with a linear 
 Harchaoui 2019; the penalty as in PELT, Killick et al. 2012), and the scan of rank sums after Pettitt
 (1979), which finds small changes between long levels. The kernel is Gaussian, so bounded: an outlier costs
 the same however far off it is, and spikes make no change points. A candidate is kept if the series has more
-evidence for it than for noise that depends on the run before (`step_models.py`), if the 99 % interval of
+evidence for it than for noise that depends on the run before, if the 99 % interval of
 Hodges and Lehmann for the shift excludes 0 (a rank test, dual to that of Mann and Whitney), and if the
 shift is as large as requested; the weakest is removed first, and the rest is tested again. Each remaining
 change is placed where the kernel costs of the segments beside it are least. A series that a straight line

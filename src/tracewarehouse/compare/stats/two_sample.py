@@ -8,7 +8,7 @@ exchangeable values. The means are equivalent to Student's t here: with the same
 with the other.
 
 Selected by sample size. From 5 + 5 values on, a permutation test of the better of means and ranks
-(`permutation.py`), and above 20 + 20 ranks alone: one value that is far off neither hides a change nor
+and above 20 + 20 ranks alone: one value that is far off neither hides a change nor
 looks like one. Below that, the smallest p that permutations can reach is coarse, and Student's t has more
 power: see tests/stats/POWER.md.
 """

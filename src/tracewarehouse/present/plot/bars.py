@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tracewarehouse.present.plot.theme import DESCRIPTION, OWN_COLOR, Scale, Spec, Theme, number
+from tracewarehouse.present.plot.theme import DESCRIPTION, OWN_COLOR, Scale, Spec, Theme, frame, number
 
 WIDTH = 340
 _ROW_HEIGHT, _TEXT_HEIGHT, _BAR_HEIGHT = 32, 13, 10  # pixels
@@ -175,3 +175,321 @@ def _zero_line(theme: Theme) -> Spec:
             "y2": {"value": "height"},
         },
     }
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of a stacked bar; `row` is the bar it belongs to."""
+
+    row: str
+    part: str
+    value: float
+    category: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a heat map; its opacity is `value`, from 0 to 1."""
+
+    column: int
+    row: str
+    value: float
+    category: str
+    description: str
+
+
+def stacked_bars(
+    segments: Sequence[Segment],
+    rows: Sequence[str],
+    parts: Sequence[str],
+    unit: str | None,
+    theme: Theme,
+    *,
+    axis_title: str = "rank",
+    legend: bool = False,
+    width: int = WIDTH,
+) -> Spec:
+    """One horizontal stack for each of `rows`, in that order, with segments in the order of `parts`."""
+    totals = {row: sum(each.value for each in segments if each.row == row) for row in rows}
+    scale = Scale.of(totals.values(), unit)
+    values = [
+        {
+            "row": each.row,
+            "part": each.part,
+            "at": parts.index(each.part),
+            "value": each.value / scale.divisor,
+            "color": theme.color(each.category),
+            "description": each.description,
+        }
+        for each in segments
+        if each.value
+    ]
+    step = 20 if len(rows) <= 12 else 14 if len(rows) <= 24 else 10
+    labels = {"labelFontSize": 11 if step > 12 else 9, "labelOverlap": True}
+    limit = {"domainMax": 1 / scale.divisor} if unit == "ratio" else {}
+    axis = {"title": scale.unit or None, "tickCount": 5}
+    return {
+        **frame(values, width, {"step": step}),
+        "mark": {"type": "bar", "stroke": theme.color("paper"), "strokeWidth": 0.6},
+        "encoding": {
+            "y": _row_channel(rows, axis_title, **labels),
+            "x": number("value", axis=axis, scale={"nice": not limit, **limit}),
+            "color": _legend_channel(segments, parts, theme) if legend else OWN_COLOR,
+            "order": number("at"),
+            "description": DESCRIPTION,
+            "tooltip": {**DESCRIPTION, "type": "nominal"},
+        },
+    }
+
+
+def _row_channel(rows: Sequence[str], title: str | None, **axis: object) -> Spec:
+    """The rows in their order."""
+    plain = {"title": title, **axis, "ticks": False, "domain": False}
+    return {"field": "row", "type": "nominal", "sort": list(rows), "axis": plain}
+
+
+def _legend_channel(segments: Sequence[Segment], parts: Sequence[str], theme: Theme) -> Spec:
+    """The color of each part, with a legend."""
+    colors = {each.part: theme.color(each.category) for each in segments}
+    known = [part for part in parts if part in colors]
+    scheme = {"domain": known, "range": [colors[part] for part in known]}
+    return {"field": "part", "type": "nominal", "scale": scheme, "legend": {"title": None}}
+
+
+def heat_map(cells: Sequence[Cell], rows: Sequence[str], theme: Theme, width: int = WIDTH) -> Spec:
+    """One column per rank and one row per category."""
+    columns = sorted({cell.column for cell in cells})
+    values = [
+        {
+            "column": cell.column,
+            "row": cell.row,
+            "opacity": round(cell.value, 4),
+            "color": theme.color(cell.category),
+            "description": cell.description,
+        }
+        for cell in cells
+    ]
+    label_every = max(1, -(-len(columns) // 8))
+    axis = {"title": "rank", "labelAngle": 0, "values": columns[::label_every], "domain": False}
+    opacity = {"domain": [0, 1], "range": [0.04, 1]}
+    return {
+        **frame(values, width, {"step": 24}),
+        "mark": {"type": "rect"},
+        "encoding": {
+            "x": {"field": "column", "type": "ordinal", "axis": axis},
+            "y": _row_channel(rows, None),
+            "color": OWN_COLOR,
+            "opacity": number("opacity", scale=opacity, legend=None),
+            "description": DESCRIPTION,
+        },
+    }
+
+
+HEIGHT = 260
+# Narrower rectangles are not visible.
+_FEWEST_SHARE = 1 / 700
+
+
+@dataclass(frozen=True)
+class Block:
+    """An allocation: from and to are entry numbers; `category` is in the legend."""
+
+    start: int
+    end: int
+    size: int
+    category: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A block, or its part between two moments at which blocks below it are freed."""
+
+    block: Block
+    start: int
+    end: int
+    low: int
+
+
+def stacked(blocks: Sequence[Block]) -> list[Rectangle]:
+    """The rectangles: each block lies on the blocks that started before it, and sinks when one is freed."""
+    pile: list[tuple[Block, int, int]] = []  # block, since, low
+    found: list[Rectangle] = []
+    starts = sorted(blocks, key=lambda block: block.start)
+    moments = sorted({at for block in blocks for at in (block.start, block.end)})
+    at = 0
+    for moment in moments:
+        pile = _without_freed(pile, moment, found)
+        while at < len(starts) and starts[at].start == moment:
+            top = pile[-1][2] + pile[-1][0].size if pile else 0
+            pile.append((starts[at], moment, top))
+            at += 1
+    return found
+
+
+def _without_freed(
+    pile: list[tuple[Block, int, int]], moment: int, found: list[Rectangle]
+) -> list[tuple[Block, int, int]]:
+    """The pile after the blocks that end at this moment; closes the rectangles that end or sink."""
+    kept: list[tuple[Block, int, int]] = []
+    low = 0
+    for block, since, bottom in pile:
+        if block.end > moment and bottom == low:
+            kept.append((block, since, bottom))
+        else:
+            found.append(Rectangle(block, since, moment, bottom))
+            if block.end > moment:
+                kept.append((block, moment, low))
+        low += block.size if block.end > moment else 0
+    return kept
+
+
+def block_chart(
+    blocks: Sequence[Block],
+    total: Sequence[tuple[int, int]],
+    colors: Mapping[str, str],
+    marks: Sequence[tuple[int, str]],
+    theme: Theme,
+) -> Spec:
+    """The blocks and the total over entries; `colors`: category → color; `marks` are moments with a text."""
+    scale = Scale.of([size for _, size in total], "bytes")
+    length = max((entry for entry, _ in total), default=1) or 1
+    values = [
+        {
+            "x": each.start,
+            "x2": each.end,
+            "y": each.low / scale.divisor,
+            "y2": (each.low + each.block.size) / scale.divisor,
+            "category": each.block.category,
+            "description": each.block.description,
+        }
+        for each in stacked(blocks)
+        if each.end - each.start >= length * _FEWEST_SHARE
+    ]
+    line = [{"x": entry, "y": size / scale.divisor} for entry, size in total]
+    rules = [{"x": entry, "description": text} for entry, text in marks]
+    used = [name for name in colors if any(block.category == name for block in blocks)]
+    scheme = {"domain": used, "range": [theme.color(colors[name]) for name in used]}
+    x_axis = {"title": "entry of the snapshot", "format": "d", "tickMinStep": 1, "grid": False}
+    y_axis = {"title": scale.axis_title("memory"), "tickCount": 5}
+    x = number("x", axis=x_axis, scale={"domain": [0, length], "nice": False})
+    y = number("y", axis=y_axis, scale={"zero": True})
+    color = {"field": "category", "type": "nominal", "scale": scheme, "legend": {"title": None, "columns": 8}}
+    return {
+        **frame([], WIDTH, HEIGHT),
+        "layer": [
+            {
+                "data": {"values": values},
+                "mark": {"type": "rect", "stroke": theme.color("paper"), "strokeWidth": 0.4},
+                "encoding": {
+                    "x": x,
+                    "x2": {"field": "x2"},
+                    "y": y,
+                    "y2": {"field": "y2"},
+                    "color": color,
+                    "description": DESCRIPTION,
+                },
+            },
+            {
+                "data": {"values": line},
+                "mark": {
+                    "type": "line",
+                    "interpolate": "step-after",
+                    "color": theme.color("ink"),
+                    "strokeWidth": 1.2,
+                    "aria": False,
+                },
+                "encoding": {"x": x, "y": y},
+            },
+            {
+                "data": {"values": rules},
+                "mark": {
+                    "type": "rule",
+                    "color": theme.color("longer"),
+                    "strokeWidth": 1.5,
+                    "strokeDash": [4, 3],
+                },
+                "encoding": {"x": x, "description": DESCRIPTION},
+            },
+        ],
+    }
+
+
+_HEIGHT = 260
+_TERA = 1_000  # FLOP per ns in a TFLOP/s
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A kernel: FLOP per byte, FLOP per ns, and its share of the time of all dots."""
+
+    intensity: float
+    flop_per_ns: float
+    share: float
+    category: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The limits of a device: FLOP per ns for a type of arithmetic, and bytes per ns."""
+
+    name: str
+    flop_per_ns: float
+    bytes_per_ns: float
+
+
+def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof], theme: Theme) -> Spec:
+    """One dot per kernel, both axes logarithmic; its area grows with its share of the time."""
+    low = min(dot.intensity for dot in dots) / 2
+    high = max([dot.intensity for dot in dots] + [roof.flop_per_ns / roof.bytes_per_ns for roof in roofs]) * 4
+    values = [
+        {
+            "x": dot.intensity,
+            "y": dot.flop_per_ns / _TERA,
+            "size": round(40 + 500 * dot.share, 1),
+            "color": theme.color(dot.category),
+            "description": dot.description,
+        }
+        for dot in dots
+    ]
+    x = number("x", axis={"title": "FLOP per byte", "format": "~g", "tickCount": 6}, scale=_log(low, high))
+    y = number("y", axis={"title": "TFLOP/s", "format": "~g", "tickCount": 6}, scale={"type": "log"})
+    area = number("size", scale=None)
+    layers: list[Spec] = [layer for roof in roofs for layer in _roof(roof, low, high, theme)]
+    return {
+        **frame(values, WIDTH, _HEIGHT),
+        "encoding": {"x": x, "y": y},
+        "layer": [
+            *layers,
+            {
+                "mark": {"type": "point", "filled": True, "opacity": 0.75},
+                "encoding": {"size": area, "color": OWN_COLOR, "description": DESCRIPTION},
+            },
+        ],
+    }
+
+
+def _log(low: float, high: float) -> Spec:
+    return {"type": "log", "domain": [low, high], "nice": False}
+
+
+def _roof(roof: Roof, low: float, high: float, theme: Theme) -> list[Spec]:
+    """The slope of the memory bandwidth up to the ridge, and the flat part of the peak rate."""
+    ridge = min(max(roof.flop_per_ns / roof.bytes_per_ns, low), high)
+    corners = [(low, low * roof.bytes_per_ns), (ridge, roof.flop_per_ns), (high, roof.flop_per_ns)]
+    values = [{"x": x, "y": min(y, roof.flop_per_ns) / _TERA} for x, y in corners]
+    color = theme.color("soft")
+    label = {"type": "text", "align": "right", "baseline": "bottom", "dy": -3, "color": color, "aria": False}
+    return [
+        {
+            "data": {"values": values},
+            "mark": {"type": "line", "color": color, "strokeWidth": 1.5, "aria": False},
+        },
+        {
+            "data": {"values": [{**values[-1], "label": roof.name}]},
+            "mark": label,
+            "encoding": {"text": {"field": "label"}},
+        },
+    ]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.present.plot.bars import Bar, bar_chart
-from tracewarehouse.present.plot.grids import Segment, stacked_bars
+from tracewarehouse.present.plot.bars import Bar, Segment, bar_chart, stacked_bars
 from tracewarehouse.present.plot.lines import RangeBar, histogram, histogram_bins, line_chart, range_bars
 from tracewarehouse.present.plot.theme import COLORS, PLAIN, Spec, color_key, format_short
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from os.path import commonprefix
 from textwrap import wrap
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tracewarehouse.present.render.names import REPLACED, short_names
-from tracewarehouse.present.render.text import one_line, show
+from tracewarehouse.present.render.text import REPLACED, one_line, short_names, show
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
 
 _GAP = "  "
 _NAMED = 8  # omitted columns that are listed
@@ -330,3 +332,182 @@ def _width(text: str) -> int:
     from rich.cells import cell_len
 
     return cell_len(text)
+
+
+_MOST_CHARACTERS = 60  # of a cell in HTML; the rest is in its tooltip
+
+
+_ROWS_SHOWN = 20
+
+
+def text(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[str]) -> str:
+    """The first rows as a text table that fits the terminal, with title, number of other rows, and notes."""
+    width = shutil.get_terminal_size((120, 24)).columns
+    first = values(rows.slice(0, _ROWS_SHOWN))
+    lines = table(fields, first, width, facts=facts_of(rows)).lines() if first else ["(no rows)"]
+    return "\n".join([title, *lines, *_below(rows, notes)])
+
+
+def html(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[str]) -> str:
+    """The first rows as an HTML table; the tooltip of a shortened name is the entire name."""
+    columns = [
+        _cells([one_line(show(value, field.unit)) for value in column.to_pylist(maps_as_pydicts="lossy")])
+        for field, column in zip(fields, rows.slice(0, _ROWS_SHOWN).columns, strict=True)
+    ]
+    sides = ["right" if is_number(field) else "left" for field in fields]
+    head = "".join(_tag("th", side, escape(field.name)) for field, side in zip(fields, sides, strict=True))
+    body = "".join(
+        "<tr>" + "".join(_tag("td", side, cell) for cell, side in zip(row, sides, strict=True)) + "</tr>"
+        for row in zip(*columns, strict=True)
+    )
+    below = "".join(f"<div>{escape(one_line(line))}</div>" for line in _below(rows, notes))
+    heading = f"<div>{escape(one_line(title))}</div>"
+    return f"{heading}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{below}"
+
+
+def _below(rows: pa.Table, notes: Sequence[str]) -> list[str]:
+    more = [f"… {len(rows) - _ROWS_SHOWN:,} more rows"] if len(rows) > _ROWS_SHOWN else []
+    return [*more, *map(one_line, notes)]
+
+
+def _cells(texts: Sequence[str]) -> list[str]:
+    """The cells of a column: short names, with the entire text as the tooltip where it differs."""
+    short = short_names(texts)
+    shown = [shortened(short[each], _MOST_CHARACTERS) for each in texts]
+    return [
+        escape(cell) if cell == full else f'<span title="{escape(full)}">{escape(cell)}</span>'
+        for cell, full in zip(shown, texts, strict=True)
+    ]
+
+
+def _tag(tag: str, side: str, content: str) -> str:
+    return f'<{tag} style="text-align: {side}">{content}</{tag}>'
+
+
+_PROFILER_GAP: Final = "  "
+_WIDTH: Final = 12
+_LONGEST_NAME: Final = 55
+_LONGEST_SHAPES: Final = 80
+_TIMES_US: Final = ((1e6, "s"), (1e3, "ms"))
+_SIZES: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
+
+Row = Mapping[str, Any]
+
+
+def profiler_tables(rows: Iterable[Row], all_rows: Iterable[Row]) -> str:
+    """A table for each rank, with a line that names it if there are several; totals are those of all rows."""
+    ranks, totals = _by_rank(rows), _by_rank(all_rows)
+    texts = [
+        (f"{run} rank {rank}\n" if len(ranks) > 1 else "") + _table(of_rank, totals[run, rank])
+        for (run, rank), of_rank in ranks.items()
+    ]
+    return "\n".join(texts) or "(no rows)\n"
+
+
+def _by_rank(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
+    found: dict[tuple[str, int], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["run_id"], row["rank"]), []).append(row)
+    return found
+
+
+def _table(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
+    cpu_ns = sum(row["self_cpu_ns"] for row in all_rows)
+    device_ns = _device_ns(all_rows)
+    columns = [
+        _texts("Name", [row["name"] for row in rows], _LONGEST_NAME),
+        *_time_columns(rows, "Self CPU", "self_cpu_ns", cpu_ns),
+        *_time_columns(rows, "CPU total", "cpu_total_ns", cpu_ns),
+        _mean("CPU time avg", "cpu_total_ns", rows),
+    ]
+    if device_ns is not None:
+        columns += _time_columns(rows, "Self device", "self_device_ns", device_ns)[::-1]
+        columns += [
+            _profiler_column("Device total", [time(row["device_total_ns"]) for row in rows]),
+            _mean("Device time avg", "device_total_ns", rows),
+        ]
+    columns += _memory_columns(rows)
+    columns.append(_profiler_column("# of Calls", [str(row["count"]) for row in rows]))
+    for name, key in (("Input Shapes", "shapes"), ("Source Location", "stack")):
+        if any(row[key] is not None for row in rows):
+            columns.append(_texts(name, [row[key] or "" for row in rows], _LONGEST_SHAPES))
+    totals = [f"Self CPU time total: {time(cpu_ns)}"]
+    if device_ns is not None:
+        totals.append(f"Self device time total: {time(device_ns)}")
+    return _laid_out(columns, totals)
+
+
+def _device_ns(rows: Sequence[Row]) -> int | None:
+    """The time of all GPU activities; None if the rank has none. Annotations on the GPU would repeat it."""
+    if all(row["self_device_ns"] is None for row in rows):
+        return None
+    return sum(int(row["self_device_ns"]) for row in rows if row["on_gpu"] and not row["is_annotation"])
+
+
+def _time_columns(rows: Sequence[Row], name: str, key: str, total_ns: int) -> list[list[str]]:
+    return [
+        _profiler_column(f"{name} %", [_percent(row[key], total_ns) for row in rows]),
+        _profiler_column(name, [time(row[key]) for row in rows]),
+    ]
+
+
+def _mean(name: str, key: str, rows: Sequence[Row]) -> list[str]:
+    return _profiler_column(name, [time(row[key] / row["count"]) for row in rows])
+
+
+def _memory_columns(rows: Sequence[Row]) -> list[list[str]]:
+    if all(row["cpu_memory_bytes"] is None for row in rows):
+        return []
+    found = [
+        ("CPU Mem", "cpu_memory_bytes"),
+        ("Self CPU Mem", "self_cpu_memory_bytes"),
+        ("Device Mem", "device_memory_bytes"),
+        ("Self Device Mem", "self_device_memory_bytes"),
+    ]
+    if all(row["self_device_ns"] is None for row in rows):
+        del found[2:]
+    return [_profiler_column(name, [size(row[key]) for row in rows]) for name, key in found]
+
+
+def _profiler_column(name: str, cells: Sequence[str]) -> list[str]:
+    """Heading and cells, right-aligned."""
+    return _aligned([name, *cells], _WIDTH)
+
+
+def _texts(name: str, cells: Sequence[str], longest: int) -> list[str]:
+    """Heading and cells, long ones cut."""
+    cut = [cell if len(cell) <= longest else cell[: longest - 3] + "..." for cell in cells]
+    return _aligned([name, *cut], _WIDTH)
+
+
+def _aligned(cells: Sequence[str], least: int) -> list[str]:
+    width = max(least, *map(len, cells))
+    return [cell.rjust(width) for cell in cells]
+
+
+def _laid_out(columns: Sequence[Sequence[str]], totals: Sequence[str]) -> str:
+    ruler = _PROFILER_GAP.join("-" * len(column[0]) for column in columns)
+    heading, *body = [_PROFILER_GAP.join(cells) for cells in zip(*columns, strict=True)]
+    return "\n".join([ruler, heading, ruler, *body, ruler, *totals, ""])
+
+
+def _percent(ns: int, total_ns: int) -> str:
+    return f"{100 * ns / total_ns:.2f}%" if total_ns else "0.00%"
+
+
+def time(ns: float) -> str:
+    """A time in PyTorch's units, always with three digits after the point."""
+    us = ns / 1000
+    return next((f"{us / scale:.3f}{unit}" for scale, unit in _TIMES_US if us >= scale), f"{us:.3f}us")
+
+
+def size(count: int) -> str:
+    """A number of bytes in PyTorch's units."""
+    return next(
+        (f"{count / scale:.2f} {unit}" for scale, unit in _SIZES if abs(count) >= scale), f"{count} B"
+    )
+
+
+AS_PRINTED: Final[Mapping[str, Callable[[Iterable[Row], Iterable[Row]], str]]] = {
+    "key_averages": profiler_tables
+}

@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, bar_chart
-from tracewarehouse.present.plot.grids import Segment, stacked_bars
+from tracewarehouse.present.plot.bars import Bar, Segment, bar_chart, stacked_bars
 from tracewarehouse.present.render.text import plural
-from tracewarehouse.present.report.by_step import COMPLETE, Steps, complete_steps
-from tracewarehouse.present.report.data import ReportData, Row
-from tracewarehouse.present.report.document import Card, Figure, Section, Table
-from tracewarehouse.present.report.tables import first_rows
-from tracewarehouse.present.report.text import duration, percent
+from tracewarehouse.present.report.data import COMPLETE, ReportData, Row, Steps, complete_steps
+from tracewarehouse.present.report.document import Card, Figure, Section, Table, duration, first_rows, percent
 
 _MAX_BARS, _MAX_RANKS = 8, 20
 # Category of the chart, column, and words.

@@ -2,17 +2,112 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil, log10
 from pathlib import Path
 from urllib.parse import quote
 
+from tracewarehouse.contracts.contract import Column, Contract
+from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.display_names import category_name
 from tracewarehouse.present.pages import render_page
 from tracewarehouse.present.plot import svg
-from tracewarehouse.present.plot.theme import Spec
-from tracewarehouse.present.render.names import short_names
-from tracewarehouse.result import Field
+from tracewarehouse.present.plot.theme import Scale, Spec, format_short
+from tracewarehouse.present.render.table import shortened
+from tracewarehouse.present.render.text import REPLACED, one_line, short_names
+from tracewarehouse.present.report.data import ReportData
+from tracewarehouse.result import Field, Result
+
+_MAX_LABEL = 40  # characters of a name above a bar
+# What most kernel names contain, and what therefore does not help to recognize one.
+_BOILERPLATE = re.compile(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
+_BUILT_IN = re.compile(r"^<built-in (?:method|function) (\S+?)(?: of .*)?>$")
+
+
+def label(name: str | None) -> str:
+    """A name from a trace as a chart label: on one line, shortened, without C++ arguments and boilerplate."""
+    if not name:
+        return "(no name)"
+    if REPLACED in name:
+        return shortened(REPLACED.join(map(label, name.split(REPLACED))), _MAX_LABEL)
+    name = _BUILT_IN.sub(r"\1 (built-in)", name)
+    return shortened(one_line(_BOILERPLATE.sub("", _without_arguments(name))), _MAX_LABEL)
+
+
+def distinct_labels(names: Sequence[str | None]) -> list[str]:
+    """The names as `label`, and those that would look alike with the part in which they differ."""
+    texts = [label(name) for name in names]
+    for text in {each for each in texts if texts.count(each) > 1}:
+        places = [at for at, each in enumerate(texts) if each == text]
+        alike = [one_line(_BOILERPLATE.sub("", names[at] or "")) for at in places]
+        start = len(os.path.commonprefix(alike))
+        half = _MAX_LABEL // 2
+        for at, name in zip(places, alike, strict=True):
+            # The part begins at a word.
+            begin = 1 + max(name.rfind(separator, 0, start) for separator in "<>(),: ")
+            if begin > half - 2:
+                texts[at] = f"{name[: half - 2]}…{name[begin : begin + half]}"
+    return texts
+
+
+def _without_arguments(name: str) -> str:
+    """A C++ name without its argument list."""
+    depth = 0
+    for at in range(len(name) - 1, 0, -1):
+        depth += (name[at] == ")") - (name[at] == "(")
+        if not depth:
+            return name[:at] if name[-1] == ")" and name[at - 1] != " " else name
+    return name
+
+
+def percent(value: float, total: float) -> str:
+    """`value` as a percentage of `total`."""
+    if 0 < value < 0.001 * total:
+        return "< 0.1 %"
+    return format_short(value / total, "ratio") if total else "0 %"
+
+
+def finding_percent(value: float, total: float) -> str:
+    """The same with one decimal, as in the sentences of findings."""
+    if not total or 0 < value < 0.001 * total:
+        return percent(value, total)
+    return f"{100 * value / total:.1f} %"
+
+
+def duration(ns: float | None) -> str:
+    """A duration in three significant digits."""
+    return "-" if ns is None else format_short(float(ns), "ns")
+
+
+def distinct_durations(base: float, head: float) -> tuple[str, str]:
+    """Two durations, with more digits if they differ by less than three digits show."""
+    if base == head or duration(base) != duration(head):
+        return duration(base), duration(head)
+    scale = Scale.of([base, head], "ns")
+    decimals = min(max(ceil(-log10(abs(head - base) / scale.divisor)), 1), 9)
+    first, second = (f"{each / scale.divisor:,.{decimals}f} {scale.unit}" for each in (base, head))
+    return first, second
+
+
+def and_list(words: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}" if words else ""
+
+
+def shell_quoted(text: str) -> str:
+    """A text as a word of a shell command, in double quotes if it contains single ones."""
+    if "'" in text and not re.search(r'["$`\\!]', text):
+        return f'"{text}"'
+    return shlex.quote(text)
+
+
+def sentence(text: str) -> str:
+    """A notice as a sentence: capitalized, with a period."""
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 @dataclass(frozen=True)
@@ -227,3 +322,105 @@ class Page:
         """The page as one HTML file, in chunks. Raises TwError if the extra `plot` is not installed."""
         legend = [(key, category_name(key)) for key in self.legend]
         return render_page("report.html", page=self, legend=legend, draw=svg)
+
+
+MAX_ROWS = 50
+_LOCATION = ("run_id", "rank", "device", "stream")
+
+
+def first_rows(data: ReportData, name: str, caption: str, *, order: str | None = None) -> Table:
+    """The first rows of an analysis, in its own order or by `order`."""
+    contract = contract_of(data.result(name))
+    order_by = f" ORDER BY {order}" if order else ""
+    rows = data.rows(f"SELECT * FROM {name}{order_by} LIMIT {MAX_ROWS}", name)
+    total = data.row(f"SELECT count(*) AS count FROM {name}")["count"]
+    columns = [
+        column
+        for column in contract.columns
+        if column.name != "run_id" and any(row[column.name] is not None for row in rows)
+    ]
+    cells = [[row[column.name] for column in columns] for row in rows]
+    return _table(data, contract, caption, columns, cells, total)
+
+
+def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Table:
+    """The rows of all ranks combined into one per key, by `order`; those of a single rank unchanged."""
+    contract = contract_of(data.result(name))
+    location = [key for key in _LOCATION if key in contract.grain]
+    if data.row(f"SELECT count(DISTINCT ({', '.join(location)})) AS count FROM {name}")["count"] <= 1:
+        return first_rows(data, name, caption, order=order)
+    keys = [
+        column for column in contract.columns if column.name in contract.grain and column.name not in location
+    ]
+    aggregates = [(column, sql) for column in contract.columns if (sql := _aggregate(column)) is not None]
+    key_names = ", ".join(quote_name(key.name) for key in keys)
+    selected = ", ".join(f"{sql} AS {quote_name(column.name)}" for column, sql in aggregates)
+    select = f"SELECT {key_names}, count(DISTINCT rank) AS ranks, {selected} FROM {name} GROUP BY {key_names}"
+    rows = data.rows(f"SELECT * FROM ({select}) ORDER BY {order} LIMIT {MAX_ROWS}", name)
+    total = data.row(f"SELECT count(*) AS count FROM ({select})")["count"]
+    ranks = Column("ranks", "BIGINT", "Number of ranks with such rows.", "count")
+    columns = [
+        column
+        for column in (*keys, ranks, *(column for column, _ in aggregates))
+        if any(row[column.name] is not None for row in rows)
+    ]
+    cells = [[row[column.name] for column in columns] for row in rows]
+    note = f"{data.ranks} ranks combined into sums, minima and maxima; the command lists each rank"
+    return _table(data, contract, caption, columns, cells, total, note)
+
+
+def contract_of(result: Result) -> Contract:
+    """The contract, which every analysis has."""
+    assert result.contract is not None
+    return result.contract
+
+
+def _table(
+    data: ReportData,
+    contract: Contract,
+    caption: str,
+    columns: Sequence[Column],
+    cells: Sequence[Sequence[object]],
+    total: int,
+    *notes: str,
+) -> Table:
+    missing = data.missing_reason(contract.name)
+    notes = (*notes, *([f"not included: {missing}"] if missing else []), *data.result(contract.name).notices)
+    timestamps = [at for at, column in enumerate(columns) if column.unit == "ts"]
+    if timestamps:
+        notes = (*notes, "timestamps are relative to the first event of the run")
+    return Table(
+        name=contract.name,
+        caption=caption,
+        fields=tuple(relative_field(Field(column.name, column.type, column.unit)) for column in columns),
+        docs=tuple(column.doc for column in columns),
+        rows=[relative_row(row, timestamps, data.start_ns) for row in cells] if timestamps else cells,
+        total=total,
+        command=f"tw show {contract.name} --run {shlex.quote(data.run)}",
+        notes=notes,
+    )
+
+
+def relative_field(field: Field) -> Field:
+    """The field, with a timestamp as a duration since the start of the run."""
+    return Field(field.name, field.type, "ns" if field.unit == "ts" else field.unit)
+
+
+def relative_row(row: Sequence[object], timestamps: Sequence[int], start_ns: int) -> list[object]:
+    """The cells, those at the indices `timestamps` as durations since the start."""
+    return [
+        value - start_ns if at in timestamps and isinstance(value, int) else value
+        for at, value in enumerate(row)
+    ]
+
+
+def _aggregate(column: Column) -> str | None:
+    """SQL that combines a column over ranks; None if it cannot be combined."""
+    if column.fold is None or column.unit == "ratio" and column.fold == "sum":
+        return None  # the denominator of a share is the total of its rank
+    name = quote_name(column.name)
+    over, _, under = column.fold.partition("/")
+    if under:
+        return f"sum({quote_name(over)}) / nullif(sum({quote_name(under)}), 0)"
+    sql = f"sum({name})::BIGINT" if over == "sum" and column.type != "DOUBLE" else f"{over}({name})"
+    return f"CASE WHEN count({name}) = count(*) THEN {sql} END"

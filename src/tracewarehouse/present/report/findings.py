@@ -1,28 +1,253 @@
-"""Findings of a run, most severe first, grouped by the ranks that share one."""
+"""The verdict of a run and its findings, most severe first; stuck collectives of flight recorder dumps."""
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.present.report.data import ReportData
-from tracewarehouse.present.report.document import Finding, Section, Table
-from tracewarehouse.present.report.tables import MAX_ROWS, relative_field, relative_row
-from tracewarehouse.present.report.verdict import (
-    Group,
-    finding_commands,
-    finding_groups,
-    saving,
-    subject_sentence,
-    summary,
+from tracewarehouse.findings import SEVERITIES, is_of_one_rank
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.present.report.data import ReportData, breakdown
+from tracewarehouse.present.report.document import (
+    MAX_ROWS,
+    Command,
+    Finding,
+    Section,
+    Table,
+    Verdict,
+    and_list,
+    duration,
+    finding_percent,
+    first_rows,
+    label,
+    percent,
+    relative_field,
+    relative_row,
+    shell_quoted,
 )
+from tracewarehouse.present.report.memory import snapshot_sentence
 from tracewarehouse.result import Result
+
+_MAX_STATEMENTS = 5
+
+
+_NOT_STUCK = "All ranks with a dump called the same collectives; none is stuck as far as recorded."
+
+
+def flight_sentence(data: ReportData) -> str:
+    """What dumps without a stuck collective say; empty without a dump."""
+    return _NOT_STUCK if _has_dump(data) else ""
+
+
+def flight_section(data: ReportData) -> Iterator[Section]:
+    """The section; none without a dump of any rank."""
+    if not _has_dump(data):
+        return
+    stuck = data.rows("SELECT explanation FROM stuck_collective", "stuck_collective")
+    tables = []
+    if stuck:
+        tables.append(first_rows(data, "stuck_collective", "Stuck collectives"))
+    if data.has_rows("flight_mismatches"):
+        tables.append(first_rows(data, "flight_mismatches", "Mismatches between ranks"))
+    groups = plural(len(stuck), "process group")
+    summary = f"{groups} stuck; the one that got stuck first is listed first." if stuck else _NOT_STUCK
+    statements = tuple(row["explanation"] for row in stuck[:_MAX_STATEMENTS])
+    yield Section("flight", "Flight recorder", summary, tables=tuple(tables), statements=statements)
+
+
+def _has_dump(data: ReportData) -> bool:
+    return len(data.result("stuck_collective").abstained) < data.ranks
+
+
+Row = Mapping[str, Any]
+Group = Sequence[Row]
+# What these rules find is explained by the others, if one of them has a finding.
+_GENERAL_RULES = frozenset({"low_gpu_use"})
+_CONFIDENCES = ("high", "medium", "low")
+_MAX_OTHERS = 3
+
+
+def run_verdict(data: ReportData, findings: Result) -> Verdict:
+    """The verdict on a run; `findings` holds the rows of `tw check`."""
+    groups = finding_groups(findings.rows())
+    if not groups:
+        return _no_finding(data, findings)
+    first, *others = groups
+    worst = first[0]
+    # The first sentence is the verdict, further ones explain it.
+    sentence, *details = sentences(subject_sentence(first, data.ranks))
+    return Verdict(
+        sentence=sentence,
+        severity=worst["severity"],
+        price=" ".join([*details, saving(worst)]),
+        advice=worst["advice"],
+        commands=tuple(finding_commands(data.run, worst)),
+        others=tuple((each[0]["severity"], _short(each, data.ranks)) for each in others[:_MAX_OTHERS]),
+        rest=f"{len(others) - _MAX_OTHERS} more" if len(others) > _MAX_OTHERS else "",
+    )
+
+
+def finding_groups(findings: Iterable[Row]) -> list[Group]:
+    """The findings of one rule and subject together, the rank with the largest share first.
+
+    The groups are in order of severity, then of confidence, then of the share that a fix could save. Rules
+    that only say that something is wrong come after those that say what.
+    """
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in findings:
+        groups.setdefault((row["rule"], row["subject"]), []).append(row)
+    for rows in groups.values():
+        rows.sort(key=_rank_order)
+    return sorted(groups.values(), key=_group_order)
+
+
+def _rank_order(row: Row) -> tuple[object, ...]:
+    return -SEVERITIES.index(row["severity"]), -row["share"], row["rank"]
+
+
+def _group_order(group: Group) -> tuple[object, ...]:
+    worst = group[0]
+    return (
+        -SEVERITIES.index(worst["severity"]),
+        worst["rule"] in _GENERAL_RULES,
+        _CONFIDENCES.index(worst["confidence"]),
+        -(worst["saving_ns"] or 0) / worst["analyzed_ns"],
+        worst["rule"],
+    )
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of an observation."""
+    return re.split(r"(?<=\.) (?=[A-Z])", text)
+
+
+def subject_sentence(group: Group, ranks: int) -> str:
+    """The observation of the worst finding, with its rank if the run has several."""
+    text: str = group[0]["observation"]
+    if ranks == 1 or re.search(r"\branks? [0-9]", text, re.IGNORECASE):
+        return text
+    named = f"Rank {group[0]['rank']}"
+    if text.startswith("This rank"):
+        return text.replace("This rank", named, 1)
+    if "this rank" in text:
+        return text.replace("this rank", f"rank {group[0]['rank']}", 1)
+    if len(group) > 1:
+        every = len(group) == ranks
+        named = "Every rank" if every else f"Ranks {rank_list([row['rank'] for row in group])}"
+    return f"{named}: {text[:1].lower()}{text[1:]}" if text[1:2].islower() else f"{named}: {text}"
+
+
+def saving(row: Row) -> str:
+    """What a fix saves at most, per step if there are complete steps."""
+    if row["saving_ns"] is None:
+        return f"{_capitalized(row['saving_limit'])}.{_confidence(row)}"
+    steps = row["steps"]
+    lost, total = (ns / max(steps, 1) for ns in (row["saving_ns"], row["analyzed_ns"]))
+    whole = f"every {duration(total)} step" if steps else f"the {duration(total)} recorded"
+    share = finding_percent(lost, total)
+    return f"Up to {duration(lost)} of {whole} ({share}) could be saved.{_confidence(row)}"
+
+
+def _confidence(row: Row) -> str:
+    if row["confidence"] == "high":
+        return ""
+    reason = ": no complete step was recorded" if not row["steps"] else ""
+    return f" Confidence: {row['confidence']}{reason}."
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def finding_commands(run: str, row: Row) -> Iterator[Command]:
+    """The command that shows the evidence of a finding, and the one that cuts out its worst occurrence."""
+    name, rank = shlex.quote(run), row["rank"]
+    where = f" --where {shell_quoted(row['evidence_filter'])}" if row["evidence_filter"] else ""
+    one = f" --rank {rank}" if is_of_one_rank(row) else ""
+    yield Command(f"tw show {row['evidence']} --run {name}{one}{where}", "the evidence")
+    if row["from_ns"] is not None:
+        rule = row["rule"]
+        text = f"tw export trace {name} --rank {rank} --around {rule} -o {rule}.json.gz"
+        yield Command(text, "the worst occurrence in Perfetto")
+
+
+def _short(group: Group, ranks: int) -> str:
+    """A finding in a few words: its rule, its ranks if the run has several, and the share of the time."""
+    worst = group[0]
+    name = worst["rule"].replace("_", " ")
+    lost = finding_percent(worst["saving_ns"], worst["analyzed_ns"]) if worst["saving_ns"] is not None else ""
+    where = ""
+    if ranks > 1:
+        every = len(group) == ranks
+        where = "every rank: " if every else f"{_named_ranks([row['rank'] for row in group])}: "
+    return where + ", ".join(each for each in (name, lost) if each)
+
+
+def _named_ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
+
+
+def _no_finding(data: ReportData, findings: Result) -> Verdict:
+    """The largest part of the time; without GPU activities, of host time."""
+    account = breakdown(data)
+    if account is None:
+        sentence = _host_sentence(data, findings)
+        if "cannot be analyzed" in sentence:
+            sentence = snapshot_sentence(data) or flight_sentence(data) or sentence
+        return Verdict(f"No findings. {sentence}")
+    category, ns = next(iter(account.times.items()))
+    share = percent(ns, account.total_ns)
+    led = _leading_kernel(data) if category == "compute" else ""
+    return Verdict(
+        f"No findings. The largest part of the {account.whole} is {CATEGORIES[category]} ({share}{led}).",
+        commands=(Command(f"tw show {account.analysis} --run {shlex.quote(data.run)}", "all parts"),),
+    )
+
+
+def _leading_kernel(data: ReportData) -> str:
+    rows = data.rows(
+        "SELECT name, sum(sum_ns) AS ns FROM kernel_summary WHERE kind = 'computation'"
+        " GROUP BY name ORDER BY ns DESC, name LIMIT 1",
+        "kernel_summary",
+    )
+    return f", led by {label(rows[0]['name'])}" if rows else ""
+
+
+def _host_sentence(data: ReportData, findings: Result) -> str:
+    """The operator with the most host time; without one, why nothing can be analyzed."""
+    rows = data.rows(
+        """
+        SELECT name, sum(host_self_ns)::BIGINT AS ns, sum(sum(host_self_ns)) OVER ()::BIGINT AS total_ns
+        FROM op_summary WHERE name IS NOT NULL GROUP BY name ORDER BY ns DESC, name LIMIT 1
+        """,
+        "op_summary",
+    )
+    if rows and rows[0]["ns"]:
+        share = percent(rows[0]["ns"], rows[0]["total_ns"])
+        operator = label(rows[0]["name"])
+        return f"No GPU activities were recorded; {operator} takes {share} of operator time on the host."
+    reasons = list(dict.fromkeys(each.reason.partition(":")[0] for each in findings.abstained))
+    return f"This run cannot be analyzed: {and_list(reasons) or 'nothing was recorded'}."
+
+
+def summary(groups: Sequence[Group], findings: Result) -> str:
+    """The number of findings by severity, and which checks were skipped why."""
+    counts = {each: sum(group[0]["severity"] == each for group in groups) for each in reversed(SEVERITIES)}
+    severities = [f"{count} {severity}" for severity, count in counts.items() if count]
+    text = f"{plural(len(groups), 'finding')}: {and_list(severities)}." if groups else "No findings."
+    reasons = list(dict.fromkeys(each.reason for each in findings.abstained))
+    ranks = {each.rank for each in findings.abstained}
+    if reasons:
+        text += f" Skipped checks on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
+    return text + (" Savings overlap and cannot be summed." if len(groups) > 1 else "")
+
 
 _MAX_FINDINGS = 10
 _DOCS = {"rank": "The rank.", "rule": "The finding rule; see `tw describe RULE`."}
-Row = Mapping[str, Any]
 
 
 def findings_section(data: ReportData, result: Result) -> Section:

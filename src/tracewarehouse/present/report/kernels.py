@@ -1,20 +1,54 @@
-"""Kernels: which take the most time, who launched them, and how long launches take to start."""
+"""Kernels, modules and work: what takes the most time, who launched it, and how close it is to the limits."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, Distribution, bar_chart, distribution_chart
+from tracewarehouse.present.plot.bars import (
+    Bar,
+    Distribution,
+    Dot,
+    Roof,
+    bar_chart,
+    distribution_chart,
+    roofline_chart,
+)
 from tracewarehouse.present.plot.lines import histogram
 from tracewarehouse.present.plot.theme import color_key
-from tracewarehouse.present.render.text import plural
-from tracewarehouse.present.report.by_step import kernels_by_step
-from tracewarehouse.present.report.data import ReportData, Row
-from tracewarehouse.present.report.document import Card, Figure, Section, Table
-from tracewarehouse.present.report.kernel_limits import limits_tables, profile_statement
-from tracewarehouse.present.report.tables import combined_ranks, first_rows
-from tracewarehouse.present.report.text import distinct_labels, duration, label, percent
+from tracewarehouse.present.render.text import flop, flop_rate, plural
+from tracewarehouse.present.report.data import ReportData, Row, kernels_by_step
+from tracewarehouse.present.report.document import (
+    Card,
+    Figure,
+    Section,
+    Table,
+    TreeNode,
+    combined_ranks,
+    distinct_labels,
+    duration,
+    first_rows,
+    label,
+    percent,
+)
+
+
+def limits_tables(data: ReportData) -> tuple[Table, ...]:
+    """What limits the kernels that Nsight Compute profiled; empty without its metrics."""
+    if not data.has_rows("kernel_limits"):
+        return ()
+    return (first_rows(data, "kernel_limits", "Limits of kernels, from Nsight Compute"),)
+
+
+def profile_statement(data: ReportData) -> tuple[str, ...]:
+    """The command that profiles the kernel with the most time; empty without CUDA kernels."""
+    if not data.has_rows("ncu_commands"):
+        return ()
+    worst = data.row(
+        "SELECT kernel, command FROM ncu_commands ORDER BY gpu_sum_ns DESC, rank, kernel LIMIT 1"
+    )
+    return (f"Nsight Compute shows what limits {label(worst['kernel'])}: {worst['command']} PROGRAM",)
+
 
 _MAX_BARS = 10
 _BY_NAME = """
@@ -70,10 +104,12 @@ def kernels_section(data: ReportData) -> Section:
         tables = (*tables, combined_ranks(data, "compiled_kernels", "Compiled kernels", order))
     cards = (*_kernel_cards(data), *_compiled_cards(data), _operators_card(data), *_launch_cards(data))
     tables = (*tables, *limits_tables(data))
-    return Section("kernels", "Kernels", _summary(data), cards, tables, statements=profile_statement(data))
+    return Section(
+        "kernels", "Kernels", _kernels_summary(data), cards, tables, statements=profile_statement(data)
+    )
 
 
-def _summary(data: ReportData) -> str:
+def _kernels_summary(data: ReportData) -> str:
     row = data.row(
         f"""
         WITH named AS ({_BY_NAME})
@@ -243,3 +279,293 @@ def _histogram(data: ReportData, column: str, quantity: str, title: str) -> tupl
     values = f"SELECT {column} AS value FROM launch_stats WHERE {column} > 0"
     bins = data.bins(values, "ns", "launch_stats")
     return (Figure(title, histogram(bins, quantity, "ns", PAGE)),) if bins else ()
+
+
+# Branches with less than this share of the time are one line each, and so are those after the largest ones.
+_MIN_SHARE = 0.002
+_MAX_CHILDREN = 30
+_OPEN_DEPTH = 2
+_PASSES = ("forward_ns", "backward_ns", "recompute_ns")
+_TOTALS = """
+SELECT
+  module_path,
+  any_value(depth) AS depth,
+  sum(calls)::BIGINT AS calls,
+  sum(coalesce(kernel_sum_ns, host_ns))::BIGINT AS total_ns,
+  sum(coalesce(kernel_self_sum_ns, host_self_ns))::BIGINT AS self_ns,
+  sum(forward_ns)::BIGINT AS forward_ns,
+  sum(backward_ns)::BIGINT AS backward_ns,
+  sum(recompute_ns)::BIGINT AS recompute_ns,
+  count(kernel_sum_ns) > 0 AS on_gpu
+FROM module_summary
+GROUP BY module_path
+ORDER BY total_ns DESC, module_path
+"""
+_OUTLIERS = """
+SELECT
+  module_path,
+  any_value(name) AS name,
+  max(instances) AS instances,
+  sum(kernel_sum_ns) / nullif(sum(median_ns), 0) AS factor,
+  max(abs(robust_z)) AS z
+FROM module_siblings
+WHERE is_outlier
+GROUP BY module_path
+ORDER BY len(string_split(module_path, ' > ')), z DESC, module_path
+"""
+
+
+def modules_sections(data: ReportData) -> list[Section]:
+    """The section; none if the traces have no modules."""
+    rows = data.rows(_TOTALS, "module_summary")
+    if all(row["depth"] is None for row in rows):
+        return []
+    outliers = data.rows(_OUTLIERS, "module_siblings")
+    per_step = _per_step(data, rows)
+    tree = _Tree(
+        data,
+        rows if per_step is None else per_step,
+        per_step is not None,
+        {row["module_path"]: _outlier(row) for row in outliers},
+    )
+    tables = [
+        combined_ranks(
+            data, "module_summary", "Modules", "kernel_self_sum_ns DESC, host_self_ns DESC, module_path"
+        )
+    ]
+    if outliers:
+        order = "is_outlier DESC, abs(robust_z) DESC, module_path"
+        tables.append(
+            first_rows(data, "module_siblings", "Modules compared with their siblings", order=order)
+        )
+    summary = _modules_summary(tree, outliers)
+    return [Section("modules", "Modules", summary, tables=tuple(tables), trees=tree.roots())]
+
+
+def _per_step(data: ReportData, rows: Sequence[Row]) -> list[Row] | None:
+    """The rows with the GPU time of the mean complete step; None without such steps, or without a GPU."""
+    by_step = kernels_by_step(data, "module_path", "pass")
+    if by_step is None or not any(row["on_gpu"] for row in rows):
+        return None
+    times = {row["module_path"]: dict.fromkeys(("total_ns", "self_ns", *_PASSES), 0.0) for row in rows}
+    for (path, phase), ns in by_step.mean_ns.items():
+        parts = (path or "").split(" > ")
+        for above in (" > ".join(parts[:end]) for end in range(1, len(parts) + 1)):
+            if above in times:
+                times[above]["total_ns"] += ns
+                if f"{phase}_ns" in _PASSES:
+                    times[above][f"{phase}_ns"] += ns
+        if path in times:
+            times[path]["self_ns"] += ns
+    found = [{**row, **times[row["module_path"]]} for row in rows]
+    return sorted(found, key=lambda row: (-row["total_ns"], row["module_path"]))
+
+
+def _outlier(row: Row) -> str:
+    return f"{row['factor']:.2f} × the median of {row['instances']} siblings"
+
+
+def _modules_summary(tree: _Tree, outliers: Sequence[Row]) -> str:
+    modules = [row for row in tree.rows if row["depth"] is not None]
+    inside = sum(row["total_ns"] for row in modules if row["depth"] == 1)
+    what = "GPU time" if tree.on_gpu else "host time"
+    parts = [f"{plural(len(modules), 'module')} with {percent(inside, tree.total_ns)} of {what}"]
+    if tree.is_per_step:
+        parts.append("times are per step")
+    if outliers:
+        first = outliers[0]
+        parts.append(f"{first['name']} differs most from its siblings: {_outlier(first)}")
+    return "; ".join(parts) + "."
+
+
+class _Tree:
+    """The rows of all modules, and their nodes."""
+
+    def __init__(
+        self, data: ReportData, rows: Sequence[Row], is_per_step: bool, outliers: Mapping[str, str]
+    ) -> None:
+        self.rows = rows
+        self.time = duration if is_per_step else data.per_rank
+        self.is_per_step = is_per_step
+        self.outliers = outliers
+        self.on_gpu = any(row["on_gpu"] for row in rows)
+        self.total_ns = sum(row["self_ns"] for row in rows)
+        self._below: dict[str, list[Row]] = {}
+        for row in rows:
+            above = row["module_path"].rpartition(" > ")[0] if row["depth"] is not None else ""
+            self._below.setdefault(above, []).append(row)
+
+    def roots(self) -> tuple[TreeNode, ...]:
+        """The outermost modules, and the rows without a module."""
+        return self._nodes("", 1)
+
+    def _nodes(self, path: str, depth: int) -> tuple[TreeNode, ...]:
+        rows = self._below.get(path, [])
+        limit = _MIN_SHARE * self.total_ns
+        shown = [
+            row
+            for place, row in enumerate(rows)
+            if row["module_path"] in self.outliers or place < _MAX_CHILDREN and row["total_ns"] >= limit
+        ]
+        nodes = [self._node(row, depth) for row in shown]
+        rest = [row for row in rows if row not in shown]
+        if rest:
+            ns = sum(row["total_ns"] for row in rest)
+            text = self.time(ns)
+            nodes.append(TreeNode(f"{plural(len(rest), 'other')}", text, self._share(ns), 0.0))
+        return tuple(nodes)
+
+    def _node(self, row: Row, depth: int) -> TreeNode:
+        path = row["module_path"]
+        return TreeNode(
+            name=path.rpartition(" > ")[2],
+            text=self._text(row),
+            total=self._share(row["total_ns"]),
+            own=self._share(row["self_ns"]),
+            note=self.outliers.get(path, ""),
+            children=self._nodes(path, depth + 1) if row["depth"] is not None else (),
+            is_open=depth < _OPEN_DEPTH or any(each.startswith(f"{path} > ") for each in self.outliers),
+        )
+
+    def _text(self, row: Row) -> str:
+        time = self.time
+        parts = [f"{time(row['total_ns'])} ({percent(row['total_ns'], self.total_ns)})"]
+        if row["self_ns"] and row["self_ns"] != row["total_ns"]:
+            parts.append(f"self {time(row['self_ns'])}")
+        if row["depth"] is not None and self.on_gpu:
+            passes = [(name, row[f"{name}_ns"]) for name in ("forward", "backward", "recompute")]
+            parts += [f"{name} {time(ns)}" for name, ns in passes if ns] if len(self._used(row)) > 1 else []
+        return ", ".join(parts)
+
+    def _used(self, row: Row) -> list[str]:
+        return [name for name in ("forward", "backward", "recompute") if row[f"{name}_ns"]]
+
+    def _share(self, ns: int) -> float:
+        return ns / self.total_ns if self.total_ns else 0.0
+
+
+_MAX_DOTS = 60
+_KERNELS = """
+SELECT kernel, sum(count)::BIGINT AS count, sum(hardware_flop)::HUGEINT::DOUBLE AS flop,
+  sum(bytes)::HUGEINT::DOUBLE AS bytes, sum(gpu_union_ns)::BIGINT AS ns,
+  max(roofline) AS roofline, any_value(bound_by) AS bound_by,
+  max(limit_flop_per_ns) AS limit_flop_per_ns, max(limit_bytes_per_ns) AS limit_bytes_per_ns
+FROM roofline
+GROUP BY kernel
+ORDER BY ns DESC, kernel
+"""
+_COLORS = {"compute": "compute", "memory": "exposed_memory", "neither": "idle_host", "over": "longer"}
+
+
+def work_section(data: ReportData) -> Section:
+    """The section."""
+    if not data.has_rows("op_work_summary"):
+        reason = data.missing_reason("op_work_summary") or "no operator with a rule ran on the GPU"
+        return Section("work", "Work", f"No FLOP or bytes of operators are known: {reason}.")
+    tables = (
+        first_rows(data, "mfu", "FLOP utilization by step", order="rank, step NULLS FIRST"),
+        combined_ranks(
+            data, "op_work_summary", "Work by operator, shapes and pass", "gpu_union_ns DESC, name"
+        ),
+        combined_ranks(data, "roofline", "Work by main kernel", "gpu_union_ns DESC, kernel"),
+    )
+    return Section("work", "Work", _work_summary(data), (*_roofline_cards(data), *_over_cards(data)), tables)
+
+
+def _work_summary(data: ReportData) -> str:
+    """FLOP, and the share of computation time that they are known for."""
+    rows = data.rows("SELECT * FROM mfu_run", "mfu_run")
+    if not rows or rows[0]["flop_coverage"] is None:
+        return "No computation was recorded."
+    (row,) = rows
+    covered = f"FLOP are known for {percent(row['flop_coverage'], 1)} of computation time"
+    if row["model_flop"] is None:
+        return f"{covered}: no input shapes recorded, or no operator with a rule."
+    done = f"{flop(row['model_flop'])} in {duration(row['period_ns'])}"
+    where = f"on {plural(row['ranks'], 'rank')}" if row["ranks"] > 1 else "on one rank"
+    if row["mfu"] is None:
+        return f"{covered}: {done} {where}. No FLOP utilization: {row['reason']}."
+    peak = f"{flop_rate(row['limit_flop_per_ns'])} of {row['peak_dtype']} arithmetic"
+    sure = "" if row["dtype_known"] else " The type is not certain, so the higher peak is used."
+    hardware = "" if row["hfu"] == row["mfu"] else f" (with recomputation {percent(row['hfu'], 1)}, HFU)"
+    return (
+        f"{covered}: {done} {where} are {percent(row['mfu'], 1)} of the peak, {peak} (MFU){hardware}. "
+        f"The peak is that of the vendor's data sheet, without sparsity.{sure}"
+    )
+
+
+def _roofline_cards(data: ReportData) -> list[Card]:
+    rows = [row for row in data.rows(_KERNELS, "roofline") if row["flop"] and row["bytes"] and row["ns"]]
+    if not rows:
+        return [Card("Roofline", "No kernel has known FLOP and bytes.")]
+    shown = rows[:_MAX_DOTS]
+    total = sum(row["ns"] for row in shown)
+    dots = [
+        Dot(
+            row["flop"] / row["bytes"],
+            row["flop"] / row["ns"],
+            row["ns"] / total,
+            _COLORS.get(row["bound_by"] or "", "plain"),
+            _description(row),
+        )
+        for row in shown
+    ]
+    first = shown[0]
+    reached = (
+        "the peak of the device is not known"
+        if first["roofline"] is None
+        else f"it reaches {percent(first['roofline'], 1)} of the nearer limit"
+    )
+    text = (
+        f"{label(first['kernel'])} takes most time, {flop(first['flop'])} in {duration(first['ns'])}: "
+        f"{reached}. Kernels without FLOP are not drawn."
+    )
+    figure = Figure(
+        "Main kernels: rate over FLOP per byte; the area is the time, the lines are the limits",
+        roofline_chart(dots, _roofs(shown), PAGE),
+    )
+    return [Card("Roofline", text, (figure,))]
+
+
+def _roofs(rows: list[Row]) -> list[Roof]:
+    """The distinct limits of the kernels, highest first."""
+    limits = {
+        (row["limit_flop_per_ns"], row["limit_bytes_per_ns"])
+        for row in rows
+        if row["limit_flop_per_ns"] and row["limit_bytes_per_ns"]
+    }
+    return [
+        Roof(f"{flop_rate(rate)}, {bandwidth:,.0f} GB/s", rate, bandwidth)
+        for rate, bandwidth in sorted(limits, reverse=True)
+    ]
+
+
+def _description(row: Row) -> str:
+    limit = "" if row["roofline"] is None else f", {percent(row['roofline'], 1)} of the nearer limit"
+    return (
+        f"{row['kernel']}: {plural(row['count'], 'operator')}, {flop_rate(row['flop'] / row['ns'])}, "
+        f"{row['flop'] / row['bytes']:.3g} FLOP per byte, {duration(row['ns'])}{limit}"
+    )
+
+
+def _over_cards(data: ReportData) -> list[Card]:
+    """Operators that appear faster than the device can be, by reason."""
+    rows = data.rows(
+        """
+        SELECT over_reason, count(*) AS names, max(best_roofline) AS best,
+          arg_max(name, (best_roofline, name)) AS name
+        FROM op_work_summary
+        WHERE over_reason IS NOT NULL
+        GROUP BY over_reason
+        ORDER BY names DESC, over_reason
+        """,
+        "op_work_summary",
+    )
+    if not rows:
+        return []
+    reasons = "; ".join(
+        f"{plural(row['names'], 'operator')} ({row['over_reason']}), "
+        f"{row['name']} most, {row['best']:.2f} times"
+        for row in rows
+    )
+    return [Card("Above the peak", f"Some operators appear faster than the device can be: {reasons}.")]

@@ -7,24 +7,32 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import CATEGORIES
-from tracewarehouse.present.report.account import breakdown
 from tracewarehouse.present.report.communication import communication_section
-from tracewarehouse.present.report.data import ReportData, report_data
+from tracewarehouse.present.report.data import ReportData, breakdown, report_data
 from tracewarehouse.present.report.document import Page, Section
-from tracewarehouse.present.report.findings import findings_section
-from tracewarehouse.present.report.flight import flight_section
-from tracewarehouse.present.report.host import host_section
-from tracewarehouse.present.report.inference import graphs_section, inference_section, inference_tiles
-from tracewarehouse.present.report.kernels import kernels_section
-from tracewarehouse.present.report.memory import memory_section
-from tracewarehouse.present.report.modules import modules_sections
-from tracewarehouse.present.report.overview import overview_section
-from tracewarehouse.present.report.run_facts import limits_section, quality_section, run_facts, run_line
-from tracewarehouse.present.report.snapshot import snapshot_section
-from tracewarehouse.present.report.tiles import run_tiles
-from tracewarehouse.present.report.timeline_section import timeline_section
-from tracewarehouse.present.report.verdict import finding_groups, run_verdict
-from tracewarehouse.present.report.work import work_section
+from tracewarehouse.present.report.findings import (
+    finding_groups,
+    findings_section,
+    flight_section,
+    run_verdict,
+)
+from tracewarehouse.present.report.host import (
+    graphs_section,
+    host_section,
+    inference_section,
+    inference_tiles,
+)
+from tracewarehouse.present.report.kernels import kernels_section, modules_sections, work_section
+from tracewarehouse.present.report.memory import memory_section, snapshot_section
+from tracewarehouse.present.report.overview import (
+    limits_section,
+    overview_section,
+    quality_section,
+    run_facts,
+    run_line,
+    run_tiles,
+)
+from tracewarehouse.present.report.timeline import timeline_section
 from tracewarehouse.result import Result
 from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__

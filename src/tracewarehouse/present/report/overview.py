@@ -1,21 +1,38 @@
-"""Overview: step times, and where GPU time went in total and per rank."""
+"""Overview: tiles and facts of a run, step times, and where GPU time went in total and per rank."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, bar_chart
-from tracewarehouse.present.plot.grids import Cell, Segment, heat_map, stacked_bars
+from tracewarehouse.present.plot.bars import Bar, Cell, Segment, bar_chart, heat_map, stacked_bars
 from tracewarehouse.present.plot.lines import RangeBar, range_bars
-from tracewarehouse.present.plot.theme import COLORS, Spec
-from tracewarehouse.present.render.text import plural
-from tracewarehouse.present.report.account import Account, breakdown
-from tracewarehouse.present.report.data import ReportData, Row
-from tracewarehouse.present.report.document import Card, Figure, Section, Table
-from tracewarehouse.present.report.tables import first_rows
-from tracewarehouse.present.report.text import and_list, duration, percent
+from tracewarehouse.present.plot.theme import COLORS, Spec, format_short
+from tracewarehouse.present.render.text import plural, timestamp
+from tracewarehouse.present.report.data import Account, ReportData, Row, breakdown
+from tracewarehouse.present.report.document import (
+    Card,
+    Figure,
+    Section,
+    Table,
+    Tile,
+    and_list,
+    duration,
+    first_rows,
+    label,
+    percent,
+    sentence,
+)
+from tracewarehouse.present.report.memory import device_label, peak_memory
+from tracewarehouse.present.report.timeline import HOST_CATEGORIES
+from tracewarehouse.runs.rows import notices
+
+if TYPE_CHECKING:
+    from tracewarehouse.runs.rows import RunInfo
+
 
 _STACK_ORDER = [name for name in COLORS if name in CATEGORIES]
 _ENDS = 10  # ranks shown of either end, if there are more than twice as many
@@ -227,3 +244,310 @@ def _rank_heat_map(rows: Sequence[Row]) -> Spec:
         if name in shown
     ]
     return heat_map(cells, [SHORT_CATEGORIES[name] for name in shown], PAGE)
+
+
+_MAX_STEPS = 40  # bars in a tile
+# Tile: name, category of its color, the categories that it sums.
+_PARTS = (
+    ("computation", "compute", ("compute",)),
+    ("exposed transfer", "exposed_transfer", ("exposed_transfer",)),
+    # Whether it is waiting or transfer is unknown, as where ranks are missing.
+    ("exposed communication", "exposed_unassigned", ("exposed_unassigned",)),
+    ("waiting for ranks", "exposed_wait", ("exposed_wait",)),
+)
+
+
+def run_tiles(data: ReportData) -> Iterator[Tile]:
+    """The tiles of a run."""
+    times = step_times(data)
+    if times is not None:
+        yield _step_tile(data, times)
+    account = breakdown(data)
+    if account is not None:
+        yield from _part_tiles(data, account)
+        yield from _utilization_tile(data)
+    else:
+        yield from _host_tiles(data)
+    peak = peak_memory(data)
+    if peak is not None:
+        above = "above its initial level, " if peak["is_net"] else ""
+        note = f"{above}{device_label(peak)}"
+        yield Tile("memory peak", format_short(peak["peak"], "bytes"), note, "memory")
+
+
+def _step_tile(data: ReportData, times: dict[str, object]) -> Tile:
+    rows = data.rows(
+        "SELECT step, avg(period_ns) AS ns FROM step_summary WHERE NOT partial GROUP BY step ORDER BY step"
+    )
+    median, slowest = duration(_number(times["median_ns"])), duration(_number(times["slowest_ns"]))
+    count = times["count"]
+    assert isinstance(count, int)
+    note = f"median of {plural(count, step_kind(times))}"
+    if count > 1:
+        note += f", slowest {slowest}"
+    return Tile("step time", median, note, "overview", steps=_scaled([row["ns"] for row in rows]))
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, float | int) else None
+
+
+def _part_tiles(data: ReportData, account: Account) -> Iterator[Tile]:
+    total = account.total_ns
+    for name, color, categories in _PARTS:
+        ns = sum(account.times.get(each, 0) for each in categories)
+        if ns or name == "computation":
+            yield _part_tile(
+                data, account, name, color, categories, f"{account.mean(ns)} of the {account.whole}"
+            )
+    idle = account.idle
+    if idle:
+        cause = next(iter(idle))
+        note = f"most: {idle_cause(cause)}" if sum(idle.values()) >= 0.001 * total else ""
+        yield _part_tile(data, account, "idle", cause, tuple(idle), note)
+
+
+def _utilization_tile(data: ReportData) -> Iterator[Tile]:
+    """Estimated SM efficiency and occupancy over the GPU windows, if every kernel records them."""
+    row = data.row(
+        """
+        SELECT sum(sm_efficiency * window_ns) / sum(window_ns) AS efficiency,
+          sum(occupancy * kernel_ns) / sum(kernel_ns) FILTER (occupancy IS NOT NULL) AS occupancy,
+          count(*) = count(sm_efficiency) AS is_known
+        FROM gpu_utilization WHERE step IS NULL
+        """,
+        "gpu_utilization",
+    )
+    if row["efficiency"] is None or not row["is_known"]:
+        return
+    note = "estimated, over the GPU window"
+    if row["occupancy"] is not None:
+        note = f"estimated; occupancy {percent(row['occupancy'], 1)}"
+    yield Tile(
+        "SM efficiency",
+        percent(row["efficiency"], 1),
+        note,
+        "kernels",
+        "compute",
+        row["efficiency"],
+        _efficiency_by_step(data),
+    )
+
+
+def _efficiency_by_step(data: ReportData) -> tuple[float, ...]:
+    rows = data.rows(
+        """
+        SELECT step, avg(sm_efficiency) AS share FROM gpu_utilization
+        WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
+        """
+    )
+    return tuple(row["share"] for row in rows) if 1 < len(rows) <= _MAX_STEPS else ()
+
+
+def _part_tile(
+    data: ReportData, account: Account, name: str, color: str, categories: Sequence[str], note: str
+) -> Tile:
+    total = account.total_ns
+    ns = sum(account.times.get(each, 0) for each in categories)
+    section = "communication" if color.startswith("exposed_") else "overview"
+    section = "host" if name == "idle" else section
+    return Tile(
+        name, percent(ns, total), note, section, color, ns / total, _by_step(data, account, categories)
+    )
+
+
+def _by_step(data: ReportData, account: Account, categories: Sequence[str]) -> tuple[float, ...]:
+    """The share of these categories in each step, mean over ranks."""
+    if account.whole != "step":
+        return ()
+    names = ", ".join(f"'{name}'" for name in categories)
+    rows = data.rows(
+        f"""
+        SELECT step, coalesce(sum(category_ns) FILTER (category IN ({names})), 0) / sum(category_ns) AS share
+        FROM ({account.rows}) GROUP BY step ORDER BY step
+        """
+    )
+    return tuple(row["share"] for row in rows) if 1 < len(rows) <= _MAX_STEPS else ()
+
+
+def _scaled(values: Sequence[float]) -> tuple[float, ...]:
+    """The values as shares of the largest."""
+    top = max(values, default=0)
+    return tuple(value / top for value in values) if top and 1 < len(values) <= _MAX_STEPS else ()
+
+
+def _host_tiles(data: ReportData) -> Iterator[Tile]:
+    """What the training threads spend the most time in, as shares of their steps or recording."""
+    rows = data.rows(
+        """
+        SELECT category, name, sum(self_ns)::BIGINT AS ns, sum(sum(self_ns)) OVER ()::BIGINT AS total_ns,
+          (SELECT greatest(count(DISTINCT (rank, step)), 1) FROM host_account) AS steps,
+          (SELECT bool_or(step IS NOT NULL) FROM host_account) AS of_step
+        FROM host_account GROUP BY category, name ORDER BY ns DESC, category, name LIMIT 4
+        """,
+        "host_account",
+    )
+    for row in rows:
+        kind = HOST_CATEGORIES[row["category"]][1]
+        name = kind if row["name"] is None else label(row["name"])
+        note = f"{duration(row['ns'] / row['steps'])} per step"
+        if not row["of_step"]:
+            note = f"{data.per_rank(row['ns'])} {data.on_rank}"
+        if row["name"]:
+            note += f", {kind}"
+        yield Tile(name, percent(row["ns"], row["total_ns"]), note, "host", share=row["ns"] / row["total_ns"])
+
+
+_MAX_LABELS = 4  # in the line below the title
+_EPOCH_NS = 10**17  # earlier timestamps count from some start, not from 1970
+_RECORDED_KINDS = {
+    "gpu": "GPU activities",
+    "launches": "launches",
+    "shapes": "input shapes",
+    "stacks": "Python stacks",
+    "modules": "modules",
+    "memory_events": "allocations",
+    "collectives": "collectives",
+}
+
+
+def run_facts(data: ReportData, info: RunInfo) -> tuple[tuple[str, str], ...]:
+    """Names and values for the top of the page."""
+    run, ranks = info.run, info.ranks.rows()
+    labels = ", ".join(f"{key}={value}" for key, value in run["labels"].items())
+    return (
+        ("Run", f"{run['run_id']}, version {run['version']}"),
+        ("Labels", labels or "none"),
+        ("GPUs", ", ".join(run["device_names"]) or "not recorded"),
+        ("Ranks", _ranks(data, run)),
+        ("Framework", ", ".join(run["framework_versions"]) or "not recorded"),
+        ("Recorded", _profiling_window(ranks)),
+        ("Steps", _steps(ranks)),
+        ("Events", f"{sum(row['events'] or 0 for row in ranks):,}"),
+    )
+
+
+def run_line(data: ReportData, info: RunInfo) -> str:
+    """The run in one line: devices, steps, labels and date."""
+    run, ranks = info.run, info.ranks.rows()
+    count = f"{len(data.selected.ranks)} × " if len(data.selected.ranks) > 1 else ""
+    devices = and_list(run["device_names"])
+    parts = [f"{count}{devices}" if devices else plural(len(data.selected.ranks), "rank")]
+    parts.append(_ranks_missing(data, run))
+    steps = _steps(ranks)
+    steps = steps.removesuffix(" per rank")
+    parts.append("" if steps == "none" else f"{steps} step{'' if steps == '1' else 's'}")
+    parts += [f"{key}={value}" for key, value in list(run["labels"].items())[:_MAX_LABELS]]
+    starts = [row["start_ns"] for row in ranks if row["start_ns"] is not None]
+    if starts and min(starts) >= _EPOCH_NS:
+        parts.append(timestamp(min(starts))[:10])
+    return " · ".join(part for part in parts if part)
+
+
+def _ranks_missing(data: ReportData, run: Any) -> str:
+    world_size = run["world_size"]
+    selected = len(data.selected.ranks)
+    return f"{selected} of {world_size} ranks" if world_size and selected < world_size else ""
+
+
+def _ranks(data: ReportData, run: Any) -> str:
+    selected = list(data.selected.ranks)
+    world_size = run["world_size"]
+    of_world = f" of {world_size}" if world_size else ""
+    listed = f" ({rank_list(selected)})" if world_size and len(selected) < world_size else ""
+    return f"{len(selected)}{of_world}{listed}"
+
+
+def _profiling_window(ranks: Sequence[Row]) -> str:
+    recorded = _recorded_duration(ranks)
+    if recorded is None:
+        return "no event has a timestamp"
+    start_ns = min(row["start_ns"] for row in ranks if row["start_ns"] is not None)
+    if start_ns < _EPOCH_NS:
+        return f"{recorded}; start time unknown"
+    return f"{recorded} from {timestamp(start_ns)[:19]} UTC"
+
+
+def _recorded_duration(ranks: Sequence[Row]) -> str | None:
+    """The longest profiling window of a rank; None if no event has a timestamp."""
+    windows = [
+        row["end_ns"] - row["start_ns"] for row in ranks if None not in (row["start_ns"], row["end_ns"])
+    ]
+    return duration(max(windows)) if windows else None
+
+
+def _steps(ranks: Sequence[Row]) -> str:
+    counts = sorted({row["steps"] or 0 for row in ranks})
+    return "none" if counts == [0] else " or ".join(map(str, counts)) + " per rank"
+
+
+def limits_section(data: ReportData, info: RunInfo) -> Section:
+    """What the trace does not show, at the end of the page."""
+    ranks = info.ranks.rows()
+    recorded = _recorded_duration(ranks)
+    summary = "No event has a timestamp."
+    if recorded is not None:
+        summary = f"Only {recorded} were recorded; activity outside this window is unknown."
+    statements = (
+        *_missing_kinds(ranks),
+        *_coverage(data),
+        *(_sentence(text, data.run) for text in notices([data.selected])),
+        *_quality_issues(data),
+        *(sentence(f"{reason}: {and_list(names)}") for reason, names in data.outdated().items()),
+    )
+    return Section("limits", "Not visible in this trace", summary, statements=statements)
+
+
+def _sentence(text: str, run: str) -> str:
+    """A notice as a sentence; the name of the run stays as it is."""
+    return f"{text}." if text.startswith(run) else sentence(text)
+
+
+def _missing_kinds(ranks: Sequence[Row]) -> Iterator[str]:
+    for flag, kind in _RECORDED_KINDS.items():
+        without = [row["rank"] for row in ranks if not row[flag]]
+        if len(without) == len(ranks):
+            yield f"No {kind} were recorded; results that need them are missing."
+        elif without:
+            yield f"No {kind} were recorded on ranks {rank_list(without)}."
+
+
+def _coverage(data: ReportData) -> Iterator[str]:
+    if not data.has_rows("coverage"):
+        return
+    row = data.row(
+        "SELECT sum(gpu_ns)::BIGINT AS gpu, sum(launch_known_ns)::BIGINT AS known,"
+        " sum(before_window_ns)::BIGINT AS before, sum(with_op_ns)::BIGINT AS op,"
+        " sum(graph_ns - graph_attributed_ns)::BIGINT AS graph FROM coverage"
+    )
+    if row["known"] < row["gpu"]:
+        unknown, before = (percent(ns, row["gpu"]) for ns in (row["gpu"] - row["known"], row["before"]))
+        yield f"The launch is unknown for {unknown} of GPU time ({before} started before the recording)."
+    if row["op"] < row["known"]:
+        unknown = percent(row["known"] - row["op"], row["gpu"])
+        graph = f", of which {percent(row['graph'], row['gpu'])} in graph launches" if row["graph"] else ""
+        yield f"The operator is unknown for {unknown} of GPU time{graph}."
+
+
+def _quality_issues(data: ReportData) -> Iterator[str]:
+    rows = data.rows(
+        "SELECT severity, rule, sum(rows)::BIGINT AS rows FROM quality"
+        " WHERE severity <> 'info' AND rule <> 'ranks_missing' GROUP BY ALL ORDER BY severity, rule",
+        "quality",
+    )
+    if rows:
+        issues = and_list([f"{plural(row['rows'], 'row')} of {row['rule']}" for row in rows])
+        yield f"Data quality: {issues} (see the table of data-quality issues)."
+
+
+def quality_section(data: ReportData) -> Section:
+    """Coverage and data-quality issues."""
+    tables: list[Table] = []
+    summary = "No data-quality issues."
+    if data.has_rows("coverage"):
+        tables.append(first_rows(data, "coverage", "GPU time with a known launch and operator"))
+    if data.has_rows("quality"):
+        tables.append(first_rows(data, "quality", "Data-quality issues", order="severity, rule, rank"))
+        rules = data.row("SELECT count(DISTINCT rule) AS count FROM quality")["count"]
+        summary = f"{plural(rules, 'data-quality issue')}."
+    return Section("data", "Data quality", summary, (), tuple(tables))

@@ -1,12 +1,28 @@
-"""The timeline of a run: selects the step and the slices that the page contains, and their totals."""
+"""The timeline of a run and its flame view: the step and slices that the page contains, as its script reads them.
+
+Each track has one base64 text of variable-length integers (7 bits per byte, low bits first). For each slice:
+start since the start of the slice before, duration, category * 2 + (1 if it combines several slices), name
+(0: none), operator, rank waited for + 1 (0: none); for a combination then its total duration and its number
+of slices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from base64 import b64encode
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
-from tracewarehouse.present.report.data import ReportData, Row
+from tracewarehouse.display_names import category_name
+from tracewarehouse.exact_text import one_line
+from tracewarehouse.present.report.data import ReportData, Row, breakdown, report_data
+from tracewarehouse.present.report.document import FlameView, Section, TimelineView, duration
+from tracewarehouse.present.report.findings import finding_groups
+from tracewarehouse.result import Result
+from tracewarehouse.runs.selection import RankSelection
 
 MAX_SLICES = 60_000  # of the step; more are combined into bins
 _MAX_OVERVIEW = 15_000  # of the recording outside the step
@@ -275,3 +291,271 @@ def _left_out(data: ReportData, ranks: Sequence[int], detailed: Sequence[int]) -
         listed = ", ".join(map(str, detailed))
         parts.append(f"Streams and threads are drawn for ranks {listed}.")
     return " ".join(parts)
+
+
+_MAX_NAME = 160  # characters; the middle of a longer name is left out
+_CATEGORIES = {
+    "communication": "communication",
+    "memory": "memcpy/memset",
+    "annotation": "annotation",
+    "dataloader": "waiting for data",
+    "operator": "operator",
+    "launch": "launch call",
+    "blocking": "blocking call",
+    "call": "runtime call",
+}
+# The color of each category of streams and threads; the others are colors themselves.
+_COLORS = {
+    "communication": "exposed_transfer",
+    "memory": "exposed_memory",
+    "annotation": "base",
+    "dataloader": "idle_dataloader",
+    "operator": "hidden_comm",
+    "launch": "plain",
+    "blocking": "idle_sync",
+    "call": "idle_other",
+}
+
+
+class _Codes:
+    """Consecutive numbers for texts, in order of first use."""
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._numbers = {text: at for at, text in enumerate(texts)}
+
+    def of(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers))
+
+    def texts(self) -> list[str]:
+        return [*self._numbers]
+
+
+def timeline_json(drawn: Timeline) -> str:
+    """The data of the timeline, safe inside a script element."""
+    names, categories = _Codes([""]), _Codes()
+    rows = sorted(
+        drawn.rows,
+        key=lambda row: (row["rank"], row["lane"], row["track"], row["start_ns"], -row["dur_ns"]),
+    )
+    prefixes: dict[tuple[int, str], set[str]] = {}
+    for row in rows:
+        prefixes.setdefault((row["rank"], row["lane"]), set()).add(row["track"].partition("/")[0])
+    tracks = [
+        {
+            "rank": rank,
+            "lane": lane,
+            "name": _track_name(lane, track, prefixes[rank, lane]),
+            "slices": _packed(list(slices), drawn.origin_ns, names, categories),
+        }
+        for (rank, lane, track), slices in groupby(
+            rows, key=lambda row: (row["rank"], row["lane"], row["track"])
+        )
+    ]
+    value: dict[str, Any] = {
+        "run": drawn.run,
+        "step": drawn.step,
+        "from": drawn.start_ns - drawn.origin_ns,
+        "to": drawn.end_ns - drawn.origin_ns,
+        "bin": drawn.bin_ns,
+        "overviewBin": drawn.overview_bin_ns,
+        "first": {str(rank): ns - drawn.origin_ns for rank, ns in drawn.firsts.items()},
+        "median": drawn.median_rank,
+        "detailed": drawn.detailed,
+        "marks": [
+            {
+                "rank": mark.rank,
+                "from": mark.start_ns - drawn.origin_ns,
+                "to": mark.end_ns - drawn.origin_ns,
+                "rule": mark.rule,
+            }
+            for mark in drawn.marks
+        ],
+        "names": [_shortened(name) for name in names.texts()],
+        "categories": [
+            {
+                "key": key,
+                "name": _CATEGORIES.get(key) or category_name(key),
+                "color": _COLORS.get(key, key),
+            }
+            for key in categories.texts()
+        ],
+        "tracks": tracks,
+    }
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _track_name(lane: str, track: str, prefixes: set[str]) -> str:
+    """The stream or thread, with its device or process if the rank has several."""
+    if lane in ("gpu", "rest"):
+        return "GPU"
+    return f"{lane} {track if len(prefixes) > 1 else track.partition('/')[2]}"
+
+
+def _shortened(name: str) -> str:
+    name = one_line(name)
+    half = _MAX_NAME // 2
+    return name if len(name) <= _MAX_NAME else f"{name[:half]} … {name[-half:]}"
+
+
+def _packed(rows: Sequence[Row], origin_ns: int, names: _Codes, categories: _Codes) -> str:
+    return b64encode(bytes(_bytes(_numbers(rows, origin_ns, names, categories)))).decode()
+
+
+def _numbers(rows: Sequence[Row], origin_ns: int, names: _Codes, categories: _Codes) -> Iterator[int]:
+    before = origin_ns
+    for row in rows:
+        is_combined = row["count"] > 1 or row["total_ns"] != row["dur_ns"]
+        yield row["start_ns"] - before
+        yield row["dur_ns"]
+        yield 2 * categories.of(row["category"]) + is_combined
+        yield names.of(row["name"] or "")
+        yield names.of(row["op_name"] or "")
+        yield 0 if row["waits_for"] is None else row["waits_for"] + 1
+        if is_combined:
+            yield row["total_ns"]
+            yield row["count"]
+        before = row["start_ns"]
+
+
+def _bytes(numbers: Iterable[int]) -> Iterator[int]:
+    for number in numbers:
+        while number > 127:
+            yield number & 127 | 128
+            number >>= 7
+        yield number
+
+
+MAX_FRAMES = 3_000
+# The color of each category of the training thread, and its name on the page.
+HOST_CATEGORIES: Mapping[str, tuple[str, str]] = {
+    "data_loading": ("idle_dataloader", "data loading"),
+    "operator": ("hidden_comm", "operator"),
+    "call": ("idle_sync", "runtime call"),
+    "python": ("exposed_comm", "Python"),
+    "annotation": ("other", "annotation"),
+    "other_slice": ("exposed_memory", "other slice"),
+    "unrecorded": ("idle_other", "not recorded"),
+}
+
+
+def flame_view(data: ReportData, rank: int | None) -> FlameView | None:
+    """The stacks of a rank, else of the first one, in the median step or, without steps, in its recording.
+
+    None if no slice has another one inside.
+    """
+    chosen = data.selected.ranks[0] if rank is None else rank
+    step = median_step(data)
+    params = {} if step is None else {"only_step": step}
+    rows = data.side.select(ranks=chosen).run_or_skip("host_stacks", **params).rows()
+    if max((row["depth"] for row in rows), default=0) < 2:
+        return None
+    what = "the recording" if step is None else f"step {step}"
+    length = duration(sum(row["self_ns"] for row in rows))
+    option = "" if step is None else f" --only-step {step}"
+    command = f"tw show host_stacks --run {data.selected.selector} --rank {chosen}{option}"
+    return FlameView(flame_json(rows), f"Training thread of rank {chosen} in {what}, {length}", command)
+
+
+def flame_json(rows: Sequence[Row]) -> str:
+    """The frames, safe inside a script element; small ones are combined by caller and category.
+
+    `frames` has [caller's index or -1, category, name, count, self time] for each, callers first; a
+    combination has name -1 and the number of its frames as its count.
+    """
+    names: dict[str, int] = {}
+    largest = sorted(rows, key=lambda row: (row["node_id"] is not None, -row["total_ns"], row["depth"]))
+    ordered = sorted(
+        largest[:MAX_FRAMES], key=lambda row: (row["depth"], -row["total_ns"], row["node_id"] or -1)
+    )
+    places = {row["node_id"]: at for at, row in enumerate(ordered) if row["node_id"] is not None}
+    categories = [*HOST_CATEGORIES]
+    frames = [
+        [
+            places.get(row["parent_id"], -1),
+            categories.index(row["category"]),
+            names.setdefault(_shortened(row["name"] or "no slice recorded"), len(names)),
+            row["count"],
+            row["self_ns"],
+        ]
+        for row in ordered
+    ]
+    combined = _combined(rows, places)
+    frames += [[at, categories.index(key), -1, count, ns] for (at, key), (count, ns) in combined.items()]
+    value: dict[str, Any] = {
+        "categories": [[key, color, name] for key, (color, name) in HOST_CATEGORIES.items()],
+        "names": [*names],
+        "frames": frames,
+    }
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _combined(rows: Sequence[Row], places: Mapping[int, int]) -> dict[tuple[int, str], tuple[int, int]]:
+    """(kept caller's index, category) → number and self time of the frames below it that are left out."""
+    callers = {row["node_id"]: row["parent_id"] for row in rows}
+    sums: dict[tuple[int, str], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for row in rows:
+        node = row["node_id"]
+        if node is None or node in places:
+            continue
+        while node is not None and node not in places:
+            node = callers[node]
+        key = (-1 if node is None else places[node], row["category"])
+        count, ns = sums[key]
+        sums[key] = (count + 1, ns + row["self_ns"])
+    return sums
+
+
+def median_steps(runs: Sequence[RankSelection]) -> tuple[list[Section], list[Section]]:
+    """A median step of each side: its timeline, on one scale, and what the training thread runs in it."""
+    views, flames = [], []
+    for side in runs:
+        with report_data(side) as data:
+            views.append(_timeline_view(data))
+            flames.append(flame_view(data, None))
+    drawn = [view for view in views if view is not None]
+    stacks = tuple(
+        replace(view, label=f"{name}: {view.label}")
+        for name, view in zip(("Base", "Head"), flames, strict=False)
+        if view is not None
+    )
+    both = "Base above, head below"
+    timelines = Section("timeline", "Timelines", f"{both}, on one scale; both move together.")
+    host = Section("host", "Host", f"{both}: host time of a median step as stacks, each on its own scale.")
+    return (
+        [replace(timelines, timelines=tuple(drawn))] if len(drawn) == len(runs) else [],
+        [replace(host, flames=stacks)] if stacks else [],
+    )
+
+
+def _timeline_view(data: ReportData) -> TimelineView | None:
+    drawn = timeline(data, [])
+    if drawn is None:
+        return None
+    what = "the recording" if drawn.step is None else f"median step {drawn.step}"
+    note = f"{data.run}: {what}, {duration(drawn.end_ns - drawn.start_ns)}. {drawn.note}"
+    return TimelineView(timeline_json(drawn), f"{data.run}, {what}", note)
+
+
+def timeline_section(data: ReportData, findings: Result) -> Iterator[Section]:
+    """The section; none if there is nothing to draw."""
+    worst_first = [row for group in finding_groups(findings.rows()) for row in group]
+    drawn = timeline(data, worst_first)
+    if drawn is None:
+        return
+    what = "Recording" if drawn.step is None else f"Step {drawn.step}"
+    title = "Timeline" if drawn.step is None else f"Timeline of step {drawn.step}"
+    view = TimelineView(timeline_json(drawn), f"{what} of {data.run}", drawn.note)
+    yield Section("timeline", title, _summary(data, drawn), timelines=(view,))
+
+
+def _summary(data: ReportData, drawn: Timeline) -> str:
+    length = duration(drawn.end_ns - drawn.start_ns)
+    what = "The recording" if drawn.step is None else f"Step {drawn.step}"
+    lanes = "threads" if breakdown(data) is None else "GPU time, streams and launching threads"
+    ranks = "" if data.ranks == 1 else f" of {len(drawn.ranks)} ranks"
+    text = f"{what}, {length}: {lanes}{ranks}."
+    if drawn.bin_ns:
+        text += f" Slices shorter than {duration(drawn.bin_ns)} are combined; their totals are exact."
+    return text
