@@ -23,12 +23,10 @@ from tracewarehouse.ingest.naming import header_facts
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import location
-from tracewarehouse.simulation.event_text import MOST_LISTED, Text
+from tracewarehouse.simulation.capture import MOST_LISTED, Text, file_name, head, tail
 from tracewarehouse.simulation.groups import Group
-from tracewarehouse.simulation.header import file_name, head, tail
-from tracewarehouse.simulation.instructions import Collective, Frame, Kernel
-from tracewarehouse.simulation.job import Injection, Job
-from tracewarehouse.simulation.schedule import JobState, RankSimulator, resolve_collectives
+from tracewarehouse.simulation.job import Collective, Frame, Injection, Job, Kernel
+from tracewarehouse.simulation.write import JobState, RankSimulator, resolve_collectives
 from tracewarehouse.storage import Changes, Staged, Store
 
 Columns = dict[str, list[Any]]

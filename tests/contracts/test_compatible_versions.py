@@ -11,7 +11,7 @@ from conftest import ROOT, deep
 from later_release import ADDED, COMPATIBLE, add_kernels_3, edit
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Change, Ref
-from tracewarehouse.devtools.compatibility import check_compatible
+from tracewarehouse.devtools.contract_checks import check_compatible
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ContractError
 

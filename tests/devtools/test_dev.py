@@ -13,7 +13,7 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog, read_lock
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.devtools import release
-from tracewarehouse.devtools.codegen import analyses_pyi, reference_md
+from tracewarehouse.devtools.release import analyses_pyi, reference_md
 from tracewarehouse.errors import ContractError, UnknownName
 
 BUSY = "sql/analyses/gpu/gpu_busy.v2.sql"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from tracewarehouse.devtools import wording
+from tracewarehouse.devtools import sql_style
 
 
 @pytest.mark.parametrize(
@@ -28,13 +28,13 @@ from tracewarehouse.devtools import wording
     ],
 )  # fmt: skip
 def test_words(text: str, found: list[str]) -> None:
-    assert [word for word, _ in wording.words(text)] == found
+    assert [word for word, _ in sql_style.words(text)] == found
 
 
 def test_a_word_is_reported_with_its_location_and_a_better_one(tmp_path: Path) -> None:
     (tmp_path / "sql" / "views").mkdir(parents=True)
     (tmp_path / "sql" / "views" / "a.v1.sql").write_text("SELECT 1\n-- what stands around it\n")
-    (found,) = wording.check(tmp_path)
+    (found,) = sql_style.check_words(tmp_path)
     assert (found.location, found.message) == ("sql/views/a.v1.sql:2", "the word `stands around`")
     assert found.remedy == "write: encloses, is, contains"
 
@@ -48,7 +48,7 @@ def test_a_word_is_reported_with_its_location_and_a_better_one(tmp_path: Path) -
         ("src/tracewarehouse/query/a.py", ["told"]),
         ("src/tracewarehouse/present/pages/templates/a.html", ["told"]),
         ("sql/views/a.v1.sql", ["told", "Arrow"]),
-        ("src/tracewarehouse/devtools/wording.py", []),
+        ("src/tracewarehouse/devtools/sql_style.py", []),
         ("tests/a.py", ["told"]),
         ("tests/golden/views/a.v1.golden", ["told"]),
         ("tests/data/a.json", []),
@@ -57,12 +57,14 @@ def test_a_word_is_reported_with_its_location_and_a_better_one(tmp_path: Path) -
 def test_checked_files(tmp_path: Path, name: str, found: list[str]) -> None:
     (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("told\nan Arrow table\n")
-    assert [each.message for each in wording.check(tmp_path)] == [f"the word `{word}`" for word in found]
+    assert [each.message for each in sql_style.check_words(tmp_path)] == [
+        f"the word `{word}`" for word in found
+    ]
 
 
 def test_every_exception_is_needed() -> None:
-    for name in wording.NOT_CHECKED:
+    for name in sql_style.NOT_CHECKED:
         assert (ROOT / name).exists(), name
-    for name, word in wording.ALLOWED:
+    for name, word in sql_style.ALLOWED:
         text = (ROOT / name).read_text(encoding="utf-8")
-        assert word in [found.lower() for found, _ in wording.words(text)], (name, word)
+        assert word in [found.lower() for found, _ in sql_style.words(text)], (name, word)

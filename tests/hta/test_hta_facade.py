@@ -22,10 +22,10 @@ from tracewarehouse.hta import (
     TimeSeriesTypes,
     TraceAnalysis,
     TraceDiff,
-    figures,
+    traces,
 )
 from tracewarehouse.hta.common import trace_filter as filters
-from tracewarehouse.hta.figures import library
+from tracewarehouse.hta.traces import library
 
 STEPS = ROOT / "tests" / "data" / "first-steps"
 
@@ -270,9 +270,9 @@ def test_a_figure_that_cannot_be_shown_does_not_lose_the_numbers(
     tried = list[str | None]()
     monkeypatch.setattr(go.Figure, "show", show)
     monkeypatch.setattr(pio.renderers, "default", "svg")
-    monkeypatch.setattr(figures, "_is_installed", lambda name: name in installed)
-    monkeypatch.setattr(figures, "_in_notebook", lambda: bool(installed))
-    monkeypatch.setattr(analyzer, "figures", figures.Figures())
+    monkeypatch.setattr(traces, "_is_installed", lambda name: name in installed)
+    monkeypatch.setattr(traces, "_in_notebook", lambda: bool(installed))
+    monkeypatch.setattr(analyzer, "figures", traces.Figures())
     assert len(analyzer.get_temporal_breakdown()) == 4
     assert len(analyzer.get_comm_comp_overlap()) == 4
     (line,) = [each.getMessage() for each in caplog.records]

@@ -9,7 +9,7 @@ import pytest
 
 import tracewarehouse as tw
 from simulated import read, section, simulate_injections, truth
-from tracewarehouse.simulation.paths import CAUSES
+from tracewarehouse.simulation.truth import CAUSES
 
 
 @pytest.fixture(scope="module")

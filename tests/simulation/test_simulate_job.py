@@ -16,8 +16,8 @@ from simulated import INJECTED, SMALL, read, section, truth
 from tracewarehouse.cli.simulate import simulate as command
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation import Injection, Job, Noise
-from tracewarehouse.simulation.faults import Noise as Factors
 from tracewarehouse.simulation.kernels import NAMES, REMOVABLE
+from tracewarehouse.simulation.kernels import Noise as Factors
 
 
 def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tracewarehouse.simulation import Noise
-from tracewarehouse.simulation.faults import ONE, TABLE
-from tracewarehouse.simulation.faults import Noise as Factors
 from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.kernels import ONE, TABLE
+from tracewarehouse.simulation.kernels import Noise as Factors
 
 Floats = npt.NDArray[np.float64]
 

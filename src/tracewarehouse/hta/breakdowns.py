@@ -1,13 +1,15 @@
-"""Breakdowns: temporal, overlap, kernels by type and name, annotations, idle time."""
+"""Rows of the analyses by the names of HTA: breakdowns, operators, series over time, the critical path."""
 
 from __future__ import annotations
 
+import gzip
 import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta.figures import library
-from tracewarehouse.hta.traces import US, LoadedTraces
+from tracewarehouse.hta.traces import US, LoadedTraces, library, log
 
 COLUMNS = ["name", "sum (us)", "max (us)", "min (us)", "stddev", "mean (us)"]
 
@@ -217,3 +219,366 @@ def _of_streams(frame: Any, streams: list[int] | None) -> Any:
 def empty_frame() -> Any:
     """A frame without rows or columns."""
     return library("pandas").DataFrame()
+
+
+EVENT = (
+    "SELECT rank, event_id, pid, tid, ts_ns, dur_ns, step FROM events WHERE category = 'cuda_profiler_range'"
+)
+
+
+def delays(traces: LoadedTraces, ranks: list[int], sort_by: Iterable[str]) -> dict[int, Any]:
+    """By rank: each `aten::` operator and kernel sequence with its count and mean delays in µs.
+
+    `avg_aten_op_launch_delay` is from the start of the operator to its first launch, `avg_runtime_delay` from
+    there to the start of the kernel, including time in the queue.
+    """
+    frame = traces.frame("op_kernel_delays", ranks, with_memory=False)
+    frame = frame[frame.name.str.startswith("aten::")]
+    found = frame.assign(
+        aten_op_name=frame.name,
+        kernel_sequence=frame.kernels.str.replace(" | ", " -> ", regex=False),
+        occurrence_count=frame["count"],
+        avg_aten_op_launch_delay=_mean_us(frame.op_to_kernel_ns - frame.launch_to_kernel_ns, frame),
+        avg_runtime_delay=_mean_us(frame.launch_to_kernel_ns, frame),
+    )
+    columns = ["aten_op_name", "kernel_sequence", "occurrence_count"]
+    columns += ["avg_aten_op_launch_delay", "avg_runtime_delay"]
+    unknown = [name for name in sort_by if name not in columns]
+    if unknown:
+        raise ParamError(f"unknown column: {unknown[0]}", f"available: {', '.join(columns)}")
+    ordered = found.sort_values([*sort_by, "aten_op_name", "kernel_sequence"], ascending=False)
+    return {rank: ordered[ordered["rank"] == rank][columns].reset_index(drop=True) for rank in ranks}
+
+
+def _mean_us(ns: Any, frame: Any) -> Any:
+    return (ns / frame["count"] / US).round(3)
+
+
+def sequences(traces: LoadedTraces, rank: int, operator: str, least: int) -> Any:
+    """`pattern` (operator and kernels, separated by |), `count`, and both durations in µs."""
+    if not operator:
+        raise ParamError("operator_name is empty", "use a part of an operator name, such as aten::linear")
+    frame = traces.frame("kernel_sequences", [rank], operator=operator, min_kernels=least)
+    frame["pattern"] = frame.name + "|" + frame.kernels.str.replace(" | ", "|", regex=False)
+    frame["GPU kernel duration (us)"] = frame.kernel_sum_ns / US
+    frame["CPU op duration (us)"] = frame.op_sum_ns / US
+    ordered = frame.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
+    return ordered[["pattern", "count", "GPU kernel duration (us)", "CPU op duration (us)"]]
+
+
+def stragglers(traces: LoadedTraces, steps: list[int] | None, most: int) -> list[int]:
+    """The ranks that caused the longest waits at collectives, in all steps or the given ones."""
+    frame = traces.frame("collective_waits")
+    if steps is not None:
+        known = sorted({int(step) for step in traces.frame("step_summary")["step"]})
+        if not set(steps) & set(known):
+            raise ParamError(
+                f"unknown steps: {', '.join(map(str, steps))}", f"available: {', '.join(map(str, known))}"
+            )
+        frame = frame[frame.step.isin(steps)]
+    caused = frame[frame.wait_ns > 0].groupby("straggler_rank")["wait_ns"].sum()
+    return [int(rank) for rank in caused.sort_values(ascending=False, kind="stable").index[:most]]
+
+
+def cupti_counters(traces: LoadedTraces, ranks: list[int]) -> list[Any]:
+    """One frame per rank with counters: a row per kernel, a column per counter, and its operators."""
+    frame = traces.frame("cupti_counters", ranks)
+    events = traces.query(EVENT)
+    frames = []
+    for rank, rows in frame.groupby("rank"):
+        kernels = rows.drop_duplicates("event_id").set_index("event_id")
+        values = rows.pivot(index="event_id", columns="counter", values="value")
+        event = events[events["rank"] == rank].set_index("event_id").reindex(kernels.index)
+        table = event.assign(
+            index=kernels.index,
+            name=kernels.name,
+            ts=traces.since_start(event.ts_ns),
+            dur=event.dur_ns / US,
+            op_stack=[[] if stack is None else list(stack) for stack in kernels.op_stack],
+            top_level_op=kernels.top_op.fillna(""),
+            bottom_level_op=kernels.op.fillna(""),
+        )
+        own = ["index", "name", "pid", "tid", "ts", "dur"]
+        table = table[[*own, "op_stack", "top_level_op", "bottom_level_op"]].join(values)
+        frames.append(table.loc[kernels.sort_values("position").index].reset_index(drop=True))
+    return frames
+
+
+CORRELATIONS = "SELECT rank, event_id AS kernel_id, coalesce(correlation, -1) AS correlation FROM kernels"
+
+
+def launch_stats(traces: LoadedTraces, ranks: list[int], memory: bool) -> dict[int, Any]:
+    """By rank: `correlation, cpu_duration, gpu_duration, launch_delay` (µs) of GPU activities with a launch.
+
+    The delay is from the return of the call to the start of the activity, and may be negative.
+    """
+    frame = traces.frame("launch_stats", ranks)
+    frame = frame[frame.runtime_id.notna()]
+    if not memory:
+        frame = frame[frame.kind != "memory"]
+    frame = frame.merge(traces.query(CORRELATIONS), on=["rank", "kernel_id"])
+    frame["cpu_duration"] = frame.call_ns.astype("int64") / US
+    frame["gpu_duration"] = frame.kernel_ns / US
+    frame["launch_delay"] = frame.return_to_start_ns.astype("int64") / US
+    columns = ["correlation", "cpu_duration", "gpu_duration", "launch_delay"]
+    return {rank: frame[frame["rank"] == rank][columns].reset_index(drop=True) for rank in ranks}
+
+
+def short_kernels(frame: Any, runtime_cutoff: float) -> Any:
+    """GPU activities shorter than their call, except for calls above the cutoff."""
+    return frame[(frame.cpu_duration <= runtime_cutoff) & (frame.gpu_duration < frame.cpu_duration)]
+
+
+def has_several_steps(traces: LoadedTraces) -> bool:
+    """Whether there are two or more profiler steps."""
+    (row,) = traces.warehouse.query_all("SELECT count(DISTINCT step) AS steps FROM steps").rows()
+    return bool(row["steps"] > 1)
+
+
+def steps(traces: LoadedTraces) -> list[int]:
+    """Profiler step numbers of all ranks."""
+    return sorted(int(step) for step in traces.frame("step_summary")["step"].unique())
+
+
+QUEUE = """
+    SELECT rank, ts_ns, device AS pid, stream AS tid, stream, queue_length
+    FROM queue_changes
+    ORDER BY rank, device, stream, ts_ns, change DESC, change * queue_length"""
+DIRECTIONS = {"Memset": "Memset", "unknown": "Memcpy Unknown"}
+
+
+def queue_lengths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
+    """By rank: `ts` (µs since the first event), `pid` (device), `tid`, `stream`, `queue_length`.
+
+    One row per change. Ranks without a known launch are skipped.
+    """
+    frame = traces.query(QUEUE)
+    frame.insert(0, "ts", traces.since_start(frame.pop("ts_ns")))
+    return _by_rank(frame, ranks)
+
+
+def _by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
+    parts = {int(rank): part for rank, part in frame.groupby("rank")}
+    return {rank: parts[rank].drop(columns="rank").reset_index(drop=True) for rank in ranks if rank in parts}
+
+
+def queue_summary(series: Mapping[int, Any]) -> Any:
+    """Statistics of `queue_length` over its changes, by rank and stream; None without changes."""
+    return _described(series, "stream", "queue_length")
+
+
+def _described(series: Mapping[int, Any], key: str, value: str) -> Any:
+    frames = [
+        frame.assign(rank=rank)[["rank", key, value]].groupby(["rank", key]).describe()
+        for rank, frame in series.items()
+        if len(frame)
+    ]
+    return library("pandas").concat(frames) if frames else None
+
+
+def blocked(traces: LoadedTraces, series: Mapping[int, Any], most: int) -> Any:
+    """Time at full queue in µs, and as a share of the time from first launch to last start.
+
+    One row per rank and stream of the series that reached this length.
+    """
+    if most < 1:
+        raise ParamError(f"max_queue_length must be at least 1, not {most}")
+    frame = traces.frame("queue_blocked", traces.select_ranks(list(series)), max_length=most)
+    known = {(rank, stream) for rank, each in series.items() for stream in each["stream"].unique()}
+    keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)
+    frame = frame.loc[[bool(ns) and (rank, stream) in known for rank, stream, ns in keys]]
+    share = "relative_duration_at_max_queue_length"
+    times = {"duration_at_max_queue_length": frame.blocked_ns.astype(float) / US, share: frame.share}
+    found = frame.assign(**times)[["rank", "stream", *times]]
+    return found.reset_index(drop=True)
+
+
+def bandwidths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
+    """By rank: `ts` (µs since the first event), `pid` (device), `name` (direction), `memory_bw_gbps`."""
+    frame = traces.frame("memory_bandwidth", ranks)
+    frame["ts"] = traces.since_start(frame.ts_ns)
+    frame["pid"] = frame.device
+    frame["name"] = [DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
+    frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
+    frame = frame.sort_values(["rank", "device", "direction", "ts_ns"])
+    return _by_rank(frame[["rank", "ts", "pid", "name", "memory_bw_gbps"]], ranks)
+
+
+def bandwidth_summary(series: Mapping[int, Any]) -> Any:
+    """Statistics of nonzero `memory_bw_gbps`, by rank and direction; None without copies."""
+    running = {rank: frame[frame.memory_bw_gbps > 0] for rank, frame in series.items()}
+    return _described(running, "name", "memory_bw_gbps")
+
+
+def write_series(
+    traces: LoadedTraces,
+    rank: int,
+    folder: Path,
+    name: str,
+    *,
+    counters: Iterable[str] = (),
+    overlays: Iterable[str] = (),
+) -> Path:
+    """Writes the trace with added counters and overlays; returns the file.
+
+    `{}` in `name` is the name of the input without its extension. Raises ParamError for the input folder.
+    """
+    if folder.resolve() in traces.inputs:
+        raise ParamError(
+            f"{folder} contains the input traces",
+            "use another folder; there the file would be read as another rank",
+        )
+    (about,) = traces.warehouse.query_all(f"SELECT source_name FROM ranks WHERE rank = {rank}").rows()
+    stem = about["source_name"].removesuffix(".gz").removesuffix(".json")
+    text = traces.warehouse.export_trace(traces.run, rank, counters=counters, overlays=overlays)
+    folder.mkdir(parents=True, exist_ok=True)
+    target = folder / f"{name.format(stem)}.json.gz"
+    with gzip.open(target, "wt", encoding="utf-8") as out:
+        out.writelines(text)
+    return target
+
+
+def write_each(
+    traces: LoadedTraces, ranks: Iterable[int], folder: Path, name: str, counters: list[str]
+) -> None:
+    """Writes several ranks; those without data for counters are logged and skipped.
+
+    Raises ParamError if no rank has data.
+    """
+    written, last_error = 0, None
+    for rank in ranks:
+        try:
+            write_series(traces, rank, folder, name, counters=counters)
+            written += 1
+        except ParamError as error:
+            log.warning("skipped rank %s: no counters: %s", rank, error)
+            last_error = error
+    if last_error is not None and not written:
+        raise last_error
+
+
+ANNOTATIONS = """
+    SELECT name, ts_ns
+    FROM annotations
+    WHERE device IS NULL AND rank = {rank}
+    ORDER BY ts_ns, event_id"""
+MOST_NAMES = 8
+BOUND_BY = {
+    "host": "cpu_bound",
+    "host_gap": "cpu_bound",
+    "launch": "gpu_kernel_launch_overhead",
+    "kernel_gap": "gpu_kernel_kernel_overhead",
+    "computation": "gpu_compute_bound",
+    "memory": "gpu_compute_bound",
+    "communication": "gpu_communication_bound",
+}
+SEGMENTS = """
+    SELECT path.position, path.event_id, path.type, path.category, path.segment_ns, path.start_ns,
+        events.name, events.category AS cat, events.pid, events.tid, coalesce(events.stream, -1) AS stream
+    FROM critical_path AS path
+    LEFT JOIN events USING (run_id, rank, event_id)
+    WHERE path.rank = {rank}"""
+
+
+class CriticalPath:
+    """The critical path of one scope of a rank, as segments that cover its entire time.
+
+    It is not a graph. HTA's `critical_path_nodes`, `critical_path_edges_set`, `critical_path_events_set`,
+    `node_list`, `nodes`, `edges` and all that networkx adds to them are missing:
+    `get_critical_path_breakdown()` has the events of the path, in order.
+    """
+
+    def __init__(self, traces: LoadedTraces, rank: int, scope: str) -> None:
+        self.traces, self.rank, self.scope = traces, rank, scope
+
+    def __getattr__(self, name: str) -> Any:
+        message = f"the critical path has no {name}: it is not a graph, but a table of segments"
+        error = AttributeError(message, name=name, obj=self)
+        error.add_note("hint: get_critical_path_breakdown() has its events, in order")
+        raise error
+
+    def get_critical_path_breakdown(self, data_load_events: list[str] | None = None) -> Any:
+        """`event_idx, duration, type, s_name, cat, pid, tid, stream, category, bound_by`, in path order.
+
+        Durations are in µs and sum to the duration of the scope. `bound_by` is HTA's name of the category.
+        """
+        frame = self.traces.query(
+            f"{SEGMENTS.format(rank=self.rank)} AND path.scope = {sql_string(self.scope)}"
+        )
+        frame = frame.sort_values("position", ignore_index=True)
+        frame["duration"] = frame.segment_ns / US
+        frame["bound_by"] = [BOUND_BY.get(each, each) for each in frame.category]
+        for pattern in data_load_events or []:
+            loads = frame.name.fillna("").str.contains(pattern, regex=True) & (frame.bound_by == "cpu_bound")
+            frame.loc[loads, "bound_by"] = "data_loading"
+        frame = frame.rename(columns={"event_id": "event_idx", "name": "s_name"})
+        names = [
+            "event_idx",
+            "duration",
+            "type",
+            "s_name",
+            "cat",
+            "pid",
+            "tid",
+            "stream",
+            "category",
+            "bound_by",
+        ]
+        return frame[names]
+
+    def summary(self) -> Any:
+        """Share of the path in % by `bound_by`, largest first."""
+        frame = self.get_critical_path_breakdown()
+        shares = 100 * frame.groupby("bound_by")["duration"].sum() / frame["duration"].sum()
+        return shares.sort_values(ascending=False)
+
+
+def sql_string(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def critical_path(
+    traces: LoadedTraces, rank: int, annotation: str, instance: int | tuple[int, int] | None
+) -> CriticalPath:
+    """Derives the critical path of an annotation instance, or of the entire trace for ''.
+
+    `annotation` matches a part of the name. Raises ParamError if there is no such instance.
+    """
+    if isinstance(instance, tuple):
+        raise ParamError(
+            "a range of instances is not supported", "use one instance, or '' for the entire trace"
+        )
+    (rank,) = traces.select_ranks([rank])
+    warehouse = traces.warehouse
+    if not annotation:
+        warehouse.derive("critical_path", traces.run, ranks=rank, entire_trace=True)
+        return CriticalPath(_newest(traces), rank, "trace")
+    names = [row["name"] for row in warehouse.query_all(ANNOTATIONS.format(rank=rank)).rows()]
+    matches = [index for index, name in enumerate(names) if annotation in (name or "")]
+    number = instance or 0
+    if not matches:
+        raise ParamError(f"rank {rank} has no annotation that contains {annotation!r}", _known(names))
+    if not 0 <= number < len(matches):
+        count = f"{len(matches)} annotations contain {annotation!r}"
+        raise ParamError(f"there is no instance {number}: {count}", "instances are numbered from 0")
+    name = names[matches[number]]
+    if step := re.fullmatch(r"ProfilerStep#(\d+)", name):
+        warehouse.derive("critical_path", traces.run, ranks=rank, steps=int(step[1]))
+        return CriticalPath(_newest(traces), rank, f"step {step[1]}")
+    scope = f"{name}#{names[: matches[number]].count(name)}"
+    warehouse.derive("critical_path", traces.run, ranks=rank, annotations=scope)
+    return CriticalPath(_newest(traces), rank, f"annotation {scope}")
+
+
+def _known(names: list[str | None]) -> str:
+    """The first names of annotations, and how many more there are."""
+    known = list(dict.fromkeys(name for name in names if name))
+    more = len(known) - MOST_NAMES
+    listed = ", ".join(known[:MOST_NAMES]) or "none"
+    return f"annotations: {listed}" + (f" and {more} more" if more > 0 else "")
+
+
+def _newest(traces: LoadedTraces) -> LoadedTraces:
+    """The newest version of the same run."""
+    return traces.newest()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tracewarehouse.hta.figures import Figures, library, save
-from tracewarehouse.hta.traces import load_traces
+from tracewarehouse.hta.traces import Figures, library, load_traces, save
 
 GIB = 1 << 30
 CATEGORIES = {

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta import breakdowns, figures, operators, series
+from tracewarehouse.hta import breakdowns, traces
+from tracewarehouse.hta.breakdowns import CriticalPath, critical_path
 from tracewarehouse.hta.common.trace import Trace
-from tracewarehouse.hta.critical import CriticalPath, critical_path
 from tracewarehouse.hta.traces import Files, LoadedTraces, load_traces
 from tracewarehouse.present.render.text import plural
 
@@ -58,8 +58,8 @@ class TraceAnalysis:
     ) -> None:
         self.traces: LoadedTraces = load_traces(trace_files, trace_dir, warehouse, run)
         self.t = Trace(self.traces)
-        self.figures = figures.Figures()
-        if include_last_profiler_step is False and operators.has_several_steps(self.traces):
+        self.figures = traces.Figures()
+        if include_last_profiler_step is False and breakdowns.has_several_steps(self.traces):
             self._note("the last profiler step is included; HTA excludes it by default")
 
     def _ranks(self, ranks: list[int] | None) -> list[int]:
@@ -82,7 +82,7 @@ class TraceAnalysis:
         found = breakdowns.temporal_breakdown(self.traces)
         if visualize:
             shares = [f"{part}_time_pctg" for part in ("idle", "compute", "non_compute")]
-            self.figures.show(figures.bars(found, "rank", shares, "Temporal breakdown across ranks"))
+            self.figures.show(traces.bars(found, "rank", shares, "Temporal breakdown across ranks"))
         return found
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> Any:
@@ -90,7 +90,7 @@ class TraceAnalysis:
         found = breakdowns.overlap(self.traces)
         if visualize:
             title = "Computation-communication overlap"
-            self.figures.show(figures.bars(found, "rank", "comp_comm_overlap_pctg", title))
+            self.figures.show(traces.bars(found, "rank", "comp_comm_overlap_pctg", title))
         return found
 
     def get_gpu_kernel_breakdown(
@@ -105,11 +105,11 @@ class TraceAnalysis:
         types = breakdowns.kernel_types(self.traces, include_memory_kernels)
         kernels = breakdowns.kernels(self.traces, duration_ratio, num_kernels, include_memory_kernels)
         if visualize:
-            shown = [figures.pie(types, "percentage", "kernel_type", "Time by type of kernel, all ranks")]
+            shown = [traces.pie(types, "percentage", "kernel_type", "Time by type of kernel, all ranks")]
             for (kind, rank), rows in kernels.groupby(["kernel_type", "rank"]):
-                shown.append(figures.pie(rows, "sum (us)", "name", f"{kind}, rank {rank}"))
+                shown.append(traces.pie(rows, "sum (us)", "name", f"{kind}, rank {rank}"))
             for kind, rows in kernels.groupby("kernel_type"):
-                shown += figures.mean_bars(rows, str(kind))
+                shown += traces.mean_bars(rows, str(kind))
             self.figures.show(*shown, renderer=image_renderer)
         return types, kernels
 
@@ -131,10 +131,10 @@ class TraceAnalysis:
         )
         if visualize and found is not None:
             pies = [
-                figures.pie(rows, "sum (us)", "name", f"Annotations, rank {rank}")
+                traces.pie(rows, "sum (us)", "name", f"Annotations, rank {rank}")
                 for rank, rows in found.groupby("rank")
             ]
-            self.figures.show(*pies, *figures.mean_bars(found, "Annotation"), renderer=image_renderer)
+            self.figures.show(*pies, *traces.mean_bars(found, "Annotation"), renderer=image_renderer)
         return found
 
     def get_gpu_kernels_with_user_annotations(
@@ -164,7 +164,7 @@ class TraceAnalysis:
             drawn = found.assign(stream=found["stream"].astype(str))
             y = "idle_time_ratio" if visualize_pctg else "idle_time"
             charts = [
-                figures.bars(
+                traces.bars(
                     rows,
                     "stream",
                     y,
@@ -190,21 +190,21 @@ class TraceAnalysis:
         visualize: bool = True,
     ) -> dict[int, Any]:
         """By rank: one row per GPU activity with a known launch: correlation, durations and delay in µs."""
-        found = operators.launch_stats(self.traces, self._ranks(ranks), include_memory_events)
+        found = breakdowns.launch_stats(self.traces, self._ranks(ranks), include_memory_events)
         if visualize:
             shown = []
             for rank, frame in found.items():
-                short = operators.short_kernels(frame, runtime_cutoff)
+                short = breakdowns.short_kernels(frame, runtime_cutoff)
                 shown += [
-                    figures.histogram(
+                    traces.histogram(
                         short, "cpu_duration", f"GPU activities shorter than their call, rank {rank}"
                     ),
-                    figures.histogram(
+                    traces.histogram(
                         frame[frame.cpu_duration > runtime_cutoff],
                         "cpu_duration",
                         f"Calls longer than {runtime_cutoff} µs, rank {rank}",
                     ),
-                    figures.histogram(
+                    traces.histogram(
                         frame[frame.launch_delay > launch_delay_cutoff],
                         "launch_delay",
                         f"Delays longer than {launch_delay_cutoff} µs, rank {rank}",
@@ -215,13 +215,13 @@ class TraceAnalysis:
 
     def get_profiler_steps(self) -> list[int]:
         """Profiler step numbers of all ranks, including the last step."""
-        return operators.steps(self.traces)
+        return breakdowns.steps(self.traces)
 
     # Over time
 
     def get_queue_length_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank: `ts, pid, tid, stream, queue_length`, one row per launch and per start."""
-        return series.queue_lengths(self.traces, self._ranks(ranks))
+        return breakdowns.queue_lengths(self.traces, self._ranks(ranks))
 
     def get_queue_length_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """The same as `get_queue_length_time_series`, by the name in HTA's tutorial."""
@@ -229,25 +229,25 @@ class TraceAnalysis:
 
     def get_queue_length_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the queue length by rank and stream; None without known launches."""
-        return series.queue_summary(self.get_queue_length_time_series(ranks))
+        return breakdowns.queue_summary(self.get_queue_length_time_series(ranks))
 
     def get_queue_length_summary_from_time_series(self, queue_length_dict: Mapping[int, Any]) -> Any:
         """The same for existing time series, which are not modified."""
-        return series.queue_summary(queue_length_dict)
+        return breakdowns.queue_summary(queue_length_dict)
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length_dict: Mapping[int, Any], max_queue_length: int = FULL_QUEUE
     ) -> Any:
         """One row per rank and stream that reached this length: duration in µs and share of time."""
-        return series.blocked(self.traces, queue_length_dict, max_queue_length)
+        return breakdowns.blocked(self.traces, queue_length_dict, max_queue_length)
 
     def get_memory_bw_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """By rank: `ts, pid, name, memory_bw_gbps`, one row per change in a direction."""
-        return series.bandwidths(self.traces, self._ranks(ranks))
+        return breakdowns.bandwidths(self.traces, self._ranks(ranks))
 
     def get_memory_bw_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the bandwidth while copying, by rank and direction; None without copies."""
-        return series.bandwidth_summary(self.get_memory_bw_time_series(ranks))
+        return breakdowns.bandwidth_summary(self.get_memory_bw_time_series(ranks))
 
     def generate_trace_with_counters(
         self,
@@ -267,7 +267,7 @@ class TraceAnalysis:
         counters = [name for kind, name in COUNTERS.items() if kind in kinds]
         name = "{}" + (output_suffix or "_with_counters")
         selected, folder = self._ranks(ranks), Path(output_dir or Path.cwd())
-        series.write_each(self.traces, selected, folder, name, counters)
+        breakdowns.write_each(self.traces, selected, folder, name, counters)
         log.warning("traces with counters of %s are in %s", plural(len(selected), "rank"), folder)
 
     # Operators
@@ -276,7 +276,7 @@ class TraceAnalysis:
         self, ranks: list[int] | None = None, sort_by: list[str] | None = None
     ) -> dict[int, Any]:
         """By rank: one row per `aten::` operator and kernel sequence, with count and delays in µs."""
-        return operators.delays(self.traces, self._ranks(ranks), sort_by or ["occurrence_count"])
+        return breakdowns.delays(self.traces, self._ranks(ranks), sort_by or ["occurrence_count"])
 
     def get_frequent_cuda_kernel_sequences(
         self,
@@ -296,21 +296,21 @@ class TraceAnalysis:
         if compress_other_kernels:
             raise ParamError("compress_other_kernels is not supported: it would change events", "remove it")
         (selected,) = self.traces.select_ranks(rank)[:1]
-        found = operators.sequences(self.traces, selected, operator_name, min_pattern_len)
+        found = breakdowns.sequences(self.traces, selected, operator_name, min_pattern_len)
         if output_dir is not None:
-            series.write(
+            breakdowns.write_series(
                 self.traces, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
             )
         if visualize:
             title = f"Top {top_k} sequences, rank {selected}"
             drawn = found[:top_k].assign(pattern=found.pattern.str.replace("|", "<br>", regex=False))
             drawn["rank by count"] = [str(index) for index in range(len(drawn))]
-            self.figures.show(figures.bars(drawn, "rank by count", "count", title, hover_data=["pattern"]))
+            self.figures.show(traces.bars(drawn, "rank by count", "count", title, hover_data=["pattern"]))
         return found
 
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
         """One frame per rank with CUPTI counters: kernels, their counters and enclosing operators."""
-        return operators.cupti_counters(self.traces, self._ranks(ranks))
+        return breakdowns.cupti_counters(self.traces, self._ranks(ranks))
 
     # Over ranks
 
@@ -328,10 +328,10 @@ class TraceAnalysis:
             )
         if num_candidates < 1:
             raise ParamError(f"num_candidates must be at least 1, not {num_candidates}")
-        found = operators.stragglers(self.traces, profiler_steps, num_candidates)
+        found = breakdowns.stragglers(self.traces, profiler_steps, num_candidates)
         if visualize:
             frame = self.traces.frame("stragglers")
-            self.figures.show(figures.bars(frame, "rank", "caused_wait_ns", "Wait caused"))
+            self.figures.show(traces.bars(frame, "rank", "caused_wait_ns", "Wait caused"))
         return found
 
     # The critical path
@@ -367,4 +367,4 @@ class TraceAnalysis:
             raise ParamError("only_show_critical_events and show_all_edges are not supported", "remove both")
         name, folder = "overlaid_critical_path_{}", Path(output_dir)
         drawn = ["critical_path"]
-        return str(series.write(critical_path_graph.traces, rank, folder, name, overlays=drawn))
+        return str(breakdowns.write_series(critical_path_graph.traces, rank, folder, name, overlays=drawn))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tracewarehouse.errors import ParamError
-from tracewarehouse.hta import figures
+from tracewarehouse.hta import traces
 from tracewarehouse.hta.common.trace import Trace
 from tracewarehouse.hta.trace_analysis import TraceAnalysis
 from tracewarehouse.hta.traces import US, LoadedTraces, load_traces, log
@@ -116,7 +116,7 @@ def labeled(trace: Side, label: str) -> LabeledTrace:
 class TraceDiff:
     """Differences of two traces in operators and kernels, by name."""
 
-    figures = figures.Figures()
+    figures = traces.Figures()
 
     @classmethod
     def compare_traces(
@@ -230,8 +230,8 @@ class TraceDiff:
         if len(columns) != 2 or difference not in df.columns:
             raise ParamError("not a result of compare_traces", "df = TraceDiff.compare_traces(…)")
         unit = "µs" if what == "total_duration" else ""
-        figure = figures.grouped_bars(df, {**columns, "Difference": difference}, title, unit)
+        figure = traces.grouped_bars(df, {**columns, "Difference": difference}, title, unit)
         if show:
             cls.figures.show(figure)
         if path is not None:
-            figures.save(figure, Path(path))
+            traces.save(figure, Path(path))

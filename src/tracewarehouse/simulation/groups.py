@@ -7,9 +7,8 @@ from array import array
 from dataclasses import dataclass
 from functools import cached_property
 
-from tracewarehouse.simulation.faults import Faults
-from tracewarehouse.simulation.instructions import DATA, STAGE, TENSOR, Collective
-from tracewarehouse.simulation.job import Job
+from tracewarehouse.simulation.job import DATA, STAGE, TENSOR, Collective, Job
+from tracewarehouse.simulation.kernels import Faults
 
 LATENCY_NS = 9_000  # of a collective of any size
 

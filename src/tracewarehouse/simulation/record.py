@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tracewarehouse.simulation.event_text import Format, Text
-from tracewarehouse.simulation.faults import Faults
+from tracewarehouse.simulation.capture import Format, Text
 from tracewarehouse.simulation.groups import Group, message_bytes
-from tracewarehouse.simulation.instructions import (
+from tracewarehouse.simulation.job import (
     COMPUTE,
     FIRST_STEP,
     Api,
@@ -16,14 +15,14 @@ from tracewarehouse.simulation.instructions import (
     Event,
     Frame,
     Graph,
+    Job,
     Kernel,
     Memory,
 )
-from tracewarehouse.simulation.job import Job
-from tracewarehouse.simulation.paths import Parts
-from tracewarehouse.simulation.program import ROOTS
+from tracewarehouse.simulation.kernels import Faults
 from tracewarehouse.simulation.recording import Call, OpenSlice, RankClock, Window
-from tracewarehouse.simulation.truth import RankTruth
+from tracewarehouse.simulation.steps import ROOTS
+from tracewarehouse.simulation.truth import Parts, RankTruth
 
 ADDRESS = 0x7F1C_0000_0000
 PAGE = 2 << 20

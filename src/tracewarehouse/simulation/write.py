@@ -1,26 +1,413 @@
-"""Writes a simulated job: one trace file per rank, and truth.json with the expected results."""
+"""Writes a simulated job: one trace file per rank, and truth.json with the expected results.
+
+Streams are first in, first out and the host is sequential, so an activity starts at the latest of its
+dependencies: its launch, the previous activity of the stream, events, and for a collective the last rank.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from array import array
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName
-from tracewarehouse.simulation.capture import capture_file_name, expected_nodes, write_capture
-from tracewarehouse.simulation.groups import Group
-from tracewarehouse.simulation.header import closing, file_name, head, names, tail
-from tracewarehouse.simulation.job import Injection, Job
-from tracewarehouse.simulation.paths import CAUSES, WaitAttribution
+from tracewarehouse.simulation.capture import (
+    capture_file_name,
+    closing,
+    expected_nodes,
+    file_name,
+    head,
+    names,
+    tail,
+    write_capture,
+)
+from tracewarehouse.simulation.groups import Group, Groups, Rendezvous
+from tracewarehouse.simulation.job import (
+    COMPUTE,
+    FIRST_STEP,
+    Api,
+    Collective,
+    Event,
+    Frame,
+    Graph,
+    Injection,
+    Job,
+    Kernel,
+    Memory,
+    Op,
+    Operand,
+    Spend,
+)
+from tracewarehouse.simulation.kernels import ONE, TABLE, Faults, Model, Noise, scaled
 from tracewarehouse.simulation.record import Recorder
-from tracewarehouse.simulation.schedule import JobState, RankSimulator, resolve_collectives
-from tracewarehouse.simulation.truth import SECTIONS, Row
+from tracewarehouse.simulation.steps import Programs
+from tracewarehouse.simulation.truth import (
+    CAUSES,
+    COMPUTE_SHIFT,
+    SECTIONS,
+    WAIT_SHIFT,
+    Parts,
+    Row,
+    WaitAttribution,
+    earlier,
+    parts,
+)
+
+GAP_NS = 250  # between two calls of the host
+MORE_LAUNCHES = 16  # launches that faults may add to a step
+GRAPH_GAP_NS = 700  # between two nodes of a graph
+
+
+class JobState:
+    """State that all ranks of a job share."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.faults = Faults(job)
+        self.model = Model(job)
+        self.programs = Programs(self.model)
+        self.noise = Noise(job)
+        self.groups = Groups(job)
+        self.rendezvous = Rendezvous(job, self.faults)
+        self.ends = array("q", bytes(8 * job.ranks))  # end of each rank's last step
+        kernels = self.model.kernels
+        self.record_api = kernels.api("cudaEventRecord", "hipEventRecord", 135, 30, 1_200)
+        self.wait_api = kernels.api("cudaStreamWaitEvent", "hipStreamWaitEvent", 147, 140, 900)
+        self.sync_api = kernels.api("cudaStreamSynchronize", "hipStreamSynchronize", 131, 138, 1_500)
+        self.lag_api = kernels.api("cudaEventSynchronize", "hipEventSynchronize", 137, 32, 1_500)
+        self.graph_api = kernels.api("cudaGraphLaunch", "hipGraphLaunch", 311, 330, 14_000)
+
+    @cached_property
+    def queues(self) -> bool:
+        """Whether a stream's queue can be full: the host is at most two steps ahead."""
+        stages = [self.faults.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
+        launches = [sum(op is Op.LAUNCH for op, _ in self.programs.of(stage)) for stage in stages]
+        return 2 * max(launches) + MORE_LAUNCHES > self.job.queue_limit
+
+
+Arrival = tuple[Group, int]
+
+
+class RankSimulator:
+    """Runs the program of a rank; with a recorder, its trace is recorded."""
+
+    __slots__ = (
+        "events",
+        "gpu",
+        "host",
+        "kernels",
+        "loader",
+        "now",
+        "previous",
+        "out",
+        "path",
+        "paths",
+        "queue",
+        "rank",
+        "seen",
+        "state",
+        "stage",
+        "stall",
+        "tails",
+        "turn",
+        "wait_factor",
+    )
+
+    def __init__(self, state: JobState, rank: int, out: Recorder | None = None) -> None:
+        self.state, self.rank, self.out = state, rank, out
+        self.stage = state.job.coordinates(rank)[0]
+        self.now = self.path = 0
+        self.paths: dict[str, int] = {}
+        self.previous: dict[str, Parts] = {}
+        self.tails: dict[str, int] = {}
+        self.events: dict[str, tuple[int, int, int]] = {}
+        self.seen: dict[str, int] = {}
+        self.turn = rank * 131 % TABLE
+        self.host = self.gpu = ONE
+        self.wait_factor = 1.0
+        self.stall = 0
+        self.kernels: dict[str, int] = {}
+        self.queue = Queue(state.job.queue_limit) if state.queues else None
+        self.loader = Loader(state.job.workers)
+
+    def run(self) -> Generator[Arrival]:
+        """Runs all steps; at each collective yields its group and the arrival of this rank."""
+        handlers: tuple[Callable[[Any], None], ...] = (
+            self.begin, self.end, self.launch, self.end, self.record, self.wait,
+            self.sync, self.spend, self.memory, self.thread, self.end,
+        )  # fmt: skip
+        for step in range(self.state.job.steps):
+            variant = self._start(step)
+            for op, operand in self.state.programs.of(variant):
+                if op is Op.COLLECTIVE:
+                    yield from self._collective(operand)
+                elif op is Op.GRAPH:
+                    yield from self._graph(operand)
+                else:
+                    handlers[op](operand)
+            self._finish(step)
+        self.state.ends[self.rank] = self.now
+
+    def _start(self, step: int) -> Any:
+        faults, rank = self.state.faults, self.rank
+        noise = self.state.noise.step(step)
+        self.host = scaled(noise * faults.factor("host", rank, step))
+        compute = noise * faults.factor("compute", rank, step)
+        self.gpu = scaled(compute)
+        self.kernels = {
+            key: scaled(compute * factor) for key, factor in faults.kernel_factors(rank, step).items()
+        }
+        self.kernels["copy"] = scaled(compute * faults.factor("copies", rank, step))
+        self.wait_factor = noise * faults.factor("data", rank, step)
+        self.stall = faults.stall_ns(rank, step)
+        self.now += GAP_NS
+        if self.out is not None:
+            self.out.begin_step(step + FIRST_STEP, self.now)
+        return faults.variant(self.stage, rank, step)
+
+    def _finish(self, step: int) -> None:
+        """Waits for the end of the previous step: the host runs at most one step ahead of the GPU."""
+        self.record(Event(f"step {step % 2}", COMPUTE))
+        before = self.events.get(f"step {(step + 1) % 2}")
+        if before is not None:
+            self._block(self.state.lag_api, "Event Sync", COMPUTE, *before)
+        if self.out is not None:
+            self.out.end_step(self.now)
+
+    def begin(self, frame: Frame) -> None:
+        """Begins a host slice."""
+        self.now += frame.lead_ns * self.host >> 20
+        if self.out is not None:
+            self.out.begin(frame, self.now)
+
+    def end(self, frame: Frame) -> None:
+        """Ends the innermost slice."""
+        self.now += 350 * self.host >> 20
+        if self.out is not None:
+            self.out.end(self.now)
+
+    def spend(self, spend: Spend) -> None:
+        """Spends host time."""
+        if spend.what == "data":
+            waits = self.loader.wait_ns(self.now, round(spend.ns * self.wait_factor) + self.stall)
+            self.now += waits
+            self.path += waits
+        else:
+            self.now += spend.ns * self.host >> 20
+
+    def memory(self, memory: Memory) -> None:
+        """An allocation or a release."""
+        self.now += 120
+        if self.out is not None:
+            self.out.memory(memory, self.now)
+
+    def thread(self, name: str) -> None:
+        """Switches to another host thread."""
+        self.now += 6_000 * self.host >> 20
+        if self.out is not None:
+            self.out.thread(name)
+
+    def _call(self, api: Api) -> int:
+        """A runtime call; returns its start, `now` is its end."""
+        start = self.now + GAP_NS
+        self.now = start + (api.ns * self.host >> 20)
+        return start
+
+    def launch(self, kernel: Kernel) -> None:
+        """Launches a kernel, memcpy or memset on the compute stream."""
+        start = self._call(kernel.api)
+        length = self._length(kernel)
+        tail = self.tails.get(COMPUTE, 0)
+        begins, path = start + (self.now - start) * 3 // 5 + 900, self.path
+        if begins < tail - kernel.early_ns:
+            begins, path = tail - kernel.early_ns, self.paths[COMPUTE]
+        if self.queue is not None:
+            self._wait_for_room(self.queue, begins)
+        ends = begins + length
+        if ends >= tail:
+            self.tails[COMPUTE], self.paths[COMPUTE] = ends, path + (length << COMPUTE_SHIFT)
+        if self.out is not None:
+            self.out.launch(kernel, COMPUTE, start, self.now, begins, ends)
+
+    def _wait_for_room(self, queue: Queue, begins: int) -> None:
+        """Blocks the launch while the queue of the stream is full."""
+        room = queue.room_at(self.now)
+        if room > self.now:
+            self.now, self.path = room, earlier(self.paths[COMPUTE], self.tails[COMPUTE] - room)
+        queue.add(begins)
+
+    def _length(self, kernel: Kernel) -> int:
+        self.turn = turn = (self.turn + 1) % TABLE
+        own = kernel.ns * self.kernels.get(kernel.key, self.gpu) >> 20
+        return own * self.state.noise.table[turn] >> 20
+
+    def _collective(self, operand: Operand) -> Generator[Arrival]:
+        assert isinstance(operand, Collective)
+        start = self._call(operand.kernel.api)
+        arrives, path = start + (self.now - start) * 3 // 5 + 900, self.path
+        if arrives < self.tails.get(operand.scope, 0):
+            arrives, path = self.tails[operand.scope], self.paths[operand.scope]
+        group, ends = yield from self._join_collective(operand, arrives, path)
+        self.tails[operand.scope] = ends
+        self.paths[operand.scope] = path + (ends - arrives << WAIT_SHIFT)
+        if self.out is not None:
+            self.out.launch(operand.kernel, operand.scope, start, self.now, arrives, ends, group, operand)
+
+    def _join_collective(
+        self, operand: Collective, arrives: int, path: int
+    ) -> Generator[Arrival, None, tuple[Group, int]]:
+        """Waits for the other ranks; returns the group and the end of the collective."""
+        group = self.state.groups.of(self.rank, operand.scope, operand.edge)
+        number = self.seen.get(group.name, 0)
+        self.seen[group.name] = number + 1
+        yield group, arrives
+        last = self.state.rendezvous.last(group, number)
+        ends = last + self.state.rendezvous.transfer_ns(group, operand, number)
+        if self.out is not None:
+            self.out.collective(
+                operand, group, number, arrives, last, ends, self._since(group, arrives, path)
+            )
+            self.previous[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
+        return group, ends
+
+    def _since(self, group: Group, arrives: int, path: int) -> Parts:
+        """Time since the previous collective of the group, by cause."""
+        data, host, compute, waited = self.previous.get(group.name, (0, 0, 0, 0))
+        now = parts(path, arrives)
+        return now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
+
+    def _graph(self, operand: Operand) -> Generator[Arrival]:
+        """A captured graph: one launch, its nodes in sequence."""
+        assert isinstance(operand, Graph)
+        start = self._call(self.state.graph_api)
+        at, path = start + (self.now - start) * 3 // 5 + 900, self.path
+        if at < self.tails.get(COMPUTE, 0):
+            at, path = self.tails[COMPUTE], self.paths[COMPUTE]
+        if self.out is not None:
+            self.out.graph(self.state.graph_api, operand, start, self.now)
+        for node, member in enumerate(operand.nodes):
+            if isinstance(member, Collective):
+                group, ends = yield from self._join_collective(member, at, path)
+                path += ends - at << WAIT_SHIFT
+                self._node(member.kernel, node, at, ends, group, member)
+            else:
+                ends = at + self._length(member)
+                path += ends - at << COMPUTE_SHIFT
+                self._node(member, node, at, ends, None, None)
+            at = ends + GRAPH_GAP_NS
+        self.tails[COMPUTE], self.paths[COMPUTE] = at - GRAPH_GAP_NS, path
+
+    def _node(self, kernel: Kernel, node: int, begins: int, ends: int, group: Group | None,
+              collective: Collective | None) -> None:  # fmt: skip
+        if self.out is not None:
+            self.out.node(kernel, node, begins, ends, group, collective)
+
+    def record(self, event: Event) -> None:
+        """Records an event on a stream; it is reached once all previous work is done."""
+        start = self._call(self.state.record_api)
+        correlation = 0
+        if self.out is not None:
+            correlation = self.out.call(self.state.record_api, start, self.now)
+        tail = self.tails.get(event.stream, 0)
+        reached = (tail, self.paths[event.stream]) if tail > start else (start, self.path)
+        self.events[event.name] = (*reached, correlation)
+
+    def wait(self, event: Event) -> None:
+        """Lets a stream wait for an event."""
+        start = self._call(self.state.wait_api)
+        at, path, marked = self.events.get(event.name, (0, 0, 0))
+        if at > self.tails.get(event.waiter, 0):
+            self.tails[event.waiter], self.paths[event.waiter] = at, path
+        if self.out is not None:
+            self.out.stream_wait(self.state.wait_api, event, start, self.now, marked)
+
+    def sync(self, stream: str) -> None:
+        """Lets the host wait for a stream."""
+        until = self.tails.get(stream, 0), self.paths.get(stream, 0)
+        self._block(self.state.sync_api, "Stream Sync", stream, *until, 0)
+
+    def _block(self, api: Api, kind: str, stream: str, until: int, path: int, marked: int) -> None:
+        start = self._call(api)
+        if until + 1_000 > self.now:
+            self.now, self.path = until + 1_000, path
+        if self.out is not None:
+            self.out.sync(api, kind, stream, start, self.now, marked)
+
+
+def resolve_collectives(state: JobState) -> None:
+    """Simulates all ranks together, without recording, to find the last arrival at each collective."""
+    waiting: dict[str, list[Generator[Arrival]]] = {}
+    for rank in range(state.job.ranks):
+        ready = [RankSimulator(state, rank).run()]
+        while ready:
+            run = ready.pop()
+            arrival = next(run, None)
+            if arrival is None:
+                continue
+            group, at_ns = arrival
+            waiting.setdefault(group.name, []).append(run)
+            if state.rendezvous.arrive(group, at_ns):
+                ready += waiting.pop(group.name)
+    assert not waiting, "deadlock: ranks wait for each other"
+
+
+PREFETCH_FACTOR = 2  # batches that a worker loads ahead, as in PyTorch
+HANDOVER_NS = 20_000  # from the queue of a worker to the training thread
+
+
+class Loader:
+    """A data loader whose workers load batches in turn; without workers, the training thread loads them."""
+
+    __slots__ = ("ready", "consumed")
+
+    def __init__(self, workers: int) -> None:
+        self.ready = [0] * workers
+        self.consumed = [0] * PREFETCH_FACTOR * workers
+
+    def wait_ns(self, at_ns: int, load_ns: int) -> int:
+        """How long the training thread waits for a batch requested at `at_ns`."""
+        if not self.ready:
+            return load_ns
+        # Its worker starts once its last batch is loaded and there is space for another one.
+        loaded = max(self.ready.pop(0), self.consumed.pop(0)) + load_ns
+        self.ready.append(loaded)
+        wait = max(loaded - at_ns, 0) + HANDOVER_NS
+        self.consumed.append(at_ns + wait)
+        return wait
+
+
+class Queue:
+    """Start times of activities launched to a stream; small, because all ranks have one at the same time."""
+
+    __slots__ = ("first", "limit", "starts")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.starts = array("q")
+        self.first = 0
+
+    def room_at(self, now_ns: int) -> int:
+        """When there is space for another launch: now, or when the first waiting activity starts."""
+        starts, first = self.starts, self.first
+        while first < len(starts) and starts[first] <= now_ns:
+            first += 1
+        if first > 32:
+            del starts[:first]
+            first = 0
+        self.first = first
+        return starts[first] if len(starts) - first >= self.limit else now_ns
+
+    def add(self, begins_ns: int) -> None:
+        """Adds an activity that starts at this time, after all previous ones."""
+        self.starts.append(begins_ns)
 
 
 @dataclass(frozen=True)
