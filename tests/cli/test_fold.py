@@ -10,7 +10,7 @@ import pytest
 import sketch
 import tracewarehouse as tw
 from cli_runner import tw as call
-from tracewarehouse.cli.fold import fold_below_top, ranking_groups
+from tracewarehouse.cli.output import fold_below_top, ranking_groups
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.present.render.table import values
 from tracewarehouse.result import Result

@@ -102,7 +102,7 @@ def test_an_interval_across_the_bound_is_inconclusive(
 def test_junit_counts_failures() -> None:
     from xml.etree import ElementTree
 
-    from tracewarehouse.cli.gates import junit
+    from tracewarehouse.cli.diff import junit
 
     results = [
         by_interval(

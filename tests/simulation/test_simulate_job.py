@@ -13,7 +13,7 @@ import pytest
 
 import tracewarehouse as tw
 from simulated import INJECTED, SMALL, read, section, truth
-from tracewarehouse.cli.simulate import simulate as command
+from tracewarehouse.cli.demo import simulate as command
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation import Injection, Job, Noise
 from tracewarehouse.simulation.kernels import NAMES, REMOVABLE

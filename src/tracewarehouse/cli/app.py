@@ -21,7 +21,7 @@ from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_inte
 from tracewarehouse.hints import cli_text
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Ingest": {"ingest": "ingest:ingest", "seal": "seal:seal"},
+    "Ingest": {"ingest": "ingest:ingest", "seal": "maintenance:seal"},
     "Analyze": {
         "report": "show:report",
         "show": "show:show",
@@ -36,7 +36,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "describe": "contracts:describe",
         "sql": "contracts:sql",
         "export": "export:export",
-        "publish": "publish:publish",
+        "publish": "maintenance:publish",
     },
     "Derive": {
         "derive": "derive:derive",
@@ -45,21 +45,21 @@ SECTIONS: dict[str, dict[str, str]] = {
     "Manage": {
         "record": "history:record",
         "label": "runs:label",
-        "files": "files:files",
-        "fetch": "files:fetch",
+        "files": "runs:files",
+        "fetch": "runs:fetch",
         "remove": "maintenance:remove",
         "verify": "maintenance:verify",
-        "secrets": "secrets:secrets",
+        "secrets": "maintenance:secrets",
         "repair": "maintenance:repair",
-        "compact": "space:compact",
-        "retain": "space:retain",
+        "compact": "runs:compact",
+        "retain": "runs:retain",
         "clean": "maintenance:clean",
         "refresh": "maintenance:refresh",
         "upgrade": "maintenance:upgrade",
     },
     "Tools": {
         "demo": "demo:demo",
-        "simulate": "simulate:simulate",
+        "simulate": "demo:simulate",
         "completion": "shell:completion",
         "dev": "dev:dev",
     },

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from tracewarehouse.cli.option_types import RankListParam
 from tracewarehouse.cli.session import (
+    RankListParam,
     Session,
     complete_runs,
     examples,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse import hints
-from tracewarehouse.cli.option_types import RatioParam
 from tracewarehouse.cli.session import (
+    RatioParam,
     Session,
     complete_analyses,
     complete_runs,

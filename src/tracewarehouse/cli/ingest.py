@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.option_types import DurationParam, LabelParam
-from tracewarehouse.cli.session import Session, engine_options, examples, output_options, pass_session
+from tracewarehouse.cli.session import (
+    DurationParam,
+    LabelParam,
+    Session,
+    engine_options,
+    examples,
+    output_options,
+    pass_session,
+)
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.hints import cli_text

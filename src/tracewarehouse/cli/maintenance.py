@@ -1,13 +1,16 @@
-"""`tw verify`, `clean`, `refresh`, `upgrade` and `remove`: maintenance of a warehouse."""
+"""`tw verify`, `repair`, `clean`, `refresh`, `upgrade`, `remove`, `seal`, `publish`, `secrets`."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.option_types import DurationParam
 from tracewarehouse.cli.session import (
+    DurationParam,
+    LabelParam,
+    NamesParam,
     Session,
     complete_runs,
     examples,
@@ -15,10 +18,13 @@ from tracewarehouse.cli.session import (
     pass_session,
     result_options,
 )
-from tracewarehouse.errors import WarehouseError
+from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
+    from tracewarehouse.export.delta import Publication
+    from tracewarehouse.ingest.secrets import SecretReport
     from tracewarehouse.storage.repair import Step
 
 
@@ -217,3 +223,189 @@ def remove(
         for each in removed
     ]
     session.out.print_text("\n".join(lines) or "no matching runs", [vars(each) for each in removed])
+
+
+@click.command(
+    epilog=examples(
+        "tw seal fp8-on",
+        "tw seal fp8-on --expect-ranks 64 --label commit=3f2a91c",
+        "tw seal fp8-on --allow-missing       # some ranks failed",
+    )
+)
+@click.argument("run", metavar="RUN")
+@click.option(
+    "--expect-ranks",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of ranks. [default: as pushed, or the world size]",
+)
+@click.option("--allow-missing", is_flag=True, help="Publish the run even if ranks are missing.")
+@click.option("--label", "labels", multiple=True, type=LabelParam(), help="Label of the run (repeatable).")
+@output_options
+@pass_session
+def seal(
+    session: Session,
+    /,
+    run: str,
+    expect_ranks: int | None,
+    allow_missing: bool,
+    labels: tuple[tuple[str, str], ...],
+) -> int:
+    """Publish the ranks that jobs stored with `tw ingest --push`.
+
+    All of them appear at once, in one version. Ranks that are pushed later are added by the next seal.
+    Exit code 1: ranks are missing, and nothing was published. Exit code 4: some pushed ranks conflict with
+    stored ones.
+    """
+    done = session.open().seal(
+        run, expect_ranks=expect_ranks, allow_missing=allow_missing, labels=dict(labels)
+    )
+    if done.conflicts:
+        ranks = rank_list(list(done.conflicts))
+        session.out.notice(f"not published: different content is stored: ranks {ranks}")
+        session.out.notice("hint: push them with --replace")
+    name, noun = f"{done.run}@v{done.version}", "rank" if len(done.ranks) == 1 else "ranks"
+    of = f" of {done.expected_ranks}" if done.expected_ranks is not None else ""
+    text = f"{noun} {rank_list(list(done.ranks))}{of}" if done.written else "nothing to publish"
+    session.out.print_text(f"{name}: {text}", [vars(done)])
+    return done.exit_code
+
+
+@click.group(epilog=examples("tw publish delta lake/"))
+def publish() -> None:
+    """Publish tables for other engines."""
+
+
+@publish.command(
+    epilog=examples(
+        "tw publish delta lake/",
+        "tw publish delta s3://bucket/lake 'nightly-*' --tables kernels,steps",
+    )
+)
+@click.argument("destination", metavar="DEST")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+@click.option("--tables", type=NamesParam(), help="Tables. [default: kernels,steps,annotations,runs,ranks]")
+@output_options
+@pass_session
+def delta(
+    session: Session, /, destination: str, runs: tuple[str, ...], tables: tuple[str, ...] | None
+) -> None:
+    """Copy tables to Delta tables below DEST, a folder or URL.
+
+    Each version of a run is written exactly once, however often and by however many processes: a newer
+    version replaces the rows of its run, and the rows of a removed run are deleted. Table tw_published lists
+    what is complete. Needs the extra `delta`.
+    """
+    done = session.open().publish_delta(destination, runs or None, tables=tables or ())
+    lines = [_line(each) for each in done if each.written]
+    session.out.print_text("\n".join(lines) or "nothing to publish", [vars(each) for each in done])
+
+
+def _line(done: Publication) -> str:
+    verb = "deleted" if done.removed else "published"
+    return f"{verb} {done.run}@v{done.version}: {', '.join(done.written)}"
+
+
+_COLUMNS = ("file", "where", "rule", "values")
+
+
+@click.command(
+    epilog=examples(
+        "tw secrets traces/                 # before sharing or ingesting them",
+        "tw secrets                         # everything in the warehouse",
+        "tw secrets --run fp8-on --redact",
+        "tw secrets --redact --purge        # while no other process writes",
+    )
+)
+@click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(readable=False))
+@click.option(
+    "--run",
+    "runs",
+    multiple=True,
+    metavar="RUN",
+    shell_complete=complete_runs,
+    help="Search only what is stored of this run (repeatable).",
+)
+@click.option("--redact", is_flag=True, help="Publish versions of the runs without secrets.")
+@click.option("--purge", is_flag=True, help="Delete old versions that hold secrets, and what tw clean would.")
+@result_options
+@pass_session
+def secrets(
+    session: Session, /, paths: tuple[str, ...], runs: tuple[str, ...], redact: bool, purge: bool
+) -> None:
+    """Search trace files, or the warehouse, for secrets.
+
+    With PATH, trace files are read and nothing is stored. Without, columns, headers, manifests, recorded
+    results, warehouse.duckdb, paths and the inbox of the warehouse are searched. The output says where a
+    secret is and which rule found it, never the secret. Exit code 1 if there is any, 4 if some files
+    could not be searched.
+
+    Ingest replaces secrets before anything is stored; --redact does so for runs that an earlier release
+    ingested, or whose secrets a new rule of the policy (_tw/redact.toml) finds. Their old versions stay
+    readable until --purge. Traces in the inbox are as the training job wrote them, until tw ingest --inbox.
+    """
+    if paths and (runs or redact or purge):
+        raise click.UsageError("--run, --redact and --purge apply to the warehouse, not to PATH")
+    if redact or purge:
+        _remove(session, runs, redact, purge)
+        return
+    report = _search_paths(session, paths) if paths else session.open().secrets(runs or None)
+    _print(session, report)
+
+
+def _search_paths(session: Session, paths: tuple[str, ...]) -> SecretReport:
+    from tracewarehouse.formats.redact import policy_of
+    from tracewarehouse.ingest.secrets import scan_traces
+
+    place = session.warehouse
+    return scan_traces(paths, policy_of(place if isinstance(place, Path) else session.open().store.folder))
+
+
+def _print(session: Session, report: SecretReport) -> None:
+    from tracewarehouse.present.render.text import plural
+    from tracewarehouse.result import Field, from_rows
+
+    for one in report.failed:
+        session.out.notice(f"not searched: {one.file}: {one.reason}")
+    if not report.found:
+        _print_none_found(session, report)
+        return
+    fields = [Field(name, "BIGINT" if name == "values" else "VARCHAR") for name in _COLUMNS]
+    rows = [tuple(getattr(each, name) for name in _COLUMNS) for each in report.found]
+    files = len({each.file for each in report.found})
+    error = TwError(
+        f"secrets found in {plural(files, 'file')} of {report.files:,}",
+        "tw ingest replaces them; tw secrets --redact --purge cleans a warehouse",
+    )
+    session.out.print_result(from_rows(fields, rows), error=error)
+    raise click.exceptions.Exit(1)
+
+
+def _print_none_found(session: Session, report: SecretReport) -> None:
+    """Exit code 4 if some files could not be searched, 1 if none could."""
+    from tracewarehouse.present.render.text import plural
+
+    none = f"no secrets found in {plural(report.files, 'file')}"
+    if not report.failed:
+        session.out.print_text(none, [])
+        return
+    error = TwError(f"{none}; {plural(len(report.failed), 'file')} could not be searched")
+    not_searched = [{"not_searched": one.file, "reason": one.reason} for one in report.failed]
+    session.out.print_text("", not_searched, error=error)
+    raise click.exceptions.Exit(4 if report.files else 1)
+
+
+def _remove(session: Session, runs: tuple[str, ...], redact: bool, purge: bool) -> None:
+    done = session.open().remove_secrets(runs or None, redact=redact, purge=purge)
+    session.out.print_text(
+        "\n".join(done.lines) or "nothing to redact", [{"done": line} for line in done.lines]
+    )
+    if done.left:
+        for line in done.left:
+            session.out.notice(f"still has secrets: {line}")
+        if any(line.startswith("inbox/") for line in done.left):
+            session.out.notice("hint: tw ingest --inbox redacts the traces in the inbox")
+        if not purge:
+            session.out.notice("hint: older versions stay readable until tw secrets --purge")
+            return
+        raise click.exceptions.Exit(4)

@@ -1,16 +1,18 @@
-"""`tw runs`, `info` and `label`: the stored runs."""
+"""`tw runs`, `info`, `label`, `files`, `fetch`, `compact`, `retain`: the stored runs and their files."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.option_types import LabelParam
 from tracewarehouse.cli.session import (
+    LabelParam,
     Session,
+    SizeParam,
     complete_runs,
     examples,
     output_options,
@@ -24,6 +26,8 @@ from tracewarehouse.present.render.text import show
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
     from tracewarehouse.runs.rows import RunInfo
+    from tracewarehouse.storage import Compacted, Expired
+
 
 # The most important first; other columns are in `tw info` and in data formats.
 _TABLE_COLUMNS = ["run_id", "ranks", "start", "device_names", "bytes", "state", "labels", "version"]
@@ -79,7 +83,7 @@ def _start(start_ns: int | None) -> str:
 @pass_session
 def info(session: Session, /, run: str) -> None:
     """Show the ranks, tables and versions of a run."""
-    from tracewarehouse.cli.describe import run_text
+    from tracewarehouse.cli.contracts import run_text
 
     warehouse = session.open()
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()
@@ -128,3 +132,131 @@ def _rows(result: Result) -> list[dict[str, Any]]:
     """The rows as in JSON output: timestamps as strings."""
     rows: list[dict[str, Any]] = json.loads("".join(result.json()))
     return rows
+
+
+@click.command(
+    epilog=examples(
+        "tw compact",
+        "tw compact 'nightly-*' --target 256MB --dry-run",
+    )
+)
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+@click.option("--target", type=SizeParam(), default="128MB", show_default=True, help="Size of the new files.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done.")
+@output_options
+@pass_session
+def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
+    """Merge small files of runs into a few large ones.
+
+    Without RUN, of all runs. Rows, answers and recorded results stay the same. Files of at least half the
+    target stay, unless ranks in them were replaced. tw clean deletes the replaced files.
+    """
+    done = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
+    for each in done:
+        if each.skipped_ranks:
+            ranks = ", ".join(map(str, each.skipped_ranks))
+            session.out.notice(f"{each.run}: rank {ranks} changed meanwhile and was left as it is")
+    lines = [_line(each, dry_run) for each in done if each.rewritten]
+    session.out.print_text("\n".join(lines) or "nothing to compact", [vars(each) for each in done])
+
+
+def _line(done: Compacted, dry_run: bool) -> str:
+    from tracewarehouse.present.render.text import plural, size
+
+    verb = "would compact" if dry_run else "compacted"
+    sizes = size(done.bytes_before)
+    if done.bytes_after is not None:
+        sizes += f" to {size(done.bytes_after)}"
+    return f"{verb} {done.run}: {plural(done.files_before, 'file')} to {done.files_after:,}, {sizes}"
+
+
+@click.command(
+    epilog=examples(
+        "tw retain retention.toml --dry-run",
+        "tw retain retention.toml && tw compact && tw clean --keep-versions 7d",
+    )
+)
+@click.argument("policy", type=click.Path(path_type=Path), metavar="POLICY.toml")
+@click.option("--dry-run", is_flag=True, help="Show what would expire.")
+@output_options
+@pass_session
+def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
+    """Drop tables of ranks by age.
+
+    All other tables and recorded results stay.
+    Each [[rule]] of POLICY.toml has tables = ["events"], older_than = "7d" since the rank was ingested, and
+    optionally keep = { every = 64, outliers = 8 }: every 64th rank, and the 8 whose GPU time differs most
+    from the median of their run. Analyses that read an expired table skip the rank. Ingesting its trace again
+    restores it. tw clean deletes the files.
+    """
+    done = session.open().retain(policy, dry_run=dry_run)
+    for each in done:
+        if each.skipped_ranks:
+            ranks = ", ".join(map(str, each.skipped_ranks))
+            session.out.notice(f"{each.run}: rank {ranks} changed meanwhile and was left as it is")
+        if each.shared_files:
+            session.out.notice(_shared(each))
+    lines = [_expired_line(each, dry_run) for each in done]
+    session.out.print_text("\n".join(lines) or "nothing expired", [vars(each) for each in done])
+
+
+def _shared(done: Expired) -> str:
+    from tracewarehouse.present.render.text import plural
+
+    files = plural(done.shared_files, "file")
+    return (
+        f"{done.run}: {files} also hold other ranks; tw compact {done.run} writes those without the expired"
+    )
+
+
+def _expired_line(done: Expired, dry_run: bool) -> str:
+    from tracewarehouse.present.render.text import plural, size
+
+    verb = "would expire" if dry_run else "expired"
+    where = f"{done.run}: {', '.join(done.tables)} of {plural(done.ranks, 'rank')}"
+    return f"{verb} {where}, {plural(done.files, 'file')} ({size(done.bytes)})"
+
+
+@click.command(
+    epilog=examples(
+        "tw fetch fp8-on -w s3://bucket/warehouse",
+        "tw fetch fp8-on fp8-off --table kernels --table steps",
+    )
+)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this table (repeatable).")
+@output_options
+@pass_session
+def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -> None:
+    """Download the files of runs from an object store.
+
+    Questions about them then download nothing. The local copies are compared with their checksums.
+    TW_MIRROR names their folder, TW_MIRROR_BYTES limits them: runs that need more are refused before anything
+    is downloaded.
+    """
+    from tracewarehouse.present.render.text import plural, size
+
+    done = session.open().fetch(runs, tables=tables)
+    text = f"{plural(done.files, 'file')} ({size(done.bytes)}), {done.downloaded} downloaded"
+    session.out.print_text(
+        f"{text} ({size(done.downloaded_bytes)})" if done.downloaded else text, [vars(done)]
+    )
+
+
+@click.command(
+    epilog=examples(
+        "tw files fp8-on kernels",
+        "tw files fp8-on@v1 events --format json",
+    )
+)
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("table", metavar="TABLE")
+@result_options
+@pass_session
+def files(session: Session, /, run: str, table: str) -> None:
+    """List the Parquet files of a table of a run.
+
+    Each with its bytes, rows, ranks and SHA-256. Other tools may read these files, and nothing else in the
+    folder.
+    """
+    session.out.print_result(session.open().files(run, table))
