@@ -8,10 +8,10 @@ import house
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    "code lines of Python": 55_610,
+    "code lines of Python": 53_290,
     "lines of C and JavaScript": 1_900,
-    "modules": 468,
-    "import cycles": 5,
+    "modules": 249,
+    "import cycles": 1,
 }
 
 

@@ -1,4 +1,4 @@
-"""`tw diff`: compares two runs, in total or by analysis; gates, and their outcome as exit code, JUnit XML and rows."""
+"""`tw diff`: compares two runs, in total or by analysis; gates, their exit code, JUnit XML and rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of a run and its flame view: the step and slices that the page contains, as its script reads them.
+"""The timeline of a run and its flame view: the step and slices of a page, as its script reads them.
 
 Each track has one base64 text of variable-length integers (7 bits per byte, low bits first). For each slice:
 start since the start of the slice before, duration, category * 2 + (1 if it combines several slices), name
