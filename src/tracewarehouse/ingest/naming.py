@@ -195,10 +195,10 @@ def resolve_remainders(named: Sequence[NamedFile]) -> list[NamedFile]:
         by_folder[one.folder].append(one)
     done = {id(one): one for one in named}
     by_source: dict[tuple[Path, str], str] = {}
-    for named in by_folder.values():
-        for one, remainder in [*_by_host(named), *_by_number(named)]:
+    for in_folder in by_folder.values():
+        for one, remainder in [*_by_host(in_folder), *_by_number(in_folder)]:
             done[id(one)] = replace(one, remainder=remainder)
-        for one, remainder in _of_additions([done[id(one)] for one in named]):
+        for one, remainder in _of_additions([done[id(one)] for one in in_folder]):
             by_source[one.file.source] = remainder
     return [
         replace(one, remainder=by_source.get(one.file.source, one.remainder))
