@@ -15,9 +15,8 @@ import click
 from tracewarehouse.cli.output import line_width
 from tracewarehouse.cli.session import (
     Session,
+    command,
     complete_runs,
-    examples,
-    pass_session,
     rank_option,
     result_options,
     verify_option,
@@ -38,13 +37,11 @@ class FindingsFailed(TwError):
     exit_code = 3
 
 
-@click.command(
-    epilog=examples(
-        "tw check @latest",
-        "tw check fp8-on --rank 0-3 -f md > findings.md",
-        "tw check fp8-on --fail-on critical",
-        "tw check fp8-on --all -f json",
-    ),
+@command(
+    "tw check @latest",
+    "tw check fp8-on --rank 0-3 -f md > findings.md",
+    "tw check fp8-on --fail-on critical",
+    "tw check fp8-on --all -f json",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--all", "passed", is_flag=True, help="Include passing checks (severity none).")
@@ -56,7 +53,6 @@ class FindingsFailed(TwError):
 @verify_option
 @rank_option
 @result_options
-@pass_session
 def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None) -> None:
     """Find performance problems in runs, with suggested fixes.
 
@@ -177,8 +173,8 @@ def _evidence(row: Row) -> Iterator[str]:
         length_ns = row["to_ns"] - row["from_ns"]
         lasts = f" (interval of {show(length_ns, 'ns')})" if length_ns else ""
         step = "" if row["step"] is None else f" in step {row['step']}"
-        command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz"
-        yield f"worst occurrence{step}{lasts}: {command}"
+        export_command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz"
+        yield f"worst occurrence{step}{lasts}: {export_command}"
 
 
 def _quoted(condition: str) -> str:

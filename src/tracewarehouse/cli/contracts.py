@@ -10,14 +10,7 @@ from typing import Protocol
 
 import click
 
-from tracewarehouse.cli.session import (
-    Session,
-    complete_contracts,
-    examples,
-    output_options,
-    pass_session,
-    result_options,
-)
+from tracewarehouse.cli.session import Session, command, complete_contracts, output_options, result_options
 from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
@@ -26,18 +19,15 @@ from tracewarehouse.result import Field, Result
 KINDS = ("analysis", "view", "table")
 
 
-@click.command(
-    "list",
-    epilog=examples(
-        "tw list",
-        "tw list --kind table",
-        "tw list --all --format json",
-    ),
+@command(
+    "tw list",
+    "tw list --kind table",
+    "tw list --all --format json",
+    name="list",
 )
 @click.option("--kind", type=click.Choice(KINDS), help="List only this kind.")
 @click.option("--all", "include_all", is_flag=True, help="Include older versions and transient tables.")
 @result_options
-@pass_session
 def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
     """List analyses, views and tables by group."""
     from tracewarehouse.result import Field, from_rows
@@ -48,16 +38,13 @@ def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
     session.out.print_result(from_rows(fields, rows))
 
 
-@click.command(
-    epilog=examples(
-        "tw describe kernels",
-        "tw describe temporal_breakdown",
-        "tw describe coverage@1",
-    )
+@command(
+    "tw describe kernels",
+    "tw describe temporal_breakdown",
+    "tw describe coverage@1",
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
-@pass_session
 def describe(session: Session, /, name: str) -> None:
     """Show the contract of a table, view or analysis.
 
@@ -76,15 +63,12 @@ def describe(session: Session, /, name: str) -> None:
     )
 
 
-@click.command(
-    epilog=examples(
-        "tw sql temporal_breakdown",
-        "tw sql temporal_breakdown | tw query -",
-    )
+@command(
+    "tw sql temporal_breakdown",
+    "tw sql temporal_breakdown | tw query -",
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
-@pass_session
 def sql(session: Session, /, name: str) -> None:
     """Print the SQL of a table, view or analysis.
 

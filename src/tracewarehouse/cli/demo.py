@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.session import (
-    Command,
-    Session,
-    examples,
-    no_warehouse_options,
-    output_options,
-    pass_session,
-)
+from tracewarehouse.cli.session import Session, command, no_warehouse_options, option_group, output_options
 from tracewarehouse.location import Location
 from tracewarehouse.present.render.table import table
 from tracewarehouse.present.render.text import plural
@@ -29,14 +22,11 @@ if TYPE_CHECKING:
     from tracewarehouse.demo import Demo, KernelChange, Overview, Straggler
 
 
-@click.command(
-    epilog=examples(
-        "tw demo",
-        "tw demo -w /tmp/demo      # in a separate warehouse",
-    )
+@command(
+    "tw demo",
+    "tw demo -w /tmp/demo      # in a separate warehouse",
 )
 @output_options
-@pass_session
 def demo(session: Session, /) -> None:
     """Try tw on two simulated runs.
 
@@ -236,38 +226,31 @@ class InjectionParam(click.ParamType[Injection]):
         return value if isinstance(value, Injection) else Injection.parse(str(value))
 
 
-def _job_options(command: Command) -> Command:
-    """Adds an option for each setting of a job."""
-    defaults = Job()
-    options: list[Callable[[Command], Command]] = []
-    for name, doc in _COUNTS.items():
-        options.append(
-            click.option(_flag(name), type=int, default=getattr(defaults, name), help=doc, show_default=True)
-        )
-    for name, doc in _FLAGS.items():
-        options.append(click.option(_flag(name), is_flag=True, help=doc))
-    for name, doc in _NOISE.items():
-        sigma = getattr(defaults.noise, name)
-        options.append(
-            click.option(f"--noise-{name}", type=float, default=sigma, help=doc, show_default=True)
-        )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-@click.command(
-    epilog=examples(
-        "tw simulate sim --ranks 8 --tensor 2 --seed 7",
-        "tw simulate slow --ranks 8 --inject slow-rank:rank=3,what=host,factor=2",
-        "tw simulate serve --mode inference --graphs --ranks 2 --tensor 2 --steps 20",
-    )
-    + "\n\n\b\nFaults to inject as KIND[:KEY=VALUE,…] (most also accept rank and step, zero-based):\n"
-    + _FAULTS
+_JOB = Job()
+_job_options = option_group(
+    *(
+        click.option(_flag(name), type=int, default=getattr(_JOB, name), help=doc, show_default=True)
+        for name, doc in _COUNTS.items()
+    ),
+    *(click.option(_flag(name), is_flag=True, help=doc) for name, doc in _FLAGS.items()),
+    *(
+        click.option(
+            f"--noise-{name}", type=float, default=getattr(_JOB.noise, name), help=doc, show_default=True
+        )
+        for name, doc in _NOISE.items()
+    ),
+)
+
+
+@command(
+    "tw simulate sim --ranks 8 --tensor 2 --seed 7",
+    "tw simulate slow --ranks 8 --inject slow-rank:rank=3,what=host,factor=2",
+    "tw simulate serve --mode inference --graphs --ranks 2 --tensor 2 --steps 20",
+    notes="Faults to inject as KIND[:KEY=VALUE,…] (most also accept rank and step, zero-based):\n" + _FAULTS,
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @_job_options
@@ -287,7 +270,7 @@ def _flag(name: str) -> str:
 )
 @click.option("--syncs/--no-syncs", default=True, help="Record synchronization events.", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True, help="Random seed; output is reproducible.")
-@click.option("--start", default=Job().start, show_default=True, help="Start time, UTC.")
+@click.option("--start", default=_JOB.start, show_default=True, help="Start time, UTC.")
 @click.option(
     "--inject",
     "injections",
@@ -296,7 +279,6 @@ def _flag(name: str) -> str:
     help="Inject a fault, see below (repeatable).",
 )
 @no_warehouse_options
-@pass_session
 def simulate(
     session: Session, /, folder: Path, noise_run: float, noise_step: float, noise_kernel: float,
     noise_outliers: float, **settings: Any,

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracewarehouse.cli.session import (
-    Command,
     RankListParam,
     Session,
+    command,
     complete_runs,
     engine_options,
     examples,
+    option_group,
     output_options,
-    pass_session,
     result_options,
     verify_option,
 )
@@ -28,24 +28,19 @@ if TYPE_CHECKING:
     from tracewarehouse.result import Result
 
 
-def scope_options(command: Command) -> Command:
-    """Adds the options that select ranks and scopes: steps, annotations or entire traces."""
-    for add in (
-        click.option("--entire-trace", is_flag=True, help="Use the entire trace."),
-        click.option(
-            "--annotation",
-            "annotations",
-            multiple=True,
-            metavar="NAME#K",
-            help="K-th host annotation of this name, from 0 (repeatable).",
-        ),
-        click.option(
-            "--step", "steps", type=int, multiple=True, metavar="N", help="Step number (repeatable)."
-        ),
-        click.option("--rank", "ranks", type=RankListParam(), help="Select ranks: 3, 0,2 or 0-3."),
-    ):
-        command = add(command)
-    return command
+# Select ranks and scopes: steps, annotations or entire traces.
+scope_options = option_group(
+    click.option("--rank", "ranks", type=RankListParam(), help="Select ranks: 3, 0,2 or 0-3."),
+    click.option("--step", "steps", type=int, multiple=True, metavar="N", help="Step number (repeatable)."),
+    click.option(
+        "--annotation",
+        "annotations",
+        multiple=True,
+        metavar="NAME#K",
+        help="K-th host annotation of this name, from 0 (repeatable).",
+    ),
+    click.option("--entire-trace", is_flag=True, help="Use the entire trace."),
+)
 
 
 @click.group(
@@ -58,19 +53,17 @@ def derive() -> None:
     """
 
 
-@derive.command(
-    "critical_path",
-    epilog=examples(
-        "tw derive critical_path fp8-on && tw show critical_path_breakdown --run fp8-on",
-        "tw derive critical_path fp8-on --rank 0-3 --step 12 --step 13",
-        "tw derive critical_path @latest --annotation 'forward#2'",
-    ),
+@command(
+    "tw derive critical_path fp8-on && tw show critical_path_breakdown --run fp8-on",
+    "tw derive critical_path fp8-on --rank 0-3 --step 12 --step 13",
+    "tw derive critical_path @latest --annotation 'forward#2'",
+    name="critical_path",
+    parent=derive,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @scope_options
 @engine_options
 @output_options
-@pass_session
 def critical_path(
     session: Session,
     /,
@@ -105,13 +98,13 @@ def critical_path(
     session.out.print_text(text, [row])
 
 
-@derive.command(
-    "blame",
-    epilog=examples("tw derive blame fp8-on && tw show straggler_causes --run fp8-on"),
+@command(
+    "tw derive blame fp8-on && tw show straggler_causes --run fp8-on",
+    name="blame",
+    parent=derive,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @output_options
-@pass_session
 def blame(session: Session, /, run: str) -> None:
     """Find the ranks that other ranks wait for, and why.
 
@@ -126,19 +119,17 @@ def blame(session: Session, /, run: str) -> None:
     session.out.print_text(f"{stored}: {plural(len(done.scopes), 'rank')}", [row])
 
 
-@derive.command(
-    "graphs",
-    epilog=examples(
-        "tw derive graphs decode && tw show graph_summary --run decode",
-        "tw derive graphs decode --capture warmup",
-    ),
+@command(
+    "tw derive graphs decode && tw show graph_summary --run decode",
+    "tw derive graphs decode --capture warmup",
+    name="graphs",
+    parent=derive,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option(
     "--capture", metavar="RUN", help="Run that recorded the captures.", shell_complete=complete_runs
 )
 @output_options
-@pass_session
 def graphs(session: Session, /, run: str, capture: str | None) -> None:
     """Find the operators of kernels in CUDA or HIP graph launches.
 
@@ -160,12 +151,10 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
     session.out.print_text(f"{stored}: {text}", [row])
 
 
-@click.command(
-    epilog=examples(
-        "tw whatif fp8-on --scale 'kernels[kind=communication]=0.5'",
-        "tw whatif fp8-on --rank 0 --step 12 --scale 'kernels[op=aten::mm]=0.8' --scale host=0.9",
-        "tw whatif @latest --scale \"kernels[name='*gemm*']=0.5\" --by op --limit 20",
-    ),
+@command(
+    "tw whatif fp8-on --scale 'kernels[kind=communication]=0.5'",
+    "tw whatif fp8-on --rank 0 --step 12 --scale 'kernels[op=aten::mm]=0.8' --scale host=0.9",
+    "tw whatif @latest --scale \"kernels[name='*gemm*']=0.5\" --by op --limit 20",
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option(
@@ -186,7 +175,6 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
 @verify_option
 @scope_options
 @result_options
-@pass_session
 def whatif(
     session: Session,
     /,

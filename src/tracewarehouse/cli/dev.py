@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tracewarehouse.cli.session import Session, examples, no_warehouse_options, pass_session
+from tracewarehouse.cli.session import Session, command, examples, no_warehouse_options
 from tracewarehouse.errors import ContractError
 from tracewarehouse.present.render.text import plural
 
@@ -23,13 +23,11 @@ def dev() -> None:
     """
 
 
-@dev.command(
-    epilog=examples(
-        "tw dev sync",
-    )
+@command(
+    "tw dev sync",
+    parent=dev,
 )
 @no_warehouse_options
-@pass_session
 def sync(session: Session, /) -> None:
     """Regenerate files derived from the contracts.
 
@@ -43,16 +41,14 @@ def sync(session: Session, /) -> None:
     session.out.print_text(text, [{"path": path} for path in changed])
 
 
-@dev.command(
-    epilog=examples(
-        "tw dev new host_gaps --group launch",
-        "tw dev new slow_copies --group findings",
-    )
+@command(
+    "tw dev new host_gaps --group launch",
+    "tw dev new slow_copies --group findings",
+    parent=dev,
 )
 @click.argument("name", metavar="NAME")
 @click.option("--group", default="gpu", show_default=True, help="Folder under sql/analyses.")
 @no_warehouse_options
-@pass_session
 def new(session: Session, /, name: str, group: str) -> None:
     """Write skeletons of an analysis and its golden file.
 
@@ -67,15 +63,13 @@ def new(session: Session, /, name: str, group: str) -> None:
     session.out.print_text(text + steps, [{"path": path} for path in paths])
 
 
-@dev.command(
-    epilog=examples(
-        "tw dev check",
-        "tw dev check kernel_summary",
-    )
+@command(
+    "tw dev check",
+    "tw dev check kernel_summary",
+    parent=dev,
 )
 @click.argument("name", metavar="[NAME[@VERSION]]", required=False)
 @no_warehouse_options
-@pass_session
 def check(session: Session, /, name: str | None) -> int:
     """Check contracts, golden files and generated files.
 
@@ -95,16 +89,14 @@ def check(session: Session, /, name: str | None) -> int:
     return 1 if violations else 0
 
 
-@dev.command(
-    epilog=examples(
-        "tw dev release temporal_breakdown",
-        "tw dev release --retire gpu_busy@1",
-    )
+@command(
+    "tw dev release temporal_breakdown",
+    "tw dev release --retire gpu_busy@1",
+    parent=dev,
 )
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1)
 @click.option("--retire", is_flag=True, help="Retire released versions whose file was deleted.")
 @no_warehouse_options
-@pass_session
 def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     """Freeze contracts in sql/released.lock.
 
@@ -117,16 +109,14 @@ def release(session: Session, /, names: tuple[str, ...], retire: bool) -> None:
     session.out.print_text(text, [{"name": str(each.ref), "status": each.status} for each in new])
 
 
-@dev.command(
-    epilog=examples(
-        "tw dev wheels /tmp/wheels",
-        "tw dev wheels /tmp/wheels manylinux_2_17_x86_64",
-    )
+@command(
+    "tw dev wheels /tmp/wheels",
+    "tw dev wheels /tmp/wheels manylinux_2_17_x86_64",
+    parent=dev,
 )
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.argument("tags", metavar="[PLATFORM]...", nargs=-1)
 @no_warehouse_options
-@pass_session
 def wheels(session: Session, /, folder: Path, tags: tuple[str, ...]) -> None:
     """Build the source distribution and all wheels.
 

@@ -17,11 +17,10 @@ from tracewarehouse.cli.session import (
     RankListParam,
     RatioParam,
     Session,
+    command,
     complete_analyses,
     complete_runs,
-    examples,
     force_option,
-    pass_session,
     rank_option,
     result_options,
     rows_options,
@@ -156,17 +155,15 @@ class DiffCommand(AnalysisCommand):
         return f"tw diff @previous @latest {contract.name}"
 
 
-@click.command(
+@command(
+    "tw diff fp8-off fp8-on",
+    "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
+    "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
+    "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
+    "tw diff fp8-off fp8-on --format github > comment.md",
+    "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
+    "tw diff fp8-off fp8-on temporal_breakdown --by-rank",
     cls=DiffCommand,
-    epilog=examples(
-        "tw diff fp8-off fp8-on",
-        "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
-        "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
-        "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
-        "tw diff fp8-off fp8-on --format github > comment.md",
-        "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
-        "tw diff fp8-off fp8-on temporal_breakdown --by-rank",
-    ),
 )
 @click.argument("base_run", metavar="BASE", shell_complete=complete_runs)
 @click.argument("head_run", metavar="HEAD", shell_complete=complete_runs)
@@ -246,7 +243,6 @@ class DiffCommand(AnalysisCommand):
 @top_option
 @rows_options
 @result_options
-@pass_session
 def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ...], **options: Any) -> None:
     """Compare two runs, or two sets of runs.
 

@@ -10,10 +10,10 @@ import click
 from tracewarehouse.cli.session import (
     RankListParam,
     Session,
+    command,
     complete_runs,
     examples,
     output_options,
-    pass_session,
     verify_option,
 )
 from tracewarehouse.errors import TwError
@@ -36,16 +36,15 @@ class NameListParam(click.ParamType[tuple[str, ...]]):
         return tuple(name.strip() for name in str(value).split(",") if name.strip())
 
 
-@export.command(
-    epilog=examples(
-        "tw export trace fp8-on --rank 0 --output rank0.json.gz",
-        "tw export trace fp8-on --rank 0 --step 12 -o clips/step12.json.gz",
-        "tw export trace fp8-on --around input_bound --margin 5ms -o clips/input.json.gz",
-        "tw export trace fp8-on --rank 0-3 --from 1.2s --to 1350ms -o clips/four-ranks.json.gz",
-        "tw export trace fp8-on --rank 0 --counters queue_length,memory_bandwidth -o clips/rank0.json.gz",
-        "tw export trace fp8-on --rank 0 --overlay annotations,kernel_sequences -o clips/rank0.json.gz",
-        "tw export trace fp8-on --rank 0 --overlay critical_path -o clips/rank0.json.gz",
-    )
+@command(
+    "tw export trace fp8-on --rank 0 --output rank0.json.gz",
+    "tw export trace fp8-on --rank 0 --step 12 -o clips/step12.json.gz",
+    "tw export trace fp8-on --around input_bound --margin 5ms -o clips/input.json.gz",
+    "tw export trace fp8-on --rank 0-3 --from 1.2s --to 1350ms -o clips/four-ranks.json.gz",
+    "tw export trace fp8-on --rank 0 --counters queue_length,memory_bandwidth -o clips/rank0.json.gz",
+    "tw export trace fp8-on --rank 0 --overlay annotations,kernel_sequences -o clips/rank0.json.gz",
+    "tw export trace fp8-on --rank 0 --overlay critical_path -o clips/rank0.json.gz",
+    parent=export,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.option(
@@ -88,7 +87,6 @@ class NameListParam(click.ParamType[tuple[str, ...]]):
 @click.option("--plain", is_flag=True, help="Add no tracks, also for a clip or several ranks.")
 @verify_option
 @output_options
-@pass_session
 def trace(
     session: Session,
     /,

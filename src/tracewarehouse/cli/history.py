@@ -13,12 +13,11 @@ from tracewarehouse import hints
 from tracewarehouse.cli.session import (
     RatioParam,
     Session,
+    command,
     complete_analyses,
     complete_runs,
     engine_options,
-    examples,
     output_options,
-    pass_session,
     result_options,
     verify_option,
 )
@@ -33,12 +32,10 @@ _HTML_EXTENSIONS = (".html", ".htm")
 _MOST_FAILURES_LISTED = 10
 
 
-@click.command(
-    epilog=examples(
-        "tw record @latest",
-        "tw record --all",
-        "tw record --all --analysis step_summary --analysis kernel_summary",
-    )
+@command(
+    "tw record @latest",
+    "tw record --all",
+    "tw record --all --analysis step_summary --analysis kernel_summary",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--all", "all_runs", is_flag=True, help="Record all runs.")
@@ -52,7 +49,6 @@ _MOST_FAILURES_LISTED = 10
 )
 @engine_options
 @output_options
-@pass_session
 def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses: tuple[str, ...]) -> None:
     """Store analysis results for tw history.
 
@@ -108,17 +104,15 @@ def _record_error(done: RecordReport) -> TwError | None:
     )
 
 
-@click.command(
-    epilog=examples(
-        "tw record --all && tw history step_time",
-        "tw history step_time --where label.branch=main --by label.gpu",
-        "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
-        "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
-        "tw history step_time --fail-on-change --since 7d",
-        "tw history 'p99(step_time)' --normalize token",
-        "tw history step_time --parts",
-        "tw history step_time --ack nightly-0412 'driver 570, accepted'",
-    )
+@command(
+    "tw record --all && tw history step_time",
+    "tw history step_time --where label.branch=main --by label.gpu",
+    "tw history 'kernel_summary.sum_ns[kind=communication]' -o history.html",
+    "tw history temporal_breakdown.idle_ns --format csv > idle.csv",
+    "tw history step_time --fail-on-change --since 7d",
+    "tw history 'p99(step_time)' --normalize token",
+    "tw history step_time --parts",
+    "tw history step_time --ack nightly-0412 'driver 570, accepted'",
 )
 @click.argument("metric", metavar="METRIC")
 @click.option(
@@ -164,7 +158,6 @@ def _record_error(done: RecordReport) -> TwError | None:
 @click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @verify_option
 @result_options
-@pass_session
 def history(
     session: Session,
     /,

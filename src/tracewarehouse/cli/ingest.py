@@ -12,10 +12,9 @@ from tracewarehouse.cli.session import (
     DurationParam,
     LabelParam,
     Session,
+    command,
     engine_options,
-    examples,
     output_options,
-    pass_session,
 )
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
@@ -27,18 +26,16 @@ if TYPE_CHECKING:
     from tracewarehouse.warehouse import Warehouse
 
 
-@click.command(
-    epilog=examples(
-        "tw ingest traces/",
-        "tw ingest traces/fp8 --run fp8-on --label commit=3f2a91c",
-        "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # one rank per job",
-        "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
-        "tw ingest --inbox                                         # traces spooled by training jobs",
-        "tw ingest rank3.json.gz --run fp8-on --push               # tw seal fp8-on publishes all ranks",
-        "tw ingest s3://bucket/traces/fp8                          # traces in an object store",
-        "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
-        "tw ingest traces/ -w s3://bucket/warehouse --engine ray   # on a Ray cluster",
-    )
+@command(
+    "tw ingest traces/",
+    "tw ingest traces/fp8 --run fp8-on --label commit=3f2a91c",
+    "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # one rank per job",
+    "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
+    "tw ingest --inbox                                         # traces spooled by training jobs",
+    "tw ingest rank3.json.gz --run fp8-on --push               # tw seal fp8-on publishes all ranks",
+    "tw ingest s3://bucket/traces/fp8                          # traces in an object store",
+    "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
+    "tw ingest traces/ -w s3://bucket/warehouse --engine ray   # on a Ray cluster",
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
 @click.option("--run", metavar="NAME", help="Name of the run. [default: name of the folder]")
@@ -97,7 +94,6 @@ if TYPE_CHECKING:
 )
 @engine_options
 @output_options
-@pass_session
 def ingest(
     session: Session,
     /,

@@ -12,10 +12,10 @@ from tracewarehouse.cli.session import (
     LabelParam,
     NamesParam,
     Session,
+    command,
     complete_runs,
     examples,
     output_options,
-    pass_session,
     result_options,
 )
 from tracewarehouse.errors import TwError, WarehouseError
@@ -28,15 +28,12 @@ if TYPE_CHECKING:
     from tracewarehouse.storage.repair import Step
 
 
-@click.command(
-    epilog=examples(
-        "tw verify",
-        "tw verify --json",
-    )
+@command(
+    "tw verify",
+    "tw verify --json",
 )
 @click.option("--deep", is_flag=True, help="Download all files of an object store and compare checksums.")
 @result_options
-@pass_session
 def verify(session: Session, /, deep: bool) -> None:
     """Verify sizes, row counts and checksums of all files.
 
@@ -61,11 +58,9 @@ def verify(session: Session, /, deep: bool) -> None:
     raise click.exceptions.Exit(1)
 
 
-@click.command(
-    epilog=examples(
-        "tw repair --dry-run",
-        "tw repair fp8-on --source traces/fp8-on",
-    )
+@command(
+    "tw repair --dry-run",
+    "tw repair fp8-on --source traces/fp8-on",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option(
@@ -78,7 +73,6 @@ def verify(session: Session, /, deep: bool) -> None:
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @output_options
-@pass_session
 def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...], dry_run: bool) -> int:
     """Repair damaged runs; without RUN, the entire warehouse.
 
@@ -106,11 +100,9 @@ def _place(step: Step) -> str:
     return f"{place}: " if place else ""
 
 
-@click.command(
-    epilog=examples(
-        "tw clean",
-        "tw clean --grace 0s      # while no other process uses the warehouse",
-    )
+@command(
+    "tw clean",
+    "tw clean --grace 0s      # while no other process uses the warehouse",
 )
 @click.option(
     "--grace", type=DurationParam(), default="1d", show_default=True, help="Keep files newer than this."
@@ -124,7 +116,6 @@ def _place(step: Step) -> str:
 )
 @click.option("--quarantine", is_flag=True, help="Also delete what tw repair moved to the quarantine.")
 @output_options
-@pass_session
 def clean(session: Session, /, grace: float, keep_versions: float, quarantine: bool) -> None:
     """Delete files that no version of a run uses.
 
@@ -145,26 +136,20 @@ def clean(session: Session, /, grace: float, keep_versions: float, quarantine: b
     session.out.print_text(text, [vars(done)])
 
 
-@click.command(
-    epilog=examples(
-        "tw refresh      # after moving the warehouse",
-    )
+@command(
+    "tw refresh      # after moving the warehouse",
 )
 @output_options
-@pass_session
 def refresh(session: Session, /) -> None:
     """Rebuild warehouse.duckdb, the file for DuckDB shells."""
     path = session.open().refresh(session.out.notice)
     session.out.print_text(f"wrote {path}", [{"path": str(path)}])
 
 
-@click.command(
-    epilog=examples(
-        "tw upgrade      # after installing another release",
-    )
+@command(
+    "tw upgrade      # after installing another release",
 )
 @output_options
-@pass_session
 def upgrade(session: Session, /) -> int:
     """Rebuild tables for the versions that this release reads.
 
@@ -181,12 +166,10 @@ def upgrade(session: Session, /) -> int:
     return report.exit_code
 
 
-@click.command(
-    epilog=examples(
-        "tw remove fp8-off",
-        "tw remove --where label.kind=nightly --older-than 90d --dry-run",
-        "tw record --all && tw remove --older-than 90d --keep-results",
-    )
+@command(
+    "tw remove fp8-off",
+    "tw remove --where label.kind=nightly --older-than 90d --dry-run",
+    "tw record --all && tw remove --older-than 90d --keep-results",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--where", multiple=True, metavar="label.K=V", help="Select runs by label (repeatable).")
@@ -194,7 +177,6 @@ def upgrade(session: Session, /) -> int:
 @click.option("--keep-results", is_flag=True, help="Keep recorded results, for tw history.")
 @click.option("--dry-run", is_flag=True, help="Show what would be removed.")
 @output_options
-@pass_session
 def remove(
     session: Session,
     /,
@@ -225,12 +207,10 @@ def remove(
     session.out.print_text("\n".join(lines) or "no matching runs", [vars(each) for each in removed])
 
 
-@click.command(
-    epilog=examples(
-        "tw seal fp8-on",
-        "tw seal fp8-on --expect-ranks 64 --label commit=3f2a91c",
-        "tw seal fp8-on --allow-missing       # some ranks failed",
-    )
+@command(
+    "tw seal fp8-on",
+    "tw seal fp8-on --expect-ranks 64 --label commit=3f2a91c",
+    "tw seal fp8-on --allow-missing       # some ranks failed",
 )
 @click.argument("run", metavar="RUN")
 @click.option(
@@ -242,7 +222,6 @@ def remove(
 @click.option("--allow-missing", is_flag=True, help="Publish the run even if ranks are missing.")
 @click.option("--label", "labels", multiple=True, type=LabelParam(), help="Label of the run (repeatable).")
 @output_options
-@pass_session
 def seal(
     session: Session,
     /,
@@ -276,17 +255,15 @@ def publish() -> None:
     """Publish tables for other engines."""
 
 
-@publish.command(
-    epilog=examples(
-        "tw publish delta lake/",
-        "tw publish delta s3://bucket/lake 'nightly-*' --tables kernels,steps",
-    )
+@command(
+    "tw publish delta lake/",
+    "tw publish delta s3://bucket/lake 'nightly-*' --tables kernels,steps",
+    parent=publish,
 )
 @click.argument("destination", metavar="DEST")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--tables", type=NamesParam(), help="Tables. [default: kernels,steps,annotations,runs,ranks]")
 @output_options
-@pass_session
 def delta(
     session: Session, /, destination: str, runs: tuple[str, ...], tables: tuple[str, ...] | None
 ) -> None:
@@ -309,13 +286,11 @@ def _line(done: Publication) -> str:
 _COLUMNS = ("file", "where", "rule", "values")
 
 
-@click.command(
-    epilog=examples(
-        "tw secrets traces/                 # before sharing or ingesting them",
-        "tw secrets                         # everything in the warehouse",
-        "tw secrets --run fp8-on --redact",
-        "tw secrets --redact --purge        # while no other process writes",
-    )
+@command(
+    "tw secrets traces/                 # before sharing or ingesting them",
+    "tw secrets                         # everything in the warehouse",
+    "tw secrets --run fp8-on --redact",
+    "tw secrets --redact --purge        # while no other process writes",
 )
 @click.argument("paths", metavar="[PATH]...", nargs=-1, type=click.Path(readable=False))
 @click.option(
@@ -329,7 +304,6 @@ _COLUMNS = ("file", "where", "rule", "values")
 @click.option("--redact", is_flag=True, help="Publish versions of the runs without secrets.")
 @click.option("--purge", is_flag=True, help="Delete old versions that hold secrets, and what tw clean would.")
 @result_options
-@pass_session
 def secrets(
     session: Session, /, paths: tuple[str, ...], runs: tuple[str, ...], redact: bool, purge: bool
 ) -> None:

@@ -13,10 +13,9 @@ from tracewarehouse.cli.session import (
     LabelParam,
     Session,
     SizeParam,
+    command,
     complete_runs,
-    examples,
     output_options,
-    pass_session,
     result_options,
     selection_options,
     verify_option,
@@ -33,15 +32,12 @@ if TYPE_CHECKING:
 _TABLE_COLUMNS = ["run_id", "ranks", "start", "device_names", "bytes", "state", "labels", "version"]
 
 
-@click.command(
-    epilog=examples(
-        "tw runs",
-        "tw runs --run label:commit=3f2a91c --format json",
-    )
+@command(
+    "tw runs",
+    "tw runs --run label:commit=3f2a91c --format json",
 )
 @selection_options
 @result_options
-@pass_session
 def runs(session: Session, /) -> None:
     """List runs with ranks, labels, devices, times and size."""
     stored = session.open().runs()
@@ -70,17 +66,14 @@ def _start(start_ns: int | None) -> str:
     return text if text.endswith(" s") else text.partition(".")[0]
 
 
-@click.command(
-    epilog=examples(
-        "tw info fp8-on",
-        "tw info @latest --json",
-        "tw info fp8-on@v1",
-    )
+@command(
+    "tw info fp8-on",
+    "tw info @latest --json",
+    "tw info fp8-on@v1",
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @verify_option
 @output_options
-@pass_session
 def info(session: Session, /, run: str) -> None:
     """Show the ranks, tables and versions of a run."""
     from tracewarehouse.cli.contracts import run_text
@@ -93,16 +86,13 @@ def info(session: Session, /, run: str) -> None:
     )
 
 
-@click.command(
-    epilog=examples(
-        "tw label fp8-on commit=3f2a91c",
-        "tw label fp8-on commit=      # remove the label",
-    )
+@command(
+    "tw label fp8-on commit=3f2a91c",
+    "tw label fp8-on commit=      # remove the label",
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("labels", metavar="K=V...", nargs=-1, required=True, type=LabelParam())
 @output_options
-@pass_session
 def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) -> None:
     """Set labels of a run; K= removes a label.
 
@@ -134,17 +124,14 @@ def _rows(result: Result) -> list[dict[str, Any]]:
     return rows
 
 
-@click.command(
-    epilog=examples(
-        "tw compact",
-        "tw compact 'nightly-*' --target 256MB --dry-run",
-    )
+@command(
+    "tw compact",
+    "tw compact 'nightly-*' --target 256MB --dry-run",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--target", type=SizeParam(), default="128MB", show_default=True, help="Size of the new files.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @output_options
-@pass_session
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
     """Merge small files of runs into a few large ones.
 
@@ -170,16 +157,13 @@ def _line(done: Compacted, dry_run: bool) -> str:
     return f"{verb} {done.run}: {plural(done.files_before, 'file')} to {done.files_after:,}, {sizes}"
 
 
-@click.command(
-    epilog=examples(
-        "tw retain retention.toml --dry-run",
-        "tw retain retention.toml && tw compact && tw clean --keep-versions 7d",
-    )
+@command(
+    "tw retain retention.toml --dry-run",
+    "tw retain retention.toml && tw compact && tw clean --keep-versions 7d",
 )
 @click.argument("policy", type=click.Path(path_type=Path), metavar="POLICY.toml")
 @click.option("--dry-run", is_flag=True, help="Show what would expire.")
 @output_options
-@pass_session
 def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
     """Drop tables of ranks by age.
 
@@ -217,16 +201,13 @@ def _expired_line(done: Expired, dry_run: bool) -> str:
     return f"{verb} {where}, {plural(done.files, 'file')} ({size(done.bytes)})"
 
 
-@click.command(
-    epilog=examples(
-        "tw fetch fp8-on -w s3://bucket/warehouse",
-        "tw fetch fp8-on fp8-off --table kernels --table steps",
-    )
+@command(
+    "tw fetch fp8-on -w s3://bucket/warehouse",
+    "tw fetch fp8-on fp8-off --table kernels --table steps",
 )
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, shell_complete=complete_runs)
 @click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this table (repeatable).")
 @output_options
-@pass_session
 def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -> None:
     """Download the files of runs from an object store.
 
@@ -243,16 +224,13 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
     )
 
 
-@click.command(
-    epilog=examples(
-        "tw files fp8-on kernels",
-        "tw files fp8-on@v1 events --format json",
-    )
+@command(
+    "tw files fp8-on kernels",
+    "tw files fp8-on@v1 events --format json",
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @click.argument("table", metavar="TABLE")
 @result_options
-@pass_session
 def files(session: Session, /, run: str, table: str) -> None:
     """List the Parquet files of a table of a run.
 

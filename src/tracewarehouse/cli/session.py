@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 from click.core import ParameterSource
@@ -143,7 +143,7 @@ class RatioParam(click.ParamType[float]):
         return ratio
 
 
-Command = TypeVar("Command", bound=Callable[..., Any])
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 
@@ -217,7 +217,19 @@ class Session:
             yield running
 
 
-pass_session = click.make_pass_decorator(Session)
+_pass_session = click.make_pass_decorator(Session)
+
+
+def command(
+    *example_lines: str, notes: str = "", parent: click.Group | None = None, **settings: Any
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command, of the group `parent` if given, that gets the session as its first argument.
+
+    Its help text ends with examples and notes.
+    """
+    epilog = examples(*example_lines) + (f"\n\n\b\n{notes}" if notes else "")
+    make = click.command if parent is None else parent.command
+    return lambda function: make(epilog=epilog, **settings)(_pass_session(function))
 
 
 def examples(*lines: str) -> str:
@@ -258,7 +270,7 @@ def _items(contracts: Iterable[Contract], incomplete: str) -> list[CompletionIte
     return [CompletionItem(each.name, help=each.summary) for each in matches]
 
 
-def _option(*names: str, **settings: Any) -> Callable[[Command], Command]:
+def _option(*names: str, **settings: Any) -> Decorator:
     """A shared option; its value is stored in the session, not passed to the command."""
 
     def store(ctx: click.Context, param: click.Parameter, value: Any) -> None:
@@ -290,59 +302,20 @@ def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
         ctx.ensure_object(Session).ranks = tuple(sorted({rank for ranks in value for rank in ranks}))
 
 
-def output_options(command: Command) -> Command:
-    """Adds the options of every command: warehouse, output file, JSON, tracebacks."""
-    return _output_options(command)
+def option_group(*options: Decorator) -> Decorator:
+    """The options as one decorator; help texts list them in this order."""
+
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return add
 
 
-def default_options(command: Command) -> Command:
-    """Adds `-w` and `--debug` to the group `tw`: defaults of the commands' options of these names."""
-    for add in (
-        click.option(
-            "--debug",
-            is_flag=True,
-            expose_value=False,
-            callback=_store_default,
-            help="Show tracebacks of errors.",
-        ),
-        click.option(
-            "-w",
-            "--warehouse",
-            type=LocationParam(),
-            metavar="DIR",
-            expose_value=False,
-            callback=_store_default,
-            help="Folder or URL; -w after the command overrides it.",
-        ),
-    ):
-        command = add(command)
-    return command
-
-
-def no_warehouse_options(command: Command) -> Command:
-    """The same for a command that reads no warehouse: accepts `-w`, but does not list it in the help."""
-    return _output_options(command, hidden=("--warehouse",))
-
-
-def terminal_options(command: Command) -> Command:
-    """The same for an interactive command: accepts `-o` and `--json`, but does not list them in the help."""
-    return _output_options(command, hidden=("--output", "--json"))
-
-
-def _output_options(command: Command, hidden: Collection[str] = ()) -> Command:
-    for add in (
-        _option("--debug", is_flag=True, help="Show tracebacks of errors."),
-        _option(
-            "--json", is_flag=True, hidden="--json" in hidden, help="Print one JSON object, also on failure."
-        ),
-        _option(
-            "-o",
-            "--output",
-            type=click.Path(path_type=Path, dir_okay=False, readable=False),
-            metavar="FILE",
-            hidden="--output" in hidden,
-            help="Write to FILE instead of stdout.",
-        ),
+def _output_options(*hidden: str) -> Decorator:
+    """The options of every command; those in `hidden` are accepted, but not listed in the help."""
+    return option_group(
         _option(
             "-w",
             "--warehouse",
@@ -353,116 +326,134 @@ def _output_options(command: Command, hidden: Collection[str] = ()) -> Command:
             hidden="--warehouse" in hidden,
             help="Folder or URL. [env: TW_WAREHOUSE, default: ./warehouse]",
         ),
-    ):
-        command = add(command)
-    return command
-
-
-def result_options(command: Command) -> Command:
-    """Adds the options of commands that print rows, including those of `output_options`."""
-    format_help = "Default: by file extension, else table (terminal) or csv (pipe)."
-    for add in (
-        output_options,
-        _option("--wide", is_flag=True, help="Tables: all columns and entire names, on long lines."),
         _option(
-            "--limit",
-            type=click.IntRange(min=0),
-            metavar="N",
-            help="Print only the first N rows.",
+            "-o",
+            "--output",
+            type=click.Path(path_type=Path, dir_okay=False, readable=False),
+            metavar="FILE",
+            hidden="--output" in hidden,
+            help="Write to FILE instead of stdout.",
         ),
         _option(
-            "--spreadsheet",
-            is_flag=True,
-            help="Escape formulas and control characters in CSV.",
+            "--json", is_flag=True, hidden="--json" in hidden, help="Print one JSON object, also on failure."
         ),
-        _option("-f", "--format", type=click.Choice(FORMATS), help=format_help),
-    ):
-        command = add(command)
-    return command
+        _option("--debug", is_flag=True, help="Show tracebacks of errors."),
+    )
 
 
-def engine_options(command: Command) -> Command:
-    """Adds `--engine` and `--engine-address` to commands whose work can be spread."""
-    for add in (
-        _option(
-            "--engine-address",
-            metavar="HOST:PORT",
-            help="Ray cluster. [default: RAY_ADDRESS, else a new one here]",
-        ),
-        _option(
-            "--engine",
-            "engine_name",
-            type=click.Choice(["local", "ray"]),
-            help="Where tasks run. [default: this machine]",
-        ),
-    ):
-        command = add(command)
-    return command
+output_options = _output_options()
+no_warehouse_options = _output_options("--warehouse")  # of commands that read no warehouse
+terminal_options = _output_options("--output", "--json")  # of interactive commands
 
+# Of the group `tw`: the defaults of the commands' options of these names.
+default_options = option_group(
+    click.option(
+        "-w",
+        "--warehouse",
+        type=LocationParam(),
+        metavar="DIR",
+        expose_value=False,
+        callback=_store_default,
+        help="Folder or URL; -w after the command overrides it.",
+    ),
+    click.option(
+        "--debug",
+        is_flag=True,
+        expose_value=False,
+        callback=_store_default,
+        help="Show tracebacks of errors.",
+    ),
+)
 
-def verify_option(command: Command) -> Command:
-    """Adds `--verify` to commands that read stored files."""
-    help_ = "Verify checksums of files read. [env: TW_VERIFY=1]"
-    return _option("--verify", is_flag=True, help=help_)(command)
-
-
-def rows_options(command: Command) -> Command:
-    """Adds `--where`, `--sort` and `--columns`, which apply to the rows of an analysis."""
-    for add in (
-        _option(
-            "--columns",
-            type=NamesParam(),
-            metavar="NAME,...",
-            help="Print only these columns.",
-        ),
-        _option("--sort", type=NamesParam(), metavar="[-]NAME,...", help="Sort by columns; - is descending."),
-        _option(
-            "--where",
-            multiple=True,
-            metavar="SQL",
-            help="Keep rows for which SQL holds (repeatable).",
-        ),
-    ):
-        command = add(command)
-    return command
-
-
-def top_option(command: Command) -> Command:
-    """Adds `--top`, for results sorted by a measure."""
-    return _option(
-        "--top",
+# Of commands that print rows.
+result_options = option_group(
+    _option(
+        "-f",
+        "--format",
+        type=click.Choice(FORMATS),
+        help="Default: by file extension, else table (terminal) or csv (pipe).",
+    ),
+    _option(
+        "--spreadsheet",
+        is_flag=True,
+        help="Escape formulas and control characters in CSV.",
+    ),
+    _option(
+        "--limit",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Print the N largest rows per group and fold the others.",
-    )(command)
+        help="Print only the first N rows.",
+    ),
+    _option("--wide", is_flag=True, help="Tables: all columns and entire names, on long lines."),
+    output_options,
+)
 
+# Of commands whose work can be spread.
+engine_options = option_group(
+    _option(
+        "--engine",
+        "engine_name",
+        type=click.Choice(["local", "ray"]),
+        help="Where tasks run. [default: this machine]",
+    ),
+    _option(
+        "--engine-address",
+        metavar="HOST:PORT",
+        help="Ray cluster. [default: RAY_ADDRESS, else a new one here]",
+    ),
+)
 
-def force_option(command: Command) -> Command:
-    """Adds `--force` to commands that compare runs."""
-    help_ = "Compare despite incompatible configurations."
-    return click.option("--force", is_flag=True, help=help_)(command)
+# Of commands that read stored files.
+verify_option = _option("--verify", is_flag=True, help="Verify checksums of files read. [env: TW_VERIFY=1]")
 
-
-def rank_option(command: Command) -> Command:
-    """Adds `--rank`, which selects ranks."""
-    return click.option(
-        "--rank",
-        "ranks",
-        type=RankListParam(),
+# Apply to the rows of an analysis.
+rows_options = option_group(
+    _option(
+        "--where",
         multiple=True,
-        expose_value=False,
-        callback=_ranks,
-        help="Select ranks: 3, 0,2 or 0-3 (repeatable).",
-    )(command)
+        metavar="SQL",
+        help="Keep rows for which SQL holds (repeatable).",
+    ),
+    _option("--sort", type=NamesParam(), metavar="[-]NAME,...", help="Sort by columns; - is descending."),
+    _option(
+        "--columns",
+        type=NamesParam(),
+        metavar="NAME,...",
+        help="Print only these columns.",
+    ),
+)
 
+# For results sorted by a measure.
+top_option = _option(
+    "--top",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Print the N largest rows per group and fold the others.",
+)
 
-def selection_options(command: Command) -> Command:
-    """Adds `--run` and `--rank`, which select runs and ranks, and `--verify`."""
-    return _option(
+# Of commands that compare runs.
+force_option = click.option("--force", is_flag=True, help="Compare despite incompatible configurations.")
+
+rank_option = click.option(
+    "--rank",
+    "ranks",
+    type=RankListParam(),
+    multiple=True,
+    expose_value=False,
+    callback=_ranks,
+    help="Select ranks: 3, 0,2 or 0-3 (repeatable).",
+)
+
+# Select runs and ranks.
+selection_options = option_group(
+    _option(
         "--run",
         "runs",
         multiple=True,
         metavar="RUN",
         shell_complete=complete_runs,
         help="Select runs: name, glob, a,b, @latest or label:K=V.",
-    )(rank_option(verify_option(command)))
+    ),
+    rank_option,
+    verify_option,
+)

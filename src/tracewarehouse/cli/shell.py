@@ -19,9 +19,8 @@ from tracewarehouse.cli.session import (
     DurationParam,
     Session,
     SizeParam,
-    examples,
+    command,
     no_warehouse_options,
-    pass_session,
     result_options,
     selection_options,
     terminal_options,
@@ -34,19 +33,16 @@ if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
 
 
-@click.command(
+@command(
+    "tw shell",
+    "tw shell --run @latest",
+    'tw shell -- -c "FROM tw_help"',
+    'echo "FROM temporal_breakdown;" | tw shell --rank 0',
     context_settings={"ignore_unknown_options": True},
-    epilog=examples(
-        "tw shell",
-        "tw shell --run @latest",
-        'tw shell -- -c "FROM tw_help"',
-        'echo "FROM temporal_breakdown;" | tw shell --rank 0',
-    ),
 )
 @click.argument("args", metavar="[-- DUCKDB_ARGS]...", nargs=-1, type=click.UNPROCESSED)
 @selection_options
 @terminal_options
-@pass_session
 def shell(session: Session, /, args: tuple[str, ...]) -> int:
     """Open a read-only DuckDB shell on the warehouse.
 
@@ -88,14 +84,12 @@ def _run(command: Sequence[str]) -> int:
                 signal.signal(number, handler)
 
 
-@click.command(
-    epilog=examples(
-        'tw query "SELECT name, sum(dur_ns) AS sum_ns FROM kernels GROUP BY name ORDER BY sum_ns DESC"',
-        'tw query --run fp8-on "SELECT count(*) FROM events"',
-        'tw query "SELECT cause, sum(idle_ns) FROM idle_intervals GROUP BY ALL"',
-        "tw sql temporal_breakdown | tw query -",
-        'tw query --timeout 5m --memory 4GB "FROM events" -o events.parquet',
-    )
+@command(
+    'tw query "SELECT name, sum(dur_ns) AS sum_ns FROM kernels GROUP BY name ORDER BY sum_ns DESC"',
+    'tw query --run fp8-on "SELECT count(*) FROM events"',
+    'tw query "SELECT cause, sum(idle_ns) FROM idle_intervals GROUP BY ALL"',
+    "tw sql temporal_breakdown | tw query -",
+    'tw query --timeout 5m --memory 4GB "FROM events" -o events.parquet',
 )
 @click.argument("sql", metavar="SQL")
 @click.option(
@@ -120,7 +114,6 @@ def _run(command: Sequence[str]) -> int:
 )
 @selection_options
 @result_options
-@pass_session
 def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, memory: int) -> None:
     """Run a SQL query on tables, views and analyses.
 
@@ -139,14 +132,11 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     session.out.print_result(result)
 
 
-@click.command(
-    epilog=examples(
-        'eval "$(tw completion bash)"      # or add that line to ~/.bashrc',
-    )
+@command(
+    'eval "$(tw completion bash)"      # or add that line to ~/.bashrc',
 )
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 @no_warehouse_options
-@pass_session
 def completion(session: Session, /, shell: str) -> None:
     """Print the completion script for a shell.
 

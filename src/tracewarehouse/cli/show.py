@@ -12,13 +12,13 @@ import click
 
 from tracewarehouse.cli.session import (
     Session,
+    command,
     complete_analyses,
     complete_runs,
     engine_options,
     examples,
     force_option,
     output_options,
-    pass_session,
     rank_option,
     result_options,
     rows_options,
@@ -124,15 +124,13 @@ class AnalysisCommand(click.Command):
         return f"tw show {contract.name} --run @latest"
 
 
-@click.command(
+@command(
+    "tw show temporal_breakdown",
+    "tw show temporal_breakdown --help",
+    "tw show kernel_summary --run fp8-on --rank 0-3 --top 10",
+    "tw show launch_stats --run @latest --format csv > launches.csv",
+    "tw show stragglers --run @latest --engine ray",
     cls=AnalysisCommand,
-    epilog=examples(
-        "tw show temporal_breakdown",
-        "tw show temporal_breakdown --help",
-        "tw show kernel_summary --run fp8-on --rank 0-3 --top 10",
-        "tw show launch_stats --run @latest --format csv > launches.csv",
-        "tw show stragglers --run @latest --engine ray",
-    ),
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
 @selection_options
@@ -140,7 +138,6 @@ class AnalysisCommand(click.Command):
 @rows_options
 @engine_options
 @result_options
-@pass_session
 def show(session: Session, /, name: str, **values: str | None) -> None:
     """Run an analysis on all runs, or on a selection.
 
@@ -233,13 +230,11 @@ def _choices(param: Param) -> Any:
     return lambda ctx, option, incomplete: [text for text in texts if text.startswith(incomplete)]
 
 
-@click.command(
-    epilog=examples(
-        "tw report fp8-on",
-        "tw report @latest -o report.html",
-        "tw report fp8-off fp8-on",
-        "tw report --runs label:sweep=batch --metric memory_peak.peak_bytes -o runs.html",
-    )
+@command(
+    "tw report fp8-on",
+    "tw report @latest -o report.html",
+    "tw report fp8-off fp8-on",
+    "tw report --runs label:sweep=batch --metric memory_peak.peak_bytes -o runs.html",
 )
 @click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_runs)
 @click.argument("head_run", metavar="[HEAD]", required=False, shell_complete=complete_runs)
@@ -262,7 +257,6 @@ def _choices(param: Param) -> Any:
 @verify_option
 @rank_option
 @output_options
-@pass_session
 def report(
     session: Session,
     /,
