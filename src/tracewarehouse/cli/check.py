@@ -139,7 +139,11 @@ def _sentences(rows: Sequence[Row]) -> Iterator[str]:
     worst = rows[0]
     yield one_line(worst["observation"])
     prefix = f"worst: rank {worst['rank']}, " if len(rows) > 1 else ""
-    yield prefix + _figures(worst)
+    steps = plural(worst["steps"], "complete step") if worst["steps"] else "no complete step"
+    occurrences = f", {plural(worst['count'], 'occurrence')}" if worst["count"] else ""
+    share, threshold = show(worst["share"], "ratio"), show(worst["threshold"], "ratio")
+    analyzed = f"{share} of {show(worst['analyzed_ns'], 'ns')} ({steps})"
+    yield f"{prefix}{analyzed}{occurrences}; threshold {threshold}"
     yield one_line(_saving(worst) + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
     yield one_line(f"try: {worst['advice']}")
@@ -153,14 +157,6 @@ def _saving(row: Row) -> str:
     if row["saving_step_ns"] is None:
         return f"saves at most {show(row['saving_ns'], 'ns')} of the profiling window ({share}): "
     return f"saves at most {show(row['saving_step_ns'], 'ns')} per step ({share}): "
-
-
-def _figures(row: Row) -> str:
-    """The share, the analyzed time, the occurrences and the threshold."""
-    steps = plural(row["steps"], "complete step") if row["steps"] else "no complete step"
-    occurrences = f", {plural(row['count'], 'occurrence')}" if row["count"] else ""
-    share, threshold = show(row["share"], "ratio"), show(row["threshold"], "ratio")
-    return f"{share} of {show(row['analyzed_ns'], 'ns')} ({steps}){occurrences}; threshold {threshold}"
 
 
 def _evidence(row: Row) -> Iterator[str]:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from textwrap import fill
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import click
 
-from tracewarehouse.cli.session import Session, command, complete_contracts, output_options, result_options
+from tracewarehouse.cli.session import (
+    Session,
+    command,
+    complete_contracts,
+    option_name,
+    output_options,
+    result_options,
+)
 from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
-from tracewarehouse.result import Field, Result
+from tracewarehouse.result import Field, Result, from_rows
+
+if TYPE_CHECKING:
+    from tracewarehouse.runs.rows import TableSize
 
 KINDS = ("analysis", "view", "table")
 
@@ -30,11 +40,17 @@ KINDS = ("analysis", "view", "table")
 @result_options
 def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
     """List analyses, views and tables by group."""
-    from tracewarehouse.result import Field, from_rows
+    from tracewarehouse.contracts.catalog import Catalog
 
+    catalog = Catalog.load()
+    contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables()]
+    if include_all:
+        contracts = [*catalog.all("analysis"), *catalog.all("view"), *catalog.all("table")]
+    listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
+    listed.sort(key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))
     fields = [Field("kind", "VARCHAR"), Field("group", "VARCHAR"), Field("name", "VARCHAR")]
     fields += [Field("version", "INTEGER"), Field("summary", "VARCHAR")]
-    rows = [(c.kind, c.group, c.name, c.version, c.summary) for c in _listed(kind, include_all)]
+    rows = [(c.kind, c.group, c.name, c.version, c.summary) for c in listed]
     session.out.print_result(from_rows(fields, rows))
 
 
@@ -86,43 +102,28 @@ def sql(session: Session, /, name: str) -> None:
     session.out.print_text(text, [{"name": str(contract.ref), "sql": text}])
 
 
-def _listed(kind: str | None, include_all: bool) -> list[Contract]:
-    from tracewarehouse.contracts.catalog import Catalog
-
-    catalog = Catalog.load()
-    contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables()]
-    if include_all:
-        contracts = [*catalog.all("analysis"), *catalog.all("view"), *catalog.all("table")]
-    listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
-    return sorted(listed, key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))
-
-
 _WIDTH = 100
 
 
 def contract_text(contract: Contract, own_hash: str, effective_hash: str, width: int | None = None) -> str:
     """Title, facts, parameters, columns and changes of a contract, wrapped to the terminal."""
     width = min(width or _WIDTH, _WIDTH)
-    parts = [f"{contract.ref}  {_kind(contract)}", fill(contract.summary, width)]
+    stored = " (not stored)" if contract.transient else ""
+    group = f" in {contract.group}" if contract.group else ""
+    parts = [f"{contract.ref}  {contract.kind}{group}{stored}", fill(contract.summary, width)]
     if contract.deprecated:
         parts.append(fill(f"Deprecated: {contract.deprecated}", width))
     parts.append(_pairs(_facts(contract, own_hash, effective_hash), width))
     if contract.params:
-        params = ((f"  {_option(each)}", _param_text(each)) for each in contract.params)
+        params = ((f"  {option_name(each.name)}", _param_text(each)) for each in contract.params)
         parts.append("Parameters\n" + _pairs(params, width))
-    parts.append("Columns\n" + _columns(contract, width))
+    parts.append("Columns\n" + _pairs(_columns(contract), width))
     changes = ((f"  {each.version}", each.text) for each in contract.changes)
     parts.append("Changes\n" + _pairs(changes, width))
     return "\n\n".join(parts) + "\n"
 
 
-def _kind(contract: Contract) -> str:
-    stored = " (not stored)" if contract.transient else ""
-    group = f" in {contract.group}" if contract.group else ""
-    return f"{contract.kind}{group}{stored}"
-
-
-def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterable[tuple[str, str]]:
+def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterator[tuple[str, str]]:
     yield "grain", ", ".join(contract.grain)
     if contract.order:
         yield "order", ", ".join(contract.order)
@@ -136,10 +137,6 @@ def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterable[t
     yield "hash", f"{own_hash[:12]} (own), {effective_hash[:12]} (with dependencies)"
 
 
-def _option(param: Param) -> str:
-    return "--" + param.name.replace("_", "-")
-
-
 def _param_text(param: Param) -> str:
     facts = [f"default {show(param.default, param.unit)}"] if param.default is not None else []
     facts += [
@@ -149,28 +146,21 @@ def _param_text(param: Param) -> str:
     return f"{param.doc} [{', '.join((param.type, *facts))}]"
 
 
-def _columns(contract: Contract, width: int) -> str:
-    rows = []
+def _columns(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Name and type of each column, and its description with its marks."""
+    width = max(len(column.name) for column in contract.columns)
     for column in contract.columns:
         marks = [column.unit or "", f"{column.better} is better" if column.better else ""]
         marks += ["may be null" if column.null else "", "may be negative" if column.signed else ""]
-        rows.append((column.name, column.type, column.doc, ", ".join(filter(None, marks))))
-    names, types = (max(len(row[at]) for row in rows) for at in (0, 1))
-    indent = 2 + names + 2 + types + 2
-    return "\n".join(
-        fill(
-            f"{doc} ({marks})" if marks else doc,
-            width,
-            initial_indent=f"  {name.ljust(names)}  {type_.ljust(types)}  ",
-            subsequent_indent=" " * indent,
-            break_long_words=False,
+        listed = ", ".join(filter(None, marks))
+        yield (
+            f"  {column.name.ljust(width)}  {column.type}",
+            f"{column.doc} ({listed})" if listed else column.doc,
         )
-        for name, type_, doc, marks in rows
-    )
 
 
 def _pairs(pairs: Iterable[tuple[str, str]], width: int) -> str:
-    rows: Sequence[tuple[str, str]] = list(pairs)
+    rows = list(pairs)
     names = max((len(name) for name, _ in rows), default=0)
     return "\n".join(
         fill(
@@ -197,19 +187,6 @@ _RANK_COLUMNS = (
 )
 
 
-class TableSize(Protocol):
-    """A table of a run with the rows and bytes of its files."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-
-
 def run_text(
     run: Result,
     ranks: Result,
@@ -223,9 +200,12 @@ def run_text(
     fields = [Field("table", "VARCHAR"), Field("version", "INTEGER"), Field("rows", "BIGINT", "count")]
     fields.append(Field("bytes", "BIGINT", "bytes"))
     sizes = [(each.table, each.version, each.rows, each.bytes) for each in tables]
+    shown = [index for index, field in enumerate(ranks.columns()) if field.name in _RANK_COLUMNS]
+    rank_fields = [ranks.columns()[index] for index in shown]
+    rank_rows = [[row[index] for index in shown] for row in values(ranks.table)]
     parts = [
         "\n".join(vertical(run.columns(), values(run.table)[0], width).lines()),
-        "\n".join(_ranks(ranks, width)),
+        "\n".join(table(rank_fields, rank_rows, width=width, keys=("rank",)).lines()),
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),
     ]
@@ -243,10 +223,3 @@ def _redacted(ranks: Result, redaction: Sequence[str]) -> str:
         return "redaction off"
     by = "; ".join(each.replace("rules ", "rules version ") for each in redaction)
     return f"redacted  {plural(count, 'value')} ({by})"
-
-
-def _ranks(ranks: Result, width: int) -> list[str]:
-    fields = ranks.columns()
-    shown = [index for index, field in enumerate(fields) if field.name in _RANK_COLUMNS]
-    rows = [[row[index] for index in shown] for row in values(ranks.table)]
-    return table([fields[index] for index in shown], rows, width=width, keys=("rank",)).lines()

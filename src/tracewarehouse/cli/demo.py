@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tracewarehouse.cli.session import Session, command, no_warehouse_options, option_group, output_options
+from tracewarehouse.cli.session import (
+    Session,
+    command,
+    no_warehouse_options,
+    option_group,
+    option_name,
+    output_options,
+)
 from tracewarehouse.location import Location
 from tracewarehouse.present.render.table import table
 from tracewarehouse.present.render.text import plural
@@ -19,7 +26,7 @@ from tracewarehouse.result import Field
 from tracewarehouse.simulation import DIALECTS, GPUS, KINDS, MODES, Injection, Job, Noise
 
 if TYPE_CHECKING:
-    from tracewarehouse.demo import Demo, KernelChange, Overview, Straggler
+    from tracewarehouse.demo import Demo, KernelChange, Overview
 
 
 @command(
@@ -39,23 +46,20 @@ def demo(session: Session, /) -> None:
     with bars() as progress:
         done = run_demo(session.open(), notify=session.out.notice, progress=progress)
     lines = commands(done, _warehouse_option(session.warehouse))
-    session.out.print_text(text(done, str(session.warehouse), lines), [_row(done, lines)])
+    row = {
+        "runs": [{**asdict(run), "shares": run.shares} for run in done.runs],
+        "kernels": [asdict(kernel) for kernel in done.kernels],
+        "stragglers": [asdict(straggler) for straggler in done.stragglers],
+        "ingested": done.ingested,
+        "next": lines,
+    }
+    session.out.print_text(text(done, str(session.warehouse), lines), [row])
 
 
 def _warehouse_option(warehouse: Location) -> str:
     """The option that selects the warehouse; empty if it is the default one."""
     default = os.environ.get("TW_WAREHOUSE", "warehouse")
     return "" if str(warehouse) == str(Path(default)) else f" -w {shlex.quote(str(warehouse))}"
-
-
-def _row(done: Demo, lines: list[str]) -> dict[str, object]:
-    return {
-        "runs": [{**asdict(run), "shares": run.shares} for run in done.runs],
-        "kernels": [asdict(each) for each in done.kernels],
-        "stragglers": [asdict(each) for each in done.stragglers],
-        "ingested": done.ingested,
-        "next": lines,
-    }
 
 
 _WIDTH = 78  # 80 without the indent
@@ -72,8 +76,11 @@ _MAIN_CATEGORIES = ("compute_ns", "exposed_comm_ns")
 def text(done: Demo, warehouse: str, lines: Sequence[str]) -> str:
     """The complete text: the runs, their time breakdown, the differences, commands to try."""
     before, after = done.runs
+    runs = f"two simulated runs of {after.ranks} ranks"
+    state = f"Ingested {runs} into {warehouse}:" if done.ingested else f"{warehouse} already has {runs}:"
     sections = [
-        _intro(done, warehouse),
+        f"{state}\n{before.run} and {after.run}. The second one contains injected faults;\n"
+        "the analyses below find them.",
         _section("GPU time of all ranks", _overview(done.runs)),
         _section("Step time", _step(before, after)),
         _section("Kernels that changed most (time per step, median rank)", _kernels(done)),
@@ -101,16 +108,6 @@ def commands(done: Demo, option: str) -> list[str]:
 
 def _section(title: str, lines: Iterable[str]) -> str:
     return "\n".join([title, *(f"  {line}" for line in lines)])
-
-
-def _intro(done: Demo, warehouse: str) -> str:
-    before, after = done.runs
-    runs = f"two simulated runs of {after.ranks} ranks"
-    state = f"Ingested {runs} into {warehouse}:" if done.ingested else f"{warehouse} already has {runs}:"
-    return (
-        f"{state}\n{before.run} and {after.run}. The second one contains injected faults;\n"
-        "the analyses below find them."
-    )
 
 
 def _overview(runs: Sequence[Overview]) -> list[str]:
@@ -157,17 +154,15 @@ def _stragglers(done: Demo) -> list[str]:
         for run, each in zip(done.runs, done.stragglers, strict=True)
     ]
     fields = [Field("run", "VARCHAR"), *(Field(name, "DOUBLE") for name in names)]
-    return [*table(fields, rows).lines(), *_straggler_sentence(done.runs[1].run, done.stragglers[1])]
-
-
-def _straggler_sentence(run: str, rank: Straggler) -> list[str]:
-    if rank.share <= 0.5:
-        return []
-    slower = _percent(rank.median_compute_ns, rank.compute_ns)
-    return [
-        f"Rank {rank.rank} is the straggler in {run}: its computation takes {slower:.1f} % longer",
-        "than the median rank's.",
-    ]
+    lines = table(fields, rows).lines()
+    worst = done.stragglers[1]
+    if worst.share > 0.5:
+        run, slower = done.runs[1].run, _percent(worst.median_compute_ns, worst.compute_ns)
+        lines.append(
+            f"Rank {worst.rank} is the straggler in {run}: its computation takes {slower:.1f} % longer"
+        )
+        lines.append("than the median rank's.")
+    return lines
 
 
 def _percent(before: float, after: float) -> float:
@@ -226,17 +221,13 @@ class InjectionParam(click.ParamType[Injection]):
         return value if isinstance(value, Injection) else Injection.parse(str(value))
 
 
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 _JOB = Job()
 _job_options = option_group(
     *(
-        click.option(_flag(name), type=int, default=getattr(_JOB, name), help=doc, show_default=True)
+        click.option(option_name(name), type=int, default=getattr(_JOB, name), help=doc, show_default=True)
         for name, doc in _COUNTS.items()
     ),
-    *(click.option(_flag(name), is_flag=True, help=doc) for name, doc in _FLAGS.items()),
+    *(click.option(option_name(name), is_flag=True, help=doc) for name, doc in _FLAGS.items()),
     *(
         click.option(
             f"--noise-{name}", type=float, default=getattr(_JOB.noise, name), help=doc, show_default=True
@@ -279,10 +270,7 @@ _job_options = option_group(
     help="Inject a fault, see below (repeatable).",
 )
 @no_warehouse_options
-def simulate(
-    session: Session, /, folder: Path, noise_run: float, noise_step: float, noise_kernel: float,
-    noise_outliers: float, **settings: Any,
-) -> None:  # fmt: skip
+def simulate(session: Session, /, folder: Path, **settings: Any) -> None:
     """Generate traces of a simulated distributed job.
 
     FOLDER gets one trace file per rank in PyTorch's format, and truth.json with the expected results of
@@ -290,7 +278,7 @@ def simulate(
     """
     from tracewarehouse.simulation import simulate as write
 
-    noise = Noise(noise_run, noise_step, noise_kernel, noise_outliers)
+    noise = Noise(**{name: settings.pop(f"noise_{name}") for name in _NOISE})
     done = write(folder, Job(noise=noise, **settings))
     rate = done.events / max(done.seconds, 1e-9)
     summary = (

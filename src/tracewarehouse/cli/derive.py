@@ -25,6 +25,7 @@ from tracewarehouse.present.render.table import markdown, table
 from tracewarehouse.present.render.text import one_line, plural, show
 
 if TYPE_CHECKING:
+    from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.result import Result
 
 
@@ -89,13 +90,18 @@ def critical_path(
             entire_trace=entire_trace,
             engine=engine,
         )
-    scopes = {scope for each in done.scopes.values() for scope in each}
+    scopes = {scope for scopes_of_rank in done.scopes.values() for scope in scopes_of_rank}
+    text = f"{plural(len(done.scopes), 'rank')}, {plural(len(scopes), 'scope')}"
+    _print_derived(session, done, text, scopes={str(rank): names for rank, names in done.scopes.items()})
+
+
+def _print_derived(session: Session, done: Derived, text: str | None, **facts: object) -> None:
+    """Prints what was stored; `text` is None if there was nothing to derive."""
     stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
-    text = f"{stored}: {plural(len(done.scopes), 'rank')}, {plural(len(scopes), 'scope')}"
-    row = {"run": done.run, "version": done.version, "scopes": {str(r): s for r, s in done.scopes.items()}}
     for notice in done.notices:
         session.out.notice(notice)
-    session.out.print_text(text, [row])
+    row = {"run": done.run, "version": done.version, **facts}
+    session.out.print_text(f"{stored}: {text}" if text else f"{done.run}: nothing to derive", [row])
 
 
 @command(
@@ -112,11 +118,8 @@ def blame(session: Session, /, run: str) -> None:
     late only because it waited itself passes them on. The result is stored with the run.
     """
     done = session.open().derive("blame", run)
-    stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
-    for notice in done.notices:
-        session.out.notice(notice)
-    row = {"run": done.run, "version": done.version, "ranks": len(done.scopes)}
-    session.out.print_text(f"{stored}: {plural(len(done.scopes), 'rank')}", [row])
+    ranks = len(done.scopes)
+    _print_derived(session, done, plural(ranks, "rank"), ranks=ranks)
 
 
 @command(
@@ -138,17 +141,13 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
     "capture" in their file name, for the same rank and world size. The result is stored with the run.
     """
     done = session.open().derive("graphs", run, capture=capture)
-    stored = f"{done.run}@v{done.version}" if done.version else f"{done.run}: already derived"
-    for notice in done.notices:
-        session.out.notice(notice)
-    row: dict[str, object] = {"run": done.run, "version": done.version, "ranks": len(done.scopes)}
+    ranks = len(done.scopes)
     if done.attributed is None:
-        session.out.print_text(f"{done.run}: nothing to derive", [row])
+        _print_derived(session, done, None, ranks=ranks)
         return
     attributed, activities = done.attributed
-    row |= {"attributed": attributed, "activities": activities}
     text = f"operators for {attributed:,} of {activities:,} GPU activities in graph launches"
-    session.out.print_text(f"{stored}: {text}", [row])
+    _print_derived(session, done, text, ranks=ranks, attributed=attributed, activities=activities)
 
 
 @command(

@@ -21,6 +21,7 @@ from tracewarehouse.cli.session import (
     complete_analyses,
     complete_runs,
     force_option,
+    option_name,
     rank_option,
     result_options,
     rows_options,
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.diff import Diff
     from tracewarehouse.compare.diff.change import Change
     from tracewarehouse.compare.diff.gate import GateResult
-    from tracewarehouse.contracts.catalog import Catalog
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.warehouse import Warehouse
 
@@ -60,7 +60,7 @@ def check_options_of_gates(own: Mapping[str, object], gates: Sequence[str]) -> N
 
     for key in OF_GATES:
         if own[key] and not gates:
-            raise click.UsageError(f"--{key.replace('_', '-')} needs --gate or --gate-file")
+            raise click.UsageError(f"{option_name(key)} needs --gate or --gate-file")
     if isinstance(path := own["junit"], Path):
         check_writable(path)
 
@@ -98,13 +98,6 @@ _GATE_FIELDS = (
     *("outcome", "base", "head", "value", "low", "high", "reason", "test"),
     *("detects", "power_at_bound", "power_at_twice"),
 )
-
-
-def inconclusive_gates(texts: Sequence[str], catalog: Catalog, why: str) -> list[GateResult]:
-    """The results of gates that nothing was compared for."""
-    from tracewarehouse.compare.diff.gate import GateResult, parse
-
-    return [GateResult(parse(text, catalog), "inconclusive", None, None, None, reason=why) for text in texts]
 
 
 def junit(results: Sequence[GateResult], line: str, strict: bool) -> str:
@@ -321,8 +314,8 @@ def _check_no_change_options(own: dict[str, Any]) -> None:
     """Raises UsageError for options that do not apply to analyses."""
     for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", *OF_GATES):
         if own[key]:
-            option = {"levels": "level", "gates": "gate"}.get(key, key).replace("_", "-")
-            raise click.UsageError(f"--{option} cannot be combined with an analysis")
+            option = option_name({"levels": "level", "gates": "gate"}.get(key, key))
+            raise click.UsageError(f"{option} cannot be combined with an analysis")
 
 
 def _print_analyses(
@@ -346,6 +339,7 @@ def _print_analyses(
 
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates: list[str]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails."""
+    from tracewarehouse.cli.diff_text import github_comment
     from tracewarehouse.cli.output import write_text
 
     settings = {key: own[key] for key in ("per", "force", "within_run", "normalize")}
@@ -357,7 +351,8 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates
     if own["junit"] is not None:
         write_text(own["junit"], junit(change.gates, change.line, own["strict"]))
     if session.format == _GITHUB:
-        _print_github(session, change, levels, error)
+        comment = github_comment(change, levels, _TOP if session.top is None else session.top)
+        _print_comment(session, comment, error)
     else:
         _print_levels(session, change, levels, error, is_short=not own["levels"] and not on_host)
     _finish(session, change.gates, error)
@@ -379,11 +374,13 @@ def _print_untested(
     """Prints gates that cannot be tested yet: inconclusive, so exit code 3 if `--strict`."""
     from tracewarehouse.cli.diff_text import untested_gates
     from tracewarehouse.cli.output import line_width, write_text
+    from tracewarehouse.compare.diff.gate import GateResult, parse
 
     format_ = session.format if session.format == _GITHUB else session.out.resolved_format
     if not session.json and format_ not in ("table", "md", _GITHUB):
         raise why
-    results = inconclusive_gates(gates, warehouse.catalog, why.message)
+    parsed = [parse(gate, warehouse.catalog) for gate in gates]
+    results = [GateResult(gate, "inconclusive", None, None, None, reason=why.message) for gate in parsed]
     error = gate_error(results, own["strict"], why.hint)
     if own["junit"] is not None:
         write_text(own["junit"], junit(results, why.message, own["strict"]))
@@ -420,14 +417,6 @@ def _print_levels(
     for part in (change.breakdown, change.bandwidth):
         for notice in part.notices if part else ():
             session.out.notice(notice)
-
-
-def _print_github(session: Session, change: Change, levels: tuple[str, ...], error: TwError | None) -> None:
-    """Prints the comment."""
-    from tracewarehouse.cli.diff_text import github_comment
-
-    text = github_comment(change, levels, _TOP if session.top is None else session.top)
-    _print_comment(session, text, error)
 
 
 def _print_comment(session: Session, text: str, error: TwError | None) -> None:

@@ -66,9 +66,7 @@ def text(change: Change, levels: Sequence[str], top: int, width: int | None) -> 
     parts = [_wrapped(_summary(change, ""), width), *_gate_table(change.gates, width)]
     if change.breakdown is not None:
         parts += [titled(_title(change, name), _level(change, name, top, plain)) for name in levels]
-    parts += [titled(_BANDWIDTH, table) for table in _bandwidth(change, top, plain)]
-    parts += [titled(_WAITS, table) for table in _waits(change, top, plain)]
-    parts += [titled(_SNAPSHOT, table) for table in _snapshot(change, top, plain)]
+    parts += [titled(title, rows) for title, rows in _noticeable(change, top, plain)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -91,15 +89,9 @@ def markdown_comment(change: Change, levels: Sequence[str], top: int) -> str:
             part = f"<details{opened}><summary>{_title(change, name)}</summary>\n\n{inner}\n</details>"
             if sum(map(len, parts)) + len(part) < _MOST_CHARACTERS:
                 parts.append(part)
-    more = {
-        _BANDWIDTH: _bandwidth(change, top, _markdown),
-        _WAITS: _waits(change, top, _markdown),
-        _SNAPSHOT: _snapshot(change, top, _markdown),
-    }
     parts += [
         f"<details><summary>{title}</summary>\n\n{inner}\n</details>"
-        for title, tables in more.items()
-        for inner in tables
+        for title, inner in _noticeable(change, top, _markdown)
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -198,28 +190,17 @@ def _level(change: Change, name: str, top: int, layout: Layout) -> str:
     return layout(fields, [[row[name] for name in filled] for row in rows])
 
 
-def _bandwidth(change: Change, top: int, layout: Layout) -> Iterator[str]:
-    """The collectives whose bandwidth changed noticeably."""
-    rows = change.bandwidth.changed[:top] if change.bandwidth else []
-    if change.bandwidth and rows:
-        fields = change.bandwidth.rows.columns()
-        yield layout(fields, [[row[each.name] for each in fields] for row in rows])
-
-
-def _waits(change: Change, top: int, layout: Layout) -> Iterator[str]:
-    """The ranks for which others wait noticeably longer or shorter."""
-    rows = change.waits.changed[:top] if change.waits else []
-    if change.waits and rows:
-        fields = change.waits.rows.columns()
-        yield layout(fields, [[row[each.name] for each in fields] for row in rows])
-
-
-def _snapshot(change: Change, top: int, layout: Layout) -> Iterator[str]:
-    """The calls that hold noticeably more or less memory at the peak."""
-    rows = change.snapshot.changed[:top] if change.snapshot else []
-    if change.snapshot and rows:
-        fields = change.snapshot.rows.columns()
-        yield layout(fields, [[row[each.name] for each in fields] for row in rows])
+def _noticeable(change: Change, top: int, layout: Layout) -> Iterator[tuple[str, str]]:
+    """Collectives, ranks that others wait for, and calls that hold memory: title and noticeable changes."""
+    for title, comparison in (
+        (_BANDWIDTH, change.bandwidth),
+        (_WAITS, change.waits),
+        (_SNAPSHOT, change.snapshot),
+    ):
+        rows = comparison.changed[:top] if comparison else []
+        if comparison and rows:
+            fields = comparison.rows.columns()
+            yield title, layout(fields, [[row[field.name] for field in fields] for row in rows])
 
 
 def _gates(gates: Sequence[GateResult]) -> Iterator[str]:

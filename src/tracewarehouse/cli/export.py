@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tracewarehouse.cli.session import (
+    NamesParam,
     RankListParam,
     Session,
     command,
@@ -22,18 +23,6 @@ from tracewarehouse.errors import TwError
 @click.group(epilog=examples("tw export trace fp8-on --rank 0 --output rank0.json.gz"))
 def export() -> None:
     """Export stored data for other tools."""
-
-
-class NameListParam(click.ParamType[tuple[str, ...]]):
-    """`a` or `a,b`."""
-
-    name = "NAMES"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names; whether they are known is checked later."""
-        return tuple(name.strip() for name in str(value).split(",") if name.strip())
 
 
 @command(
@@ -73,14 +62,14 @@ class NameListParam(click.ParamType[tuple[str, ...]]):
 )
 @click.option(
     "--counters",
-    type=NameListParam(),
+    type=NamesParam(may_be_empty=True),
     multiple=True,
     help="Add counter tracks: queue_length, memory_bandwidth.",
 )
 @click.option(
     "--overlay",
     "overlays",
-    type=NameListParam(),
+    type=NamesParam(may_be_empty=True),
     multiple=True,
     help="Add tracks, see below.",
 )

@@ -243,18 +243,15 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
     )
     if not all(each.addition for each in contents):
         yield "steps", _steps(contents)
-        yield "coverage", _coverage(report)
+        linked, with_op = report.coverage
+        if linked is None or with_op is None:
+            yield "coverage", "no GPU activities in these traces"
+        else:
+            yield "coverage", f"launch known for {ratio(linked)} of GPU time, operator for {ratio(with_op)}"
     fired = ", ".join(f"{rule} {count(rows)}" for rule, rows in report.quality.items())
     yield "data quality", fired or "no issues found"
     speed = f"{report.megabytes_per_s:.1f} MB/s"
     yield "time", f"{duration(report.seconds * 1e9)}, {speed} ({size(report.bytes)})"
-
-
-def _coverage(report: IngestReport) -> str:
-    linked, with_op = report.coverage
-    if linked is None or with_op is None:
-        return "no GPU activities in these traces"
-    return f"launch known for {ratio(linked)} of GPU time, operator for {ratio(with_op)}"
 
 
 def _steps(contents: Sequence[Content]) -> str:
@@ -266,16 +263,15 @@ def _steps(contents: Sequence[Content]) -> str:
 
 
 def _reason(file: FileOutcome) -> str:
+    """Why the file was not stored as it is, and what was lost."""
     content = file.content
     if content is None or file.state not in ("damaged", "repaired"):
         return file.reason or ""
-    return "; ".join(part for part in (file.reason, _lost(content)) if part)
-
-
-def _lost(content: Content) -> str:
     if not content.lost_bytes and content.lost_events is None:
-        return f"truncated: the first {count(content.events)} events were stored"
-    if not content.lost_bytes and not content.lost_events:
-        return "repaired invalid JSON; no data was lost"
-    events = "unknown" if content.lost_events is None else count(content.lost_events)
-    return f"lost {count(content.lost_bytes)} bytes (events: {events})"
+        loss = f"truncated: the first {count(content.events)} events were stored"
+    elif not content.lost_bytes and not content.lost_events:
+        loss = "repaired invalid JSON; no data was lost"
+    else:
+        events = "unknown" if content.lost_events is None else count(content.lost_events)
+        loss = f"lost {count(content.lost_bytes)} bytes (events: {events})"
+    return f"{file.reason}; {loss}" if file.reason else loss

@@ -23,9 +23,7 @@ from tracewarehouse.exact_text import rank_list
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
-    from tracewarehouse.export.delta import Publication
     from tracewarehouse.ingest.secrets import SecretReport
-    from tracewarehouse.storage.repair import Step
 
 
 @command(
@@ -81,23 +79,16 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
     --source has their trace. Exit code 0: repaired; 4: repaired in part; 1: nothing could be repaired.
     """
     report = session.open().repair(runs or None, source=sources, dry_run=dry_run)
-    lines = [f"{_verb(step, dry_run)}: {_place(step)}{cli_text(step.what)}" for step in report.steps]
+    lines = []
+    for step in report.steps:
+        verb = "lost" if step.is_loss else "failed" if step.is_failure else "would do" if dry_run else "done"
+        place = step.key or step.run
+        lines.append(f"{verb}: {f'{place}: ' if place else ''}{cli_text(step.what)}")
     for problem in report.problems:
         session.out.notice(f"left: {problem.path}: {cli_text(problem.what)}")
     rows = [{**vars(step), "what": cli_text(step.what)} for step in report.steps]
     session.out.print_text("\n".join(lines) or "nothing to repair", rows)
     return report.exit_code
-
-
-def _verb(step: Step, dry_run: bool) -> str:
-    if step.is_loss or step.is_failure:
-        return "lost" if step.is_loss else "failed"
-    return "would do" if dry_run else "done"
-
-
-def _place(step: Step) -> str:
-    place = step.key or step.run
-    return f"{place}: " if place else ""
 
 
 @command(
@@ -274,13 +265,12 @@ def delta(
     what is complete. Needs the extra `delta`.
     """
     done = session.open().publish_delta(destination, runs or None, tables=tables or ())
-    lines = [_line(each) for each in done if each.written]
+    lines = []
+    for each in done:
+        if each.written:
+            verb = "deleted" if each.removed else "published"
+            lines.append(f"{verb} {each.run}@v{each.version}: {', '.join(each.written)}")
     session.out.print_text("\n".join(lines) or "nothing to publish", [vars(each) for each in done])
-
-
-def _line(done: Publication) -> str:
-    verb = "deleted" if done.removed else "published"
-    return f"{verb} {done.run}@v{done.version}: {', '.join(done.written)}"
 
 
 _COLUMNS = ("file", "where", "rule", "values")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.contract import Column, Contract
+from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.errors import TwError
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.table import Facts, facts_of, markdown, table, values
@@ -96,16 +96,12 @@ def _folded_row(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]
     for column in contract.columns:
         if column.name == named:
             yield f"({len(rows):,} more)"
-        elif column.fold is None:
-            yield _common(column, cells[column.name])
-        else:
+        elif column.fold is not None:
             yield _aggregate(column.fold, cells, column.name)
-
-
-def _common(column: Column, values: Sequence[object]) -> object:
-    """The value that all rows share in a column of identifiers; None for a measure."""
-    is_measure = column.unit not in (None, "id")
-    return values[0] if not is_measure and all(value == values[0] for value in values) else None
+        else:  # an identifier that all rows share
+            first, *others = cells[column.name]
+            is_shared = column.unit in (None, "id") and all(value == first for value in others)
+            yield first if is_shared else None
 
 
 def _aggregate(fold: str, cells: dict[str, list[object]], name: str) -> float | None:
@@ -171,7 +167,8 @@ class Output:
         """
         from tracewarehouse.runs.readable import missing_derivations
 
-        self._check_spreadsheet()
+        if self.spreadsheet and (self.envelope or self.resolved_format != "csv"):
+            raise OutputError("--spreadsheet applies to CSV output only", "add --format csv")
         result = self._chosen(result)
         shown = result if self.limit is None else result.head(self.limit)
         if self.envelope:
@@ -251,30 +248,26 @@ class Output:
             result = folded(result, self.top)
         return result.select(*self.columns) if self.columns else result
 
-    def _check_spreadsheet(self) -> None:
-        if self.spreadsheet and (self.envelope or self.resolved_format != "csv"):
-            raise OutputError("--spreadsheet applies to CSV output only", "add --format csv")
-
     def _rows(self, shown: Result, format_: str, result: Result) -> None:
         """Prints `shown`, the first rows of `result`."""
         if format_ == "parquet":
             self._parquet(shown)
         elif format_ == "svg":
-            self._chart(shown)
+            assert self.path is not None  # the format is that of a file extension
+            with _replacing(self.path) as unfinished:
+                shown.plot().save(str(unfinished), format="svg")
         elif format_ == "table":
-            self._table(result)
+            on_terminal = self.path is None and sys.stdout.isatty()
+            has_style = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+            lines = table_lines(result, self, bold=on_terminal and has_style)
+            # Cells are already escaped; the rest is our own layout.
+            self._write_unescaped(line + "\n" for line in lines)
         elif format_ == "md":
             self._write([markdown(shown.columns(), values(shown.table))])
         elif format_ == "csv":
             self._write(shown.csv(spreadsheet=self.spreadsheet))
         else:
             self._write({"json": shown.json, "jsonl": shown.jsonl}[format_]())
-
-    def _table(self, result: Result) -> None:
-        on_terminal = self.path is None and sys.stdout.isatty()
-        lines = table_lines(result, self, bold=on_terminal and _supports_style())
-        # Cells are already escaped; the rest is our own layout.
-        self._write_unescaped(line + "\n" for line in lines)
 
     def _parquet(self, result: Result) -> None:
         if self.path is None and sys.stdout.isatty():
@@ -288,12 +281,6 @@ class Output:
         else:
             with _replacing(self.path) as unfinished:
                 unfinished.write_bytes(data)
-
-    def _chart(self, result: Result) -> None:
-        """The chart that `Result.plot` draws, as a picture."""
-        assert self.path is not None  # the format is that of a file extension
-        with _replacing(self.path) as unfinished:
-            result.plot().save(str(unfinished), format="svg")
 
     def _envelope(self, result: Result, error: TwError | None) -> str:
         return _enveloped(
@@ -432,10 +419,6 @@ def _enveloped(
 
 def _dump(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _supports_style() -> bool:
-    return "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def error_lines(message: str, hint: str | None) -> str:

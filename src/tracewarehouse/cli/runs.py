@@ -20,11 +20,10 @@ from tracewarehouse.cli.session import (
     selection_options,
     verify_option,
 )
-from tracewarehouse.present.render.text import show
+from tracewarehouse.present.render.text import plural, show, size
 
 if TYPE_CHECKING:
     from tracewarehouse.result import Result
-    from tracewarehouse.runs.rows import RunInfo
     from tracewarehouse.storage import Compacted, Expired
 
 
@@ -49,21 +48,14 @@ def runs(session: Session, /) -> None:
 def _brief(stored: Result) -> Result:
     """The runs as listed in a table: present and expected ranks in one column, starts without fractions."""
     rows = stored.rows()
-    texts = {"ranks": [_ranks(row) for row in rows], "start": [_start(row["start_ns"]) for row in rows]}
-    table = stored.table
-    for name, column in texts.items():
-        table = table.append_column(name, [column])
+    ranks, starts = [], []
+    for row in rows:
+        present, expected = row["ranks_present"], row["ranks_expected"]
+        ranks.append(str(present) if expected is None else f"{present} of {expected}")
+        start = show(row["start_ns"], "ts")
+        starts.append(start if start.endswith(" s") else start.partition(".")[0])
+    table = stored.table.append_column("ranks", [ranks]).append_column("start", [starts])
     return replace(stored, table=table.select(_TABLE_COLUMNS))
-
-
-def _ranks(row: dict[str, Any]) -> str:
-    present, expected = row["ranks_present"], row["ranks_expected"]
-    return str(present) if expected is None else f"{present} of {expected}"
-
-
-def _start(start_ns: int | None) -> str:
-    text = show(start_ns, "ts")
-    return text if text.endswith(" s") else text.partition(".")[0]
 
 
 @command(
@@ -82,8 +74,23 @@ def info(session: Session, /, run: str) -> None:
     found, row = warehouse.info(run), warehouse.select(runs=run).runs()
     session.out.print_text(
         run_text(row, found.ranks, found.tables, found.versions, found.redaction, found.untested),
-        [_as_json(found, row)],
+        [
+            {
+                "run": _rows(row)[0],
+                "ranks": _rows(found.ranks),
+                "tables": [vars(table) for table in found.tables],
+                "versions": found.versions,
+                "redaction": found.redaction,
+                "untested": found.untested,
+            }
+        ],
     )
+
+
+def _rows(result: Result) -> list[dict[str, Any]]:
+    """The rows as in JSON output: timestamps as strings."""
+    rows: list[dict[str, Any]] = json.loads("".join(result.json()))
+    return rows
 
 
 @command(
@@ -107,23 +114,6 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
     session.out.print_text(f"{name}: {shown}", [{"run": name, "labels": labels_now}])
 
 
-def _as_json(found: RunInfo, row: Result) -> dict[str, Any]:
-    return {
-        "run": _rows(row)[0],
-        "ranks": _rows(found.ranks),
-        "tables": [vars(table) for table in found.tables],
-        "versions": found.versions,
-        "redaction": found.redaction,
-        "untested": found.untested,
-    }
-
-
-def _rows(result: Result) -> list[dict[str, Any]]:
-    """The rows as in JSON output: timestamps as strings."""
-    rows: list[dict[str, Any]] = json.loads("".join(result.json()))
-    return rows
-
-
 @command(
     "tw compact",
     "tw compact 'nightly-*' --target 256MB --dry-run",
@@ -140,16 +130,18 @@ def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bo
     """
     done = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
     for each in done:
-        if each.skipped_ranks:
-            ranks = ", ".join(map(str, each.skipped_ranks))
-            session.out.notice(f"{each.run}: rank {ranks} changed meanwhile and was left as it is")
-    lines = [_line(each, dry_run) for each in done if each.rewritten]
+        _notice_skipped(session, each)
+    lines = [_compacted_line(each, dry_run) for each in done if each.rewritten]
     session.out.print_text("\n".join(lines) or "nothing to compact", [vars(each) for each in done])
 
 
-def _line(done: Compacted, dry_run: bool) -> str:
-    from tracewarehouse.present.render.text import plural, size
+def _notice_skipped(session: Session, done: Compacted | Expired) -> None:
+    if done.skipped_ranks:
+        ranks = ", ".join(map(str, done.skipped_ranks))
+        session.out.notice(f"{done.run}: rank {ranks} changed meanwhile and was left as it is")
 
+
+def _compacted_line(done: Compacted, dry_run: bool) -> str:
     verb = "would compact" if dry_run else "compacted"
     sizes = size(done.bytes_before)
     if done.bytes_after is not None:
@@ -175,27 +167,16 @@ def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
     """
     done = session.open().retain(policy, dry_run=dry_run)
     for each in done:
-        if each.skipped_ranks:
-            ranks = ", ".join(map(str, each.skipped_ranks))
-            session.out.notice(f"{each.run}: rank {ranks} changed meanwhile and was left as it is")
+        _notice_skipped(session, each)
         if each.shared_files:
-            session.out.notice(_shared(each))
+            files = plural(each.shared_files, "file")
+            compaction = f"tw compact {each.run} writes those without the expired"
+            session.out.notice(f"{each.run}: {files} also hold other ranks; {compaction}")
     lines = [_expired_line(each, dry_run) for each in done]
     session.out.print_text("\n".join(lines) or "nothing expired", [vars(each) for each in done])
 
 
-def _shared(done: Expired) -> str:
-    from tracewarehouse.present.render.text import plural
-
-    files = plural(done.shared_files, "file")
-    return (
-        f"{done.run}: {files} also hold other ranks; tw compact {done.run} writes those without the expired"
-    )
-
-
 def _expired_line(done: Expired, dry_run: bool) -> str:
-    from tracewarehouse.present.render.text import plural, size
-
     verb = "would expire" if dry_run else "expired"
     where = f"{done.run}: {', '.join(done.tables)} of {plural(done.ranks, 'rank')}"
     return f"{verb} {where}, {plural(done.files, 'file')} ({size(done.bytes)})"
@@ -215,8 +196,6 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
     TW_MIRROR names their folder, TW_MIRROR_BYTES limits them: runs that need more are refused before anything
     is downloaded.
     """
-    from tracewarehouse.present.render.text import plural, size
-
     done = session.open().fetch(runs, tables=tables)
     text = f"{plural(done.files, 'file')} ({size(done.bytes)}), {done.downloaded} downloaded"
     session.out.print_text(

@@ -84,12 +84,15 @@ class NamesParam(click.ParamType[tuple[str, ...]]):
 
     name = "NAMES"
 
+    def __init__(self, may_be_empty: bool = False) -> None:
+        self.may_be_empty = may_be_empty
+
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, ...]:
-        """The names; a usage error without any."""
+        """The names; whether they are known is checked later."""
         names = tuple(name.strip() for name in str(value).split(",") if name.strip())
-        if not names:
+        if not names and not self.may_be_empty:
             self.fail("expected names of columns, separated by commas", param, ctx)
         return names
 
@@ -300,6 +303,11 @@ def _store_default(ctx: click.Context, param: click.Parameter, value: Any) -> No
 def _ranks(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     if value:
         ctx.ensure_object(Session).ranks = tuple(sorted({rank for ranks in value for rank in ranks}))
+
+
+def option_name(parameter: str) -> str:
+    """The option of a parameter: `--min-effect` of `min_effect`."""
+    return "--" + parameter.replace("_", "-")
 
 
 def option_group(*options: Decorator) -> Decorator:

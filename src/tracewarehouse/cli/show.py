@@ -18,6 +18,7 @@ from tracewarehouse.cli.session import (
     engine_options,
     examples,
     force_option,
+    option_name,
     output_options,
     rank_option,
     result_options,
@@ -59,12 +60,12 @@ class AnalysisCommand(click.Command):
         try:
             ctx.meta[_CONTRACT_KEY] = found = _find_analysis(words)
             if found is not None:  # the options that the analysis adds have values, too
-                words = self._positional(args, {_option_name(param) for param in found.params})
+                words = self._positional(args, {option_name(param.name) for param in found.params})
             others = [word for word in words if found is not None and word.partition("@")[0] != found.name]
             if others and not ctx.resilient_parsing:
                 raise UnexpectedArgument(others[0], found)
         except TwError:
-            if not ctx.resilient_parsing and not _wants_help(args):
+            if not ctx.resilient_parsing and not {"-h", "--help"}.intersection(args):
                 raise
         return super().parse_args(ctx, args)
 
@@ -201,33 +202,16 @@ def _find_analysis(words: list[str]) -> Contract | None:
     return catalog.get(found, kind="analysis") if found is not None else None
 
 
-def _wants_help(args: list[str]) -> bool:
-    return "--help" in args or "-h" in args
-
-
 def _option(param: Param) -> click.Option:
     """The option of a parameter; the contract checks its value, as in Python."""
-    return click.Option(
-        [_option_name(param), param.name],
-        metavar=_metavar(param),
-        help=param.doc + ("" if param.default is None else f"  [default: {param.default}]"),
-        shell_complete=_choices(param),
-    )
-
-
-def _option_name(param: Param) -> str:
-    return "--" + param.name.replace("_", "-")
-
-
-def _metavar(param: Param) -> str:
-    if param.choices:
-        return "[" + "|".join(map(str, param.choices)) + "]"
-    return "DURATION" if param.unit == "ns" else param.type
-
-
-def _choices(param: Param) -> Any:
     texts = [str(choice) for choice in param.choices]
-    return lambda ctx, option, incomplete: [text for text in texts if text.startswith(incomplete)]
+    metavar = "DURATION" if param.unit == "ns" else param.type
+    return click.Option(
+        [option_name(param.name), param.name],
+        metavar=f"[{'|'.join(texts)}]" if texts else metavar,
+        help=param.doc + ("" if param.default is None else f"  [default: {param.default}]"),
+        shell_complete=lambda ctx, option, typed: [text for text in texts if text.startswith(typed)],
+    )
 
 
 @command(
