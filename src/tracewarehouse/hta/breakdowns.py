@@ -29,10 +29,9 @@ def temporal_breakdown(traces: LoadedTraces) -> Any:
         "compute": frame.compute_ns,
         "non_compute": frame.busy_ns - frame.compute_ns,
     }
-    for name, ns in parts.items():
-        frame[f"{name}_time(us)"] = ns / US
     frame["kernel_time(us)"] = frame.window_ns / US
     for name, ns in parts.items():
+        frame[f"{name}_time(us)"] = ns / US
         frame[f"{name}_time_pctg"] = (100 * ns / frame.window_ns.where(frame.window_ns > 0)).round(2)
     times = [f"{name}_time(us)" for name in parts]
     shares = [f"{name}_time_pctg" for name in parts]
@@ -52,17 +51,15 @@ def overlap(traces: LoadedTraces) -> Any:
 def kernel_types(traces: LoadedTraces, memory: bool) -> Any:
     """`kernel_type, sum, percentage`: busy time of all ranks in exclusive classes, µs and % of their sum."""
     frame = traces.frame("kernel_type_breakdown")
-    frame["kernel_type"] = [_class(each, memory) for each in frame["class"]]
+    frame["kernel_type"] = [
+        " overlapping ".join(kind.upper() for kind in name.split("+") if memory or kind != "memory")
+        for name in frame["class"]
+    ]
     found = frame[frame.kernel_type != ""].groupby("kernel_type")["class_ns"].sum().reset_index()
     found["sum"] = found.class_ns / US
     found["percentage"] = (100 * found.class_ns / found.class_ns.sum()).round(1)
     ordered = found.sort_values(["sum", "kernel_type"], ascending=[False, True], ignore_index=True)
     return ordered[["kernel_type", "sum", "percentage"]]
-
-
-def _class(name: str, memory: bool) -> str:
-    kinds = [kind.upper() for kind in name.split("+") if memory or kind != "memory"]
-    return " overlapping ".join(kinds)
 
 
 def kernels(traces: LoadedTraces, duration_ratio: float, num_kernels: int, memory: bool) -> Any:
@@ -108,11 +105,12 @@ def _combine_statistics(frame: Any, keys: list[str]) -> Any:
     found = (
         frame.assign(squares=squares)
         .groupby(keys, sort=False, dropna=False)
-        .agg(count=("count", "sum"), sum_ns=("sum_ns", "sum"), squares=("squares", "sum"))
-        .join(
-            frame.groupby(keys, sort=False, dropna=False).agg(
-                min_ns=("min_ns", "min"), max_ns=("max_ns", "max")
-            )
+        .agg(
+            count=("count", "sum"),
+            sum_ns=("sum_ns", "sum"),
+            squares=("squares", "sum"),
+            min_ns=("min_ns", "min"),
+            max_ns=("max_ns", "max"),
         )
         .reset_index()
     )
@@ -140,14 +138,12 @@ def annotation_summary(
     frame = frame[frame.on_gpu == on_gpu]
     if frame.empty:
         return None
-    never_folded = tuple(name for name in frame.name.unique() if _matches(name, allowed or []))
+    never_folded = tuple(
+        name for name in frame.name.unique() if any(re.search(pattern, name) for pattern in allowed or [])
+    )
     folded = fold_small(_combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, never_folded)
     ordered = folded.sort_values(["rank", "name"], ignore_index=True)
     return ordered[[*COLUMNS, "rank"]]
-
-
-def _matches(name: str, patterns: list[str]) -> bool:
-    return any(re.search(pattern, name) for pattern in patterns)
 
 
 KERNELS = """
@@ -192,7 +188,7 @@ def annotated_kernels(traces: LoadedTraces, rank: int, expand_names: bool, short
 
 def idle(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
     """`rank, stream, idle_category, idle_time` (µs), `idle_time_ratio`: share of the stream's idle time."""
-    frame = _of_streams(traces.frame("stream_idle", ranks, kernel_wait_ns=round(delay_us * US)), streams)
+    frame = _of_streams(traces, "stream_idle", ranks, streams, delay_us)
     frame["idle_category"] = frame.cause
     frame["idle_time"] = frame.idle_ns / US
     frame["idle_time_ratio"] = frame.share.round(2)
@@ -202,8 +198,7 @@ def idle(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, dela
 
 def idle_intervals(traces: LoadedTraces, ranks: list[int], streams: list[int] | None, delay_us: float) -> Any:
     """Statistics of the gaps of a stream by category in µs: count, mean, std, min, quartiles, max."""
-    wait_ns = round(delay_us * US)
-    frame = _of_streams(traces.frame("stream_idle_intervals", ranks, kernel_wait_ns=wait_ns), streams)
+    frame = _of_streams(traces, "stream_idle_intervals", ranks, streams, delay_us)
     frame["idle_interval"] = frame.idle_ns / US
     single = frame.empty or frame.groupby("rank")["device"].nunique().max() == 1
     keys = ["rank", *([] if single else ["device"]), "stream", "cause"]
@@ -212,13 +207,11 @@ def idle_intervals(traces: LoadedTraces, ranks: list[int], streams: list[int] | 
     return found.rename(columns={"cause": "idle_category"}).set_index("idle_category")
 
 
-def _of_streams(frame: Any, streams: list[int] | None) -> Any:
+def _of_streams(
+    traces: LoadedTraces, analysis: str, ranks: list[int], streams: list[int] | None, delay_us: float
+) -> Any:
+    frame = traces.frame(analysis, ranks, kernel_wait_ns=round(delay_us * US))
     return frame[frame.stream.isin(streams)].copy() if streams else frame
-
-
-def empty_frame() -> Any:
-    """A frame without rows or columns."""
-    return library("pandas").DataFrame()
 
 
 EVENT = (
@@ -270,7 +263,7 @@ def stragglers(traces: LoadedTraces, steps: list[int] | None, most: int) -> list
     """The ranks that caused the longest waits at collectives, in all steps or the given ones."""
     frame = traces.frame("collective_waits")
     if steps is not None:
-        known = sorted({int(step) for step in traces.frame("step_summary")["step"]})
+        known = traces.steps()
         if not set(steps) & set(known):
             raise ParamError(
                 f"unknown steps: {', '.join(map(str, steps))}", f"available: {', '.join(map(str, known))}"
@@ -324,22 +317,6 @@ def launch_stats(traces: LoadedTraces, ranks: list[int], memory: bool) -> dict[i
     return {rank: frame[frame["rank"] == rank][columns].reset_index(drop=True) for rank in ranks}
 
 
-def short_kernels(frame: Any, runtime_cutoff: float) -> Any:
-    """GPU activities shorter than their call, except for calls above the cutoff."""
-    return frame[(frame.cpu_duration <= runtime_cutoff) & (frame.gpu_duration < frame.cpu_duration)]
-
-
-def has_several_steps(traces: LoadedTraces) -> bool:
-    """Whether there are two or more profiler steps."""
-    (row,) = traces.warehouse.query_all("SELECT count(DISTINCT step) AS steps FROM steps").rows()
-    return bool(row["steps"] > 1)
-
-
-def steps(traces: LoadedTraces) -> list[int]:
-    """Profiler step numbers of all ranks."""
-    return sorted(int(step) for step in traces.frame("step_summary")["step"].unique())
-
-
 QUEUE = """
     SELECT rank, ts_ns, device AS pid, stream AS tid, stream, queue_length
     FROM queue_changes
@@ -362,12 +339,8 @@ def _by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
     return {rank: parts[rank].drop(columns="rank").reset_index(drop=True) for rank in ranks if rank in parts}
 
 
-def queue_summary(series: Mapping[int, Any]) -> Any:
-    """Statistics of `queue_length` over its changes, by rank and stream; None without changes."""
-    return _described(series, "stream", "queue_length")
-
-
-def _described(series: Mapping[int, Any], key: str, value: str) -> Any:
+def described(series: Mapping[int, Any], key: str, value: str) -> Any:
+    """Statistics of the column `value` of time series, by rank and `key`; None without rows."""
     frames = [
         frame.assign(rank=rank)[["rank", key, value]].groupby(["rank", key]).describe()
         for rank, frame in series.items()
@@ -402,12 +375,6 @@ def bandwidths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
     frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
     frame = frame.sort_values(["rank", "device", "direction", "ts_ns"])
     return _by_rank(frame[["rank", "ts", "pid", "name", "memory_bw_gbps"]], ranks)
-
-
-def bandwidth_summary(series: Mapping[int, Any]) -> Any:
-    """Statistics of nonzero `memory_bw_gbps`, by rank and direction; None without copies."""
-    running = {rank: frame[frame.memory_bw_gbps > 0] for rank, frame in series.items()}
-    return _described(running, "name", "memory_bw_gbps")
 
 
 def write_series(
@@ -502,9 +469,8 @@ class CriticalPath:
 
         Durations are in µs and sum to the duration of the scope. `bound_by` is HTA's name of the category.
         """
-        frame = self.traces.query(
-            f"{SEGMENTS.format(rank=self.rank)} AND path.scope = {sql_string(self.scope)}"
-        )
+        scope = self.scope.replace("'", "''")
+        frame = self.traces.query(f"{SEGMENTS.format(rank=self.rank)} AND path.scope = '{scope}'")
         frame = frame.sort_values("position", ignore_index=True)
         frame["duration"] = frame.segment_ns / US
         frame["bound_by"] = [BOUND_BY.get(each, each) for each in frame.category]
@@ -533,11 +499,6 @@ class CriticalPath:
         return shares.sort_values(ascending=False)
 
 
-def sql_string(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def critical_path(
     traces: LoadedTraces, rank: int, annotation: str, instance: int | tuple[int, int] | None
 ) -> CriticalPath:
@@ -550,35 +511,28 @@ def critical_path(
             "a range of instances is not supported", "use one instance, or '' for the entire trace"
         )
     (rank,) = traces.select_ranks([rank])
-    warehouse = traces.warehouse
-    if not annotation:
-        warehouse.derive("critical_path", traces.run, ranks=rank, entire_trace=True)
-        return CriticalPath(_newest(traces), rank, "trace")
-    names = [row["name"] for row in warehouse.query_all(ANNOTATIONS.format(rank=rank)).rows()]
-    matches = [index for index, name in enumerate(names) if annotation in (name or "")]
-    number = instance or 0
+    scope = "trace"
+    selected: dict[str, Any] = {"entire_trace": True}
+    if annotation:
+        name, number = _instance(traces, rank, annotation, instance or 0)
+        scope, selected = f"annotation {name}#{number}", {"annotations": f"{name}#{number}"}
+        if step := re.fullmatch(r"ProfilerStep#(\d+)", name):
+            scope, selected = f"step {step[1]}", {"steps": int(step[1])}
+    traces.warehouse.derive("critical_path", traces.run, ranks=rank, **selected)
+    return CriticalPath(traces.newest(), rank, scope)
+
+
+def _instance(traces: LoadedTraces, rank: int, part: str, number: int) -> tuple[str, int]:
+    """The name of the n-th annotation that contains `part`, and how many earlier ones have that name."""
+    names = [row["name"] for row in traces.warehouse.query_all(ANNOTATIONS.format(rank=rank)).rows()]
+    matches = [index for index, name in enumerate(names) if part in (name or "")]
     if not matches:
-        raise ParamError(f"rank {rank} has no annotation that contains {annotation!r}", _known(names))
+        known = list(dict.fromkeys(name for name in names if name))
+        listed, more = ", ".join(known[:MOST_NAMES]) or "none", len(known) - MOST_NAMES
+        hint = f"annotations: {listed}" + (f" and {more} more" if more > 0 else "")
+        raise ParamError(f"rank {rank} has no annotation that contains {part!r}", hint)
     if not 0 <= number < len(matches):
-        count = f"{len(matches)} annotations contain {annotation!r}"
+        count = f"{len(matches)} annotations contain {part!r}"
         raise ParamError(f"there is no instance {number}: {count}", "instances are numbered from 0")
-    name = names[matches[number]]
-    if step := re.fullmatch(r"ProfilerStep#(\d+)", name):
-        warehouse.derive("critical_path", traces.run, ranks=rank, steps=int(step[1]))
-        return CriticalPath(_newest(traces), rank, f"step {step[1]}")
-    scope = f"{name}#{names[: matches[number]].count(name)}"
-    warehouse.derive("critical_path", traces.run, ranks=rank, annotations=scope)
-    return CriticalPath(_newest(traces), rank, f"annotation {scope}")
-
-
-def _known(names: list[str | None]) -> str:
-    """The first names of annotations, and how many more there are."""
-    known = list(dict.fromkeys(name for name in names if name))
-    more = len(known) - MOST_NAMES
-    listed = ", ".join(known[:MOST_NAMES]) or "none"
-    return f"annotations: {listed}" + (f" and {more} more" if more > 0 else "")
-
-
-def _newest(traces: LoadedTraces) -> LoadedTraces:
-    """The newest version of the same run."""
-    return traces.newest()
+    index = matches[number]
+    return names[index], names[:index].count(names[index])

@@ -59,8 +59,10 @@ class TraceAnalysis:
         self.traces: LoadedTraces = load_traces(trace_files, trace_dir, warehouse, run)
         self.t = Trace(self.traces)
         self.figures = traces.Figures()
-        if include_last_profiler_step is False and breakdowns.has_several_steps(self.traces):
-            self._note("the last profiler step is included; HTA excludes it by default")
+        if include_last_profiler_step is False:
+            count = "SELECT count(DISTINCT step) AS steps FROM steps"
+            if self.traces.warehouse.query_all(count).rows()[0]["steps"] > 1:
+                self._note("the last profiler step is included; HTA excludes it by default")
 
     def _ranks(self, ranks: list[int] | None) -> list[int]:
         """The requested ranks, by default all of them."""
@@ -194,7 +196,8 @@ class TraceAnalysis:
         if visualize:
             shown = []
             for rank, frame in found.items():
-                short = breakdowns.short_kernels(frame, runtime_cutoff)
+                usual = frame[frame.cpu_duration <= runtime_cutoff]
+                short = usual[usual.gpu_duration < usual.cpu_duration]
                 shown += [
                     traces.histogram(
                         short, "cpu_duration", f"GPU activities shorter than their call, rank {rank}"
@@ -215,7 +218,7 @@ class TraceAnalysis:
 
     def get_profiler_steps(self) -> list[int]:
         """Profiler step numbers of all ranks, including the last step."""
-        return breakdowns.steps(self.traces)
+        return self.traces.steps()
 
     # Over time
 
@@ -229,11 +232,11 @@ class TraceAnalysis:
 
     def get_queue_length_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the queue length by rank and stream; None without known launches."""
-        return breakdowns.queue_summary(self.get_queue_length_time_series(ranks))
+        return self.get_queue_length_summary_from_time_series(self.get_queue_length_time_series(ranks))
 
     def get_queue_length_summary_from_time_series(self, queue_length_dict: Mapping[int, Any]) -> Any:
         """The same for existing time series, which are not modified."""
-        return breakdowns.queue_summary(queue_length_dict)
+        return breakdowns.described(queue_length_dict, "stream", "queue_length")
 
     def get_time_spent_blocked_on_full_queue(
         self, queue_length_dict: Mapping[int, Any], max_queue_length: int = FULL_QUEUE
@@ -247,7 +250,9 @@ class TraceAnalysis:
 
     def get_memory_bw_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the bandwidth while copying, by rank and direction; None without copies."""
-        return breakdowns.bandwidth_summary(self.get_memory_bw_time_series(ranks))
+        series = self.get_memory_bw_time_series(ranks)
+        copying = {rank: frame[frame.memory_bw_gbps > 0] for rank, frame in series.items()}
+        return breakdowns.described(copying, "name", "memory_bw_gbps")
 
     def generate_trace_with_counters(
         self,

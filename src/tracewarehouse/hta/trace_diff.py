@@ -51,7 +51,7 @@ class LabeledTrace:
 
     def iterations(self) -> list[int]:
         """Profiler step numbers of all ranks."""
-        return sorted(int(step) for step in self.traces.frame("step_summary")["step"].unique())
+        return self.traces.steps()
 
     def extract_ops(
         self,
@@ -150,7 +150,14 @@ class TraceDiff:
             }
         )
         found = before.add_prefix(f"{one.label}_").join(after.add_prefix(f"{other.label}_"), how="outer")
-        return cls._with_differences(found.fillna(0), one.label, other.label)
+        found = found.fillna(0)
+        found["diff_counts"] = found[f"{other.label}_counts"] - found[f"{one.label}_counts"]
+        times = [found[f"{label}_total_duration"] for label in (one.label, other.label)]
+        found["diff_duration"] = times[1] - times[0]
+        found["counts_change_categories"] = [
+            "+" if each > 0 else "-" if each < 0 else "=" for each in found["diff_counts"]
+        ]
+        return found
 
     @staticmethod
     def _summary(
@@ -170,15 +177,6 @@ class TraceDiff:
             (control, one), (test, other) = ((label, each[position]) for label, each in parts.items())
             if one != other and one and other:
                 log.warning("values are totals: %s has %s, %s %s", control, plural(one, noun), test, other)
-
-    @staticmethod
-    def _with_differences(found: Any, control: str, test: str) -> Any:
-        found["diff_counts"] = found[f"{test}_counts"] - found[f"{control}_counts"]
-        found["diff_duration"] = found[f"{test}_total_duration"] - found[f"{control}_total_duration"]
-        found["counts_change_categories"] = [
-            "+" if each > 0 else "-" if each < 0 else "=" for each in found["diff_counts"]
-        ]
-        return found
 
     @classmethod
     def ops_diff(

@@ -181,6 +181,10 @@ class LoadedTraces:
             row["rank"] for row in self.warehouse.query_all("SELECT rank FROM ranks ORDER BY rank").rows()
         ]
 
+    def steps(self) -> list[int]:
+        """Profiler step numbers of all ranks, in order."""
+        return sorted(int(step) for step in self.frame("step_summary")["step"].unique())
+
     def select_ranks(self, ranks: int | Iterable[int] | None) -> list[int]:
         """The requested ranks; all for None or an empty list. Raises ParamError for an unknown rank."""
         wanted = [ranks] if isinstance(ranks, int) else list(ranks or ())
@@ -247,20 +251,14 @@ def _files_of(files: Files, folder: Path | None) -> Mapping[int, Path] | list[Pa
         )
     if not files:
         raise ParamError("trace_files is empty", "it maps ranks to files")
-    named = {key: _in_folder(Path(path), folder or Path()) for key, path in _pairs(files)}
-    for path in named.values():
+    base, paths = folder or Path(), {}
+    for key, name in files.items() if isinstance(files, Mapping) else enumerate(files):
+        # As in HTA, a name that starts with the folder is not relative to it.
+        path = Path(name) if Path(name).is_relative_to(base) else base / name
         if path.is_dir():
             raise ParamError(f"{path} is a folder", f"name its files, or TraceAnalysis(trace_dir='{path}')")
-    return named if isinstance(files, Mapping) else list(named.values())
-
-
-def _in_folder(path: Path, folder: Path) -> Path:
-    """The path below the folder, unless it starts with the folder, as in HTA."""
-    return path if path.is_relative_to(folder) else folder / path
-
-
-def _pairs(files: Files) -> Iterable[tuple[int, str | Path]]:
-    return files.items() if isinstance(files, Mapping) else enumerate(files)
+        paths[key] = path
+    return paths if isinstance(files, Mapping) else list(paths.values())
 
 
 def _ingest(
@@ -271,26 +269,19 @@ def _ingest(
 ) -> LoadedTraces:
     if files is None:
         folder = folder or Path()
-        return LoadedTraces(warehouse, _ingest_folder(warehouse, folder, run), [folder])
-    paths = files.values() if isinstance(files, Mapping) else files
-    return LoadedTraces(warehouse, _ingest_files(warehouse, files, run), [path.parent for path in paths])
-
-
-def _ingest_folder(warehouse: Warehouse, path: Path, run: str | None) -> str:
-    if not path.is_dir():
-        raise ParamError(f"{path} is not a folder", "trace_dir is a folder with one trace file per rank")
-    report = warehouse.ingest(path, run=run)
-    return _one_run(str(path), report)
-
-
-def _ingest_files(warehouse: Warehouse, files: Mapping[int, Path] | list[Path], run: str | None) -> str:
+        if not folder.is_dir():
+            raise ParamError(
+                f"{folder} is not a folder", "trace_dir is a folder with one trace file per rank"
+            )
+        stored = _one_run(str(folder), warehouse.ingest(folder, run=run))
+        return LoadedTraces(warehouse, stored, [folder])
     if not isinstance(files, Mapping):
-        return _one_run("trace_files", warehouse.ingest(*files, run=run))
+        stored = _one_run("trace_files", warehouse.ingest(*files, run=run))
+        return LoadedTraces(warehouse, stored, [path.parent for path in files])
     name = run or next(iter(files.values())).absolute().parent.name or "trace"
     for rank, path in sorted(files.items()):
-        report = warehouse.ingest(path, run=name, rank=rank)
-        stored = _one_run(str(path), report)
-    return stored
+        stored = _one_run(str(path), warehouse.ingest(path, run=name, rank=rank))
+    return LoadedTraces(warehouse, stored, [path.parent for path in files.values()])
 
 
 def _one_run(what: str, report: Any) -> str:

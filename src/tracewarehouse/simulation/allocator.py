@@ -9,7 +9,6 @@ depend on anything but the calls.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -263,12 +262,10 @@ class Allocator:
         entry |= more if address is None else {"addr": address}
         entry["time_us"] = _FIRST_TIME_US + 7 * len(self.entries)
         self.entries.append(entry)
-        largest = self._largest_free() if action == "oom" else -1
+        blocks = [block for segment in self.segments for block in segment.blocks] if action == "oom" else []
+        free_sizes = [block.size for block in blocks if block.requested is None]
+        largest = max(free_sizes, default=0) if action == "oom" else -1
         self.usage.append(Usage(self._allocated, self._active, self._reserved, self._free, largest))
-
-    def _largest_free(self) -> int:
-        blocks = (block for segment in self.segments for block in segment.blocks)
-        return max((block.size for block in blocks if block.requested is None), default=0)
 
     def _pieces(self) -> list[tuple[Segment, list[Block]]]:
         """Each contiguous piece of a segment with its blocks."""
@@ -282,22 +279,18 @@ class Allocator:
         return found
 
     def _segment(self, segment: Segment, blocks: list[Block]) -> dict[str, Any]:
-        def total(wanted: Callable[[Block], bool], requested: bool = False) -> int:
-            return sum(
-                (block.requested or 0) if requested else block.size for block in blocks if wanted(block)
-            )
-
+        used = [block for block in blocks if block.requested is not None]
         return {
             "device": 0,
             "address": blocks[0].address,
-            "total_size": total(lambda _: True),
+            "total_size": sum(block.size for block in blocks),
             "stream": segment.stream,
             "segment_type": "small" if segment.small else "large",
             "segment_pool_id": (0, 0),
             "is_expandable": segment.expandable,
-            "allocated_size": total(lambda block: block.requested is not None and not block.pending),
-            "active_size": total(lambda block: block.requested is not None),
-            "requested_size": total(lambda block: block.requested is not None, requested=True),
+            "allocated_size": sum(block.size for block in used if not block.pending),
+            "active_size": sum(block.size for block in used),
+            "requested_size": sum(block.requested or 0 for block in used),
             "frames": segment.frames,
             "blocks": [
                 {

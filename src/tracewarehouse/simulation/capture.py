@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from random import Random
 from typing import Any, Final
 
@@ -143,13 +144,11 @@ class Text:
 
     def _amd_call(self, api: Api, kernel: Kernel | None) -> str:
         known = f'"cid": {api.number}, "correlation": {{3}}'
-        if kernel is None:
+        if kernel is None or kernel.category == "gpu_memset":
             return known
         if kernel.category == "gpu_memcpy":
             where = '"src": "0x7f1c4a000000", "dst": "0x7f1b20000000"'
             return f'{known}, {where}, "bytes": "{kernel.bytes}", "kind": "1"'
-        if kernel.category == "gpu_memset":
-            return known
         named = json.dumps(kernel.name).replace("{", "{{").replace("}", "}}")
         return (
             f'"kernel": {named}, {known}, "grid":     {list(kernel.grid)}, '
@@ -294,7 +293,7 @@ def _event(inside: str) -> Format:
 
 
 def _inputs(shapes: tuple[tuple[int, ...], ...], arguments: tuple[tuple[int, str], ...]) -> str:
-    strides = [[_product(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
+    strides = [[prod(shape[axis + 1 :]) for axis in range(len(shape))] for shape in shapes]
     types = ["c10::BFloat16" if shape else "Scalar" for shape in shapes]
     values = ["" if shape else "1" for shape in shapes]
     for at, value in arguments:
@@ -303,13 +302,6 @@ def _inputs(shapes: tuple[tuple[int, ...], ...], arguments: tuple[tuple[int, str
         f'"Concrete Inputs": {json.dumps(values)}, "Input type": {json.dumps(types)}, '
         f'"Input Strides": {json.dumps(strides)}, "Input Dims": {json.dumps(shapes)}'
     )
-
-
-def _product(sizes: tuple[int, ...]) -> int:
-    product = 1
-    for size in sizes:
-        product *= size
-    return product
 
 
 LAST: dict[str, object] = {"sort_index": 536_870_912}  # position of the profiler's own rows in viewers
@@ -373,25 +365,17 @@ def _devices(job: Job) -> list[dict[str, object]]:
 
 
 def _distributed(job: Job, rank: int, groups: list[Group]) -> dict[str, object]:
-    world = list(range(min(job.ranks, MOST_LISTED)))
-    configs: list[dict[str, object]] = [
+    described: list[tuple[str, str, Sequence[int]]] = [("0", "default_pg", range(job.ranks))]
+    described += [(group.name, f"mesh_{group.scope}", group.ranks) for group in groups]
+    configs = [
         {
-            "pg_name": "0",
-            "pg_desc": "default_pg",
+            "pg_name": name,
+            "pg_desc": description,
             "backend_config": "cuda:nccl",
-            "pg_size": job.ranks,
-            "ranks": world,
+            "pg_size": len(ranks),
+            "ranks": list(ranks[:MOST_LISTED]),
         }
-    ]
-    configs += [
-        {
-            "pg_name": group.name,
-            "pg_desc": f"mesh_{group.scope}",
-            "backend_config": "cuda:nccl",
-            "pg_size": group.size,
-            "ranks": list(group.ranks[:MOST_LISTED]),
-        }
-        for group in groups
+        for name, description, ranks in described
     ]
     return {
         "backend": "nccl",
@@ -545,7 +529,7 @@ def capture_file_name(rank: int) -> str:
 
 
 def write_capture(
-    job: Job, rank: int, groups: list[Group], graph: Graph, write: Callable[[str], None]
+    job: Job, rank: int, groups: list[Group], graph: Graph, write: Callable[[str], int]
 ) -> tuple[Origin, ...]:
     """Writes the capture trace of a rank; returns the origin of each node of its graph."""
     text = Text(job, rank)

@@ -146,10 +146,8 @@ class Rendezvous:
         key = (group.name, collective)
         if key not in self._transfers:
             self._transfers[key] = self._transfer(group, collective)
-        return self._transfers[key] + self._longer(group.name, number)
-
-    def _longer(self, group: str, number: int) -> int:
-        return self.faults.longer_ns(group, number) if self._has_long else 0
+        longer_ns = self.faults.longer_ns(group.name, number) if self._has_long else 0
+        return self._transfers[key] + longer_ns
 
     @cached_property
     def _has_long(self) -> bool:

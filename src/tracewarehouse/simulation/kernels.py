@@ -288,11 +288,8 @@ class Faults:
 
     def factor(self, what: str, rank: int, step: int) -> float:
         """Slowdown of a rank in `compute`, `host`, `data` or `copies`."""
-        factor = 1.0
-        for each in self.of("slow-rank", rank, step):
-            if each.text_value("what") == what:
-                factor *= each.number("factor")
-        return factor
+        slow = [each for each in self.of("slow-rank", rank, step) if each.text_value("what") == what]
+        return math.prod((each.number("factor") for each in slow), start=1.0)
 
     def kernel_factors(self, rank: int, step: int) -> dict[str, float]:
         """Slowdown of kernels by key."""
@@ -321,11 +318,8 @@ class Faults:
 
     def link_factor(self, group: str) -> float:
         """Slowdown of the links of a group."""
-        factor = 1.0
-        for each in self.all:
-            if each.kind == "slow-link" and each.text_value("group") == group:
-                factor *= each.number("factor")
-        return factor
+        slow = [each for each in self.all if each.kind == "slow-link" and each.text_value("group") == group]
+        return math.prod((each.number("factor") for each in slow), start=1.0)
 
     def longer_ns(self, group: str, number: int) -> int:
         """Additional time of the n-th collective of a group (zero-based)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from random import Random
 
 from tracewarehouse.simulation.capture import Format, Text
@@ -31,8 +32,7 @@ PAGE = 2 << 20
 class Recorder:
     """Records the events of a rank and writes them after each step."""
 
-    def __init__(self, job: Job, rank: int, faults: Faults, write: Callable[[list[str]], None],
-                 before: int) -> None:  # fmt: skip
+    def __init__(self, job: Job, rank: int, faults: Faults, write: Callable[[list[str]], None]) -> None:
         self.text, self.truth = Text(job, rank), RankTruth(job, rank)
         self.window = Window.of(faults, rank)
         self.job, self.write = job, write
@@ -42,7 +42,7 @@ class Recorder:
         self.draw_loss = Random(f"{job.seed}/lost/{rank}").random
         self.faults, self.rank = faults, rank
         self.skipped = self.window.skipped
-        self.written = before
+        self.written = 0
         self.ops: dict[str, list[str]] = {"main": [], "autograd": []}
         self.memories: list[str] = []
         self.python: list[str] = []
@@ -57,7 +57,9 @@ class Recorder:
         self.base_sequence = self.most_sequence = 0
         self.forwards: dict[int, tuple[int, str]] = {}
         self.allocated = self.reserved = self.leaks = 0
-        self.formats: dict[object, Format] = {}
+        self.frame_format, self.call_format = cache(self.text.frame), cache(self.text.call)
+        self.kernel_format, self.flow_format = cache(self.text.kernel), cache(self.text.flow)
+        self.sync_format, self.memory_format = cache(self.text.sync), cache(self.text.memory)
         self.graph_call: Call | None = None
         self.graph_launched: Graph | None = None
         self.message = ""
@@ -76,7 +78,7 @@ class Recorder:
 
     def begin_step(self, number: int, at_ns: int) -> None:
         """Begins a profiler step."""
-        self.base_sequence, self.most_sequence = self.most_sequence, self.most_sequence
+        self.base_sequence = self.most_sequence
         self.is_last_step = self.job.capture and number - FIRST_STEP == self.job.steps - 1
         self.gpu_loss = self.faults.share("lost-gpu", self.rank, number - FIRST_STEP)
         self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
@@ -145,16 +147,13 @@ class Recorder:
             self.ops["main"].append("")
         elif frame.backward and number in self.forwards:
             slot, began = self.forwards.pop(number)
-            main, own = self.text.threads["main"], self.text.threads[self.current_thread]
-            start, finish = self._flow("s", "fwdbwd", main), self._flow("f", "fwdbwd", own)
+            start, finish = self._flow("s", "fwdbwd", "main"), self._flow("f", "fwdbwd", self.current_thread)
             self.ops["main"][slot] = start(number + 1, began)
             self.ops[self.current_thread].append(finish(number + 1, self.text.time(start_ns)))
 
-    def _flow(self, kind: str, name: str, tid: int) -> Format:
-        key = (kind, name, tid)
-        if key not in self.formats:
-            self.formats[key] = self.text.flow(kind, name, self.text.pid, tid)
-        return self.formats[key]
+    def _flow(self, kind: str, name: str, thread: str) -> Format:
+        """One end of a flow on the host."""
+        return self.flow_format(kind, name, self.text.pid, self.text.threads[thread])
 
     def end(self, at_ns: int) -> None:
         """Ends the innermost slice."""
@@ -187,10 +186,7 @@ class Recorder:
 
     def _write_slice(self, opened: OpenSlice, end_ns: int, finished: bool) -> None:
         frame = opened.frame
-        key = (frame, self.current_thread, finished)
-        make = self.formats.get(key)
-        if make is None:
-            make = self.formats[key] = self.text.frame(frame, self.current_thread, finished)
+        make = self.frame_format(frame, self.current_thread, finished)
         assert opened.texts is not None
         start_ns = opened.start_ns
         self.truth.host(start_ns, end_ns)
@@ -224,8 +220,7 @@ class Recorder:
         if not self._records(at_ns):
             return
         self.truth.memory(memory.bytes, self.allocated)
-        make = self.formats.get(("memory", self.current_thread)) or self.text.memory(self.current_thread)
-        self.formats["memory", self.current_thread] = make
+        make = self.memory_format(self.current_thread)
         self.indexes += 1
         time = self.text.time(self.local_ns(at_ns))
         address = ADDRESS + key * PAGE
@@ -244,10 +239,7 @@ class Recorder:
         at = len(self.gpu) if recorded else None
         call = Call(api.name, start, end, at, bool(self.inner), external, self.correlation)
         if recorded:
-            key = (api, kernel, self.current_thread)
-            make = self.formats.get(key)
-            if make is None:
-                make = self.formats[key] = self.text.call(api, self.current_thread, kernel)
+            make = self.call_format(api, self.current_thread, kernel)
             began = self.text.time(start)
             self.gpu.append(make(began, self.text.length(end - start), external, self.correlation, began))
             self.truth.host(start, end)
@@ -257,25 +249,23 @@ class Recorder:
         """A call that launches nothing; returns its correlation id."""
         call = self._record_call(api, start_ns, end_ns, None, False)
         if call.at is not None and self.waits:
-            own = self.text.threads[self.current_thread]
-            self.gpu.append(self._flow("f", "ac2g", own)(call.correlation, self.text.time(call.start_ns)))
-            self.truth.add_issue("flow_without_start", None)
+            finish = self._flow("f", "ac2g", self.current_thread)
+            self.gpu.append(finish(call.correlation, self.text.time(call.start_ns)))
+            self.truth.flows_without_start += 1
         return call.correlation
 
     def stream_wait(self, api: Api, event: Event, start_ns: int, end_ns: int, marked: int) -> None:
         """A stream waits for an event on another stream."""
         correlation = self.call(api, start_ns, end_ns)
         if self.syncs and self._records(start_ns):
-            key = ("wait", event.waiter, event.stream)
-            make = self.formats.get(key) or self.text.sync("Stream Wait Event", event.waiter, event.stream)
-            self.formats[key] = make
+            make = self.sync_format("Stream Wait Event", event.waiter, event.stream)
             self._sync_row(make, start_ns, end_ns, correlation, marked)
 
     def sync(self, api: Api, kind: str, stream: str, start_ns: int, end_ns: int, marked: int) -> None:
         """The host waits for the GPU."""
         correlation = self.call(api, start_ns, end_ns)
         if self.syncs and self._records(start_ns):
-            make = self.text.sync(kind, stream, stream if kind == "Event Sync" else None)
+            make = self.sync_format(kind, stream, stream if kind == "Event Sync" else None)
             self._sync_row(make, start_ns, end_ns, correlation, marked)
 
     def _sync_row(self, make: Format, start_ns: int, end_ns: int, correlation: int, marked: int) -> None:
@@ -288,29 +278,23 @@ class Recorder:
                group: Group | None = None, collective: Collective | None = None) -> None:  # fmt: skip
         """A call and the GPU activity it launches."""
         call = self._record_call(kernel.api, start_ns, end_ns, kernel, True)
-        if self.skipped:
-            self._skip(1, end_ns)
-        if call.at is not None:
-            self._start_flow(call)
+        self._launched(call, 1, end_ns)
         self._row(kernel, stream, call, start_ns, begins_ns, ends_ns, group, collective, None)
 
-    def _skip(self, rows: int, end_ns: int) -> None:
-        """Skips launches before the recording, which starts after the last of them."""
-        self.skipped = max(self.skipped - rows, 0)
-        self.began_ns = end_ns
-
-    def _start_flow(self, call: Call) -> None:
-        flow = self._flow("s", "ac2g", self.text.threads[self.current_thread])
-        self.gpu.append(flow(call.correlation, self.text.time(call.start_ns)))
+    def _launched(self, call: Call, activities: int, end_ns: int) -> None:
+        """Starts the flow of a launch; the recording starts after the last skipped one."""
+        if self.skipped:
+            self.skipped = max(self.skipped - activities, 0)
+            self.began_ns = end_ns
+        if call.at is not None:
+            start = self._flow("s", "ac2g", self.current_thread)
+            self.gpu.append(start(call.correlation, self.text.time(call.start_ns)))
 
     def graph(self, api: Api, graph: Graph, start_ns: int, end_ns: int) -> None:
         """The call that launches a graph."""
         self.graph_call, self.graph_launched = self._record_call(api, start_ns, end_ns, None, True), graph
         self.graph_start_ns = start_ns
-        if self.skipped:
-            self._skip(len(graph.nodes), end_ns)
-        if self.graph_call.at is not None:
-            self._start_flow(self.graph_call)
+        self._launched(self.graph_call, len(graph.nodes), end_ns)
 
     def node(self, kernel: Kernel, node: int, begins_ns: int, ends_ns: int, group: Group | None,
              collective: Collective | None) -> None:  # fmt: skip
@@ -327,14 +311,10 @@ class Recorder:
         if called_ns >= self.window.to_ns or (call.at is None and begins_ns < self.window.from_ns):
             return
         if self.gpu_loss and self.draw_loss() < self.gpu_loss:
-            self.truth.lost(call)
+            self.truth.lost_calls.append(call)
             return
         start, end = self.local_ns(begins_ns), self.local_ns(ends_ns)
-        make = self.formats.get((kernel, stream, group, collective, node))
-        if make is None:
-            make = self.formats[kernel, stream, group, collective, node] = self.text.kernel(
-                kernel, stream, group, collective, node
-            )
+        make = self.kernel_format(kernel, stream, group, collective, node)
         number = self.text.streams[stream]
         # Nodes of a graph have their process group from the capture, except on AMD.
         known_group = None if node is not None and self.text.amd else group
@@ -346,19 +326,12 @@ class Recorder:
                 began, self.text.length(end - start), call.external, call.correlation, self.last_number, rate
             )
         )
-        self._finish_flow(call, number, began)
+        self.gpu.append(self.flow_format("f", "ac2g", self.text.device, number)(call.correlation, began))
+        if call.at is None:
+            self.truth.flows_without_start += 1
         if stream == COMPUTE:
             self.busy_ns += end - start
             self._extend_annotations(start, end)
-
-    def _finish_flow(self, call: Call, stream: int, began: str) -> None:
-        key = ("f", "ac2g", "gpu", stream)
-        make = self.formats.get(key)
-        if make is None:
-            make = self.formats[key] = self.text.flow("f", "ac2g", self.text.device, stream)
-        self.gpu.append(make(call.correlation, began))
-        if call.at is None:
-            self.truth.add_issue("flow_without_start", None)
 
     def _extend_annotations(self, start: int, end: int) -> None:
         """Extends the GPU copies of open annotations to include the activity."""
@@ -374,11 +347,10 @@ class Recorder:
         """A collective of this rank; `since` is the time since the previous one of its group, by cause."""
         self.last_number = number
         self.message = self.text.host_message(collective, group).format(None, None, None, None, number)
-        size = message_bytes(self.job, collective, group)
-        self.truth.collective(
-            collective, size, group, number, last_ns - arrives_ns, ends_ns - last_ns, ends_ns - arrives_ns
-        )
-        self.truth.arrivals.append((group.name, number, group.size, last_ns - arrives_ns, since))
+        size, wait_ns = message_bytes(self.job, collective, group), last_ns - arrives_ns
+        what = (self.rank, group.name, number, collective.name, size, group.size)
+        self.truth.collective_rows.append((*what, wait_ns, ends_ns - last_ns, ends_ns - arrives_ns))
+        self.truth.arrivals.append((group.name, number, group.size, wait_ns, since))
 
     def write_root_frames(self, end_ns: int) -> None:
         """Writes the outermost Python frames of a run that ends at `end_ns`, and the clock at that time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 
 from tracewarehouse.simulation.job import (
@@ -113,18 +113,13 @@ class Program:
         ):
             yield
 
-    @contextmanager
-    def annotation(self, name: str) -> Iterator[None]:
+    def annotation(self, name: str) -> AbstractContextManager[None]:
         """A user annotation."""
-        with self.frame(Frame("user_annotation", name)):
-            yield
+        return self.frame(Frame("user_annotation", name))
 
-    @contextmanager
-    def op(self, name: str, shapes: Sequence[Shape] = (), sequence: int | None = None) -> Iterator[None]:
-        """A CPU operator; with a sequence number it has a backward operator."""
-        forward = sequence is not None
-        with self.frame(Frame("cpu_op", name, tuple(shapes), sequence=sequence, forward=forward)):
-            yield
+    def op(self, name: str, shapes: Sequence[Shape]) -> AbstractContextManager[None]:
+        """A CPU operator without a backward one."""
+        return self.frame(Frame("cpu_op", name, tuple(shapes)))
 
     def launch(self, kernel: Kernel) -> None:
         """Launches a kernel on the compute stream."""
@@ -170,8 +165,7 @@ class Program:
 
     def after(self, lines: Sequence[tuple[Op, Operand]]) -> None:
         """Adds instructions to the backward pass, after those of the last operator."""
-        last = self.nodes[-1]
-        self.nodes[-1] = Node(last.name, last.sequence, last.work, tuple(lines), last.frees)
+        self.nodes[-1] = replace(self.nodes[-1], then=tuple(lines))
 
     def backward(self) -> None:
         """Adds the backward pass of all stored operators in reverse order, on the autograd thread."""
@@ -194,8 +188,10 @@ class Program:
             if node.frees is not None:
                 self.emit(Op.MEMORY, node.frees)
             self.lines.extend(node.then)
-        if node.name == "AddmmBackward0":
-            self._accumulate()
+        if node.name == "AddmmBackward0":  # the gradient of a weight
+            name = "torch::autograd::AccumulateGrad"
+            with self.evaluation(name), self.frame(Frame("cpu_op", name, ((1,),))):
+                pass
 
     @contextmanager
     def evaluation(self, name: str, sequence: int | None = None) -> Iterator[None]:
@@ -206,12 +202,6 @@ class Program:
         called = f"autograd::engine::evaluate_function: {name}"
         with self.frame(Frame("cpu_op", called, sequence=sequence, backward=sequence is not None)):
             yield
-
-    def _accumulate(self) -> None:
-        """Accumulates the gradient of a weight."""
-        name = "torch::autograd::AccumulateGrad"
-        with self.evaluation(name), self.frame(Frame("cpu_op", name, ((1,),))):
-            pass
 
     def collective(self, collective: Collective, op: str, *, wait: bool) -> None:
         """Adds a collective after all computation so far; with `wait`, computation waits for it."""
@@ -256,7 +246,8 @@ class Layers:
         """One layer: attention and feed-forward, each with normalization and residual."""
         with self.program.module("Block", number):
             if self.job.sharded and self.job.data > 1:
-                self._gather()
+                weights = self.model.collective("all_gather", DATA, 12 * self.hidden * self.part)
+                self.program.collective(weights, "_allgather_base_", wait=True)
             self._norm(2 * number)
             with self.program.module("Attention", number):
                 self._linear(4 * number, self.hidden, 3 * self.part)
@@ -362,19 +353,17 @@ class Layers:
         if self.job.tensor == 1:
             return
         sums = self.model.collective("allreduce", TENSOR, self.tokens * self.hidden)
-        self.program.collective(sums, "allreduce_", wait=True)
-        if self.job.mode == "training":
-            self.program.after(collective_lines(sums, "allreduce_", wait=True))
-
-    def _gather(self) -> None:
-        weights = self.model.collective("all_gather", DATA, 12 * self.hidden * self.part)
-        self.program.collective(weights, "_allgather_base_", wait=True)
+        self._both_ways(sums, "allreduce_")
 
     def _exchange(self) -> None:
         tokens = self.model.collective("all_to_all", DATA, self.tokens * self.hidden)
-        self.program.collective(tokens, "alltoall_base_", wait=True)
+        self._both_ways(tokens, "alltoall_base_")
+
+    def _both_ways(self, collective: Collective, op: str) -> None:
+        """A collective that the backward pass repeats."""
+        self.program.collective(collective, op, wait=True)
         if self.job.mode == "training":
-            self.program.after(collective_lines(tokens, "alltoall_base_", wait=True))
+            self.program.after(collective_lines(collective, op, wait=True))
 
     def embed(self) -> None:
         """The embedding, on the first stage."""
@@ -408,6 +397,14 @@ class Layers:
             self.program.op("aten::copy_", ((size,), (size,), ())),
         ):
             self.program.launch(self.kernels.copy(name, 8 * size))
+
+    def _injected(self) -> None:
+        """The kernel and the leak that faults add to a step."""
+        if self.variant.extra_ns:
+            with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
+                self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
+        if self.variant.leak_bytes:
+            self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
 
     def _pass_on(self, name: str, edge: int, *, wait: bool) -> None:
         size = self.tokens * self.hidden
@@ -464,11 +461,7 @@ class _Training(Layers):
             self._replay(self._train)
         else:
             self._train()
-        if self.variant.extra_ns:
-            with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
-                self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
-        if self.variant.leak_bytes:
-            self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
+        self._injected()
         if self.variant.item:
             self.item()
 
@@ -557,9 +550,8 @@ class _Training(Layers):
         nodes = self.program.nodes
         norms = [at for at, node in enumerate(nodes) if node.name == "NativeLayerNormBackward0"]
         for at in norms[::2]:
-            node = nodes[at]
-            lines = (*node.then, *collective_lines(gradient, op, wait=not self.variant.overlap))
-            nodes[at] = type(node)(node.name, node.sequence, node.work, lines, node.frees)
+            lines = collective_lines(gradient, op, wait=not self.variant.overlap)
+            nodes[at] = replace(nodes[at], then=(*nodes[at].then, *lines))
 
     def _optimizer(self) -> None:
         shards = self.job.data if self.job.sharded else 1
@@ -594,11 +586,7 @@ class _Inference(Layers):
             else:
                 with self.program.module("GPT", 0):
                     self._layers()
-            if self.variant.extra_ns:
-                with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
-                    self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
-            if self.variant.leak_bytes:
-                self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
+            self._injected()
             if self.variant.stage < self.model.last:
                 self._pass_on("send", self.variant.stage, wait=False)
             else:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from tracewarehouse.simulation.groups import Group
-from tracewarehouse.simulation.job import Collective, Job, Kernel
+from tracewarehouse.simulation.job import Job, Kernel
 from tracewarehouse.simulation.recording import Call, GpuActivity, Step, decode_annotation, expected_steps
 
 COMPUTE_SHIFT, WAIT_SHIFT = 64, 128  # bits; data has the lowest ones
@@ -63,23 +63,20 @@ class WaitAttribution:
         for cause, ns in enumerate(since):
             pending.sums[cause] += ns
         if pending.ranks == size:
-            self._close(self.open.pop((group, number)))
-
-    def _close(self, pending: _PendingCollective) -> None:
-        self.counts[pending.rank] += 1
-        caused = self.caused[pending.rank]
-        for cause, ns in enumerate(pending.last):
-            caused[cause] += pending.ranks * ns - pending.sums[cause]
+            del self.open[group, number]
+            self.counts[pending.rank] += 1
+            caused = self.caused[pending.rank]
+            for cause, ns in enumerate(pending.last):
+                caused[cause] += size * ns - pending.sums[cause]
 
     def rows(self) -> list[tuple[object, ...]]:
         """(rank, collectives at which it was last, wait caused in ns, the same by cause, main cause)."""
-        worst = sorted(self.counts, key=lambda rank: (-sum(self.caused[rank]), rank))
-        return [self._row(rank) for rank in worst]
-
-    def _row(self, rank: int) -> tuple[object, ...]:
-        caused = self.caused[rank]
-        main = CAUSES[caused.index(max(caused))] if any(caused) else None
-        return (rank, self.counts[rank], sum(caused), *caused, main)
+        rows: list[tuple[object, ...]] = []
+        for rank in sorted(self.counts, key=lambda rank: (-sum(self.caused[rank]), rank)):
+            caused = self.caused[rank]
+            main = CAUSES[caused.index(max(caused))] if any(caused) else None
+            rows.append((rank, self.counts[rank], sum(caused), *caused, main))
+        return rows
 
 
 KINDS = ("computation", "communication", "memory", "other")
@@ -295,8 +292,8 @@ class RankTruth:
         self.open_step: Step | None = None
         self.first_host: int | None = None
         self.last_host = 0
-        self.lost_calls: list[Call] = []
-        self.findings: dict[str, list[int | None]] = defaultdict(list)
+        self.lost_calls: list[Call] = []  # of GPU activities that the profiler lost
+        self.flows_without_start = 0
         self.collective_rows: list[Row] = []
         self.arrivals: list[tuple[str, int, int, int, Parts]] = []  # group, number, size, wait, time since
         self.clock: Row = ()
@@ -321,18 +318,10 @@ class RankTruth:
         if end_ns > self.last_host:
             self.last_host = end_ns
 
-    def add_issue(self, rule: str, ns: int | None) -> None:
-        """An issue that `data_quality` should report."""
-        self.findings[rule].append(ns)
-
     def memory(self, change: int, allocated: int) -> None:
         """A recorded allocation or release, and the bytes in use after it."""
         self.changes, self.net = self.changes + 1, self.net + change
         self.allocated, self.peak = allocated, max(self.peak, allocated)
-
-    def lost(self, call: Call) -> None:
-        """A GPU activity that the profiler lost."""
-        self.lost_calls.append(call)
 
     def kernel(self, kernel: Kernel, stream: int, call: Call, at: int, start_ns: int, end_ns: int,
                group: Group | None, node: int | None) -> None:  # fmt: skip
@@ -356,30 +345,14 @@ class RankTruth:
                 call.event_id = base + call.at
         self.waiting = len(self.rows)
 
-    def collective(self, collective: Collective, size: int, group: Group, number: int, wait_ns: int,
-                   transfer_ns: int, length_ns: int) -> None:  # fmt: skip
-        """A collective of this rank: message size, wait for the last rank, and transfer time."""
-        self.collective_rows.append(
-            (
-                self.rank,
-                group.name,
-                number,
-                collective.name,
-                size,
-                group.size,
-                wait_ns,
-                transfer_ns,
-                length_ns,
-            )
-        )
-
     def sections(self) -> Iterator[tuple[str, list[Row]]]:
         """The rows of each section."""
         self._classify_without_launch()
         yield "temporal_breakdown", self._breakdown()
         yield "comm_comp_overlap", self._overlap()
         yield "comm_by_group", self._groups()
-        yield "kernel_type_breakdown", self._classes()
+        spans = {kind: self._spans(kind) for kind in KINDS}
+        yield "kernel_type_breakdown", [(self.rank, self.device, *row) for row in classes(spans)]
         yield "launch_summary", [(self.rank, *row) for row in launch_sums(self._launches(), self.device)]
         yield (
             "annotation_breakdown",
@@ -392,7 +365,8 @@ class RankTruth:
         yield "step_summary", self._steps()
         hosts = self.annotations.get((False, decode_annotation(self.job)), [])
         yield "inference_steps", expected_steps(self.job, self.rank, self.rows, self.steps, hosts)
-        yield "idle_breakdown", self._idle()
+        in_order = sorted(self.rows, key=_time_order)
+        yield "idle_breakdown", [(self.rank, self.device, *row) for row in _idle_causes(in_order)]
         yield "stream_idle", self._stream_idle()
         yield "queue_length_summary", self._queues()
         yield "collectives", self.collective_rows
@@ -452,10 +426,6 @@ class RankTruth:
             result.append((self.rank, self.device, group, total, both, total - both))
         return result
 
-    def _classes(self) -> list[Row]:
-        spans = {kind: self._spans(kind) for kind in KINDS}
-        return [(self.rank, self.device, *found) for found in classes(spans)]
-
     def _launches(self) -> list[Launch]:
         found: dict[int | str, Launch] = {}
         for row in self.rows:
@@ -506,11 +476,11 @@ class RankTruth:
         return [(self.rank, self.device, *(sums[key] for key in keys))]
 
     def _quality(self) -> list[Row]:
-        found = {rule: list(times) for rule, times in self.findings.items()}
+        found: dict[str, list[int]] = defaultdict(list)
         for row in self.rows:
             if row.state != "known":
                 rule = "before_window" if row.state == "before_window" else "missing_launch"
-                found.setdefault(rule, []).append(row.end_ns - row.start_ns)
+                found[rule].append(row.end_ns - row.start_ns)
         if alone := self._alone():
             found["launch_without_gpu_activity"] = [call.end_ns - call.start_ns for call in alone]
         over = [
@@ -519,8 +489,11 @@ class RankTruth:
             for ns in stream_overlaps([(row.start_ns, row.end_ns) for row in rows])
         ]
         if over:
-            found["stream_overlap"] = list(over)
-        return [(self.rank, rule, len(times), _sum(times)) for rule, times in sorted(found.items())]
+            found["stream_overlap"] = over
+        result: list[Row] = [(self.rank, rule, len(times), sum(times)) for rule, times in found.items()]
+        if self.flows_without_start:
+            result.append((self.rank, "flow_without_start", self.flows_without_start, None))
+        return sorted(result, key=lambda row: str(row[1]))
 
     def _steps(self) -> list[Row]:
         spans: dict[int, list[GpuActivity]] = defaultdict(list)
@@ -551,10 +524,6 @@ class RankTruth:
         last = max(row.end_ns for row in self.rows)
         return starts <= first or ends >= last
 
-    def _idle(self) -> list[Row]:
-        rows = sorted(self.rows, key=_time_order)
-        return [(self.rank, self.device, *found) for found in _idle_causes(rows)]
-
     def _stream_idle(self) -> list[Row]:
         """Idle time of each stream, including before its first and after its last activity."""
         first = min((row.start_ns for row in self.rows), default=0)
@@ -577,11 +546,6 @@ class RankTruth:
             counts = (len(waits), len(rows) - len(waits))
             result.append((self.rank, self.device, stream, *counts, *queue(waits)))
         return result
-
-
-def _sum(times: list[int | None]) -> int | None:
-    known = [ns for ns in times if ns is not None]
-    return sum(known) if known else None
 
 
 def _statistics(lengths: list[int]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import gzip
 import json
 from array import array
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -98,28 +98,6 @@ Arrival = tuple[Group, int]
 
 class RankSimulator:
     """Runs the program of a rank; with a recorder, its trace is recorded."""
-
-    __slots__ = (
-        "events",
-        "gpu",
-        "host",
-        "kernels",
-        "loader",
-        "now",
-        "previous",
-        "out",
-        "path",
-        "paths",
-        "queue",
-        "rank",
-        "seen",
-        "state",
-        "stage",
-        "stall",
-        "tails",
-        "turn",
-        "wait_factor",
-    )
 
     def __init__(self, state: JobState, rank: int, out: Recorder | None = None) -> None:
         self.state, self.rank, self.out = state, rank, out
@@ -225,17 +203,19 @@ class RankSimulator:
         """Launches a kernel, memcpy or memset on the compute stream."""
         start = self._call(kernel.api)
         length = self._length(kernel)
-        tail = self.tails.get(COMPUTE, 0)
-        begins, path = start + (self.now - start) * 3 // 5 + 900, self.path
-        if begins < tail - kernel.early_ns:
-            begins, path = tail - kernel.early_ns, self.paths[COMPUTE]
+        begins, path = self._first_start(COMPUTE, start, kernel.early_ns)
         if self.queue is not None:
             self._wait_for_room(self.queue, begins)
         ends = begins + length
-        if ends >= tail:
+        if ends >= self.tails.get(COMPUTE, 0):
             self.tails[COMPUTE], self.paths[COMPUTE] = ends, path + (length << COMPUTE_SHIFT)
         if self.out is not None:
             self.out.launch(kernel, COMPUTE, start, self.now, begins, ends)
+
+    def _first_start(self, stream: str, start: int, early_ns: int = 0) -> tuple[int, int]:
+        """When the work of a call that began at `start` can start on a stream, and the path to it."""
+        arrives, free = start + (self.now - start) * 3 // 5 + 900, self.tails.get(stream, 0) - early_ns
+        return (free, self.paths[stream]) if arrives < free else (arrives, self.path)
 
     def _wait_for_room(self, queue: Queue, begins: int) -> None:
         """Blocks the launch while the queue of the stream is full."""
@@ -252,9 +232,7 @@ class RankSimulator:
     def _collective(self, operand: Operand) -> Generator[Arrival]:
         assert isinstance(operand, Collective)
         start = self._call(operand.kernel.api)
-        arrives, path = start + (self.now - start) * 3 // 5 + 900, self.path
-        if arrives < self.tails.get(operand.scope, 0):
-            arrives, path = self.tails[operand.scope], self.paths[operand.scope]
+        arrives, path = self._first_start(operand.scope, start)
         group, ends = yield from self._join_collective(operand, arrives, path)
         self.tails[operand.scope] = ends
         self.paths[operand.scope] = path + (ends - arrives << WAIT_SHIFT)
@@ -288,9 +266,7 @@ class RankSimulator:
         """A captured graph: one launch, its nodes in sequence."""
         assert isinstance(operand, Graph)
         start = self._call(self.state.graph_api)
-        at, path = start + (self.now - start) * 3 // 5 + 900, self.path
-        if at < self.tails.get(COMPUTE, 0):
-            at, path = self.tails[COMPUTE], self.paths[COMPUTE]
+        at, path = self._first_start(COMPUTE, start)
         if self.out is not None:
             self.out.graph(self.state.graph_api, operand, start, self.now)
         for node, member in enumerate(operand.nodes):
@@ -489,7 +465,9 @@ def _create_folder(folder: Path) -> None:
 def _write_rank(
     state: JobState, rank: int, folder: Path | None, truth: TruthFile, waits: WaitAttribution
 ) -> int:
-    recorder, count = _write_trace(state, rank, folder)
+    discarding = nullcontext(lambda text: len(text))
+    with gzip_writer(folder / file_name(rank)) if folder else discarding as write:
+        recorder, count = _record(state, rank, write)
     for arrival in recorder.truth.arrivals:
         waits.add(rank, *arrival)
     for name, rows in recorder.truth.sections():
@@ -497,9 +475,8 @@ def _write_rank(
             truth.add(name, rows)
     graph = recorder.graph_launched
     if folder is not None and state.job.capture and graph is not None:
-        with gzip_writer(folder / capture_file_name(rank)) as out:
-            groups = state.groups.all_of(rank)
-            origins = write_capture(state.job, rank, groups, graph, lambda text: _write_text(out, text))
+        with gzip_writer(folder / capture_file_name(rank)) as write:
+            origins = write_capture(state.job, rank, state.groups.all_of(rank), graph, write)
         truth.add("graph_nodes", expected_nodes(state.job, rank, recorder.truth.rows, origins))
     return count
 
@@ -517,38 +494,29 @@ def _facts(job: Job, state: JobState, groups: list[Group], events: int) -> dict[
         "events": events,
         "step_factors": [state.noise.step(step) for step in range(job.steps)],
         "run_factor": state.noise.run,
-        "groups": group_facts(groups),
+        "groups": [
+            {"name": group.name, "scope": group.scope, "ranks": list(group.ranks)} for group in groups
+        ],
     }
 
 
 GZIP_LEVEL = 1  # the fastest; these files are read once or twice
 
 
-def _write_text(out: gzip.GzipFile, text: str) -> None:
-    out.write(text.encode())
-
-
 @contextmanager
-def gzip_writer(path: Path) -> Iterator[gzip.GzipFile]:
-    """A gzip file without name and time, for reproducible bytes; it appears once complete."""
+def gzip_writer(path: Path) -> Iterator[Callable[[str], int]]:
+    """Writes text to a gzip file without name and time, for reproducible bytes; it appears once complete."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as raw, gzip.GzipFile("", "wb", GZIP_LEVEL, raw, mtime=0) as out:
-            yield out
+            yield lambda text: out.write(text.encode())
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _write_trace(state: JobState, rank: int, folder: Path | None) -> tuple[Recorder, int]:
-    """Writes the trace of a rank (without a folder, nothing); returns its recorder and event count."""
-    if folder is None:
-        return _record(state, rank, lambda text: None)
-    with gzip_writer(folder / file_name(rank)) as out:
-        return _record(state, rank, lambda text: out.write(text.encode()))
-
-
-def _record(state: JobState, rank: int, write: Any) -> tuple[Recorder, int]:
+def _record(state: JobState, rank: int, write: Callable[[str], int]) -> tuple[Recorder, int]:
+    """Writes the trace of a rank; returns its recorder and event count."""
     job = state.job
     write(head(job, rank, state.groups.all_of(rank)))
     first = True
@@ -558,7 +526,7 @@ def _record(state: JobState, rank: int, write: Any) -> tuple[Recorder, int]:
         write(("" if first else ",") + ",".join(texts))
         first = False
 
-    recorder = Recorder(job, rank, state.faults, write_events, 0)
+    recorder = Recorder(job, rank, state.faults, write_events)
     naming = names(recorder.text, recorder.window_ns(0)[0])
     if job.dialect == "new":
         write_events(naming)
@@ -621,8 +589,3 @@ class TruthFile:
         for name, part in self.parts.items():
             part.close()
             self._part(name).unlink(missing_ok=True)
-
-
-def group_facts(groups: list[Group]) -> list[dict[str, object]]:
-    """Groups as JSON."""
-    return [{"name": group.name, "scope": group.scope, "ranks": list(group.ranks)} for group in groups]

@@ -46,7 +46,13 @@ class Trace:
         """
         (rank,) = self.traces.select_ranks([rank])
         if rank not in self._frames:
-            self._frames[rank] = self._read(rank)
+            frame = self.traces.query(ROWS.format(rank=rank)).set_index("index", drop=False)
+            frame = frame.rename_axis(None)
+            frame["ts"] = self.traces.since_start(frame.pop("ts_ns"))
+            frame["dur"] = frame.pop("dur_ns") / US
+            frame["end"] = frame.ts + frame.dur
+            frame["s_cat"], frame["s_name"] = frame.cat, frame.name
+            self._frames[rank] = frame
         return self._frames[rank]
 
     def get_all_traces(self) -> dict[int, Any]:
@@ -60,11 +66,3 @@ class Trace:
 
     def decode_symbol_ids(self, use_shorten_name: bool = True) -> None:
         """Does nothing: names are strings already."""
-
-    def _read(self, rank: int) -> Any:
-        found = self.traces.query(ROWS.format(rank=rank)).set_index("index", drop=False).rename_axis(None)
-        found["ts"] = self.traces.since_start(found.pop("ts_ns"))
-        found["dur"] = found.pop("dur_ns") / US
-        found["end"] = found.ts + found.dur
-        found["s_cat"], found["s_name"] = found.cat, found.name
-        return found
