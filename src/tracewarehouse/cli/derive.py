@@ -20,7 +20,6 @@ from tracewarehouse.cli.session import (
     result_options,
     verify_option,
 )
-from tracewarehouse.derive.whatif import UNEXPLAINED
 from tracewarehouse.present.render.table import markdown, table
 from tracewarehouse.present.render.text import one_line, plural, show
 
@@ -223,6 +222,8 @@ def text(result: Result, as_markdown: bool) -> str:
 
 
 def _lines(where: str, length: Row, parts: Sequence[Row]) -> Iterator[str]:
+    from tracewarehouse.derive.whatif import UNEXPLAINED
+
     base_ns, new_ns = length["base_ns"], length["new_ns"]
     unexplained_ns = sum(row["base_ns"] for row in parts if row["category"] in UNEXPLAINED)
     if unexplained_ns:

@@ -9,8 +9,7 @@ from typing import Final
 
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
 from tracewarehouse.contracts.contract import Contract, Param, Ref, python_type
-from tracewarehouse.devtools import contract_checks, sql_style
-from tracewarehouse.devtools.contract_checks import check_catalog, check_lock, violation
+from tracewarehouse.devtools import sql_style
 from tracewarehouse.devtools.sql_style import Violation
 from tracewarehouse.errors import ContractError, UnknownName
 
@@ -228,6 +227,8 @@ def _changes(catalog: Catalog, contract: Contract) -> Iterator[str]:
 
 def sync(root: Path) -> list[Path]:
     """Updates the files generated from contracts and golden files; returns the changed ones."""
+    from tracewarehouse.devtools import contract_checks
+
     changed = []
     catalog = Catalog.read(sql_folder_of(root))
     locked = {catalog.folder / contract_checks.DEFINITIONS_FILE: contract_checks.lock_text(catalog, root)}
@@ -242,15 +243,18 @@ def sync(root: Path) -> list[Path]:
 
 def check(root: Path) -> list[Violation]:
     """All problems of the contracts of a checkout that can be found without a trace."""
+    from tracewarehouse.devtools import contract_checks
+
     catalog, errors = Catalog.scan(sql_folder_of(root))
     if errors:
-        return [violation(error) for error in errors]
-    found = [
-        *check_catalog(catalog),
+        return [contract_checks.violation(error) for error in errors]
+    return [
+        *contract_checks.check_catalog(catalog),
         *_missing_goldens(catalog, root),
         *contract_checks.check_definitions(catalog, root),
+        *sql_style.check_words(root),
+        *_stale(catalog, root),
     ]
-    return [*found, *sql_style.check_words(root), *_stale(catalog, root)]
 
 
 def release(root: Path, names: Iterable[str] = (), *, retire: bool = False) -> list[Locked]:
@@ -279,6 +283,8 @@ def sql_folder_of(root: Path) -> Path:
 
 
 def _released(catalog: Catalog, lock: dict[Ref, Locked], names: Iterable[str]) -> list[Locked]:
+    from tracewarehouse.devtools.contract_checks import check_lock
+
     for broken in check_lock(catalog):
         raise ContractError(f"{broken.location}: {broken.message}", broken.remedy)
     selected = [catalog.get(name) for name in names] or list(catalog.contracts.values())
