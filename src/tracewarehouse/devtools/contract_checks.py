@@ -310,21 +310,17 @@ def _changed(catalog: Catalog, contract: Contract, locked: Locked) -> Violation:
     new = f"restore the released file and write {contract.name}.v{contract.version + 1}.sql"
     if catalog.own_hash(contract) != locked.own:
         return Violation(f"{contract.source}:1", f"{contract.ref} is released, but was changed", new)
-    changed = ", ".join(map(str, _changed_dependencies(catalog, contract))) or "a dependency"
-    return Violation(
-        f"{contract.source}:1",
-        f"{contract.ref} is released, but its dependency {changed} was changed",
-        "add a new version of the dependency; the released contract keeps the old one",
-    )
-
-
-def _changed_dependencies(catalog: Catalog, contract: Contract) -> list[Ref]:
     lock = read_lock(catalog.folder)
-    return [
-        other.ref
+    changed = [
+        str(other.ref)
         for other in catalog.closure(contract)
         if other.ref in lock and lock[other.ref].own != catalog.own_hash(other)
     ]
+    return Violation(
+        f"{contract.source}:1",
+        f"{contract.ref} is released, but its dependency {', '.join(changed) or 'a dependency'} was changed",
+        "add a new version of the dependency; the released contract keeps the old one",
+    )
 
 
 def violation(error: ContractError) -> Violation:

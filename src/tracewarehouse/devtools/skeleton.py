@@ -164,14 +164,14 @@ def check_contract(root: Path, name: str) -> list[Violation]:
     contract = catalog.get(name)
     own = (contract.source, f"tests/golden/{golden_stem(contract)}.")
     others = {each.source for each in catalog.contracts.values()} - {contract.source}
-    found = [each for each in check(root) if not _is_in(each, others) or each.location.startswith(own)]
-    found += _unedited(root, contract)
-    return found or list(_failed_tests(root, contract))
-
-
-def _is_in(violation: Violation, sources: set[str]) -> bool:
-    source, _, _ = violation.location.partition(":")
-    return source in sources or source.startswith("tests/golden/")
+    violations = []
+    for violation in check(root):
+        source, _, _ = violation.location.partition(":")
+        is_of_another = source in others or source.startswith("tests/golden/")
+        if not is_of_another or violation.location.startswith(own):
+            violations.append(violation)
+    violations += _unedited(root, contract)
+    return violations or list(_failed_tests(root, contract))
 
 
 def _unedited(root: Path, contract: Contract) -> Iterator[Violation]:

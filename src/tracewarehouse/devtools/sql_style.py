@@ -295,7 +295,10 @@ ALLOWED: Final[Mapping[tuple[str, str], str]] = {}
 
 def check_words(root: Path) -> Iterator[Violation]:
     """A violation for each rejected word in the checked files, in the order of the files."""
-    for path, name in _checked_files(root):
+    for path in [path for pattern in CHECKED for path in sorted(root.glob(pattern))]:
+        name = path.relative_to(root).as_posix()
+        if name.startswith(NOT_CHECKED):
+            continue
         pattern, instead = _IN_CONTRACTS if name.startswith("sql/") else _EVERYWHERE
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for word, better in _matches(pattern, instead, line):
@@ -306,15 +309,6 @@ def check_words(root: Path) -> Iterator[Violation]:
 def words(text: str) -> Iterator[tuple[str, str]]:
     """The rejected words in the text of a contract, each with what to write instead."""
     return _matches(*_IN_CONTRACTS, text)
-
-
-def _checked_files(root: Path) -> Iterator[tuple[Path, str]]:
-    """The checked files with their names relative to the checkout."""
-    for pattern in CHECKED:
-        for path in sorted(root.glob(pattern)):
-            name = path.relative_to(root).as_posix()
-            if not name.startswith(NOT_CHECKED):
-                yield path, name
 
 
 def _matches(pattern: re.Pattern[str], instead: tuple[str, ...], text: str) -> Iterator[tuple[str, str]]:
