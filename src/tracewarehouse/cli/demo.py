@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracewarehouse.cli.session import (
+    ParsedParam,
     Session,
     command,
     no_warehouse_options,
@@ -211,16 +212,6 @@ _NOISE = {
 }
 
 
-class InjectionParam(click.ParamType[Injection]):
-    """KIND[:KEY=VALUE,…]: a fault to inject."""
-
-    name = "FAULT"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Injection:
-        """The injection; raises UnknownName, ParamError."""
-        return value if isinstance(value, Injection) else Injection.parse(str(value))
-
-
 _JOB = Job()
 _job_options = option_group(
     *(
@@ -265,7 +256,7 @@ _job_options = option_group(
 @click.option(
     "--inject",
     "injections",
-    type=InjectionParam(),
+    type=ParsedParam("FAULT", Injection.parse),
     multiple=True,
     help="Inject a fault, see below (repeatable).",
 )

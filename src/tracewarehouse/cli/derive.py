@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracewarehouse.cli.session import (
-    RankListParam,
+    RANKS,
     Session,
     command,
     complete_runs,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # Select ranks and scopes: steps, annotations or entire traces.
 scope_options = option_group(
-    click.option("--rank", "ranks", type=RankListParam(), help="Select ranks: 3, 0,2 or 0-3."),
+    click.option("--rank", "ranks", type=RANKS, help="Select ranks: 3, 0,2 or 0-3."),
     click.option("--step", "steps", type=int, multiple=True, metavar="N", help="Step number (repeatable)."),
     click.option(
         "--annotation",
@@ -64,15 +64,7 @@ def derive() -> None:
 @scope_options
 @engine_options
 @output_options
-def critical_path(
-    session: Session,
-    /,
-    run: str,
-    ranks: tuple[int, ...] | None,
-    steps: tuple[int, ...],
-    annotations: tuple[str, ...],
-    entire_trace: bool,
-) -> None:
+def critical_path(session: Session, /, run: str, **scopes: Any) -> None:
     """Compute the critical path of each complete step.
 
     --step, --annotation and --entire-trace select other scopes; a trace without steps is one scope. Results
@@ -80,17 +72,9 @@ def critical_path(
     """
     warehouse = session.open()
     with session.engine() as engine:
-        done = warehouse.derive(
-            "critical_path",
-            run,
-            ranks=ranks,
-            steps=steps,
-            annotations=annotations,
-            entire_trace=entire_trace,
-            engine=engine,
-        )
-    scopes = {scope for scopes_of_rank in done.scopes.values() for scope in scopes_of_rank}
-    text = f"{plural(len(done.scopes), 'rank')}, {plural(len(scopes), 'scope')}"
+        done = warehouse.derive("critical_path", run, **scopes, engine=engine)
+    derived = {scope for scopes_of_rank in done.scopes.values() for scope in scopes_of_rank}
+    text = f"{plural(len(done.scopes), 'rank')}, {plural(len(derived), 'scope')}"
     _print_derived(session, done, text, scopes={str(rank): names for rank, names in done.scopes.items()})
 
 
@@ -173,17 +157,7 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
 @verify_option
 @scope_options
 @result_options
-def whatif(
-    session: Session,
-    /,
-    run: str,
-    scales: tuple[str, ...],
-    by: str,
-    ranks: tuple[int, ...] | None,
-    steps: tuple[int, ...],
-    annotations: tuple[str, ...],
-    entire_trace: bool,
-) -> None:
+def whatif(session: Session, /, run: str, scales: tuple[str, ...], by: str, **scopes: Any) -> None:
     """Estimate the step time if some work ran faster or slower.
 
     WHAT is kernels, host, launch, a category of critical_path_breakdown, or all. Filters are kind=, name= and
@@ -192,10 +166,7 @@ def whatif(
     A step lasts from its start on the host to the end of its work, longer than its period where steps
     overlap. Waits that no recorded dependency explains keep their time. Nothing is stored.
     """
-    result = session.open().whatif(
-        run, scales, ranks=ranks, steps=steps, annotations=annotations, entire_trace=entire_trace, by=by
-    )
-
+    result = session.open().whatif(run, scales, by=by, **scopes)
     session.out.print_result(result, as_text=partial(text, as_markdown=session.out.resolved_format == "md"))
 
 

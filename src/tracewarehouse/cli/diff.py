@@ -14,8 +14,7 @@ import click
 
 from tracewarehouse.cli.session import (
     FORMATS,
-    RankListParam,
-    RatioParam,
+    STEPS,
     Session,
     command,
     complete_analyses,
@@ -23,6 +22,7 @@ from tracewarehouse.cli.session import (
     force_option,
     option_name,
     rank_option,
+    ratio_param,
     result_options,
     rows_options,
     top_option,
@@ -169,7 +169,7 @@ class DiffCommand(AnalysisCommand):
     metavar="UNIT",
     help="Compare times and sizes per sample, token or label.K.",
 )
-@click.option("--steps", type=RankListParam("step"), help="Select steps: 3, 3,5 or 3-8.")
+@click.option("--steps", type=STEPS, help="Select steps: 3, 3,5 or 3-8.")
 @click.option(
     "--level",
     "levels",
@@ -188,7 +188,7 @@ class DiffCommand(AnalysisCommand):
 @click.option(
     "--min-effect",
     metavar="RATIO",
-    type=RatioParam(),
+    type=ratio_param(),
     default=0.01,
     show_default=True,
     help="Smallest relative change that matters.",
@@ -261,7 +261,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     """
     if len(names) != 1 and session.output is None and session.format is None:
         session.format = "table"  # several tables and a verdict are text, in a pipe too
-    own = {key: options.pop(key) for key in _OWN}
+    own = {param.name: options.pop(param.name) for param in diff.params if param.name in options}
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
     thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
@@ -294,11 +294,6 @@ _GITHUB = "github"
 for _option in diff.params:
     if _option.name == "format":
         _option.type = click.Choice((*FORMATS, _GITHUB))
-_OWN = (
-    *("per", "steps", "levels", "alpha", "min_effect", "force", "gates", "gate_file", "strict", "junit"),
-    *("within_run", "spread", "same", "normalize"),
-    *("by_rank", "all_steps", "measure"),
-)
 
 
 def _check_intact(warehouse: Warehouse, *selectors: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from tracewarehouse.cli.session import (
-    NamesParam,
-    RankListParam,
+    NAMES,
+    RANKS,
     Session,
     command,
     complete_runs,
@@ -39,7 +39,7 @@ def export() -> None:
 @click.option(
     "--rank",
     "ranks",
-    type=RankListParam(),
+    type=RANKS,
     help="Select a rank; 0,2 or 0-3 merges several, clocks aligned.",
 )
 @click.option(
@@ -62,14 +62,14 @@ def export() -> None:
 )
 @click.option(
     "--counters",
-    type=NamesParam(may_be_empty=True),
+    type=NAMES,
     multiple=True,
     help="Add counter tracks: queue_length, memory_bandwidth.",
 )
 @click.option(
     "--overlay",
     "overlays",
-    type=NamesParam(may_be_empty=True),
+    type=NAMES,
     multiple=True,
     help="Add tracks, see below.",
 )

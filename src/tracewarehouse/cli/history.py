@@ -11,13 +11,13 @@ import click
 
 from tracewarehouse import hints
 from tracewarehouse.cli.session import (
-    RatioParam,
     Session,
     command,
     complete_analyses,
     complete_runs,
     engine_options,
     output_options,
+    ratio_param,
     result_options,
     verify_option,
 )
@@ -128,7 +128,7 @@ def _record_error(done: RecordReport) -> TwError | None:
 @click.option("--normalize", metavar="UNIT", help="Plot times and sizes per sample, token or label.K.")
 @click.option(
     "--min-effect",
-    type=RatioParam(1.0),
+    type=ratio_param(1.0),
     default=0.01,
     show_default=True,
     metavar="RATIO",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracewarehouse.cli.session import (
-    DurationParam,
-    LabelParam,
+    DURATION,
+    LABEL,
     Session,
     command,
     engine_options,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
 @click.option("--run", metavar="NAME", help="Name of the run. [default: name of the folder]")
-@click.option("--label", "labels", multiple=True, type=LabelParam(), help="Label of the run (repeatable).")
+@click.option("--label", "labels", multiple=True, type=LABEL, help="Label of the run (repeatable).")
 @click.option(
     "--rank", type=click.IntRange(min=0), metavar="N", help="Rank to use if the file does not specify one."
 )
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @click.option("--replace", is_flag=True, help="Overwrite ranks that are already stored.")
 @click.option(
     "--settle",
-    type=DurationParam(),
+    type=DURATION,
     default="30s",
     show_default=True,
     help="Skip truncated files modified within this time.",

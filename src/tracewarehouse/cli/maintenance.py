@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tracewarehouse.cli.session import (
-    DurationParam,
-    LabelParam,
-    NamesParam,
+    COLUMNS,
+    DURATION,
+    LABEL,
     Session,
     command,
     complete_runs,
@@ -95,12 +95,10 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
     "tw clean",
     "tw clean --grace 0s      # while no other process uses the warehouse",
 )
-@click.option(
-    "--grace", type=DurationParam(), default="1d", show_default=True, help="Keep files newer than this."
-)
+@click.option("--grace", type=DURATION, default="1d", show_default=True, help="Keep files newer than this.")
 @click.option(
     "--keep-versions",
-    type=DurationParam(),
+    type=DURATION,
     default="30d",
     show_default=True,
     help="Keep versions replaced within this time.",
@@ -211,7 +209,7 @@ def remove(
     help="Number of ranks. [default: as pushed, or the world size]",
 )
 @click.option("--allow-missing", is_flag=True, help="Publish the run even if ranks are missing.")
-@click.option("--label", "labels", multiple=True, type=LabelParam(), help="Label of the run (repeatable).")
+@click.option("--label", "labels", multiple=True, type=LABEL, help="Label of the run (repeatable).")
 @output_options
 def seal(
     session: Session,
@@ -253,7 +251,7 @@ def publish() -> None:
 )
 @click.argument("destination", metavar="DEST")
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--tables", type=NamesParam(), help="Tables. [default: kernels,steps,annotations,runs,ranks]")
+@click.option("--tables", type=COLUMNS, help="Tables. [default: kernels,steps,annotations,runs,ranks]")
 @output_options
 def delta(
     session: Session, /, destination: str, runs: tuple[str, ...], tables: tuple[str, ...] | None
@@ -313,16 +311,15 @@ def secrets(
     if redact or purge:
         _remove(session, runs, redact, purge)
         return
-    report = _search_paths(session, paths) if paths else session.open().secrets(runs or None)
-    _print(session, report)
-
-
-def _search_paths(session: Session, paths: tuple[str, ...]) -> SecretReport:
+    if not paths:
+        _print(session, session.open().secrets(runs or None))
+        return
     from tracewarehouse.formats.redact import policy_of
     from tracewarehouse.ingest.secrets import scan_traces
 
     place = session.warehouse
-    return scan_traces(paths, policy_of(place if isinstance(place, Path) else session.open().store.folder))
+    folder = place if isinstance(place, Path) else session.open().store.folder
+    _print(session, scan_traces(paths, policy_of(folder)))
 
 
 def _print(session: Session, report: SecretReport) -> None:

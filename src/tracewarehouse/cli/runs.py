@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tracewarehouse.cli.session import (
-    LabelParam,
+    LABEL,
+    SIZE,
     Session,
-    SizeParam,
     command,
     complete_runs,
     output_options,
@@ -98,7 +98,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
     "tw label fp8-on commit=      # remove the label",
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
-@click.argument("labels", metavar="K=V...", nargs=-1, required=True, type=LabelParam())
+@click.argument("labels", metavar="K=V...", nargs=-1, required=True, type=LABEL)
 @output_options
 def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) -> None:
     """Set labels of a run; K= removes a label.
@@ -119,7 +119,7 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
     "tw compact 'nightly-*' --target 256MB --dry-run",
 )
 @click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--target", type=SizeParam(), default="128MB", show_default=True, help="Size of the new files.")
+@click.option("--target", type=SIZE, default="128MB", show_default=True, help="Size of the new files.")
 @click.option("--dry-run", is_flag=True, help="Show what would be done.")
 @output_options
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:

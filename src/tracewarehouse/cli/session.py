@@ -9,7 +9,7 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.engines import EngineOrName
     from tracewarehouse.warehouse import Warehouse
+
+
+Value = TypeVar("Value")
 
 
 class LocationParam(click.Path):
@@ -40,112 +43,95 @@ class LocationParam(click.Path):
         return value if isinstance(value, StoreUrl) else store_url(value)
 
 
-class RankListParam(click.ParamType[tuple[int, ...]]):
-    """`3`, `0,2` or `0-3`: ranks, or steps."""
+class ParsedParam(click.ParamType[Value]):
+    """A value that `parse` reads from text; it raises ValueError with the reason if it cannot."""
 
-    def __init__(self, noun: str = "rank") -> None:
-        self.noun = noun
-        self.name = f"{noun.upper()}S"
+    def __init__(self, name: str, parse: Callable[[str], Value]) -> None:
+        self.name, self.parse = name, parse
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[int, ...]:
-        """The ranks; a usage error for anything else."""
-        ranks: list[int] = []
-        for part in str(value).split(","):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Value:
+        """The value; a usage error if the text is not valid."""
+        try:
+            return self.parse(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _list_of(noun: str) -> ParsedParam[tuple[int, ...]]:
+    """`3`, `0,2` or `0-3`."""
+
+    def parse(text: str) -> tuple[int, ...]:
+        numbers: list[int] = []
+        for part in text.split(","):
             match = re.fullmatch(r"\s*(\d{1,6})(?:-(\d{1,6}))?\s*", part)
             if match is None:
-                wanted = f"a {self.noun} or a list of {self.noun}s such as 0,2 or 0-3"
-                self.fail(f"{value!r} is not {wanted}", param, ctx)
+                raise ValueError(f"{text!r} is not a {noun} or a list of {noun}s such as 0,2 or 0-3")
             first, last = int(match[1]), int(match[2] or match[1])
             if last < first:
-                self.fail(f"{part!r} is an empty range; write it as LOW-HIGH", param, ctx)
-            ranks += range(first, last + 1)
-        return tuple(ranks)
+                raise ValueError(f"{part!r} is an empty range; write it as LOW-HIGH")
+            numbers += range(first, last + 1)
+        return tuple(numbers)
+
+    return ParsedParam(f"{noun.upper()}S", parse)
 
 
-class LabelParam(click.ParamType[tuple[str, str]]):
-    """`K=V`, a label."""
-
-    name = "K=V"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Key and value; a usage error without `=` or key."""
-        key, equals, text = str(value).partition("=")
-        if not equals or not key.strip():
-            self.fail(f"{value!r} is not a label; write K=V", param, ctx)
-        return key.strip(), text
+def _label(text: str) -> tuple[str, str]:
+    """Key and value of `K=V`."""
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ValueError(f"{text!r} is not a label; write K=V")
+    return key.strip(), value
 
 
-class NamesParam(click.ParamType[tuple[str, ...]]):
-    """`name,-sum_ns`: names separated by commas."""
-
-    name = "NAMES"
-
-    def __init__(self, may_be_empty: bool = False) -> None:
-        self.may_be_empty = may_be_empty
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """The names; whether they are known is checked later."""
-        names = tuple(name.strip() for name in str(value).split(",") if name.strip())
-        if not names and not self.may_be_empty:
-            self.fail("expected names of columns, separated by commas", param, ctx)
-        return names
+def _names(text: str) -> tuple[str, ...]:
+    """Names separated by commas; whether they are known is checked later."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-class DurationParam(click.ParamType[float]):
+def _columns(text: str) -> tuple[str, ...]:
+    """`name,-sum_ns`: at least one name."""
+    names = _names(text)
+    if not names:
+        raise ValueError("expected names of columns, separated by commas")
+    return names
+
+
+def _duration(text: str) -> float:
     """`90s`, `30m`, `12h`, `90d` or `2w`, in seconds; a bare number is seconds."""
-
-    name = "DURATION"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds; a usage error for anything else."""
-        ns = age_ns(str(value), default_unit="s")
-        if ns is None:
-            self.fail(f"{value!r} is not a duration; use 90s, 30m, 12h, 90d or 2w", param, ctx)
-        return ns / 1e9
+    ns = age_ns(text, default_unit="s")
+    if ns is None:
+        raise ValueError(f"{text!r} is not a duration; use 90s, 30m, 12h, 90d or 2w")
+    return ns / 1e9
 
 
-class SizeParam(click.ParamType[int]):
+def _size(text: str) -> int:
     """`500MB`, `4GB` or `1GiB`, in bytes; a bare number is bytes."""
-
-    name = "SIZE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Bytes; a usage error for anything else."""
-        if isinstance(value, int):
-            return value
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?", str(value))
-        if match is None:
-            self.fail(f"{value!r} is not a size; use 500MB, 4GB or 1GiB", param, ctx)
-        unit = (1024 if match[3] else 1000) ** " kMGT".index(match[2].replace("K", "k") or " ")
-        return int(float(match[1]) * unit)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kKMGT]?)(i?)B?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a size; use 500MB, 4GB or 1GiB")
+    unit = (1024 if match[3] else 1000) ** " kMGT".index(match[2].replace("K", "k") or " ")
+    return int(float(match[1]) * unit)
 
 
-class RatioParam(click.ParamType[float]):
+def ratio_param(most: float | None = None) -> ParsedParam[float]:
     """A ratio from 0 up to `most`, as a fraction or in percent."""
 
-    name = "ratio"
-
-    def __init__(self, most: float | None = None) -> None:
-        self.most = most
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The ratio as a fraction."""
-        text = str(value).strip()
+    def parse(text: str) -> float:
+        text = text.strip()
         try:
             ratio = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
         except ValueError:
-            self.fail(f"{text!r} is not a ratio such as 0.01 or 1%", param, ctx)
-        if not 0 <= ratio < float("inf") or self.most is not None and ratio > self.most:
-            self.fail(f"{text!r} is not in the range from 0 to {self.most or 'any'}", param, ctx)
+            raise ValueError(f"{text!r} is not a ratio such as 0.01 or 1%") from None
+        if not 0 <= ratio < float("inf") or most is not None and ratio > most:
+            raise ValueError(f"{text!r} is not in the range from 0 to {most or 'any'}")
         return ratio
 
+    return ParsedParam("ratio", parse)
 
+
+RANKS, STEPS, LABEL = _list_of("rank"), _list_of("step"), ParsedParam("K=V", _label)
+NAMES, COLUMNS = ParsedParam("NAMES", _names), ParsedParam("NAMES", _columns)
+DURATION, SIZE = ParsedParam("DURATION", _duration), ParsedParam("SIZE", _size)
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
@@ -422,10 +408,10 @@ rows_options = option_group(
         metavar="SQL",
         help="Keep rows for which SQL holds (repeatable).",
     ),
-    _option("--sort", type=NamesParam(), metavar="[-]NAME,...", help="Sort by columns; - is descending."),
+    _option("--sort", type=COLUMNS, metavar="[-]NAME,...", help="Sort by columns; - is descending."),
     _option(
         "--columns",
-        type=NamesParam(),
+        type=COLUMNS,
         metavar="NAME,...",
         help="Print only these columns.",
     ),
@@ -445,7 +431,7 @@ force_option = click.option("--force", is_flag=True, help="Compare despite incom
 rank_option = click.option(
     "--rank",
     "ranks",
-    type=RankListParam(),
+    type=RANKS,
     multiple=True,
     expose_value=False,
     callback=_ranks,

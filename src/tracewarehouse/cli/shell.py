@@ -16,9 +16,9 @@ import click
 
 from tracewarehouse import hints
 from tracewarehouse.cli.session import (
-    DurationParam,
+    DURATION,
+    SIZE,
     Session,
-    SizeParam,
     command,
     no_warehouse_options,
     result_options,
@@ -100,14 +100,14 @@ def _run(command: Sequence[str]) -> int:
 )
 @click.option(
     "--timeout",
-    type=DurationParam(),
+    type=DURATION,
     default="30s",
     show_default=True,
     help="Time limit; 0s: none.",
 )
 @click.option(
     "--memory",
-    type=SizeParam(),
+    type=SIZE,
     default="1GB",
     show_default=True,
     help="Memory limit; 0: none.",
