@@ -209,17 +209,12 @@ def run_text(
         "\n".join(table(fields, sizes, width=width).lines()),
         "versions  " + ", ".join(f"v{number}" for number in versions),
     ]
-    if redaction:
-        parts[-1] += f"\n{_redacted(ranks, redaction)}"
+    if list(redaction) == ["off"]:
+        parts[-1] += "\nredaction off"
+    elif redaction:
+        count = sum(row["redacted"] or 0 for row in ranks.rows())
+        rules = "; ".join(rule.replace("rules ", "rules version ") for rule in redaction)
+        parts[-1] += f"\nredacted  {plural(count, 'value')} ({rules})"
     if untested:
         parts[-1] += "\nuntested on real data  " + "; ".join(untested)
     return "\n\n".join(parts) + "\n"
-
-
-def _redacted(ranks: Result, redaction: Sequence[str]) -> str:
-    """How many values were replaced, and the versions of the rules and of a policy."""
-    count = sum(row["redacted"] or 0 for row in ranks.rows())
-    if list(redaction) == ["off"]:
-        return "redaction off"
-    by = "; ".join(each.replace("rules ", "rules version ") for each in redaction)
-    return f"redacted  {plural(count, 'value')} ({by})"

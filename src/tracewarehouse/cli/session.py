@@ -228,8 +228,11 @@ def examples(*lines: str) -> str:
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of stored runs, @latest and @previous."""
-    names = [*_stored_runs(ctx), "@latest", "@previous"]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    try:
+        names = list(ctx.obj.open().store.runs())
+    except Exception:
+        names = []  # completion never prints errors
+    return [CompletionItem(name) for name in (*names, "@latest", "@previous") if name.startswith(incomplete)]
 
 
 def complete_analyses(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -245,13 +248,6 @@ def complete_contracts(ctx: click.Context, param: click.Parameter, incomplete: s
 
     catalog = Catalog.load()
     return _items((*catalog.analyses(), *catalog.views(), *catalog.tables()), incomplete)
-
-
-def _stored_runs(ctx: click.Context) -> list[str]:
-    try:
-        return list(ctx.obj.open().store.runs())
-    except Exception:
-        return []  # completion never prints errors
 
 
 def _items(contracts: Iterable[Contract], incomplete: str) -> list[CompletionItem]:

@@ -50,7 +50,9 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
     --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, which
     pip install 'tracewarehouse[shell]' installs, a built-in prompt is used.
     """
-    program = _shell_program()
+    # The duckdb command of this environment, else of the PATH.
+    installed = Path(sys.executable).parent / "duckdb"
+    program = str(installed) if os.access(installed, os.X_OK) else shutil.which("duckdb")
     if program is None and args:
         raise TwError(
             "arguments after -- need the duckdb command, which is not installed",
@@ -62,12 +64,6 @@ def shell(session: Session, /, args: tuple[str, ...]) -> int:
             return _run([program, "-readonly", str(path), *args])
 
         return prompt(session.out, path, warehouse.store.folder)
-
-
-def _shell_program() -> str | None:
-    """The duckdb command of this environment, else of the PATH; None if there is none."""
-    installed = Path(sys.executable).parent / "duckdb"
-    return str(installed) if os.access(installed, os.X_OK) else shutil.which("duckdb")
 
 
 def _run(command: Sequence[str]) -> int:

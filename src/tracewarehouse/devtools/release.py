@@ -156,29 +156,27 @@ def _entry(catalog: Catalog, contract: Contract) -> Iterator[str]:
 
 def _facts(contract: Contract) -> str:
     link = contract.source.removeprefix("sql/")
-    facts = [f"Version {contract.version}, [{link}]({link})"]
-    if contract.group:
-        facts.append(f"group {contract.group}")
-    if contract.transient:
-        facts.append("transient")
-    if contract.derived:
-        facts.append(f"built by `tw derive {contract.derived}`")
+    built = "filled by a builder" if contract.filled_by_program else ""
     if contract.definition is not None:
-        facts.append(f"filled by a builder, definition {contract.definition}")
-    elif contract.filled_by_program:
-        facts.append("filled by a builder")
-    if contract.scope == "run":
-        facts.append("scope: run")
-    facts.append(f"grain: {', '.join(f'`{name}`' for name in contract.grain)}")
-    if contract.requires:
-        facts.append(f"depends on {', '.join(f'[`{ref}`](#{ref.name})' for ref in contract.requires)}")
-    if contract.needs:
-        facts.append(f"needs {', '.join(f'`{need}`' for need in contract.needs)}")
-    if contract.optional:
-        facts.append(f"answers without {', '.join(f'`{name}`' for name in contract.optional)}")
-    if contract.empty:
-        facts.append(f"no rows: {contract.empty}")
-    return " · ".join(facts) + "."
+        built = f"filled by a builder, definition {contract.definition}"
+    required = ", ".join(f"[`{ref}`](#{ref.name})" for ref in contract.requires)
+    needs, optional = (
+        ", ".join(f"`{name}`" for name in names) for names in (contract.needs, contract.optional)
+    )
+    facts = [
+        f"Version {contract.version}, [{link}]({link})",
+        f"group {contract.group}" if contract.group else "",
+        "transient" if contract.transient else "",
+        f"built by `tw derive {contract.derived}`" if contract.derived else "",
+        built,
+        "scope: run" if contract.scope == "run" else "",
+        f"grain: {', '.join(f'`{name}`' for name in contract.grain)}",
+        f"depends on {required}" if required else "",
+        f"needs {needs}" if needs else "",
+        f"answers without {optional}" if optional else "",
+        f"no rows: {contract.empty}" if contract.empty else "",
+    ]
+    return " · ".join(filter(None, facts)) + "."
 
 
 def _columns(contract: Contract) -> Iterator[str]:

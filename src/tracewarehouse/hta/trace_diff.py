@@ -63,9 +63,7 @@ class LabeledTrace:
 
         A trace without steps is summarized in total. Raises ParamError for an unknown rank or step.
         """
-        ranks = self._selected_ranks(rank)
-        known = self.iterations()
-        steps = self._selected_steps(iteration, known)
+        ranks, steps, known = self._selection(rank, iteration)
         missing = [step for step in steps if step not in known]
         if missing:
             raise ParamError(f"{self.label} has no step {missing[0]}", f"it has {', '.join(map(str, known))}")
@@ -75,18 +73,19 @@ class LabeledTrace:
             return found
         return found[found.on_gpu == (device_type is DeviceType.GPU)]
 
-    def _selected_ranks(self, rank: int | list[int] | None) -> list[int]:
-        return self.traces.select_ranks(rank)[: None if rank is not None else 1]
-
-    @staticmethod
-    def _selected_steps(iteration: int | list[int] | None, known: list[int]) -> list[int]:
-        return [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
+    def _selection(
+        self, rank: int | list[int] | None, iteration: int | list[int] | None
+    ) -> tuple[list[int], list[int], list[int]]:
+        """The selected ranks and steps, and the steps of the trace."""
+        ranks = self.traces.select_ranks(rank)[: None if rank is not None else 1]
+        known = self.iterations()
+        steps = [iteration] if isinstance(iteration, int) else list(iteration or known[:1])
+        return ranks, steps, known
 
     def summed(self, rank: int | list[int] | None, iteration: int | list[int] | None) -> tuple[int, int]:
         """The number of ranks and of steps that `extract_ops` selects; 0 steps for a trace without steps."""
-        known = self.iterations()
-        steps = self._selected_steps(iteration, known) if known else []
-        return len(set(self._selected_ranks(rank))), len(set(steps))
+        ranks, steps, known = self._selection(rank, iteration)
+        return len(set(ranks)), len(set(steps)) if known else 0
 
     def get_ops_summary(self, ops: Any) -> Any:
         """`cat, name, short_name, counts, total_duration` (µs) of the result of `extract_ops`."""

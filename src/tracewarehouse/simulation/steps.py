@@ -432,23 +432,14 @@ class Layers:
             self.program.emit(Op.GRAPH, Graph(1, nodes, lines))
 
 
-class Programs:
-    """The programs of a job, one per variant of a step."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-        self._cache: dict[Variant, Tape] = {}
-
-    def of(self, variant: Variant) -> Tape:
-        """The instructions of one step, without the profiler annotation."""
-        if variant not in self._cache:
-            job = self.model.job
-            program = Program(self.model.kernels, stacks=job.stacks, memory=job.memory)
-            program.removed, program.grad = variant.removed, job.mode == "training"
-            kind = _Training if job.mode == "training" else _Inference
-            kind(self.model, program, variant).write()
-            self._cache[variant] = program.tape()
-        return self._cache[variant]
+def step_tape(model: Model, variant: Variant) -> Tape:
+    """The instructions of one step, without the profiler annotation."""
+    job = model.job
+    program = Program(model.kernels, stacks=job.stacks, memory=job.memory)
+    program.removed, program.grad = variant.removed, job.mode == "training"
+    kind = _Training if job.mode == "training" else _Inference
+    kind(model, program, variant).write()
+    return program.tape()
 
 
 class _Training(Layers):

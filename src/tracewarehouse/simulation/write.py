@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
@@ -48,7 +48,7 @@ from tracewarehouse.simulation.job import (
 )
 from tracewarehouse.simulation.kernels import ONE, TABLE, Faults, Model, Noise, scaled
 from tracewarehouse.simulation.record import Recorder
-from tracewarehouse.simulation.steps import Programs
+from tracewarehouse.simulation.steps import step_tape
 from tracewarehouse.simulation.truth import (
     CAUSES,
     COMPUTE_SHIFT,
@@ -73,7 +73,7 @@ class JobState:
         self.job = job
         self.faults = Faults(job)
         self.model = Model(job)
-        self.programs = Programs(self.model)
+        self.tape = cache(partial(step_tape, self.model))
         self.noise = Noise(job)
         self.groups = Groups(job)
         self.rendezvous = Rendezvous(job, self.faults)
@@ -89,7 +89,7 @@ class JobState:
     def queues(self) -> bool:
         """Whether a stream's queue can be full: the host is at most two steps ahead."""
         stages = [self.faults.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
-        launches = [sum(op is Op.LAUNCH for op, _ in self.programs.of(stage)) for stage in stages]
+        launches = [sum(op is Op.LAUNCH for op, _ in self.tape(stage)) for stage in stages]
         return 2 * max(launches) + MORE_LAUNCHES > self.job.queue_limit
 
 
@@ -124,7 +124,7 @@ class RankSimulator:
         )  # fmt: skip
         for step in range(self.state.job.steps):
             variant = self._start(step)
-            for op, operand in self.state.programs.of(variant):
+            for op, operand in self.state.tape(variant):
                 if op is Op.COLLECTIVE:
                     yield from self._collective(operand)
                 elif op is Op.GRAPH:
