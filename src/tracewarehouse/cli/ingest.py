@@ -149,18 +149,21 @@ def _print_report(session: Session, report: IngestReport) -> None:
     for line in notices(report):
         session.out.notice(line)
     text = "" if error else summary(report)
-    session.out.print_text(text, [_row(file) for file in report.files], error)
+    rows = []
+    for file in report.files:
+        row: dict[str, object] = {
+            "path": str(file.path),
+            "state": file.state,
+            "run": file.run,
+            "rank": file.rank,
+        }
+        row |= {"reason": file.reason, "hint": file.hint and cli_text(file.hint), "notes": file.notes}
+        for name in ("events", "non_events", "lost_bytes", "lost_events", "steps", "text_bytes"):
+            row[name] = getattr(file.content, name) if file.content else None
+        rows.append(row)
+    session.out.print_text(text, rows, error)
     if session.debug:
         sys.stderr.writelines(file.details for file in report.files if file.details)
-
-
-def _row(file: FileOutcome) -> dict[str, object]:
-    content = file.content
-    row: dict[str, object] = {"path": str(file.path), "state": file.state, "run": file.run, "rank": file.rank}
-    row |= {"reason": file.reason, "hint": file.hint and cli_text(file.hint), "notes": file.notes}
-    for name in ("events", "non_events", "lost_bytes", "lost_events", "steps", "text_bytes"):
-        row[name] = getattr(content, name) if content else None
-    return row
 
 
 STATES_LISTED_PER_FILE = ("refused", "damaged", "repaired", "pending", "skipped")

@@ -323,14 +323,21 @@ def secrets(
 
 
 def _print(session: Session, report: SecretReport) -> None:
+    """Prints where secrets are; exit code 4 if some files could not be searched, 1 if none could."""
     from tracewarehouse.present.render.text import plural
     from tracewarehouse.result import Field, from_rows
 
     for one in report.failed:
         session.out.notice(f"not searched: {one.file}: {one.reason}")
     if not report.found:
-        _print_none_found(session, report)
-        return
+        none = f"no secrets found in {plural(report.files, 'file')}"
+        if not report.failed:
+            session.out.print_text(none, [])
+            return
+        error = TwError(f"{none}; {plural(len(report.failed), 'file')} could not be searched")
+        not_searched = [{"not_searched": one.file, "reason": one.reason} for one in report.failed]
+        session.out.print_text("", not_searched, error=error)
+        raise click.exceptions.Exit(4 if report.files else 1)
     fields = [Field(name, "BIGINT" if name == "values" else "VARCHAR") for name in _COLUMNS]
     rows = [tuple(getattr(each, name) for name in _COLUMNS) for each in report.found]
     files = len({each.file for each in report.found})
@@ -340,20 +347,6 @@ def _print(session: Session, report: SecretReport) -> None:
     )
     session.out.print_result(from_rows(fields, rows), error=error)
     raise click.exceptions.Exit(1)
-
-
-def _print_none_found(session: Session, report: SecretReport) -> None:
-    """Exit code 4 if some files could not be searched, 1 if none could."""
-    from tracewarehouse.present.render.text import plural
-
-    none = f"no secrets found in {plural(report.files, 'file')}"
-    if not report.failed:
-        session.out.print_text(none, [])
-        return
-    error = TwError(f"{none}; {plural(len(report.failed), 'file')} could not be searched")
-    not_searched = [{"not_searched": one.file, "reason": one.reason} for one in report.failed]
-    session.out.print_text("", not_searched, error=error)
-    raise click.exceptions.Exit(4 if report.files else 1)
 
 
 def _remove(session: Session, runs: tuple[str, ...], redact: bool, purge: bool) -> None:

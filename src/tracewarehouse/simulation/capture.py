@@ -1,6 +1,7 @@
-"""Capture traces of simulated graphs: `capture_rankN.json.gz`, and the expected origin of replayed kernels.
+"""The text of simulated traces: events, head and tail in each dialect, and captures of graphs.
 
-Rank 0 captures one more launch than is replayed; the last of several ranks captures its graph twice.
+Captures are `capture_rankN.json.gz`; the truth has the expected origin of each replayed kernel. Rank 0
+captures one more launch than is replayed; the last of several ranks captures its graph twice.
 """
 
 from __future__ import annotations

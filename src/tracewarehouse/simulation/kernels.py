@@ -1,4 +1,7 @@
-"""The kernels of a transformer: names by vendor, durations from work and bandwidth; its collectives."""
+"""The kernels and collectives of a transformer, and what changes their durations: faults and noise.
+
+Names are those of the vendor, durations follow from work and bandwidth.
+"""
 
 from __future__ import annotations
 

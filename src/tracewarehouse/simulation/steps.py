@@ -1,4 +1,4 @@
-"""Programs of one training or inference step on a pipeline stage."""
+"""The program of one training or inference step on a pipeline stage: host slices, launches, collectives."""
 
 from __future__ import annotations
 

@@ -80,10 +80,8 @@ class WaitAttribution:
 
 
 KINDS = ("computation", "communication", "memory", "other")
-LONG_CALL_NS, LONG_DELAY_NS = (
-    50_000,
-    100_000,
-)  # thresholds of outliers: duration of a call, delay of its activity
+# Thresholds of outliers: duration of a call, delay of its activity.
+LONG_CALL_NS, LONG_DELAY_NS = 50_000, 100_000
 
 
 def classes(spans: Mapping[str, list[Span]]) -> Iterator[tuple[str, int]]:
@@ -120,38 +118,18 @@ class Launch:
             self.delay_ns = delay_ns
 
 
-def launch_sums(launches: list[Launch], device: int) -> Iterator[tuple[object, ...]]:
-    """Launch statistics by function: device, state, function, counts and sums."""
+def launch_sums(launches: list[Launch]) -> Iterator[tuple[object, ...]]:
+    """Launch statistics by function: state, function, counts and sums."""
     found: dict[tuple[str, str | None], list[int]] = defaultdict(lambda: [0] * 7)
     for each in launches:
-        called = each.api is not None
-        short = called and each.call_ns <= LONG_CALL_NS and each.rows > 0 and each.gpu_ns < each.call_ns
+        called, is_long = each.api is not None, each.call_ns > LONG_CALL_NS
+        short = called and not is_long and each.rows > 0 and each.gpu_ns < each.call_ns
         delayed = each.delay_ns is not None and each.delay_ns > LONG_DELAY_NS
-        values = (
-            called,
-            each.rows,
-            short,
-            each.call_ns > LONG_CALL_NS,
-            delayed,
-            each.call_ns,
-            each.gpu_ns,
-        )
+        values = (called, each.rows, short, is_long, delayed, each.call_ns, each.gpu_ns)
         sums = found[each.state, each.api]
         for index, value in enumerate(values):
             sums[index] += value
-    for (state, api), sums in found.items():
-        yield (None if state == "no_gpu_activity" else device, state, api, *sums)
-
-
-def annotation_sums(
-    spans: Mapping[tuple[bool, str], list[Span]], device: int
-) -> Iterator[tuple[object, ...]]:
-    """Annotation statistics: on GPU or host, device, name, count, sum, union, min, median, max."""
-    for (on_gpu, name), each in spans.items():
-        lengths = sorted(end - start for start, end in each)
-        middle = lengths[(len(lengths) - 1) // 2]
-        sums = (len(lengths), sum(lengths), total(each), lengths[0], middle, lengths[-1])
-        yield (on_gpu, device if on_gpu else None, name, *sums)
+    yield from ((*key, *sums) for key, sums in found.items())
 
 
 SHARES = (50, 95, 99)
@@ -353,11 +331,14 @@ class RankTruth:
         yield "comm_by_group", self._groups()
         spans = {kind: self._spans(kind) for kind in KINDS}
         yield "kernel_type_breakdown", [(self.rank, self.device, *row) for row in classes(spans)]
-        yield "launch_summary", [(self.rank, *row) for row in launch_sums(self._launches(), self.device)]
         yield (
-            "annotation_breakdown",
-            [(self.rank, *row) for row in annotation_sums(self.annotations, self.device)],
+            "launch_summary",
+            [
+                (self.rank, None if state == "no_gpu_activity" else self.device, state, *sums)
+                for state, *sums in launch_sums(self._launches())
+            ],
         )
+        yield "annotation_breakdown", self._annotations()
         yield "kernel_summary", self._summary()
         yield "launch_stats", [self._launch(row) for row in self.rows]
         yield "coverage", self._coverage()
@@ -407,6 +388,16 @@ class RankTruth:
         window = max(row.end_ns for row in self.rows) - min(row.start_ns for row in self.rows)
         busy = compute + comm + memory
         return [(self.rank, self.device, window, busy, compute, comm, memory, 0, window - busy)]
+
+    def _annotations(self) -> list[Row]:
+        """On GPU or host, device, name, count, sum, union, min, median, max."""
+        rows: list[Row] = []
+        for (on_gpu, name), spans in self.annotations.items():
+            lengths = sorted(end - start for start, end in spans)
+            middle = lengths[(len(lengths) - 1) // 2]
+            sums = (len(lengths), sum(lengths), total(spans), lengths[0], middle, lengths[-1])
+            rows.append((self.rank, on_gpu, self.device if on_gpu else None, name, *sums))
+        return rows
 
     def _overlap(self) -> list[Row]:
         if not self.rows:
@@ -483,13 +474,10 @@ class RankTruth:
                 found[rule].append(row.end_ns - row.start_ns)
         if alone := self._alone():
             found["launch_without_gpu_activity"] = [call.end_ns - call.start_ns for call in alone]
-        over = [
-            ns
-            for rows in self._by_stream().values()
-            for ns in stream_overlaps([(row.start_ns, row.end_ns) for row in rows])
-        ]
-        if over:
-            found["stream_overlap"] = over
+        for rows in self._by_stream().values():
+            overlaps = list(stream_overlaps([(row.start_ns, row.end_ns) for row in rows]))
+            if overlaps:
+                found["stream_overlap"] += overlaps
         result: list[Row] = [(self.rank, rule, len(times), sum(times)) for rule, times in found.items()]
         if self.flows_without_start:
             result.append((self.rank, "flow_without_start", self.flows_without_start, None))
@@ -530,11 +518,9 @@ class RankTruth:
         last = max((row.end_ns for row in self.rows), default=0)
         result: list[Row] = []
         for stream, rows in sorted(self._by_stream().items()):
-            edges = {
-                "before_first": rows[0].start_ns - first,
-                "after_last": last - max(r.end_ns for r in rows),
-            }
-            causes = [*_idle_causes(rows), *((cause, ns, 1) for cause, ns in edges.items() if ns)]
+            before, after = rows[0].start_ns - first, last - max(row.end_ns for row in rows)
+            edges = [("before_first", before, 1), ("after_last", after, 1)]
+            causes = [*_idle_causes(rows), *(edge for edge in edges if edge[1])]
             result += [(self.rank, self.device, stream, *found) for found in sorted(causes)]
         return result
 
