@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -15,8 +14,11 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 from tracewarehouse.query.relations import Dependencies, Relations
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import provenance_of
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
 
 
@@ -59,7 +61,7 @@ class Kept:
     connections: dict[object, engine.Connection] = field(default_factory=dict)
     made: dict[object, Contract] = field(default_factory=dict)
 
-    def connection(self, wh: Warehouse, contracts: Iterable[Contract]) -> engine.Connection:
+    def connection(self, wh: Selection, contracts: Iterable[Contract]) -> engine.Connection:
         contracts = tuple(contracts)
         dependencies = Dependencies.of(wh.catalog, contracts)
         kernels = tuple(sorted(name for name in dependencies.names.values() if name.startswith("kernels_v")))
@@ -108,17 +110,60 @@ def _drop(con: engine.Connection, name: str) -> None:
         con.execute(f'DROP {"VIEW" if kind == "VIEW" else "TABLE"} "{name}"')
 
 
+class KeptSelection(Selection):
+    """A selection whose tables are in memory."""
+
+    kept: Kept
+
+    def query_all(self, sql: str) -> Result:
+        """The rows of a SELECT over one table or view."""
+        contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
+        rows = engine.query(self.kept.connection(self, [contract]), self.views(contract) + sql)
+        return Result(rows, provenance_of(self.catalog, self.selected(), sql=sql))
+
+    def _execute(
+        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
+    ) -> pa.Table:
+        con = self.kept.connection(self, [contract])
+        return engine.execute(con, contract, bound, self.views(contract), few=True)
+
+    def views(self, contract: Contract) -> str:
+        """The `WITH` clause of all views that it reads, and itself: a view with several readers runs once.
+
+        Empty if they are stored.
+        """
+        if self.kept.stores_views:
+            return ""
+        dependencies = Dependencies.of(self.catalog, [contract])
+        views = [each for each in dependencies.contracts if each.kind == "view"]
+        return Relations(self.store, self.selected(), dependencies).with_clause(views)
+
+
 class KeptWarehouse(Warehouse):
     """A warehouse that reads its files once."""
 
-    def __init__(self, *args: Any, kept: Kept | None = None, **other: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        kept: Kept | None = None,
+        store: Store | None = None,
+        selected: Sequence[SelectedRun] | None = None,
+        **other: Any,
+    ) -> None:
         super().__init__(*args, **other)
         self._kept = kept or Kept()
+        if store is not None:
+            self._opened = self._select_all(store)
+            self._opened.runs = None if selected is None else tuple(selected)
 
-    def _with(self, selected: Any, left_out: Any = ()) -> KeptWarehouse:
-        return KeptWarehouse(
-            self.root, catalog=self.catalog, selected=selected, store=self.store, kept=self._kept
-        )
+    def _select_all(self, store: Store) -> KeptSelection:
+        selection = KeptSelection(store, self.catalog, level=self._level)
+        selection.kept = self._kept
+        return selection
+
+    def over(self, selected: Sequence[SelectedRun]) -> KeptWarehouse:
+        """The same over other runs."""
+        return self._narrowed(self._selection.over(selected))
 
     def replace(self, contract: Contract) -> None:
         """Replaces the body of a contract; hashes are unchanged."""
@@ -126,33 +171,10 @@ class KeptWarehouse(Warehouse):
         own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
         contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
         self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
+        self._selection.catalog = self.catalog
 
-    def query_all(self, sql: str) -> Result:
-        """The rows of a SELECT over one table or view."""
-        contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
-        with self._session([contract]) as con:
-            rows = engine.query(con, self.views(contract) + sql)
-            return Result(rows, provenance_of(self.catalog, self.selected(), sql=sql))
-
-    def _execute(
-        self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
-    ) -> pa.Table:
-        with self._session([contract]) as con:
-            return engine.execute(con, contract, bound, self.views(contract), few=True)
-
-    def views(self, contract: Contract) -> str:
-        """The `WITH` clause of all views that it reads, and itself: a view with several readers runs once.
-
-        Empty if they are stored.
-        """
-        if self._kept.stores_views:
-            return ""
-        dependencies = Dependencies.of(self.catalog, [contract])
-        views = [each for each in dependencies.contracts if each.kind == "view"]
-        return Relations(self.root, self.selected(), dependencies).with_clause(views)
-
-    @contextmanager
-    def _session(self, contracts: Iterable[Contract] | None) -> Iterator[engine.Connection]:
-        """A connection with their tables."""
-        assert contracts is not None
-        yield self._kept.connection(self, contracts)
+    def connection(self, contract: Contract) -> tuple[engine.Connection, str]:
+        """A connection with the tables of a contract, and the `WITH` clause of the views that it reads."""
+        selection = self._selection
+        assert isinstance(selection, KeptSelection)
+        return self._kept.connection(selection, [contract]), selection.views(contract)

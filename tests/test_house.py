@@ -8,10 +8,10 @@ import house
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    "code lines of Python": 53_290,
+    "code lines of Python": 53_310,
     "lines of C and JavaScript": 1_900,
-    "modules": 249,
-    "import cycles": 1,
+    "modules": 245,
+    "import cycles": 0,
 }
 
 

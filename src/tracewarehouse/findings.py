@@ -11,6 +11,7 @@ from typing import Any
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 
 GROUP = "findings"
@@ -72,6 +73,13 @@ def run_rules(
         abstained=tuple(_abstained(results, tuple(ranks))),
         notices=tuple(dict.fromkeys(notices)),
     )
+
+
+def check_runs(selection: Selection, *, passed: bool = False) -> Result:
+    """The findings of the selected runs and ranks; see `run_rules`."""
+    selection.pool.will_read(rules(selection.catalog))
+    ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
+    return run_rules(selection.catalog, selection.run_or_skip, ranks, passed=passed)
 
 
 def at_least(result: Result, severity: str) -> int:

@@ -1,34 +1,274 @@
-"""`Warehouse`: queries, analyses, comparisons, reports and exports of the runs in a folder."""
+"""`Warehouse`: queries, analyses, comparisons, reports and exports of the runs in a folder.
+
+A method is its documentation and a call of the package that does the work.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from datetime import UTC, datetime, timedelta
+from functools import wraps
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
+from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
-from tracewarehouse.errors import TwError
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.location import Location, StoreUrl, location, paths_in
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.storage.parquet_file import Level
-from tracewarehouse.warehouse_files import WarehouseFiles
-from tracewarehouse.warehouse_queries import WarehouseQueries
+from tracewarehouse.runs.rows import catalog_row, damaged_runs
+from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import (
+    KEEP_VERSIONS_S,
+    TARGET_BYTES,
+    CleanReport,
+    Compacted,
+    Expired,
+    Problem,
+    Published,
+    Store,
+    UnreadableRun,
+    check_labels,
+    disk_errors,
+    parse_reference,
+)
+from tracewarehouse.storage.parquet_file import Level, default_level
+from tracewarehouse.storage.store import objects_at
+from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
+    import polars
+
     from tracewarehouse.compare.diff import Diff
-    from tracewarehouse.compare.history import History, PartsEvent
-    from tracewarehouse.present.report import Page
-    from tracewarehouse.runs.rows import RunInfo
+    from tracewarehouse.compare.history import History, PartsEvent, RecordProgress, RecordReport
+    from tracewarehouse.derive import Derived
+    from tracewarehouse.engines import EngineOrName
+    from tracewarehouse.export import Exported
+    from tracewarehouse.export.delta import Publication
+    from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
+    from tracewarehouse.ingest.secrets import RemovalReport, SecretReport
+    from tracewarehouse.present.report.document import Page
+    from tracewarehouse.runs.removal import Removed
+    from tracewarehouse.runs.rows import Fetched, RunInfo
+    from tracewarehouse.runs.seal import Sealed
+    from tracewarehouse.upkeep import RepairReport
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-T = TypeVar("T")
+def writing(method: Callable[P, R]) -> Callable[P, R]:
+    """A method that changes the warehouse: refused where writing is not allowed; then lists new versions."""
+
+    @wraps(method)
+    def checked(*args: P.args, **named: P.kwargs) -> R:
+        warehouse: Warehouse = args[0]  # type: ignore[assignment]
+        if _is_checked_first(warehouse.root, bool(named.get("dry_run"))):
+            objects_at(warehouse.root).check_writable()
+        try:
+            done = method(*args, **named)
+        except TwError:  # it may have published some runs before
+            warehouse._list_new_versions()
+            raise
+        warehouse._list_new_versions()
+        return done
+
+    return checked
 
 
-class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
+def _is_checked_first(root: Location, dry_run: bool) -> bool:
+    """False for object stores, which the first write tests, and for a dry run in a folder."""
+    return root.is_web if isinstance(root, StoreUrl) else not dry_run
+
+
+def _texts(given: str | Iterable[str] | None) -> list[str] | None:
+    """A text or several as a list; None stays None."""
+    return [given] if isinstance(given, str) else None if given is None else list(given)
+
+
+def _unversioned(run: str, what: str) -> str:
+    """The selector itself; raises ParamError if it selects one version, since `what` applies to all."""
+    name, version = parse_reference(run)
+    if version is not None:
+        raise ParamError(f"{run} is one version, and {what} applies to the run", f"use {name}")
+    return run
+
+
+def _unversioned_runs(runs: str | Iterable[str] | None, what: str) -> list[str] | None:
+    names = _texts(runs)
+    return None if names is None else [_unversioned(run, what) for run in names]
+
+
+class Warehouse(Analyses[Result]):
     """The runs in a folder, or those of them that `select` selected.
 
     Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
-    methods that read raise WarehouseError. Reading never writes to the folder.
+    methods that read raise WarehouseError. Reading never writes to the folder. Each file is checked when it
+    is first opened: size and footer, with `verify` (or TW_VERIFY=1) every byte.
     """
+
+    def __init__(
+        self,
+        path: str | PathLike[str] | StoreUrl,
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        catalog: Catalog | None = None,
+        verify: bool = False,
+    ) -> None:
+        self.root: Location = location(path, storage_options)
+        self.catalog = catalog or Catalog.load()
+        self._level = Level.FULL if verify else default_level()
+        self._opened: Selection | None = None
+
+    def __repr__(self) -> str:
+        if self._opened is None or self._opened.runs is None:
+            return f"Warehouse({str(self.root)!r})"
+        return f"Warehouse({str(self.root)!r}, runs={[run.selector for run in self._opened.runs]})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections of this warehouse; a `with` statement does so at its end.
+
+        Connections are opened on demand: a closed warehouse can be used again.
+        """
+        if self._opened is not None:
+            self._opened.close()
+
+    @property
+    def _selection(self) -> Selection:
+        """What is selected; raises WarehouseError if there is no warehouse."""
+        if self._opened is None:
+            self._opened = self._select_all(Store.open(self.root, tool=__version__))
+        return self._opened
+
+    def _select_all(self, store: Store) -> Selection:
+        return Selection(store, self.catalog, level=self._level)
+
+    def _narrowed(self, selection: Selection) -> Self:
+        other = copy(self)
+        other._opened = selection
+        return other
+
+    @property
+    def store(self) -> Store:
+        """The files of the warehouse; raises WarehouseError if there is none."""
+        return self._selection.store
+
+    def selected(self) -> tuple[SelectedRun, ...]:
+        """The selected runs in time order; without a selection, the newest version of every run."""
+        return self._selection.selected()
+
+    @property
+    def left_out(self) -> tuple[UnreadableRun, ...]:
+        """The damaged runs that `selected` leaves out; naming one of them is an error instead."""
+        return self._selection.left_out
+
+    def select(
+        self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
+    ) -> Self:
+        """The same warehouse narrowed to runs (selectors) and ranks, each run in its current version.
+
+        Raises UnknownName for a selector or rank without a match.
+        """
+        return self._narrowed(self._selection.select(runs, ranks))
+
+    def on(self, engine: EngineOrName) -> Self:
+        """The same warehouse with analyses computed by the workers of an engine, with the same rows.
+
+        `engine` is `"local"`, `"ray"`, or one that `tw.engine` made, which several analyses can use. Groups
+        of ranks are read by workers: `wh.select("fp8-on").on("ray").kernel_summary()`. Raises EngineError
+        later, when an analysis runs.
+        """
+        return self._narrowed(self._selection.on(engine))
+
+    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+        """The rows of an analysis (`name` or `name@2`; newest version by default).
+
+        Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
+        column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
+        SchemaVersionError if no run remains.
+        """
+        return self._selection.run(name, version, **params)
+
+    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
+        """Like `run`, for checks and reports: runs stored before a table existed are skipped.
+
+        Their ranks are in `Result.abstained`.
+        """
+        return self._selection.run_or_skip(name, version, **params)
+
+    def query(
+        self,
+        sql: str,
+        *,
+        max_rows: int | None = 100_000,
+        timeout_s: float | None = 30.0,
+        memory_bytes: int | None = 1_000_000_000,
+    ) -> Result:
+        """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
+
+        A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
+        `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
+        QueryError with DuckDB's message, QueryLimitError beyond a limit.
+        """
+        from tracewarehouse.duck.engine import Limits
+
+        return self._selection.query(sql, Limits(max_rows, timeout_s, memory_bytes))
+
+    def query_all(self, sql: str) -> Result:
+        """Like `query`, without limits: for SQL that is not typed by a user."""
+        return self._selection.query_all(sql)
+
+    def scan(self, table: str) -> polars.LazyFrame:
+        """A stored table as a Polars LazyFrame over the files of the selected ranks.
+
+        JSON columns are strings; a column that a run was stored without is null. Raises UnknownName, and
+        SchemaVersionError if no run has the table in a version that this release reads.
+        """
+        return self._selection.scan(table)
+
+    def runs(self) -> Result:
+        """A row per run, with the columns of the table `runs`, including pending runs.
+
+        With `verify`, every file of the runs is read, and the state of a run with a damaged one is `damaged`.
+        """
+        from tracewarehouse.runs.rows import list_runs
+
+        selection = self._selection
+        return list_runs(self.store, self.catalog, selection.runs, self.left_out, selection.level)
+
+    def info(self, run: str) -> RunInfo:
+        """A run with its ranks, tables and versions; raises UnknownName.
+
+        With `verify`, every file of the run is read; raises DamagedRunError for a damaged one.
+        """
+        from tracewarehouse.runs.rows import run_info
+
+        selection = self._selection.one_run(run)
+        return run_info(self.store, self.catalog, selection.selected()[0], selection.level)
+
+    def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
+        """Findings of runs, by default of all selected ones: a row per finding, most severe first.
+
+        `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
+        input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
+        upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
+        are in `Result.abstained`.
+        """
+        from tracewarehouse.findings import check_runs
+
+        return check_runs(self._selection if runs is None else self._selection.select(runs), passed=passed)
 
     def diff(
         self,
@@ -57,27 +297,13 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         from tracewarehouse.compare.diff import READS, Diff
         from tracewarehouse.compare.history import sides_with_history
 
-        self._pool.will_read(map(self.catalog.get, READS))
+        selection = self._selection
+        selection.pool.will_read(map(self.catalog.get, READS))
+        options = by_rank, all_steps, measure, alpha, min_effect
         if base != "@baseline" and spread == "own":
-            sides = self.select(base), self.select(head)
-            return Diff(*sides, self.catalog, by_rank, all_steps, measure, alpha, min_effect)
-        before, after, earlier = sides_with_history(self, base, head, spread, same)
-        return Diff(before, after, self.catalog, by_rank, all_steps, measure, alpha, min_effect, earlier)
-
-    def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
-        """Findings of runs, by default of all selected ones: a row per finding, most severe first.
-
-        `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
-        input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
-        upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
-        are in `Result.abstained`.
-        """
-        from tracewarehouse.findings import rules, run_rules
-
-        part = self if runs is None else self.select(runs)
-        part._pool.will_read(rules(self.catalog))
-        ranks = [(each.run, rank) for each in part.selected() for rank in each.ranks]
-        return run_rules(self.catalog, part.run_or_skip, ranks, passed=passed)
+            return Diff(selection.select(base), selection.select(head), self.catalog, *options)
+        before, after, earlier = sides_with_history(selection, base, head, spread, same)
+        return Diff(before, after, self.catalog, *options, earlier)
 
     def history(
         self,
@@ -98,14 +324,10 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         runs without the label have no value. It reads what `record` has stored, with a notice about runs
         without results. Raises UnknownName, ParamError, and TwError if no results are recorded.
         """
-        from tracewarehouse.compare.history import ValueForm, build_history, label_keys
-        from tracewarehouse.compare.metric import WorkUnit, parse_statistic
+        from tracewarehouse.compare.history import metric_history
 
-        statistic, parsed = parse_statistic(metric, self.catalog)
-        selected = self._recorded(runs, where)
-        keys = label_keys([by] if isinstance(by, str) else by, selected)
-        form = ValueForm(statistic, None if normalize is None else WorkUnit.parse(normalize))
-        return build_history(self.store, self.catalog, parsed, selected, keys, min_effect, form)
+        wanted = _texts(runs), _texts(where) or (), _texts(by) or ()
+        return metric_history(self._selection, metric, *wanted, min_effect, normalize)
 
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()
@@ -116,88 +338,16 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         UnknownName, ParamError, and TwError if no results of `kernel_summary`, `op_summary` or
         `idle_breakdown` are recorded.
         """
-        from tracewarehouse.compare.history import moved_parts
+        from tracewarehouse.compare.history import moved_parts, recorded_runs
 
-        return moved_parts(self.store, self.catalog, self._recorded(runs, where))
+        selected = recorded_runs(self._selection, _texts(runs), _texts(where) or ())
+        return moved_parts(self.store, self.catalog, selected)
 
-    def runs(self) -> Result:
-        """A row per run, with the columns of the table `runs`, including pending runs.
+    def recorded_runs(self) -> tuple[SelectedRun, ...]:
+        """The selected runs in time order; of all runs, also removed ones with recorded results."""
+        from tracewarehouse.compare.history import recorded_runs
 
-        With `verify`, every file of the runs is read, and the state of a run with a damaged one is `damaged`.
-        """
-        from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.rows import (
-            damaged_files,
-            damaged_row,
-            damaged_runs,
-            nothing_stored,
-            pending_row,
-            provenance_of,
-        )
-
-        contract = self.catalog.get("runs", kind="table")
-        rows, faults = self._run_rows()
-        selectors = tuple(f"{row['run_id']}@v{row['version']}" for row in rows)
-        lines = nothing_stored(rows)
-        pending: list[dict[str, Any]] = []
-        if self._selected is None:
-            published = {row["run_id"] for row in rows}
-            waiting = self.store.pending_runs()
-            pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
-            rows += pending
-        rows += [damaged_row(each) for each in self.left_out]
-        text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
-        found = (
-            *damaged_runs(self.left_out),
-            *damaged_files(faults),
-            *(text.format_map(row) for row in pending),
-        )
-        provenance = replace(provenance_of(self.catalog, self._selected or (), contract), runs=selectors)
-        return Result(table_of(contract, rows), provenance, contract, notices=found or lines)
-
-    def _run_rows(self) -> tuple[list[dict[str, Any]], dict[str, str]]:
-        """The rows of the selected runs, and run → problem of the damaged ones if files are verified."""
-        from tracewarehouse.runs.rows import listed_rows, run_row
-
-        if self._selected is None and self._level is not Level.FULL:
-            return listed_rows(self.store), {}
-        selected = self.selected()
-        faults = self._verified_files(selected)
-        damaged = {run: {"state": "damaged"} for run in faults}
-        return [run_row(each.version) | damaged.get(each.run, {}) for each in selected], faults
-
-    def info(self, run: str) -> RunInfo:
-        """A run with its ranks, tables and versions; raises UnknownName.
-
-        With `verify`, every file of the run is read; raises DamagedRunError for a damaged one.
-        """
-        from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.runs.readable import damaged_run, untested
-        from tracewarehouse.runs.rows import (
-            RunInfo,
-            built_rows,
-            provenance_of,
-            redactions,
-            run_row,
-            table_sizes,
-        )
-
-        part = self._one(run)
-        each = part.selected()[0]
-        for run_id, what in self._verified_files([each]).items():
-            raise damaged_run(run_id, what)
-        contract = self.catalog.get("ranks", kind="table")
-        rows = built_rows(self.store, contract, [each])
-        ranks = Result(table_of(contract, rows), provenance_of(self.catalog, (each,), contract), contract)
-        versions = self.store.versions(each.run)
-        return RunInfo(
-            run_row(each.version),
-            ranks,
-            table_sizes(each),
-            versions,
-            redactions(each),
-            untested(each.sources),
-        )
+        return recorded_runs(self._selection)
 
     def report(
         self,
@@ -212,14 +362,12 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         With `head`, the report compares `run` with it, with `force` even if they are not comparable. Nothing
         is stored; `notify` receives progress messages. Raises UnknownName, NotComparable.
         """
-        from tracewarehouse.present.report import one_run
+        from tracewarehouse.present.report.make import one_run_page, two_runs_page
 
         report_progress = notify or (lambda _: None)
-        if head is not None:
-            return self._report_of_two(run, head, force, report_progress)
-        part = self._one(run)
-        report_progress("running checks")
-        return one_run(part, part.info(part.selected()[0].run), part.check(), report_progress)
+        if head is None:
+            return one_run_page(self._selection.one_run(run), report_progress)
+        return two_runs_page(self._selection, self.diff(run, head), force, report_progress)
 
     def report_runs(
         self,
@@ -232,36 +380,10 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
 
         `metrics` adds a column each, written as for `history`. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.compare.metric import measure, parse_metric
-        from tracewarehouse.present.report import many_runs
+        from tracewarehouse.present.report.make import many_runs_page
 
-        texts = [metrics] if isinstance(metrics, str) else metrics
-        wanted = [parse_metric(text, self.catalog) for text in texts]
-        part = self if runs is None else self.select(runs)
-        report_progress = notify or (lambda _: None)
-        report_progress("running checks")
-        findings = part.check()
-        report_progress("measuring")
-        measured = [measured for metric in wanted for measured in measure(metric, part)]
-        return many_runs(part, findings, measured, report_progress)
-
-    def _report_of_two(self, base: str, head: str, force: bool, notify: Callable[[str], None]) -> Page:
-        from tracewarehouse.compare.metric import measure, parse_metric
-        from tracewarehouse.present.report import two_runs
-
-        notify("comparing")
-        compared = self.diff(base, head)
-        change = compared.changes(force=force)
-        times = measure(parse_metric("step_time", self.catalog), compared.base, compared.head)
-        one_each = [self._one(side[0]) for side in (change.base, change.head)]
-        return two_runs(change, times, self._recorded_steps(), one_each, notify)
-
-    def _recorded_steps(self) -> History | None:
-        """The history of the step time; None if no results are recorded."""
-        try:
-            return self.history("step_time")
-        except TwError:
-            return None
+        part = self._selection if runs is None else self._selection.select(runs)
+        return many_runs_page(part, _texts(metrics) or (), notify or (lambda _: None))
 
     def whatif(
         self,
@@ -281,12 +403,443 @@ class Warehouse(WarehouseQueries, Analyses[Result], WarehouseFiles):
         total. Collectives and their waits are those that this rank recorded. Nothing is stored. Raises
         ParamError, UnknownName.
         """
-        from tracewarehouse.derive.critical_path import ScopeRequest, path_sources
-        from tracewarehouse.derive.whatif import parse, whatif
+        from tracewarehouse.derive.critical_path import ScopeRequest
+        from tracewarehouse.derive.whatif import whatif_of
 
-        scales = [parse(text) for text in ([scale] if isinstance(scale, str) else scale)]
-        part = self._one(run) if ranks is None else self._one(run).select(ranks=ranks)
-        readable = self._readable(path_sources(self.catalog), part.selected())
+        part = self._selection.one_run(run)
+        if ranks is not None:
+            part = part.select(ranks=ranks)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        found = whatif(self.store, self.catalog, readable.selected[0], wanted, scales, by)
-        return replace(found, notices=(*readable.notices, *found.notices))
+        return whatif_of(part, wanted, _texts(scale) or (), by)
+
+    def export_trace(
+        self,
+        run: str,
+        rank: int | Iterable[int] | None = None,
+        *,
+        counters: str | Iterable[str] | None = None,
+        overlays: str | Iterable[str] | None = None,
+        start: int | str | None = None,
+        end: int | str | None = None,
+        step: int | None = None,
+        around: str | None = None,
+        margin: int | str | None = None,
+        plain: bool = False,
+    ) -> Exported:
+        """A rank's trace as JSON text in chunks: its header, every event as in the file, then added events.
+
+        Several ranks are merged into one trace, with clocks aligned where collectives allow it. `start` and
+        `end` (`"1.2s"` since the first event, or a number as in the tables), `step` or `around` select a time
+        range, with `margin` on both sides; slices that overlap it are complete. `around` is a rule of
+        `check`: the range is its worst occurrence, in that rank. `counters` (`export.COUNTERS`) and
+        `overlays` (`export.OVERLAYS`) add events and change none; time ranges have some unless `plain`. The
+        rank is optional if the run has one rank. Raises UnknownName, ParamError.
+        """
+        from tracewarehouse.export import export_request, export_run
+
+        request = export_request(counters, overlays, start, end, step, around, margin, plain)
+        return export_run(self._selection, run, rank, request)
+
+    def files(self, run: str, table: str) -> Result:
+        """The committed Parquet files of a table of a run: key, bytes, rows, ranks and SHA-256 of each.
+
+        Keys are relative to the warehouse. `rows` and `ranks` are those that the version names in the file.
+        Raises UnknownName.
+        """
+        from tracewarehouse.runs.rows import committed_files
+
+        return committed_files(self._selection.one_run(run).selected()[0], table)
+
+    def fetch(self, runs: str | Iterable[str] | None = None, *, tables: str | Iterable[str] = ()) -> Fetched:
+        """Downloads the files of runs (selectors; None: all selected) in an object store, and checks them.
+
+        Questions about them then download nothing. Raises WarehouseError if they need more than
+        TW_MIRROR_BYTES, DamagedRunError for a file that differs from its checksum, UnknownName.
+        """
+        from tracewarehouse.runs.rows import fetch_files
+
+        part = self if runs is None else self.select(runs)
+        return fetch_files(self.store, part.selected(), _texts(tables) or ())
+
+    def publish_delta(
+        self,
+        destination: str | PathLike[str],
+        runs: str | Iterable[str] | None = None,
+        *,
+        tables: Sequence[str] = (),
+        on_run: Callable[[Publication], None] | None = None,
+    ) -> tuple[Publication, ...]:
+        """Copies tables of runs (None: all) to Delta tables below a folder or URL, each version exactly once.
+
+        By default `kernels`, `steps`, `annotations`, `runs` and `ranks`. JSON and ENUM columns become text.
+        `tw_published` is written last and lists the tables of each run. Rows of removed runs are deleted.
+        Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
+        """
+        from tracewarehouse.export.delta import publish
+
+        return publish(self._selection, destination, _texts(runs), tables, on_run)
+
+    @contextmanager
+    def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:
+        """A DuckDB file to open read-only: the updated `warehouse.duckdb`, or one over the selection.
+
+        Damaged runs are left out, unless they were selected by name; `on_notice` gets a line about each.
+        The latter is a temporary file, as is the former if the warehouse is not writable.
+        """
+        from tracewarehouse.query.shell_file import shell_file
+
+        with shell_file(self._selection, self.refresh, on_notice) as path:
+            yield path
+
+    @writing
+    def ingest(
+        self,
+        *paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+        run: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        rank: int | None = None,
+        expect_ranks: int | None = None,
+        jobs: int | None = None,
+        replace: bool = False,
+        settle_s: float = 30.0,
+        strict: bool = False,
+        inbox: bool = False,
+        temp_dir: str | PathLike[str] | None = None,
+        time_unit: Literal["us", "ns"] | None = None,
+        step_range: str | None = None,
+        redact: bool = True,
+        auto_labels: bool = False,
+        push: bool = False,
+        progress: Watch | None = None,
+        engine: EngineOrName = "local",
+    ) -> IngestReport:
+        """Ingests trace files and folders, each an argument or in a list; the report has each file's outcome.
+
+        A path may be a URL (`s3://`, `gs://`, `az://`) of an object or a folder, or a pattern with `*`; each
+        object is downloaded once. An unreadable file does not stop the others. Ingesting the same content
+        again writes nothing. Data that does not fit in memory spills to `temp_dir`, by default on the disk of
+        the warehouse. `time_unit` is the unit of times in the files if it is not that of their format.
+        `step_range` is a regular expression for annotations that mark steps; its first group is the step
+        number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
+        environment of this call (git commit, batch job, …), as `tw ingest` does. With `push` the ranks are
+        stored and `seal` publishes them; with `expect_ranks`, too, the call that brings the last rank does.
+        With `engine` (`"ray"`, or one of `tw.engine`) other machines read the files and commit what they
+        build. Call `refresh` afterwards to write the file for DuckDB shells.
+        """
+        from tracewarehouse.ingest.outcome import Options
+        from tracewarehouse.ingest.pipeline import ingest
+
+        options = Options(
+            run=run,
+            labels=dict(labels or {}),
+            rank=rank,
+            expect_ranks=expect_ranks,
+            jobs=jobs,
+            replace=replace,
+            settle_s=settle_s,
+            strict=strict,
+            inbox=inbox,
+            temp_dir=Path(temp_dir) if temp_dir is not None else None,
+            time_unit=time_unit,
+            step_range=step_range,
+            redact=redact,
+            auto_labels=auto_labels,
+            push=push,
+        )
+        sources = paths_in(paths)
+        store = Store.open_or_create(self.root, tool=__version__)
+        if self._opened is None:
+            self._opened = self._select_all(store)
+        self._opened.store = store
+        return ingest(store, self.catalog, sources, options, progress, engine)
+
+    @writing
+    def seal(
+        self,
+        run: str,
+        *,
+        expect_ranks: int | None = None,
+        allow_missing: bool = False,
+        labels: Mapping[str, str] | None = None,
+    ) -> Sealed:
+        """Publishes the ranks of a run that jobs pushed, as one version; with nothing new, writes nothing.
+
+        The run must have `expect_ranks` ranks, by default those that the pushes state, else the world size of
+        the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run, ParamError for
+        a label that looks like a secret.
+        """
+        from tracewarehouse.runs.seal import seal
+
+        return seal(
+            self.store,
+            _unversioned(run, "a seal"),
+            expect_ranks=expect_ranks,
+            allow_missing=allow_missing,
+            labels=self._checked_labels(labels or {}),
+        )
+
+    @writing
+    def label(self, run: str, labels: Mapping[str, str | None]) -> Published:
+        """Sets labels of a run in a new version, removes those that are None.
+
+        Raises UnknownName, ParamError for a label that looks like a secret.
+        """
+        selected = self._selection.one_run(_unversioned(run, "a label")).selected()[0]
+        return self.store.relabel(selected.run, self._checked_labels(labels))
+
+    def _checked_labels(self, labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        from tracewarehouse.ingest.secrets import check_no_secret
+
+        for name, value in check_labels(labels).items():
+            check_no_secret(self.store, "a label", {name: value})
+        return labels
+
+    @writing
+    def remove(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        where: str | Iterable[str] = (),
+        older_than: str | timedelta | None = None,
+        keep_results: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[Removed, ...]:
+        """Removes the runs that match all conditions: selectors, `label.K=V`, an age like `90d`.
+
+        At least one condition is required. Older versions are readable until `clean`. With `keep_results`
+        recorded results are kept, and histories show them; removing such a run by its name again removes
+        them, too. Raises UnknownName.
+        """
+        from tracewarehouse.runs.removal import remove_runs
+
+        names = [_unversioned(run, "removal") for run in _texts(runs) or ()]
+        return remove_runs(
+            self.store,
+            self._selection.runs,
+            names,
+            _texts(where) or (),
+            older_than,
+            keep_results=keep_results,
+            dry_run=dry_run,
+        )
+
+    @writing
+    def record(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        analyses: str | Iterable[str] | None = None,
+        progress: Callable[[RecordProgress], None] | None = None,
+        engine: EngineOrName = "local",
+    ) -> RecordReport:
+        """Stores results of analyses (`name` or `name@2`; None: all summaries) for `history`.
+
+        Summaries are the analyses without a row per event, point in time or interval, in the newest version.
+
+        Results of the runs (selectors; None: all) that are not recorded yet are computed, over all ranks,
+        with default parameters, per step if an analysis supports it: in this process, or by the workers of
+        `engine`. Raises UnknownName, EngineError.
+        """
+        from tracewarehouse.compare.history.record import record_on, record_runs, recordable
+        from tracewarehouse.engines import opened
+
+        contracts = recordable(self.catalog, _texts(analyses))
+        selection = self._selection.select(runs)
+        if engine == "local":
+            done = record_runs(selection, contracts, progress)
+        else:
+            with opened(engine) as running:
+                done = record_on(running, self.root, selection, contracts)
+        return dataclasses.replace(done, notices=(*damaged_runs(selection.left_out), *done.notices))
+
+    @writing
+    def acknowledge(self, metric: str, run: str, why: str | None) -> str:
+        """Stores why a metric changed at a run, for its history; None removes it. Returns the run.
+
+        Raises UnknownName, TwError if there is none to remove, ParamError, also for a reason that looks like
+        a secret.
+        """
+        from tracewarehouse.compare.history import acknowledge_run
+        from tracewarehouse.ingest.secrets import check_no_secret
+
+        check_no_secret(self.store, "the reason", {"reason": why})
+        return acknowledge_run(self._selection, metric, run, why)
+
+    @writing
+    def derive(
+        self,
+        name: str,
+        run: str,
+        *,
+        ranks: int | Iterable[int] | None = None,
+        steps: int | Iterable[int] = (),
+        annotations: str | Iterable[str] = (),
+        entire_trace: bool = False,
+        capture: str | None = None,
+        engine: EngineOrName = "local",
+    ) -> Derived:
+        """Computes tables that SQL cannot express, as a new version of the run.
+
+        `blame` and `graphs` read all ranks of the run and have no scopes. `graphs` finds the operators of
+        kernels in graph launches: captures are looked for in the trace itself, then in the run `capture`, by
+        default in traces of the same folder with `capture` in their file name, for the same rank and world
+        size. `critical_path` is computed for each complete
+        step by default, or for the entire trace if there are no steps; else for steps by number, annotations
+        as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. What is already derived is not
+        computed again. The ranks of a critical path are derived by the workers of `engine`. Raises
+        UnknownName, ParamError, EngineError.
+        """
+        from tracewarehouse.derive.critical_path import ScopeRequest
+        from tracewarehouse.derive.derivations import derive_tables
+
+        wanted = ScopeRequest.of(steps, annotations, entire_trace)
+        name_of_run = _unversioned(run, "a derivation")
+        return derive_tables(self._selection, name, name_of_run, ranks, wanted, capture, engine)
+
+    def refresh(self, on_notice: Callable[[str], object] | None = None) -> Path:
+        """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
+
+        A damaged run is left out; `on_notice` gets a line about it. `tw shell` and `tw ingest` do so too.
+        Every other write leaves the file out of date. Also writes the list of runs that readers over
+        `https://` need.
+        """
+        from tracewarehouse.query.shell_file import refresh
+
+        if not (isinstance(self.root, StoreUrl) and self.root.is_web):
+            self.store.list_runs()
+        return refresh(self.store, self.catalog, on_notice)
+
+    @writing
+    def upgrade(self) -> UpgradeReport:
+        """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
+
+        Results that were recorded under an earlier definition are recorded again. The report has a line per
+        rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
+        could not be rebuilt, and why.
+        """
+        from tracewarehouse.compare.history import record_again
+        from tracewarehouse.ingest.outcome import UpgradeReport
+        from tracewarehouse.ingest.rebuild import upgrade
+
+        selection = self._selection
+        rebuilt, errors = upgrade(self.store, self.catalog, [run.run for run in self.selected()])
+        recorded = record_again(self.store, self.catalog, self.selected(), selection.verified)
+        failed = {run: error.message for run, error in errors.items()}
+        failed |= {run.run: hints.fill("{}; {}", run.why, run.hint or "") for run in self.left_out}
+        return UpgradeReport((*rebuilt, *recorded), failed)
+
+    def verify(self, *, deep: bool = False) -> list[Problem]:
+        """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
+        from tracewarehouse.query.shell_file import NAME, fault
+
+        what = fault(self.store.path(NAME))
+        return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
+
+    @writing
+    def repair(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        source: str | PathLike[str] | Iterable[str | PathLike[str]] = (),
+        dry_run: bool = False,
+    ) -> RepairReport:
+        """Repairs damaged runs (names; None: the entire warehouse); nothing is ever deleted.
+
+        Versions are restored from receipts and manifests, tables from the stored events, recorded results
+        are computed again. Ranks whose events are damaged are dropped, unless their trace is among the files
+        and folders of `source`. Damaged objects are moved to `_tw/quarantine`. The report says what was
+        restored and what is lost; `dry_run` changes nothing. Raises UnknownName.
+        """
+        from tracewarehouse.upkeep import RepairReport, repair, restore_identity
+
+        steps = restore_identity(objects_at(self.root), dry_run)
+        if steps and dry_run:
+            return RepairReport(steps)
+        paths = [source] if isinstance(source, str | PathLike) else source
+        return repair(self._selection, _texts(runs), paths, dry_run, steps)
+
+    @writing
+    def compact(
+        self,
+        runs: str | Iterable[str] | None = None,
+        *,
+        target_bytes: int = TARGET_BYTES,
+        dry_run: bool = False,
+    ) -> tuple[Compacted, ...]:
+        """Writes small files of runs (None: all) as few files of about `target_bytes` with the same rows.
+
+        Files of at least half that size stay, unless ranks in them were replaced. Recorded results stay
+        valid. `clean` deletes the replaced files. Raises UnknownName, WarehouseError for a damaged file.
+        """
+        from tracewarehouse.storage.compact import compact
+
+        if target_bytes < 1:
+            raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
+        names = [_unversioned(run, "a compaction") for run in _texts(runs) or ()]
+        selected = self._selection.matching(names) if names else self.selected()
+        unique = dict.fromkeys(run.run for run in selected)
+        with disk_errors(self.store.folder):
+            return tuple(compact(self.store, run, target_bytes, dry_run) for run in unique)
+
+    @writing
+    def retain(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
+        """Drops the tables that expired by a retention policy, a TOML file, from the runs.
+
+        Analyses that read a dropped table skip its ranks; recorded results stay. Ingesting the same traces
+        again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
+        Raises ParamError for an invalid policy.
+        """
+        from tracewarehouse.runs.removal import expiring, read_policy
+        from tracewarehouse.storage.compact import expire
+
+        rules, now = read_policy(Path(policy), self.catalog), datetime.now(UTC)
+        tables = {run.run: expiring(run.version, rules, now) for run in self.selected()}
+        with disk_errors(self.store.folder):
+            return tuple(expire(self.store, run, each, dry_run) for run, each in tables.items() if each)
+
+    @writing
+    def clean(
+        self,
+        grace_s: float = 86_400.0,
+        *,
+        quarantine: bool = False,
+        keep_versions_s: float = KEEP_VERSIONS_S,
+    ) -> CleanReport:
+        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
+
+        Versions that were replaced within `keep_versions_s` seconds are kept, unless a later one has the same
+        rows. Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
+        """
+        return self.store.clean(grace_s, quarantine, keep_versions_s)
+
+    def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
+        """What looks like a secret in everything stored, or in what is stored of some runs (names).
+
+        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb`, paths and traces in the
+        inbox are searched by the rules of redaction. Nothing is changed.
+        """
+        from tracewarehouse.formats.redact import POLICY_FILE, policy_of
+        from tracewarehouse.ingest.secrets import scan_warehouse
+
+        names = _unversioned_runs(runs, "a search")
+        return scan_warehouse(self.store, names, policy_of(self.store.folder_with(POLICY_FILE)))
+
+    @writing
+    def remove_secrets(
+        self, runs: str | Iterable[str] | None = None, *, redact: bool = True, purge: bool = False
+    ) -> RemovalReport:
+        """Publishes clean versions of runs in which `secrets` finds some; `purge` deletes the old versions.
+
+        Tables are built again from the stored events with secrets replaced; recorded results that held some
+        are recorded again. Traces in the inbox stay as they are until they are ingested. With `purge`, no
+        other process may write to the warehouse.
+        """
+        from tracewarehouse.upkeep import remove_secrets
+
+        names = _unversioned_runs(runs, "a search")
+        return remove_secrets(self._selection, names, redact=redact, purge=purge)
+
+    def _list_new_versions(self) -> None:
+        """Adds what this warehouse published to the lists of runs, if it published anything."""
+        if self._opened is not None:
+            self._opened.store.list_new_versions(catalog_row)

@@ -97,11 +97,11 @@ class World:
         if contract.kind == "analysis":
             result = wh.run(contract.name, contract.version, **values)
             return Answer(result.polars(), frozenset((each.run_id, each.rank) for each in result.abstained))
-        with wh._session([contract]) as con:
-            sql = f'{wh.views(contract)}SELECT * FROM "{contract.name}"'
-            bound = engine.relation(con, sql)
-            engine.check_columns(contract, zip(bound.columns, map(str, bound.types), strict=True))
-            found = pl.from_arrow(bound.to_arrow_table().cast(arrow.schema_of(contract)))
+        con, views = wh.connection(contract)
+        sql = f'{views}SELECT * FROM "{contract.name}"'
+        bound = engine.relation(con, sql)
+        engine.check_columns(contract, zip(bound.columns, map(str, bound.types), strict=True))
+        found = pl.from_arrow(bound.to_arrow_table().cast(arrow.schema_of(contract)))
         assert isinstance(found, pl.DataFrame)
         return Answer(found)
 
@@ -117,8 +117,8 @@ class World:
                 SelectedRun(each.version, each.ranks[first::2])
                 for each, first in zip(self.selected, firsts, strict=True)
             ]
-            return self.wh._with(tuple(each for each in halves if each.ranks))
-        return self.wh._with(self.selected[int(half) :: 2] if half else self.selected)
+            return self.wh.over(tuple(each for each in halves if each.ranks))
+        return self.wh.over(self.selected[int(half) :: 2] if half else self.selected)
 
 
 @dataclass

@@ -143,10 +143,9 @@ class Killers:
     def _binds(self, contract: Contract) -> None:
         world = self.worlds.world("base")
         own = world.contract(contract)
-        with world.wh._session([own]) as con:
-            sql = engine.sql_with_params(own, engine.bind(own, {}))
-            given = world.wh.views(own)
-            engine.check_columns(own, engine.result_columns(con, f"{given}SELECT * FROM (\n{sql}\n)"))
+        con, views = world.wh.connection(own)
+        sql = engine.sql_with_params(own, engine.bind(own, {}))
+        engine.check_columns(own, engine.result_columns(con, f"{views}SELECT * FROM (\n{sql}\n)"))
 
     def _golden_files(self, contract: Contract) -> list[Path]:
         found = (ROOT / "tests" / "golden").rglob(f"{contract.name}.v{contract.version}*.golden")

@@ -16,6 +16,7 @@ from tracewarehouse.errors import ParamError, SchemaVersionError
 from tracewarehouse.runs.removal import Rule, expiring, read_policy
 from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.codec import decode_version, encode_version
+from tracewarehouse.storage.compact import compact, expire
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 POLICY = """
@@ -46,7 +47,7 @@ WHY = {"at": "2026-11-22", "rule": 1}
 
 def test_the_files_of_expired_tables_are_dropped_and_a_restored_rank_has_them_again(store: Store) -> None:
     before = newest(store)
-    done = store.expire("run", {1: {"events": WHY}, 3: {"events": WHY}})
+    done = expire(store, "run", {1: {"events": WHY}, 3: {"events": WHY}})
     assert (done.tables, done.ranks, done.files, done.shared_files) == (("events",), 2, 0, 1)
     after = newest(store)
     assert set(seen(store)) == {0, 2}
@@ -56,7 +57,7 @@ def test_the_files_of_expired_tables_are_dropped_and_a_restored_rank_has_them_ag
     assert after.sources[1].expired == {"events": "2026-11-22"}
     assert decode_version(encode_version(after), "x") == after
     assert store.verify() == []
-    store.compact("run")
+    compact(store, "run")
     store.clean(-1, keep_versions_s=-1)
     assert store.verify() == []
     assert set(seen(store)) == {0, 2}
@@ -81,7 +82,7 @@ def test_a_rank_that_is_replaced_meanwhile_keeps_its_tables(
         return done
 
     monkeypatch.setattr(store, "commit", commit_and_replace)
-    assert store.expire("run", {1: {"events": WHY}, 3: {"events": WHY}}).skipped_ranks == (1,)
+    assert expire(store, "run", {1: {"events": WHY}, 3: {"events": WHY}}).skipped_ranks == (1,)
     assert set(seen(store)) == {0, 1, 2}
 
 

@@ -13,9 +13,10 @@ import pytest
 from cli_runner import tw
 from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse.errors import UnknownName, WarehouseError
-from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store, compact
+from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store
+from tracewarehouse.storage import compact as compaction
 from tracewarehouse.storage.codec import KeepRules, kept_versions
-from tracewarehouse.storage.compact import plan
+from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS
 
 RANKS = 8
@@ -42,10 +43,10 @@ def data(store: Store) -> list[Path]:
 
 def test_small_files_become_one_per_table_with_the_same_rows(store: Store) -> None:
     before, version = {name: seen(store, table=name) for name in TABLES}, newest(store)
-    dry = store.compact("run", dry_run=True)
+    dry = compact(store, "run", dry_run=True)
     assert (dry.files_before, dry.files_after, dry.bytes_after) == (RANKS * 2, 2, None)
     assert newest(store).number == RANKS
-    done = store.compact("run")
+    done = compact(store, "run")
     assert (done.files_before, done.files_after, done.skipped_ranks) == (RANKS * 2, 2, ())
     after = newest(store)
     assert {name: seen(store, table=name) for name in TABLES} == before
@@ -56,12 +57,12 @@ def test_small_files_become_one_per_table_with_the_same_rows(store: Store) -> No
     assert store.headers(after.sources) == {one.name: '{"a": 1}' for one in after.sources}
     assert isinstance(after.compacted, dict) and after.compacted["target_bytes"] == 128_000_000
     assert store.verify() == []
-    assert store.compact("run").version == after.number, "nothing is left to do"
+    assert compact(store, "run").version == after.number, "nothing is left to do"
 
 
 def test_clean_deletes_the_replaced_files(store: Store) -> None:
     """The versions of fewer ranks have other rows, so they stay for `keep_versions_s`."""
-    store.compact("run")
+    compact(store, "run")
     held = {file.path for one in newest(store).sources for file in one.files}
     store.clean(-1)
     assert set(store.versions("run")) == {*range(1, RANKS), RANKS + 1}
@@ -78,7 +79,7 @@ def test_a_row_group_holds_several_small_ranks_and_a_large_rank_several_groups(t
     rows = {0: 10, 1: ROW_GROUP_ROWS + 5, 2: 7, 3: 9}
     for rank, count in rows.items():
         store.publish("run", Changes(sources=(commit(store, rank, tables={"events": count}),)))
-    store.compact("run")
+    compact(store, "run")
     (path,) = {file.path for one in newest(store).sources for file in one.files}
     with pq.ParquetFile(store.path(path)) as file:
         groups = [file.metadata.row_group(at).num_rows for at in range(file.metadata.num_row_groups)]
@@ -93,7 +94,7 @@ def test_large_files_stay_unless_ranks_in_them_were_replaced(store: Store) -> No
     assert plan(newest(store), 2 * size).files, "smaller files are grouped"
     smallest = min(file.bytes for one in newest(store).sources for file in one.files)
     assert plan(newest(store), 2 * smallest).files == ()
-    store.compact("run")
+    compact(store, "run")
     store.publish("run", Changes(sources=(commit(store, 3, content="new"),), replace=True))
     found = plan(newest(store), 2)
     assert len(found.files) == 2 * RANKS - 2, "one file per rank and table, but for the new one"
@@ -106,21 +107,21 @@ def test_two_sources_of_a_rank_stay_apart(store: Store) -> None:
         store.publish("run", Changes(sources=store.commit([one])))
         store.publish("run", Changes(sources=store.commit([other])))
     before = seen(store, table="data_quality"), seen(store)
-    store.compact("run")
+    compact(store, "run")
     assert (seen(store, table="data_quality"), seen(store)) == before
     assert store.verify() == []
 
 
 def between(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Calls `act` after a compaction has written its files, before it publishes."""
-    write = compact._commit
+    write = compaction._commit
 
     def written(*arguments: object) -> object:
         done = write(*arguments)  # type: ignore[arg-type]
         act()
         return done
 
-    monkeypatch.setattr(compact, "_commit", written)
+    monkeypatch.setattr(compaction, "_commit", written)
 
 
 def test_a_rank_that_is_replaced_meanwhile_keeps_its_new_content(
@@ -130,7 +131,7 @@ def test_a_rank_that_is_replaced_meanwhile_keeps_its_new_content(
         store.publish("run", Changes(sources=(commit(store, 2, content="new"),), replace=True))
 
     between(monkeypatch, replace)
-    assert store.compact("run").skipped_ranks == (2,)
+    assert compact(store, "run").skipped_ranks == (2,)
     assert set(seen(store)[2]) == {"new"}
     assert set(seen(store)[3]) == {"c3"}
     assert store.verify() == []
@@ -147,17 +148,17 @@ def test_a_table_that_is_derived_meanwhile_survives(store: Store, monkeypatch: p
             store.publish("run", Changes(sources=store.commit([_with(old, new)]), rebuilt=True))
 
     between(monkeypatch, derive)
-    assert store.compact("run").skipped_ranks == (5,)
+    assert compact(store, "run").skipped_ranks == (5,)
     assert len(seen(store, table="critical_path")[5]) == 9
     monkeypatch.undo()
-    assert store.compact("run").skipped_ranks == ()
+    assert compact(store, "run").skipped_ranks == ()
     assert len(seen(store, table="critical_path")[5]) == 9
     derive()
     assert len(seen(store, table="critical_path")[5]) == 9
 
 
 def _with(source: object, new: StagedTable) -> Staged:
-    return compact.staged_again(source, "{}", [new], ())  # type: ignore[arg-type]
+    return compaction.staged_again(source, "{}", [new], ())  # type: ignore[arg-type]
 
 
 def test_a_damaged_file_gets_no_new_checksum(store: Store) -> None:
@@ -166,13 +167,13 @@ def test_a_damaged_file_gets_no_new_checksum(store: Store) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(WarehouseError, match="run run is damaged: .*checksum differs"):
-        store.compact("run")
+        compact(store, "run")
     assert newest(store).number == RANKS
 
 
 def test_a_missing_run_is_named(store: Store) -> None:
     with pytest.raises(UnknownName):
-        store.compact("other")
+        compact(store, "other")
 
 
 def test_the_command(store: Store) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from storage_sources import commit, context, seen, staged, versions_of
 from tracewarehouse.storage import Changes, Recorded, Store, write_result
+from tracewarehouse.storage.compact import compact
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
 
@@ -87,7 +88,7 @@ def start_two_commits(store: Store, run: str) -> None:
 
 def compact_and_clean(store: Store, run: str) -> None:
     """Packs the files of two commits, and deletes those and their versions."""
-    store.compact(run)
+    compact(store, run)
     store.clean(-1, keep_versions_s=-1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -22,11 +22,13 @@ from tracewarehouse.derive.critical_path import (
     check_scopes,
     longest_paths,
     path_edges,
+    path_sources,
     scope_names,
     scope_rows,
 )
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
@@ -339,3 +341,11 @@ def _factor(scales: Sequence[Scale], bits: int) -> Fraction:
 def _scaled(weight: int, factor: Fraction) -> int:
     """The scaled weight, rounded half up to whole ns."""
     return (2 * weight * factor.numerator + factor.denominator) // (2 * factor.denominator)
+
+
+def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: str) -> Result:
+    """What-if estimates of the only run of a selection; see `Warehouse.whatif`."""
+    parsed = [parse(text) for text in scales]
+    readable = run.readable(path_sources(run.catalog))
+    estimates = whatif(run.store, run.catalog, readable.selected[0], request, parsed, by)
+    return replace(estimates, notices=(*readable.notices, *estimates.notices))

@@ -2,7 +2,7 @@
 
 from tracewarehouse.export.overlays import COUNTERS, OVERLAYS, worst_occurrence
 from tracewarehouse.export.request import ExportRequest, export_request
-from tracewarehouse.export.writer import Exported, contracts_read, event_texts, export
+from tracewarehouse.export.writer import Exported, contracts_read, event_texts, export, export_run
 
 __all__ = [
     "COUNTERS",
@@ -13,5 +13,6 @@ __all__ = [
     "event_texts",
     "export",
     "export_request",
+    "export_run",
     "worst_occurrence",
 ]

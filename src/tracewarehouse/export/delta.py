@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName, WarehouseError
 from tracewarehouse.location import location
-from tracewarehouse.runs.selection import SelectedRun, Selection
+from tracewarehouse.query.selection import Selection
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Store, run_key
 from tracewarehouse.storage.remote import RemoteObjects, allows_http
 
@@ -336,3 +337,31 @@ def check_installed() -> None:
         raise ParamError(
             "Delta tables need deltalake", "install it with: pip install 'tracewarehouse[delta]'"
         ) from None
+
+
+def publish(
+    selection: Selection,
+    destination: str | PathLike[str],
+    runs: Sequence[str] | None,
+    tables: Sequence[str],
+    on_run: Callable[[Publication], None] | None = None,
+) -> tuple[Publication, ...]:
+    """Copies tables of runs (None: all) to Delta tables; deletes the rows of removed runs.
+
+    Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
+    """
+    check_installed()
+    names = tuple(dict.fromkeys(tables)) or DEFAULT_TABLES
+    check_tables(names, [table.name for table in selection.catalog.tables() if not table.transient])
+    removed = removed_runs(selection.store, runs)
+    gone = {name.lower() for name in removed}
+    left = None if runs is None else [name for name in runs if name.lower() not in gone]
+    selected = selection.selected() if left is None else selection.matching(left) if left else ()
+    target = DeltaTarget.at(destination, selection.store.id)
+    done = []
+    for run in selected:
+        done.append(publish_run(target, run, selection.over([run]), names))
+        if on_run is not None:
+            on_run(done[-1])
+    deleted = (unpublish_run(target, run, number, names) for run, number in removed.items())
+    return (*done, *(each for each in deleted if each is not None))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
+from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.export import request as clocks
 from tracewarehouse.export.overlays import (
@@ -21,6 +23,7 @@ from tracewarehouse.export.overlays import (
     addition_texts,
     micros,
     range_marker,
+    worst_occurrence,
 )
 from tracewarehouse.export.request import (
     Additions,
@@ -30,11 +33,16 @@ from tracewarehouse.export.request import (
     default_additions,
     time_ranges,
 )
+from tracewarehouse.findings import check_runs, rules
 from tracewarehouse.formats.memory_timeline import ACTIONS, CATEGORIES
 from tracewarehouse.query.connections import connection
+from tracewarehouse.query.relations import dependencies
+from tracewarehouse.query.selection import Selection
+from tracewarehouse.runs.readable import check_unexpired
 from tracewarehouse.runs.rows import built_rows
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
+from tracewarehouse.storage.parquet_file import Level
 
 BATCH_ROWS = 10_000
 DUPLICATES = "__duplicates__"
@@ -601,3 +609,34 @@ def _document(members: str, texts: Iterator[str]) -> Iterator[str]:
         yield separator + text
         separator = ",\n"
     yield "\n]}\n"
+
+
+def export_run(
+    selection: Selection, run: str, rank: int | Iterable[int] | None, request: ExportRequest
+) -> Exported:
+    """The ranks of a run of a selection; a single rank need not be named. Raises UnknownName, ParamError."""
+    catalog, all_ranks = selection.catalog, selection.one_run(run)
+    part = all_ranks if rank is None else all_ranks.select(ranks=rank)
+    findings = _findings_to_draw(all_ranks, part, request)
+    if rank is None and request.around is not None:
+        part = all_ranks.select(ranks=worst_occurrence(request.around, findings, run)[0])
+    (selected,) = part.selected()
+    if rank is None and len(selected.ranks) != 1:
+        hint = hints.fill("select one with {}: {}", hints.option("rank", "N"), rank_list(selected.ranks))
+        raise ParamError(f"{selected.run} has several ranks", hint)
+    read = dependencies(catalog, contracts_read(catalog, request))
+    selection.store.headers(each.main for each in selected.by_rank)  # raises if a manifest is damaged
+    check_unexpired(read, [selected])
+    (run_read,) = selection.queryable(read, all_ranks.selected(), (), Level.FULL).selected
+    return export(selection.store, catalog, run_read, selected.ranks, request, findings)
+
+
+def _findings_to_draw(all_ranks: Selection, part: Selection, request: ExportRequest) -> list[dict[str, Any]]:
+    """The findings of the exported ranks; for `around`, from rules that ran on the entire run."""
+    ranks = part.selected()[0].ranks
+    if request.around is not None:
+        known = [rule.name for rule in rules(all_ranks.catalog)]
+        if request.around not in known:
+            raise UnknownName("finding", request.around, known)
+        return [row for row in check_runs(all_ranks).rows() if row["rank"] in ranks]
+    return check_runs(part).rows() if request.draws_findings(len(ranks)) else []

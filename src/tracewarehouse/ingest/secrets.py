@@ -24,7 +24,15 @@ from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.formats.base import Redaction, Request
 from tracewarehouse.formats.file_text import EXPECTED_RESULTS, UnsupportedFormatError
-from tracewarehouse.formats.redact import NO_POLICY, POLICY_FILE, Policy, Redactor, clean_name
+from tracewarehouse.formats.redact import (
+    NO_POLICY,
+    POLICY_FILE,
+    Policy,
+    Redactor,
+    check_text,
+    clean_name,
+    policy_of,
+)
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build import redacted_by
@@ -455,3 +463,8 @@ class RemovalReport:
 
     lines: tuple[str, ...]
     left: tuple[str, ...] = ()
+
+
+def check_no_secret(store: Store, what: str, texts: Mapping[str, str | None]) -> None:
+    """Raises ParamError for a text (name → text) that looks like a secret."""
+    check_text(Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE))), what, texts)

@@ -12,6 +12,7 @@ It contains no events, only views over the Parquet files by absolute path. `tw i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -50,6 +51,7 @@ from tracewarehouse.query.relations import (
     help_rows,
     typed_sql,
 )
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, with_capabilities
 from tracewarehouse.runs.rows import damaged_runs
 from tracewarehouse.runs.selection import SelectedRun, select_runs
@@ -342,3 +344,32 @@ def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Co
     insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
     about = {"stamp": _stamp(store, catalog, selected), "warehouse": store.objects.url}
     insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+
+
+@contextmanager
+def shell_file(
+    selection: Selection, refresh: Callable[[], object], on_notice: Callable[[str], object] | None
+) -> Iterator[Path]:
+    """The updated `warehouse.duckdb`, or a temporary file over the selection; see `Warehouse.shell_file`."""
+    store, catalog = selection.store, selection.catalog
+    level = Level.FULL if selection.level is Level.FULL else Level.SIZE
+    readable = intact(store, catalog, selection.selected(), level)
+    if on_notice is not None:
+        for notice in (*damaged_runs(selection.left_out), *readable.notices):
+            on_notice(notice)
+    if selection.runs is None:
+        path = store.path(NAME)
+        if is_current(path, store, catalog, readable.selected) or _is_written(refresh):
+            yield path
+            return
+    with temporary_folder() as folder:
+        write(folder / NAME, store, catalog, readable.selected)
+        yield folder / NAME
+
+
+def _is_written(refresh: Callable[[], object]) -> bool:
+    try:
+        refresh()
+    except (WarehouseError, OSError):
+        return False
+    return True

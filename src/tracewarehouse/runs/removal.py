@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.runs.selection import SelectedRun, parse_labels, run_attributes
+from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels, run_attributes
 from tracewarehouse.storage import Json, PendingSource, Rank, RunVersion, Store
 
 # Reports about the other tables, which also hold findings of the ingest.
@@ -185,6 +187,42 @@ class Removal:
         acts += [(run, partial(store.remove, run, False)) for run in self.damaged]
         acts += [(run, partial(store.drop_kept, run)) for run in self.kept]
         _one_by_one("removed", acts)
+
+
+def remove_runs(
+    store: Store,
+    within: Sequence[SelectedRun] | None,
+    runs: Sequence[str],
+    where: Iterable[str],
+    older_than: str | timedelta | None,
+    *,
+    keep_results: bool,
+    dry_run: bool,
+) -> tuple[Removed, ...]:
+    """Removes the runs that match all conditions, of those `within` (None: of all).
+
+    At least one condition is required. Raises ParamError, UnknownName, DamagedRunError.
+    """
+    labels = parse_where(where)
+    age_ns = None if older_than is None else parse_age_ns(older_than)
+    if not runs and not labels and age_ns is None:
+        raise ParamError("no runs specified", "specify runs, a label or an age to remove")
+    pending = pending_runs(store, runs)
+    kept = () if keep_results else runs_with_kept_results(store, runs)
+    damaged = damaged_runs(store, runs)
+    named = [run for run in runs if run not in pending and run not in (*kept, *damaged)]
+    selected = matching_runs(store, within, named if runs else None)
+    if damaged and (labels or age_ns is not None or keep_results):
+        raise DamagedRunError(
+            f"run {damaged[0]} is damaged: its labels, age and results cannot be read",
+            hints.repair(damaged[0]),
+        )
+    published = matching(selected, labels, age_ns, time.time_ns())
+    removal = Removal(published, pending, kept, keep_results, damaged)
+    report = removal.report(store)
+    if not dry_run:
+        removal.apply(store)
+    return report
 
 
 def _removed(selected: SelectedRun, results: int) -> Removed:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,8 +16,8 @@ from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
-from tracewarehouse.runs.readable import OF_RUN, is_current
-from tracewarehouse.runs.selection import SelectedRun, brief_attributes
+from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
+from tracewarehouse.runs.selection import SelectedRun, brief_attributes, select_runs
 from tracewarehouse.storage import (
     Json,
     PendingSource,
@@ -30,6 +30,7 @@ from tracewarehouse.storage import (
     Versions,
     layout,
 )
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.version import __version__
 
 # Formats that add to a rank, and a memory timeline: their times have no base.
@@ -522,3 +523,66 @@ def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[st
         raise DamagedRunError(f"{store.objects.describe(key)}: {what}", _VERIFY)
     new = [file.bytes for key, file in files.items() if key not in before]
     return Fetched(len(files), sum(file.bytes for file in files.values()), len(new), sum(new))
+
+
+def list_runs(
+    store: Store,
+    catalog: Catalog,
+    selected: Sequence[SelectedRun] | None,
+    left_out: Sequence[UnreadableRun],
+    level: Level,
+) -> Result:
+    """A row per run (None: of all runs, including pending ones), with notices about damaged and pending runs.
+
+    At level FULL, every file is read, and the state of a run with a damaged one is `damaged`.
+    """
+    from tracewarehouse.duck.arrow import table_of
+
+    contract = catalog.get("runs", kind="table")
+    faults: dict[str, str] = {}
+    if selected is None and level is not Level.FULL:
+        rows = listed_rows(store)
+    else:
+        runs = select_runs(store) if selected is None else selected
+        faults = file_faults(store, runs, level) if level is Level.FULL else {}
+        damaged = {run: {"state": "damaged"} for run in faults}
+        rows = [run_row(each.version) | damaged.get(each.run, {}) for each in runs]
+    selectors = tuple(f"{row['run_id']}@v{row['version']}" for row in rows)
+    lines = nothing_stored(rows)
+    pending: list[dict[str, Any]] = []
+    if selected is None:
+        published = {row["run_id"] for row in rows}
+        waiting = store.pending_runs()
+        pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
+    text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
+    notices = (
+        *damaged_runs(left_out),
+        *damaged_files(faults),
+        *(text.format_map(row) for row in pending),
+    )
+    rows = [*rows, *pending, *map(damaged_row, left_out)]
+    provenance = replace(provenance_of(catalog, selected or (), contract), runs=selectors)
+    return Result(table_of(contract, rows), provenance, contract, notices=notices or lines)
+
+
+def run_info(store: Store, catalog: Catalog, run: SelectedRun, level: Level) -> RunInfo:
+    """A run with its ranks, tables and versions.
+
+    At level FULL, every file of the run is read; raises DamagedRunError for a damaged one.
+    """
+    from tracewarehouse.duck.arrow import table_of
+
+    if level is Level.FULL:
+        for name, fault in file_faults(store, [run], level).items():
+            raise damaged_run(name, fault)
+    contract = catalog.get("ranks", kind="table")
+    rows = built_rows(store, contract, [run])
+    ranks = Result(table_of(contract, rows), provenance_of(catalog, (run,), contract), contract)
+    return RunInfo(
+        run_row(run.version),
+        ranks,
+        table_sizes(run),
+        store.versions(run.run),
+        redactions(run),
+        untested(run.sources),
+    )

@@ -20,7 +20,7 @@ from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, run_key, run_name
 
 if TYPE_CHECKING:
-    from tracewarehouse.result import Result
+    pass
 
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
@@ -358,6 +358,15 @@ def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[Select
     )
 
 
+def matching_runs(
+    store: Store, within: Sequence[SelectedRun] | None, selectors: Iterable[str] | None
+) -> tuple[SelectedRun, ...]:
+    """The runs that match the selectors (None: all), of those `within` (None: of all of the store)."""
+    if within is None:
+        return select_runs(store, selectors)
+    return tuple(within) if selectors is None else narrow(within, selectors)
+
+
 def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[SelectedRun, ...]:
     """The selected runs narrowed to these ranks; runs without any of them are dropped.
 
@@ -395,31 +404,3 @@ class _SelectedRuns:
 
     def removed(self, run: str) -> str | None:
         return None
-
-
-class Selection(Protocol):
-    """Selected runs that can be queried, as a `Warehouse`."""
-
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis."""
-        ...
-
-    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis, without runs that lack a table of it."""
-        ...
-
-    def query_all(self, sql: str) -> Result:
-        """The rows of a SELECT."""
-        ...
-
-    def selected(self) -> tuple[SelectedRun, ...]:
-        """The runs, each with its selected ranks."""
-        ...
-
-
-class RankSelection(Selection, Protocol):
-    """A selection that can be narrowed to a rank."""
-
-    def select(self, *, ranks: int) -> Selection:
-        """The same with one rank."""
-        ...

@@ -8,7 +8,6 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
 from tracewarehouse.errors import UnknownName, WarehouseError
@@ -28,11 +27,8 @@ from tracewarehouse.storage.model import (
     TableFile,
 )
 from tracewarehouse.storage.pack import Share, rewrite
+from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.verify import file_fault
-
-if TYPE_CHECKING:
-    from tracewarehouse.storage.store import Store
-
 
 # Ranks that share files and a manifest, which holds the headers of all of them.
 BLOCK_RANKS = 256

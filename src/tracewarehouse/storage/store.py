@@ -15,12 +15,8 @@ from tracewarehouse.storage.commit import commit, earlier, groups
 from tracewarehouse.storage.markers import held_or_dropped
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
-    TARGET_BYTES,
     Changes,
     CleanReport,
-    Compacted,
-    Expired,
-    Expiring,
     Intent,
     Problem,
     Published,
@@ -198,23 +194,6 @@ class Store(Versions):
 
         with disk_errors(self.folder):
             return verify(self, deep)
-
-    def compact(self, run: str, target_bytes: int = TARGET_BYTES, dry_run: bool = False) -> Compacted:
-        """Writes the small files of a run as few large ones, in a new version with the same rows.
-
-        Raises UnknownName, WarehouseError for a damaged file.
-        """
-        from tracewarehouse.storage.compact import compact
-
-        with disk_errors(self.folder):
-            return compact(self, run, target_bytes, dry_run)
-
-    def expire(self, run: str, expiring: Expiring, dry_run: bool = False) -> Expired:
-        """Publishes a version without some tables of some ranks (rank → table → why); see `Expired`."""
-        from tracewarehouse.storage.compact import expire
-
-        with disk_errors(self.folder):
-            return expire(self, run, expiring, dry_run)
 
     def clean(
         self,

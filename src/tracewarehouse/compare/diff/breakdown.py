@@ -32,8 +32,8 @@ from tracewarehouse.compare.stats import MIN_SAMPLES, blocks, row_tests
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.present.render.text import plural, show
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
-from tracewarehouse.runs.selection import Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,12 +28,12 @@ from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_co
 from tracewarehouse.display_names import category_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.present.render.text import one_line, short_name, show
-from tracewarehouse.runs.selection import Selection, run_attributes
+from tracewarehouse.query.selection import Selection
+from tracewarehouse.runs.selection import run_attributes
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.levels import Level, Row
     from tracewarehouse.result import Result
-    from tracewarehouse.runs.selection import SelectedRun
 
 
 BANDWIDTH_ANALYSIS = "bandwidth_by_size"
@@ -420,31 +420,6 @@ class CompareOptions:
 
 
 @dataclass(frozen=True)
-class _StepSelection:
-    """A selection restricted to some steps, by number."""
-
-    selection: Selection
-    steps: tuple[int, ...]
-
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis, of all steps."""
-        return self.selection.run(name, version, **params)
-
-    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
-        """The rows of an analysis, without runs that lack a table of it, of all steps."""
-        return self.selection.run_or_skip(name, version, **params)
-
-    def query_all(self, sql: str) -> Result:
-        """The rows of a SELECT, for which only these steps exist."""
-        listed = ", ".join(map(str, self.steps))
-        return self.selection.query_all(f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}")
-
-    def selected(self) -> tuple[SelectedRun, ...]:
-        """The runs, each with its selected ranks."""
-        return self.selection.selected()
-
-
-@dataclass(frozen=True)
 class Change:
     """Two sides compared; without a breakdown, `no_breakdown_reason` says why.
 
@@ -544,7 +519,7 @@ def changes(
     if not options.force:
         check(config_differences)
     if options.steps:
-        base, head = _StepSelection(base, options.steps), _StepSelection(head, options.steps)
+        base, head = base.of_steps(options.steps), head.of_steps(options.steps)
     work = _work(base, head, options)
     parts, reason = _breakdown(base, head, catalog, options, work)
     step_verdict = _verdict(base, head, catalog, options, parts, work)

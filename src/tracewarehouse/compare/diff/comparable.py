@@ -12,8 +12,9 @@ from tracewarehouse import hints
 from tracewarehouse.compare.metric import WORK_LABELS
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.rows import expected_ranks
-from tracewarehouse.runs.selection import Selection, run_attributes
+from tracewarehouse.runs.selection import run_attributes
 
 _GROUPS = "SELECT rank, process_groups FROM ranks WHERE process_groups IS NOT NULL"
 _WORLD = "default_pg"  # the group of all ranks

@@ -25,8 +25,9 @@ from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.exact_text import rank_list
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import SelectedRun, Selection
+from tracewarehouse.runs.selection import SelectedRun
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -36,7 +36,7 @@ from tracewarehouse.compare.stats import (
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
 from tracewarehouse.errors import ExpressionError
-from tracewarehouse.runs.selection import Selection
+from tracewarehouse.query.selection import Selection
 
 _LEAST_NS = 100_000  # of a mean step; below, the time of a thousand or a million units is compared
 

@@ -15,8 +15,8 @@ from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.stats import RowTest
+    from tracewarehouse.query.selection import Selection
     from tracewarehouse.result import Provenance, Result
-    from tracewarehouse.runs.selection import Selection
 
 
 ZERO = Fraction(0)

@@ -11,9 +11,12 @@ from tracewarehouse.compare.history.baseline import (
 from tracewarehouse.compare.history.page import History
 from tracewarehouse.compare.history.read import (
     ValueForm,
+    acknowledge_run,
     build_history,
     label_keys,
     matching_runs,
+    metric_history,
+    recorded_runs,
     runs_with_results,
 )
 from tracewarehouse.compare.history.record import (
@@ -49,16 +52,19 @@ __all__ = [
     "Series",
     "ValueForm",
     "acknowledge",
+    "acknowledge_run",
     "build_history",
     "failing_changes",
     "find_baseline",
     "label_keys",
     "matching_runs",
+    "metric_history",
     "missing_results",
     "moved_parts",
     "notices_on_acknowledged",
     "record",
     "record_again",
+    "recorded_runs",
     "run_batches",
     "runs_with_results",
     "sides_with_history",

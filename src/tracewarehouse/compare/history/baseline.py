@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.read import (
@@ -15,6 +15,7 @@ from tracewarehouse.compare.history.read import (
     hardware,
     label_keys,
     recorded_files,
+    recorded_runs,
 )
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, part_values
 from tracewarehouse.compare.history.series import Point, Series
@@ -30,7 +31,7 @@ from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.storage import RunVersion, Store
 
 if TYPE_CHECKING:
-    from tracewarehouse.runs.selection import Selection
+    from tracewarehouse.query.selection import Selection
 
 
 Configuration = tuple[object, ...]
@@ -153,26 +154,8 @@ Selectors = str | Iterable[str]
 FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
 
 
-class Recorded(Protocol):
-    """A warehouse."""
-
-    @property
-    def store(self) -> Store:
-        """Its files."""
-
-    @property
-    def catalog(self) -> Catalog:
-        """Its contracts."""
-
-    def select(self, runs: str | Iterable[str]) -> Selection:
-        """Runs by selectors."""
-
-    def recorded_runs(self) -> Sequence[SelectedRun]:
-        """Its runs, and removed ones with recorded results, in time order."""
-
-
 def sides_with_history(
-    warehouse: Recorded,
+    selection: Selection,
     base: str | Iterable[str],
     head: str | Iterable[str],
     spread: str,
@@ -184,15 +167,15 @@ def sides_with_history(
     """
     if spread not in SPREADS:
         raise ParamError(f"unknown spread {spread!r}", f"use {' or '.join(SPREADS)}")
-    recorded, after = warehouse.recorded_runs(), warehouse.select(head)
+    recorded, after = recorded_runs(selection), selection.select(head)
     keys = label_keys([same] if isinstance(same, str) else same, recorded)
-    before = None if base == BASELINE else warehouse.select(base)
+    before = None if base == BASELINE else selection.select(base)
     compared = Compared(None if before is None else before.selected(), after.selected(), keys)
 
-    step_time = parse_metric("step_time", warehouse.catalog)
+    step_time = parse_metric("step_time", selection.catalog)
 
     def find(metric: Metric, unit: WorkUnit | None = None) -> Baseline:
-        return find_baseline(warehouse.store, warehouse.catalog, metric, recorded, compared, unit)
+        return find_baseline(selection.store, selection.catalog, metric, recorded, compared, unit)
 
     def earlier(metric: Metric, unit: WorkUnit | None) -> Earlier | None:
         try:
@@ -206,7 +189,7 @@ def sides_with_history(
     if before is None:
         if not found.stored:
             raise TwError("the traces of all runs of the baseline are removed", "name a stored run as base")
-        before = warehouse.select(found.stored[-_BREAKDOWN_RUNS:])
+        before = selection.select(found.stored[-_BREAKDOWN_RUNS:])
     return before, after, earlier
 
 

@@ -16,7 +16,7 @@ from tracewarehouse.compare.history.recorded import (
     recorded_values,
     serves,
 )
-from tracewarehouse.compare.history.series import Point, Series, acknowledgements, build_series
+from tracewarehouse.compare.history.series import Point, Series, acknowledge, acknowledgements, build_series
 from tracewarehouse.compare.metric import (
     Measured,
     Metric,
@@ -25,12 +25,14 @@ from tracewarehouse.compare.metric import (
     check_filters,
     is_normalized,
     of_steps,
+    parse_statistic,
     per_unit,
 )
 from tracewarehouse.compare.stats.change_points import MIN_RUNS
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.present.render.text import one_line, plural
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
 from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
@@ -390,3 +392,41 @@ def _provenance(analysis: RecordedAnalysis, catalog: Catalog, runs: Sequence[Rec
         own_hash=catalog.own_hash(analysis.contract),
         effective_hash=analysis.effective_hash,
     )
+
+
+def recorded_runs(
+    selection: Selection, runs: Iterable[str] | None = None, where: Iterable[str] = ()
+) -> tuple[SelectedRun, ...]:
+    """The selected runs that match, in time order; of all runs, also removed ones with recorded results."""
+    selected = selection.runs
+    if selected is None:
+        selected = runs_with_results(selection.store, selection.selected())
+    return matching_runs(selected, runs, where)
+
+
+def metric_history(
+    selection: Selection,
+    metric: str,
+    runs: Iterable[str] | None = None,
+    where: Iterable[str] = (),
+    by: Iterable[str] = (),
+    min_effect: float = 0.01,
+    normalize: str | None = None,
+) -> History:
+    """A metric over the recorded runs of a selection; see `Warehouse.history`."""
+    statistic, parsed = parse_statistic(metric, selection.catalog)
+    selected = recorded_runs(selection, runs, where)
+    form = ValueForm(statistic, None if normalize is None else WorkUnit.parse(normalize))
+    keys = label_keys(by, selected)
+    return build_history(selection.store, selection.catalog, parsed, selected, keys, min_effect, form)
+
+
+def acknowledge_run(selection: Selection, metric: str, run: str, why: str | None) -> str:
+    """Stores why a metric changed at a run; None removes it. Returns the run. Raises UnknownName."""
+    _, parsed = parse_statistic(metric, selection.catalog)  # one reason for all statistics of a metric
+    runs = recorded_runs(selection, [run])
+    if len(runs) != 1:
+        names = ", ".join(each.selector for each in runs)
+        raise UnknownName("single run", run, [], f"it matches {names}")
+    acknowledge(selection.store, parsed, runs[0], why)
+    return runs[0].selector

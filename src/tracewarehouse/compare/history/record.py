@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tracewarehouse import hints
@@ -13,14 +13,19 @@ from tracewarehouse.compare.metric import Ranks
 from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, ranks_with_data
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order
 from tracewarehouse.errors import TwError
+from tracewarehouse.location import Location
+from tracewarehouse.query.connections import event_count
 from tracewarehouse.query.relations import dependencies
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import why_outdated, with_capabilities
 from tracewarehouse.runs.rows import notices
-from tracewarehouse.runs.selection import SelectedRun, Selection
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Json, Recorded, Store, copies, quarantine, results, write_result
 from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.repair import Step
+from tracewarehouse.version import __version__
 
 # Runs share a query because a connection costs more than a small analysis. Their rows must fit in memory.
 _RUNS_PER_BATCH = 32
@@ -336,3 +341,70 @@ def _unlist(store: Store, keys: Sequence[str]) -> None:
             if left:
                 rows = [[each, store.path(each).stat().st_size, sha256(store.path(each))] for each in left]
                 results.write_list(store.objects, rows)
+
+
+def recordable(catalog: Catalog, names: Iterable[str] | None) -> tuple[Contract, ...]:
+    """The analyses by name, `name` or `name@2`; None: all summaries. Raises UnknownName."""
+    if names is None:
+        return tuple(contract for contract in catalog.analyses() if contract.is_summary)
+    return tuple(catalog.get(name, kind="analysis") for name in dict.fromkeys(names))
+
+
+def record_runs(
+    selection: Selection, analyses: Sequence[Contract], on_progress: OnProgress | None = None
+) -> RecordReport:
+    """Records analyses of the selected runs in this process."""
+    selection.pool.will_read(analyses)
+    selected = selection.selected()
+    return record(selection.store, selection.catalog, selected, analyses, selection.verified, on_progress)
+
+
+# A task opens the warehouse and hashes the files of its runs: fewer analyses would cost more than they save.
+_LEAST_ANALYSES = 8
+
+
+@dataclass(frozen=True)
+class RecordTask:
+    """Records some analyses of some runs; a second run of the task writes only what is missing."""
+
+    root: Location
+    sql: Path | None
+    runs: tuple[str, ...]
+    analyses: tuple[str, ...]
+
+    def run(self, progress: TaskProgress) -> RecordReport:
+        """Records them in this process."""
+        catalog = Catalog.load(self.sql)
+        selection = Selection(Store.open(self.root, tool=__version__), catalog).select(self.runs)
+        return record_runs(selection, [catalog.get(name, kind="analysis") for name in self.analyses])
+
+
+def record_on(
+    engine: Engine, root: Location, selection: Selection, analyses: Sequence[Contract]
+) -> RecordReport:
+    """Records runs on an engine: batches of runs, and of analyses if there are too few runs."""
+    catalog, selected = selection.catalog, selection.selected()
+    missing = missing_results(selection.store, catalog, selected, analyses)
+    batches = list(run_batches(selected))
+    per_batch = -(-2 * engine.slots // max(1, len(batches)))
+    size = max(_LEAST_ANALYSES, -(-len(analyses) // per_batch))
+    names = [str(each.ref) for each in analyses]
+    tasks = [
+        RecordTask(
+            root,
+            catalog.custom_folder,
+            tuple(each.selector for each in batch),
+            tuple(names[at : at + size]),
+        )
+        for batch in batches
+        for at in range(0, len(names), size)
+    ]
+    reports = [report for report in results_in_order(engine, tasks) if isinstance(report, RecordReport)]
+    failed = tuple(failure for report in reports for failure in report.failed)
+    runs = tuple(each.selector for batch in batches for each in batch)
+    # What a lost worker had written is present when its task runs again.
+    written = missing - len(failed)
+    total = RecordReport(runs, tuple(names), written, len(runs) * len(names) - missing, 0, failed)
+    note = advice(engine, event_count(each for batch in batches for each in batch))
+    notices = (note,) if note else ()
+    return replace(total, bytes=sum(report.bytes for report in reports), notices=notices)

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.duck.engine import Connection
+    from tracewarehouse.query.selection import Selection
     from tracewarehouse.result import Result
-    from tracewarehouse.runs.selection import SelectedRun, Selection
+    from tracewarehouse.runs.selection import SelectedRun
 
 
 ROWS, STEPS = "result_rows", "complete_steps"  # relations: rows of the analysis; complete steps

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.lines import Bin, bin_edges, describe_bin
 from tracewarehouse.present.plot.theme import format_short
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.readable import WITHOUT_TABLES
-from tracewarehouse.runs.selection import RankSelection, Selection
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
@@ -24,7 +24,7 @@ Row = dict[str, Any]
 class ReportData:
     """The results of one run, or of some of its ranks; every result is a relation that `rows` can query."""
 
-    def __init__(self, side: RankSelection, con: Connection) -> None:
+    def __init__(self, side: Selection, con: Connection) -> None:
         self.side = side
         (self.selected,) = side.selected()
         starts = (rank.facts.get("start_ns") for rank in self.selected.by_rank)
@@ -122,7 +122,7 @@ class ReportData:
 
 
 @contextmanager
-def report_data(side: RankSelection) -> Iterator[ReportData]:
+def report_data(side: Selection) -> Iterator[ReportData]:
     """The data of one run, with a connection for its aggregates."""
     from tracewarehouse.duck.engine import scratch
 

@@ -33,8 +33,8 @@ from tracewarehouse.present.report.overview import (
     run_tiles,
 )
 from tracewarehouse.present.report.timeline import timeline_section
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import RankSelection
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _SECTIONS: dict[str, Callable[[ReportData], Section]] = {
 }
 
 
-def one_run(side: RankSelection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
+def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
     """The report of a run with its findings; `notify` receives progress messages."""
     with report_data(side) as data:
         notify("computing overview")

@@ -39,8 +39,9 @@ from tracewarehouse.present.report.document import (
 from tracewarehouse.present.report.findings import finding_groups, sentences, subject_sentence
 from tracewarehouse.present.report.memory import snapshot_sections
 from tracewarehouse.present.report.timeline import median_steps
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import RankSelection, SelectedRun, Selection, run_attributes
+from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def two_runs(
     change: Change,
     times: Sequence[Measured],
     history: History | None,
-    runs: Sequence[RankSelection],
+    runs: Sequence[Selection],
     notify: Callable[[str], None],
 ) -> Page:
     """The comparison, the step times of both sides, and the history of step times if it is recorded.

@@ -21,8 +21,8 @@ from tracewarehouse.exact_text import one_line
 from tracewarehouse.present.report.data import ReportData, Row, breakdown, report_data
 from tracewarehouse.present.report.document import FlameView, Section, TimelineView, duration
 from tracewarehouse.present.report.findings import finding_groups
+from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
-from tracewarehouse.runs.selection import RankSelection
 
 MAX_SLICES = 60_000  # of the step; more are combined into bins
 _MAX_OVERVIEW = 15_000  # of the recording outside the step
@@ -507,7 +507,7 @@ def _combined(rows: Sequence[Row], places: Mapping[int, int]) -> dict[tuple[int,
     return sums
 
 
-def median_steps(runs: Sequence[RankSelection]) -> tuple[list[Section], list[Section]]:
+def median_steps(runs: Sequence[Selection]) -> tuple[list[Section], list[Section]]:
     """A median step of each side: its timeline, on one scale, and what the training thread runs in it."""
     views, flames = [], []
     for side in runs:

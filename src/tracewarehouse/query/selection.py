@@ -1,19 +1,23 @@
-"""Analyses, SQL and scans over the selected runs of a warehouse."""
+"""Selected runs and ranks of a warehouse, and what they answer: analyses, SQL, and scans of tables."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.errors import QueryError, SchemaVersionError
+from tracewarehouse.errors import QueryError, SchemaVersionError, UnknownName
 from tracewarehouse.result import Abstained, Result
-from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage.parquet_file import Level
-from tracewarehouse.warehouse_base import WarehouseBase
+from tracewarehouse.runs.readable import ReadableRuns, intact_runs, queryable_runs, readable_runs
+from tracewarehouse.runs.rows import catalog_row, damaged_runs
+from tracewarehouse.runs.selection import SelectedRun, matching_runs, only_ranks, select_runs
+from tracewarehouse.storage import Store, UnreadableRun
+from tracewarehouse.storage.parquet_file import Level, default_level
 
 if TYPE_CHECKING:
     import polars
@@ -21,15 +25,145 @@ if TYPE_CHECKING:
 
     from tracewarehouse.duck.engine import Connection, Limits
     from tracewarehouse.engines import EngineOrName
+    from tracewarehouse.query.connections import ConnectionPool
     from tracewarehouse.query.relations import Dependencies, Mentioned
-    from tracewarehouse.runs.readable import ReadableRuns
-
 
 T = TypeVar("T")
 
 
-class WarehouseQueries(WarehouseBase):
-    """The methods that run an analysis or SQL."""
+class Selection:
+    """Selected runs and ranks of a store, None: all runs, each in its newest version.
+
+    Each file is checked when it is first opened: size and footer, at level FULL every byte. `engine` is
+    where analyses run, `left_out` are damaged runs that were not selected by name.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        catalog: Catalog,
+        runs: Sequence[SelectedRun] | None = None,
+        *,
+        left_out: Sequence[UnreadableRun] = (),
+        pool: ConnectionPool | None = None,
+        level: Level | None = None,
+        engine: EngineOrName | None = None,
+    ) -> None:
+        self.store, self.catalog = store, catalog
+        self.runs = None if runs is None else tuple(runs)
+        self._left_out = tuple(left_out)
+        self._pool = pool
+        self.level = default_level() if level is None else level
+        self.engine = engine
+        self._steps: tuple[int, ...] = ()
+
+    @property
+    def pool(self) -> ConnectionPool:
+        """The connections that read the runs; narrowed selections share them."""
+        if self._pool is None:
+            from tracewarehouse.query.connections import ConnectionPool
+
+            self._pool = ConnectionPool(self.store, self.catalog)
+        return self._pool
+
+    def close(self) -> None:
+        """Closes the connections; the next read opens new ones."""
+        if self._pool is not None:
+            self._pool.close()
+
+    def selected(self) -> tuple[SelectedRun, ...]:
+        """The selected runs in time order; without a selection, the newest version of every run."""
+        return select_runs(self.store) if self.runs is None else self.runs
+
+    @property
+    def left_out(self) -> tuple[UnreadableRun, ...]:
+        """The damaged runs that `selected` leaves out; naming one of them is an error instead."""
+        return self.store.unreadable() if self.runs is None else self._left_out
+
+    def select(
+        self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
+    ) -> Self:
+        """Narrowed to runs (selectors) and ranks, each run in its current version.
+
+        Raises UnknownName for a selector or rank without a match.
+        """
+        selected = (
+            self.selected() if runs is None else self.matching([runs] if isinstance(runs, str) else runs)
+        )
+        if ranks is not None:
+            selected = only_ranks(selected, [ranks] if isinstance(ranks, int) else ranks)
+        if selected and all(run.named for run in selected):
+            return self.over(selected)
+        if self.runs is None:
+            self.store.entries(catalog_row)
+        return self.over(selected, self.left_out)
+
+    def matching(self, runs: Iterable[str]) -> tuple[SelectedRun, ...]:
+        """The selected runs that match the selectors; raises UnknownName."""
+        return matching_runs(self.store, self.runs, runs)
+
+    def one_run(self, run: str) -> Self:
+        """Narrowed to a single run; raises UnknownName if the selector matches several."""
+        matches = self.matching([run])
+        if len(matches) != 1:
+            names = ", ".join(match.run for match in matches)
+            raise UnknownName("single run", run, [], f"it matches {names}")
+        return self.over(matches)
+
+    def over(self, runs: Sequence[SelectedRun], left_out: Sequence[UnreadableRun] = ()) -> Self:
+        """The same over other runs; shares the store, with its cached versions, and the connections."""
+        other = copy(self)
+        other._pool = self.pool
+        other.runs, other._left_out = tuple(runs), tuple(left_out)
+        return other
+
+    def on(self, engine: EngineOrName) -> Self:
+        """The same with analyses computed by the workers of an engine."""
+        other = copy(self)
+        other.engine = engine
+        return other
+
+    def of_steps(self, steps: Iterable[int]) -> Self:
+        """The same with only these steps, by number, in the table `steps` of `query_all`."""
+        other = copy(self)
+        other._steps = tuple(steps)
+        return other
+
+    def verified(self, runs: Sequence[SelectedRun]) -> Self:
+        """Over these runs, for reads whose result is stored: every byte is checked, damage is an error."""
+        other = self.over([replace(run, named=True) for run in runs])
+        other.level = Level.FULL
+        return other
+
+    def readable(
+        self,
+        contracts: Iterable[Contract],
+        runs: Sequence[SelectedRun] | None = None,
+        level: Level | None = None,
+    ) -> ReadableRuns:
+        """The runs (None: the selected ones) that hold these tables in intact files, with notices."""
+        contracts = tuple(contracts)
+        runs = self.selected() if runs is None else runs
+        return self._intact(contracts, readable_runs(self.catalog, contracts, runs), level)
+
+    def queryable(
+        self,
+        contracts: Iterable[Contract],
+        runs: Sequence[SelectedRun],
+        names: Collection[str] | None,
+        level: Level | None = None,
+        may_be_absent: bool = False,
+    ) -> ReadableRuns:
+        """Like `readable`, for SQL of a user that names these columns (None: it may name all)."""
+        contracts = tuple(contracts)
+        found = queryable_runs(self.catalog, contracts, runs, names, may_be_absent)
+        return self._intact(contracts, found, level)
+
+    def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
+        level = self.level if level is None else level
+        intact = intact_runs(self.store, self.catalog, contracts, runs.selected, level)
+        notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
+        return ReadableRuns(intact.selected, notices)
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
@@ -55,14 +189,14 @@ class WarehouseQueries(WarehouseBase):
 
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(readable, selected=capable.selected)
-            if self._engine is not None:
-                return self._spread(self._engine, contract, bound, dependencies, runs, level)
+            if self.engine is not None:
+                return self._spread(self.engine, contract, bound, dependencies, runs, level)
             if batches := copy_batches(
                 self.store, self.catalog, contract, dependencies.contracts, runs.selected
             ):
                 return runs, self._in_batches(batches, contract, bound, dependencies, level)
             intact = self._intact(dependencies.contracts, runs, level)
-            table = self._with(intact.selected)._execute(contract, bound, dependencies)
+            table = self.over(intact.selected)._execute(contract, bound, dependencies)
             return _with_advice(intact), table
 
         intact, table = self._without_damage(attempt)
@@ -99,7 +233,7 @@ class WarehouseQueries(WarehouseBase):
             table = Spread(self.store, self.catalog, running, level).run(contract, bound, runs.selected)
         if table is None:
             runs = self._intact(dependencies.contracts, runs, level)
-            table = self._with(runs.selected)._execute(contract, bound, dependencies)
+            table = self.over(runs.selected)._execute(contract, bound, dependencies)
             note = f"{contract.name} cannot be computed by groups of ranks: it ran in this process"
         return replace(runs, notices=(*runs.notices, note) if note else runs.notices), table
 
@@ -123,7 +257,7 @@ class WarehouseQueries(WarehouseBase):
             named = ReadableRuns(tuple(replace(each, named=True) for each in batch))
             with self.store.files.for_now():
                 intact = self._intact(dependencies.contracts, named, level)
-                parts.append(self._with(intact.selected)._execute(contract, bound, dependencies))
+                parts.append(self.over(intact.selected)._execute(contract, bound, dependencies))
         return concatenate(parts)
 
     def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
@@ -136,7 +270,7 @@ class WarehouseQueries(WarehouseBase):
             return self.run(name, version, **params)
         runs = {each.run_id for each in skipped}
         remaining = tuple(each for each in self.selected() if each.run not in runs)
-        result = self._with(remaining, self.left_out).run(name, version, **params)
+        result = self.over(remaining, self.left_out).run(name, version, **params)
         notices = result.notices if remaining else ()
         return replace(result, abstained=(*skipped, *result.abstained), notices=notices)
 
@@ -164,9 +298,9 @@ class WarehouseQueries(WarehouseBase):
         from tracewarehouse.duck.engine import UNREADABLE
 
         try:
-            return attempt(self._level)
+            return attempt(self.level)
         except QueryError as error:
-            if self._level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
+            if self.level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
                 raise
             failed = error
         try:
@@ -174,30 +308,18 @@ class WarehouseQueries(WarehouseBase):
         except QueryError:
             raise failed from failed.__cause__
 
-    def query(
-        self,
-        sql: str,
-        *,
-        max_rows: int | None = 100_000,
-        timeout_s: float | None = 30.0,
-        memory_bytes: int | None = 1_000_000_000,
-    ) -> Result:
-        """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
-
-        A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
-        `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
-        QueryError with DuckDB's message, QueryLimitError beyond a limit.
-        """
-        from tracewarehouse.duck.engine import Limits
-
-        return self._query(sql, Limits(max_rows, timeout_s, memory_bytes))
-
     def query_all(self, sql: str) -> Result:
-        """Like `query`, without limits: for SQL that is not typed by a user."""
-        return self._query(sql, None)
+        """The rows of one SELECT without limits: for SQL that is not typed by a user."""
+        if self._steps:
+            listed = ", ".join(map(str, self._steps))
+            sql = f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}"
+        return self.query(sql, None)
 
-    def _query(self, sql: str, limits: Limits | None) -> Result:
-        """The rows of one SELECT; without limits if it is not typed by a user."""
+    def query(self, sql: str, limits: Limits | None) -> Result:
+        """The rows of one SELECT; without limits if it is not typed by a user.
+
+        Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
+        """
         from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.relations import mentioned
 
@@ -219,7 +341,7 @@ class WarehouseQueries(WarehouseBase):
         selected = self.selected()
 
         def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Abstained, ...]], pa.Table]:
-            runs = self._queryable(named.contracts, selected, names_read(sql), level, may_be_absent=True)
+            runs = self.queryable(named.contracts, selected, names_read(sql), level, may_be_absent=True)
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
             with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
                 check_reads_only(con, complete)
@@ -252,7 +374,7 @@ class WarehouseQueries(WarehouseBase):
         from tracewarehouse.query.connections import user_connection
 
         if limits is None and not (named.analyses or named.lists or named.has_help):
-            with self._pool.with_relations(selected, named.contracts, sql) as opened:
+            with self.pool.with_relations(selected, named.contracts, sql) as opened:
                 yield opened
             return
         chosen = limits or NO_LIMITS
@@ -284,13 +406,13 @@ class WarehouseQueries(WarehouseBase):
         from tracewarehouse.query.relations import scan
 
         contract = self.catalog.get(table)
-        runs = self._queryable([contract], self.selected(), ())
+        runs = self.queryable([contract], self.selected(), ())
         return scan(self.store, contract, self.catalog.compatible(contract), runs.selected)
 
     def _execute(
         self, contract: Contract, bound: Mapping[str, object], dependencies: Dependencies
     ) -> pa.Table:
-        return self._pool.execute(self.selected(), contract, bound, dependencies)
+        return self.pool.execute(self.selected(), contract, bound, dependencies)
 
 
 def _with_advice(runs: ReadableRuns) -> ReadableRuns:

@@ -1,0 +1,59 @@
+"""`tw derive NAME`: the tables of a derivation, over the runs of a selection that it reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from tracewarehouse.contracts.contract import DERIVATIONS
+from tracewarehouse.derive.blame import derive_blame
+from tracewarehouse.derive.critical_path import (
+    Derived,
+    ScopeRequest,
+    derivation_sources,
+    derive,
+    path_sources,
+)
+from tracewarehouse.derive.graphs import CaptureRuns, derive_graphs
+from tracewarehouse.engines import EngineOrName, is_remote
+from tracewarehouse.errors import ParamError, UnknownName
+from tracewarehouse.query.selection import Selection
+from tracewarehouse.storage.parquet_file import Level
+
+
+def derive_tables(
+    selection: Selection,
+    name: str,
+    run: str,
+    ranks: int | Iterable[int] | None,
+    wanted: ScopeRequest,
+    capture: str | None,
+    engine: EngineOrName,
+) -> Derived:
+    """Computes the tables of a derivation of a run, as a new version. Raises UnknownName, ParamError."""
+    if name not in DERIVATIONS:
+        raise UnknownName("derivation", name, DERIVATIONS)
+    if name != "graphs" and capture is not None:
+        raise ParamError(f"{name} reads no captures", "leave out capture")
+    if name != "critical_path" and is_remote(engine):
+        raise ParamError(f"{name} reads all ranks at once, in this process", "leave out engine")
+    if name != "critical_path" and (ranks is not None or wanted != ScopeRequest()):
+        raise ParamError(f"{name} has no scopes", "leave out ranks, steps, annotations and entire_trace")
+    store, catalog = selection.store, selection.catalog
+    part = selection.one_run(run)
+    if ranks is not None:
+        part = part.select(ranks=ranks)
+    is_path = name == "critical_path"
+    sources = path_sources(catalog) if is_path else derivation_sources(catalog, name)
+    readable = selection.readable(sources, part.selected(), Level.FULL)
+    (selected,) = readable.selected
+    if is_path:
+        derived = derive(store, catalog, selected, wanted, engine)
+    elif name == "blame":
+        derived = derive_blame(store, catalog, selected)
+    else:
+        named = selection.one_run(capture).selected() if capture is not None else ()
+        others = selection.readable(sources, named or None).selected
+        captures = CaptureRuns(others[0] if named else None, others)
+        derived = derive_graphs(store, catalog, selected, captures)
+    return replace(derived, notices=(*readable.notices, *derived.notices))

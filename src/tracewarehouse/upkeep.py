@@ -1,0 +1,263 @@
+"""Upkeep that spans several packages: repair of what is stored, and removal of secrets from it.
+
+Repair restores stored objects, then tables, derived tables, recorded results, and lost ranks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+from tracewarehouse import hints
+from tracewarehouse.compare.history.record import record_runs, recordable, repair_results
+from tracewarehouse.derive.critical_path import ScopeRequest, derive, stored_scopes
+from tracewarehouse.errors import SchemaVersionError, TwError, UnknownName, WarehouseError
+from tracewarehouse.formats.file_text import prefix_digest
+from tracewarehouse.formats.redact import POLICY_FILE, policy_of
+from tracewarehouse.ingest.inbox import INBOX
+from tracewarehouse.ingest.outcome import Options
+from tracewarehouse.ingest.pipeline import ingest
+from tracewarehouse.ingest.repair import LostSource, TableRepair
+from tracewarehouse.ingest.secrets import RemovalReport, SecretFound, SecretRemoval, scan_warehouse
+from tracewarehouse.ingest.survey import discover
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.query import shell_file
+from tracewarehouse.query.selection import Selection
+from tracewarehouse.storage import Problem, Store, disk_errors, layout, quarantine, root, run_key
+from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
+from tracewarehouse.storage.verify import verify
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """What a repair did, or would do, and the problems that are left."""
+
+    steps: tuple[Step, ...]
+    problems: tuple[Problem, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 repaired, 4 repaired in part: data is lost or problems are left, 1 nothing could be repaired."""
+        failed = any(step.is_failure for step in self.steps)
+        if (self.problems or failed) and all(step.is_failure for step in self.steps):
+            return 1
+        return 4 if self.problems or failed or any(step.is_loss for step in self.steps) else 0
+
+
+def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
+    """Writes `_tw/warehouse.json` again if it is lost or damaged, though runs are stored."""
+    try:
+        root.read(objects)
+    except SchemaVersionError:
+        raise
+    except WarehouseError:
+        if not objects.folders(f"{layout.RUNS}/"):
+            raise
+    else:
+        return ()
+    if not dry_run:
+        with disk_errors(objects.url):
+            for _, data in objects.get_many([layout.WAREHOUSE]):
+                if data is not None:
+                    objects.put({f"{layout.QUARANTINE}/@warehouse/{layout.WAREHOUSE}": data})
+                    objects.delete([layout.WAREHOUSE])
+            root.restore(objects)
+    return (Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True),)
+
+
+def repair(
+    selection: Selection,
+    runs: Iterable[str] | None,
+    source: Iterable[str | PathLike[str]],
+    dry_run: bool,
+    before: Sequence[Step] = (),
+) -> RepairReport:
+    """Repairs damaged runs (None: the entire warehouse), after the steps `before`; deletes nothing."""
+    steps = list(before)
+    store = selection.store
+    store.forget()
+    keys = _keys(store, runs)
+    lost: list[LostSource] = []
+    for key in keys:
+        with _failures(store, key, steps):
+            _repair_run(selection, key, dry_run, steps, lost)
+        store.forget()
+    named = None if runs is None else keys
+    with _failures(store, "", steps):
+        # Step by step: those before a failure count.
+        steps.extend(repair_side_objects(store, named, dry_run))
+        steps.extend(repair_results(store, selection.catalog, keys, selection.verified, dry_run))
+        if source and lost and not dry_run:
+            _ingest_again(selection, lost, [Path(path) for path in source], steps)
+        if runs is None:
+            steps += _rewrite_shell_file(selection, dry_run)
+    problems = () if dry_run else _problems(store, named)
+    return RepairReport(tuple(steps), tuple(problems))
+
+
+@contextmanager
+def _failures(store: Store, run: str, steps: list[Step]) -> Iterator[None]:
+    """Adds a failed step for an error of the block; a full disk or a refused write is one."""
+    try:
+        with disk_errors(store.folder):
+            yield
+    except TwError as error:
+        store.forget()
+        steps.append(Step(run, "", f"repair failed: {error.message}", is_failure=True))
+
+
+def _keys(store: Store, runs: Iterable[str] | None) -> tuple[str, ...]:
+    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.KEPT)
+    known = sorted({key for folder in folders for key in store.keys(folder)})
+    if runs is None:
+        return tuple(known)
+    wanted = tuple(dict.fromkeys(map(run_key, runs)))
+    for key in wanted:
+        if key not in known:
+            raise UnknownName("run", key, [store.name(each) for each in known])
+    return wanted
+
+
+def _repair_run(
+    selection: Selection, key: str, dry_run: bool, steps: list[Step], lost: list[LostSource]
+) -> None:
+    """Repairs one run; adds what was done to `steps`, also if it fails in the middle."""
+    store = selection.store
+    objects = RunRepair(store, key, dry_run)
+    try:
+        objects.repair()
+    finally:
+        steps += objects.steps
+    store.forget()
+    tables = TableRepair(store, selection.catalog, key, objects.versions, dry_run)
+    try:
+        tables.repair()
+    except BaseException:
+        steps += [step for step in tables.steps if step.is_loss]  # nothing was rebuilt
+        raise
+    steps += tables.steps
+    lost += tables.lost
+    store.forget()
+    if tables.underived:
+        steps.append(_derive_again(selection, key, tables.underived, dry_run))
+
+
+def _derive_again(selection: Selection, key: str, ranks: Sequence[int], dry_run: bool) -> Step:
+    """Derives the scopes again that the ranks had."""
+    name = selection.store.name(key)
+    step = Step(key, layout.versions(key), f"critical_path derived again for rank {min(ranks)} and others")
+    if len(ranks) == 1:
+        step = Step(key, layout.versions(key), f"critical_path derived again for rank {ranks[0]}")
+    if dry_run:
+        return step
+    try:
+        by_scopes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        selected = selection.select(runs=name).select(ranks=ranks).selected()[0]
+        for rank in selected.by_rank:
+            by_scopes[stored_scopes(rank)].append(rank.rank)
+        for scopes, of in by_scopes.items():
+            part = selection.select(runs=name).select(ranks=of).selected()[0]
+            derive(selection.store, selection.catalog, part, ScopeRequest(scopes))
+    except TwError as error:
+        hint = hints.derive("critical_path", name)
+        text = hints.fill("critical_path lost: {}; {}", error.message, hint)
+        return Step(key, layout.versions(key), text, is_loss=True)
+    return step
+
+
+def _ingest_again(
+    selection: Selection, lost: Sequence[LostSource], paths: Sequence[Path], steps: list[Step]
+) -> None:
+    """Ingests the traces of lost ranks that are among the paths, each for its own run and rank."""
+    files = [file.path for file in discover(list(paths)).files]
+    for source in lost:
+        for path in files:
+            try:
+                is_same = prefix_digest(path, source.text_bytes) == source.digest
+            except (TwError, OSError):
+                continue
+            if is_same:
+                options = Options(run=source.run, rank=source.rank, settle_s=0)
+                report = ingest(selection.store, selection.catalog, [path], options)
+                if report.exit_code == 0:
+                    at = next(number for number, step in enumerate(steps) if step.what == source.line)
+                    text = f"rank {source.rank} ingested again from {path}"
+                    steps[at] = Step(steps[at].run, steps[at].key, text)
+                    break
+
+
+def _rewrite_shell_file(selection: Selection, dry_run: bool) -> list[Step]:
+    """Quarantines a damaged warehouse.duckdb and writes it again."""
+    what = shell_file.fault(selection.store.path(shell_file.NAME))
+    if what is None:
+        return []
+    if not dry_run:
+        quarantine.take_out(selection.store, shell_file.NAME)
+        try:
+            selection.store.list_runs()
+            shell_file.refresh(selection.store, selection.catalog)
+        except (TwError, OSError) as error:
+            return [Step("", shell_file.NAME, f"derived file quarantined; not written again: {error}")]
+    return [Step("", shell_file.NAME, "derived file written again")]
+
+
+def _problems(store: Store, keys: Sequence[str] | None) -> list[Problem]:
+    problems = verify(store)
+    return problems if keys is None else [each for each in problems if each.run and run_key(each.run) in keys]
+
+
+def remove_secrets(
+    selection: Selection, runs: Sequence[str] | None, *, redact: bool, purge: bool
+) -> RemovalReport:
+    """Publishes clean versions of the runs (None: all) that hold secrets; `purge` deletes old versions."""
+    store = selection.store
+    policy = policy_of(store.folder_with(POLICY_FILE))
+    secrets = scan_warehouse(store, runs, policy).found
+    removal = SecretRemoval(store, selection.catalog, policy)
+    lines: list[str] = []
+    keys = {secret.run for secret in secrets if secret.run and not secret.file.startswith(f"{INBOX}/")}
+    names, former = {key: store.spelling(key) for key in keys}, []
+    for key, run in sorted(names.items()):
+        files = {secret.file for secret in secrets if secret.run == key}
+        if redact and (files & removal.held_by_newest(run) or _holds_secret_name(store, secrets, key)):
+            names[key] = removal.redact(run)
+            former += [run] if names[key] != run else []
+            lines.append(f"{names[key]}: published without secrets")
+    if redact:
+        lines += _record_without_secrets(selection, secrets)
+        reasons = removal.redact_reasons()
+        lines += [f"{plural(reasons, 'acknowledgement reason')} redacted"] if reasons else []
+    if purge and keys:
+        removal.purge(sorted(set(names.values())), former)
+        lines.append("old versions deleted")
+    if lines and store.path(shell_file.NAME).exists():
+        store.list_runs()
+        shell_file.refresh(store, selection.catalog)
+    left = scan_warehouse(store, runs, policy).found
+    return RemovalReport(tuple(lines), tuple(sorted({f"{secret.file}: {secret.where}" for secret in left})))
+
+
+def _holds_secret_name(store: Store, secrets: Iterable[SecretFound], key: str) -> bool:
+    """Whether the name of a run that readers see is a secret itself."""
+    is_named = any(secret.run == key and secret.where == "path" for secret in secrets)
+    return is_named and store.newest(key) is not None
+
+
+def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]) -> list[str]:
+    """Deletes recorded results that hold secrets, and records them again."""
+    store = selection.store
+    files = sorted({secret.file for secret in secrets if secret.file.startswith("results/")})
+    folders = {file.rpartition("/")[0].replace("results/", "rollups/", 1) for file in files}
+    for folder in sorted(folders):
+        store.objects.delete([entry.key for entry in store.objects.walk(f"{folder}/")])
+    store.objects.delete(files)
+    analyses = sorted({file.split("/")[1] for file in files})
+    runs = sorted({store.spelling(file.split("/")[2]) for file in files} & set(store.runs()))
+    if analyses and runs:
+        record_runs(selection.select(runs), recordable(selection.catalog, analyses))
+    return [f"{len(files)} recorded results redacted"] if files else []
