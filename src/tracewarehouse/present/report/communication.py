@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, Segment, bar_chart, stacked_bars
+from tracewarehouse.present.plot.bars import Bar, Segment, stacked_bars
+from tracewarehouse.present.plot.theme import PAGE
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import COMPLETE, ReportData, Row, Steps, complete_steps
-from tracewarehouse.present.report.document import Card, Figure, Section, Table, duration, first_rows, percent
+from tracewarehouse.present.report.document import (
+    Card,
+    Figure,
+    Listing,
+    Section,
+    Table,
+    bar_card,
+    duration,
+    first_rows,
+    percent,
+    tables,
+)
 
 _MAX_BARS, _MAX_RANKS = 8, 20
 # Category of the chart, column, and words.
@@ -86,13 +97,15 @@ def communication_section(data: ReportData) -> Section:
             f"{percent(total['overlapped'], total['comm'])} of communication overlapped with computation; "
             f"{_exposed(data, total)}."
         )
-    cards = [
-        *([_overlap_card(data)] if on_gpu else []),
-        *(_wait_cards(data) if has_waits else [_no_waits_card(data)]),
-    ]
-    tables = _tables(data, on_gpu, has_waits)
+    cards = [_overlap_card(data)] if on_gpu else []
+    if has_waits:
+        cards += _wait_cards(data)
+    else:
+        reason = data.missing_reason("collective_waits")
+        cards.append(Card("Stragglers", f"Wait times at collectives are unknown: {reason}."))
+    printed = tuple(_tables(data, on_gpu, has_waits))
     return Section(
-        "communication", "Communication", summary, tuple(cards), tuple(tables), statements=_unknown(data)
+        "communication", "Communication", summary, tuple(cards), printed, statements=_unknown(data)
     )
 
 
@@ -124,24 +137,15 @@ def _exposed(data: ReportData, total: Row) -> str:
     return f"{duration(ns)} per step was exposed, {percent(ns, steps.period_ns)} of the step"
 
 
-def _tables(data: ReportData, on_gpu: bool, has_waits: bool) -> list[Table]:
-    tables: list[Table] = []
+def _tables(data: ReportData, on_gpu: bool, has_waits: bool) -> Iterator[Table]:
     if on_gpu:
-        tables.append(first_rows(data, "comm_comp_overlap", "Communication and overlap per device"))
-    if on_gpu and data.has_rows("comm_by_group"):
-        caption = "Communication by process group"
-        tables.append(first_rows(data, "comm_by_group", caption, order="exposed_ns DESC, rank"))
+        yield first_rows(data, "comm_comp_overlap", "Communication and overlap per device")
+        by_group = Listing("comm_by_group", "Communication by process group", "exposed_ns DESC, rank")
+        yield from tables(data, by_group)
     if has_waits:
+        yield first_rows(data, "stragglers", "Stragglers: ranks that other ranks wait for")
         order = "wait_ns DESC NULLS LAST, rank, event_id"
-        tables.append(first_rows(data, "stragglers", "Stragglers: ranks that other ranks wait for"))
-        caption = "Individual collectives, longest wait first"
-        tables.append(first_rows(data, "collective_waits", caption, order=order))
-    return tables
-
-
-def _no_waits_card(data: ReportData) -> Card:
-    reason = data.missing_reason("collective_waits")
-    return Card("Stragglers", f"Wait times at collectives are unknown: {reason}.")
+        yield first_rows(data, "collective_waits", "Individual collectives, longest wait first", order)
 
 
 def _overlap_card(data: ReportData) -> Card:
@@ -244,7 +248,7 @@ def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
         f"It was last at {straggler['arrived_last']:,} of its {straggler['collectives']:,} collectives."
     )
     title = f"{'Wait' if per_step else 'Total wait'} caused on other ranks{per_step}"
-    return Card("Wait caused", text, (Figure(title, bar_chart(bars, PAGE)),))
+    return bar_card("Wait caused", text, title, bars)
 
 
 def _wait_time_card(rows: Sequence[Row], per_step: str) -> Card:
@@ -255,7 +259,7 @@ def _wait_time_card(rows: Sequence[Row], per_step: str) -> Card:
     ]
     text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
     title = f"Time spent waiting at collectives{per_step}"
-    return Card("Wait time", text, (Figure(title, bar_chart(bars, PAGE)),))
+    return bar_card("Wait time", text, title, bars)
 
 
 def _rank_bar(row: Row, column: str, description: str) -> Bar:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, log10
 from pathlib import Path
@@ -15,11 +15,11 @@ from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.display_names import category_name
 from tracewarehouse.present.pages import render_page
-from tracewarehouse.present.plot import svg
-from tracewarehouse.present.plot.theme import Scale, Spec, format_short
+from tracewarehouse.present.plot.bars import Bar, bar_chart
+from tracewarehouse.present.plot.theme import PAGE, Scale, Spec, format_short, svg
 from tracewarehouse.present.render.table import shortened
 from tracewarehouse.present.render.text import REPLACED, one_line, short_names
-from tracewarehouse.present.report.data import ReportData
+from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.result import Field, Result
 
 _MAX_LABEL = 40  # characters of a name above a bar
@@ -105,6 +105,11 @@ def shell_quoted(text: str) -> str:
     return shlex.quote(text)
 
 
+def diff_command(base: Sequence[str], head: Sequence[str]) -> str:
+    """The command that compares two groups of runs."""
+    return f"tw diff {shlex.quote(','.join(base))} {shlex.quote(','.join(head))}"
+
+
 def sentence(text: str) -> str:
     """A notice as a sentence: capitalized, with a period."""
     return f"{text[:1].upper()}{text[1:]}."
@@ -145,6 +150,40 @@ class Card:
     title: str
     text: str
     figures: tuple[Figure, ...] = ()
+
+
+def bar_card(title: str, text: str, caption: str, bars: Sequence[Bar], high: float | None = None) -> Card:
+    """A card with one bar chart; with `high` the bars are parts of that whole."""
+    return Card(title, text, (Figure(caption, bar_chart(bars, PAGE, high=high)),))
+
+
+_MAX_CHANGES = 12  # bars of a card of changes
+
+
+def changes_card(
+    title: str,
+    caption: str,
+    kinds: str,
+    rows: Sequence[tuple[str, float, str]],
+    signed: Callable[[float], str],
+    changed: str = "that changed",
+) -> Card:
+    """The first of the changed rows (name, change, tooltip), and the sum of the others.
+
+    `kinds` is what the rows are, in the plural; `signed` prints a change.
+    """
+    if not rows:
+        return Card(title, "No changes.")
+    labels = distinct_labels([name for name, _, _ in rows[:_MAX_CHANGES]])
+    bars = [
+        Bar(name, delta, "longer" if delta > 0 else "shorter", signed(delta), description)
+        for name, (_, delta, description) in zip(labels, rows, strict=False)
+    ]
+    text = f"All {kinds} {changed} are shown."
+    if len(rows) > _MAX_CHANGES:
+        rest = signed(sum(delta for _, delta, _ in rows[_MAX_CHANGES:]))
+        text = f"{len(bars)} of {len(rows):,} {kinds} shown; the rest sum to {rest}."
+    return bar_card(title, text, caption, bars)
 
 
 @dataclass(frozen=True)
@@ -328,19 +367,35 @@ MAX_ROWS = 50
 _LOCATION = ("run_id", "rank", "device", "stream")
 
 
-def first_rows(data: ReportData, name: str, caption: str, *, order: str | None = None) -> Table:
+@dataclass(frozen=True)
+class Listing:
+    """An analysis to print as a table, by its own order or `order`, with ranks combined or not."""
+
+    name: str
+    caption: str
+    order: str = ""
+    is_combined: bool = False
+
+
+def tables(data: ReportData, *listings: Listing) -> tuple[Table, ...]:
+    """A table for each analysis that has rows."""
+    return tuple(
+        combined_ranks(data, each.name, each.caption, each.order)
+        if each.is_combined
+        else first_rows(data, each.name, each.caption, each.order)
+        for each in listings
+        if data.has_rows(each.name)
+    )
+
+
+def first_rows(data: ReportData, name: str, caption: str, order: str = "") -> Table:
     """The first rows of an analysis, in its own order or by `order`."""
     contract = contract_of(data.result(name))
     order_by = f" ORDER BY {order}" if order else ""
     rows = data.rows(f"SELECT * FROM {name}{order_by} LIMIT {MAX_ROWS}", name)
     total = data.row(f"SELECT count(*) AS count FROM {name}")["count"]
-    columns = [
-        column
-        for column in contract.columns
-        if column.name != "run_id" and any(row[column.name] is not None for row in rows)
-    ]
-    cells = [[row[column.name] for column in columns] for row in rows]
-    return _table(data, contract, caption, columns, cells, total)
+    columns = [column for column in contract.columns if column.name != "run_id"]
+    return _table(data, contract, caption, columns, rows, total)
 
 
 def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Table:
@@ -348,7 +403,7 @@ def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Tab
     contract = contract_of(data.result(name))
     location = [key for key in _LOCATION if key in contract.grain]
     if data.row(f"SELECT count(DISTINCT ({', '.join(location)})) AS count FROM {name}")["count"] <= 1:
-        return first_rows(data, name, caption, order=order)
+        return first_rows(data, name, caption, order)
     keys = [
         column for column in contract.columns if column.name in contract.grain and column.name not in location
     ]
@@ -359,14 +414,9 @@ def combined_ranks(data: ReportData, name: str, caption: str, order: str) -> Tab
     rows = data.rows(f"SELECT * FROM ({select}) ORDER BY {order} LIMIT {MAX_ROWS}", name)
     total = data.row(f"SELECT count(*) AS count FROM ({select})")["count"]
     ranks = Column("ranks", "BIGINT", "Number of ranks with such rows.", "count")
-    columns = [
-        column
-        for column in (*keys, ranks, *(column for column, _ in aggregates))
-        if any(row[column.name] is not None for row in rows)
-    ]
-    cells = [[row[column.name] for column in columns] for row in rows]
+    columns = [*keys, ranks, *(column for column, _ in aggregates)]
     note = f"{data.ranks} ranks combined into sums, minima and maxima; the command lists each rank"
-    return _table(data, contract, caption, columns, cells, total, note)
+    return _table(data, contract, caption, columns, rows, total, note)
 
 
 def contract_of(result: Result) -> Contract:
@@ -380,38 +430,60 @@ def _table(
     contract: Contract,
     caption: str,
     columns: Sequence[Column],
-    cells: Sequence[Sequence[object]],
+    rows: Sequence[Row],
     total: int,
     *notes: str,
 ) -> Table:
+    """The rows, without columns that are null in all of them."""
+    columns = [column for column in columns if any(row[column.name] is not None for row in rows)]
     missing = data.missing_reason(contract.name)
     notes = (*notes, *([f"not included: {missing}"] if missing else []), *data.result(contract.name).notices)
-    timestamps = [at for at, column in enumerate(columns) if column.unit == "ts"]
-    if timestamps:
+    if any(column.unit == "ts" for column in columns):
         notes = (*notes, "timestamps are relative to the first event of the run")
     return Table(
         name=contract.name,
         caption=caption,
-        fields=tuple(relative_field(Field(column.name, column.type, column.unit)) for column in columns),
+        fields=relative_fields(columns),
         docs=tuple(column.doc for column in columns),
-        rows=[relative_row(row, timestamps, data.start_ns) for row in cells] if timestamps else cells,
+        rows=relative_rows(columns, rows, data.start_ns),
         total=total,
         command=f"tw show {contract.name} --run {shlex.quote(data.run)}",
         notes=notes,
     )
 
 
-def relative_field(field: Field) -> Field:
-    """The field, with a timestamp as a duration since the start of the run."""
-    return Field(field.name, field.type, "ns" if field.unit == "ts" else field.unit)
+def relative_fields(columns: Sequence[Column | Field]) -> tuple[Field, ...]:
+    """The columns, with timestamps as durations since the start of the run."""
+    return tuple(Field(each.name, each.type, "ns" if each.unit == "ts" else each.unit) for each in columns)
 
 
-def relative_row(row: Sequence[object], timestamps: Sequence[int], start_ns: int) -> list[object]:
-    """The cells, those at the indices `timestamps` as durations since the start."""
-    return [
-        value - start_ns if at in timestamps and isinstance(value, int) else value
-        for at, value in enumerate(row)
-    ]
+def relative_rows(
+    columns: Sequence[Column | Field], rows: Sequence[Row], start_ns: int
+) -> list[list[object]]:
+    """The cells of these columns, timestamps as durations since the start."""
+
+    def cell(row: Row, column: Column | Field) -> object:
+        value = row[column.name]
+        return value - start_ns if column.unit == "ts" and isinstance(value, int) else value
+
+    return [[cell(row, column) for column in columns] for row in rows]
+
+
+def result_table(
+    result: Result, name: str, caption: str, command: str, fields: Sequence[Field] | None = None
+) -> Table:
+    """The first rows of a result that has a contract: all columns, or these."""
+    fields = result.columns() if fields is None else fields
+    docs = {column.name: column.doc for column in contract_of(result).columns}
+    return Table(
+        name=name,
+        caption=caption,
+        fields=tuple(fields),
+        docs=tuple(docs[field.name] for field in fields),
+        rows=[[row[field.name] for field in fields] for row in result.head(MAX_ROWS).rows()],
+        total=len(result),
+        command=command,
+    )
 
 
 def _aggregate(column: Column) -> str | None:

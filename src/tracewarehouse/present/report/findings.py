@@ -16,18 +16,20 @@ from tracewarehouse.present.report.document import (
     MAX_ROWS,
     Command,
     Finding,
+    Listing,
     Section,
     Table,
     Verdict,
     and_list,
     duration,
     finding_percent,
-    first_rows,
     label,
     percent,
-    relative_field,
-    relative_row,
+    relative_fields,
+    relative_rows,
+    sentence,
     shell_quoted,
+    tables,
 )
 from tracewarehouse.present.report.memory import snapshot_sentence
 from tracewarehouse.result import Result
@@ -38,25 +40,20 @@ _MAX_STATEMENTS = 5
 _NOT_STUCK = "All ranks with a dump called the same collectives; none is stuck as far as recorded."
 
 
-def flight_sentence(data: ReportData) -> str:
-    """What dumps without a stuck collective say; empty without a dump."""
-    return _NOT_STUCK if _has_dump(data) else ""
-
-
 def flight_section(data: ReportData) -> Iterator[Section]:
     """The section; none without a dump of any rank."""
     if not _has_dump(data):
         return
     stuck = data.rows("SELECT explanation FROM stuck_collective", "stuck_collective")
-    tables = []
-    if stuck:
-        tables.append(first_rows(data, "stuck_collective", "Stuck collectives"))
-    if data.has_rows("flight_mismatches"):
-        tables.append(first_rows(data, "flight_mismatches", "Mismatches between ranks"))
+    printed = tables(
+        data,
+        Listing("stuck_collective", "Stuck collectives"),
+        Listing("flight_mismatches", "Mismatches between ranks"),
+    )
     groups = plural(len(stuck), "process group")
     summary = f"{groups} stuck; the one that got stuck first is listed first." if stuck else _NOT_STUCK
     statements = tuple(row["explanation"] for row in stuck[:_MAX_STATEMENTS])
-    yield Section("flight", "Flight recorder", summary, tables=tuple(tables), statements=statements)
+    yield Section("flight", "Flight recorder", summary, tables=printed, statements=statements)
 
 
 def _has_dump(data: ReportData) -> bool:
@@ -79,9 +76,9 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
     first, *others = groups
     worst = first[0]
     # The first sentence is the verdict, further ones explain it.
-    sentence, *details = sentences(subject_sentence(first, data.ranks))
+    answer, *details = sentences(subject_sentence(first, data.ranks))
     return Verdict(
-        sentence=sentence,
+        sentence=answer,
         severity=worst["severity"],
         price=" ".join([*details, saving(worst)]),
         advice=worst["advice"],
@@ -101,12 +98,8 @@ def finding_groups(findings: Iterable[Row]) -> list[Group]:
     for row in findings:
         groups.setdefault((row["rule"], row["subject"]), []).append(row)
     for rows in groups.values():
-        rows.sort(key=_rank_order)
+        rows.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), -row["share"], row["rank"]))
     return sorted(groups.values(), key=_group_order)
-
-
-def _rank_order(row: Row) -> tuple[object, ...]:
-    return -SEVERITIES.index(row["severity"]), -row["share"], row["rank"]
 
 
 def _group_order(group: Group) -> tuple[object, ...]:
@@ -144,7 +137,7 @@ def subject_sentence(group: Group, ranks: int) -> str:
 def saving(row: Row) -> str:
     """What a fix saves at most, per step if there are complete steps."""
     if row["saving_ns"] is None:
-        return f"{_capitalized(row['saving_limit'])}.{_confidence(row)}"
+        return f"{sentence(row['saving_limit'])}{_confidence(row)}"
     steps = row["steps"]
     lost, total = (ns / max(steps, 1) for ns in (row["saving_ns"], row["analyzed_ns"]))
     whole = f"every {duration(total)} step" if steps else f"the {duration(total)} recorded"
@@ -157,10 +150,6 @@ def _confidence(row: Row) -> str:
         return ""
     reason = ": no complete step was recorded" if not row["steps"] else ""
     return f" Confidence: {row['confidence']}{reason}."
-
-
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def finding_commands(run: str, row: Row) -> Iterator[Command]:
@@ -182,12 +171,12 @@ def _short(group: Group, ranks: int) -> str:
     lost = finding_percent(worst["saving_ns"], worst["analyzed_ns"]) if worst["saving_ns"] is not None else ""
     where = ""
     if ranks > 1:
-        every = len(group) == ranks
-        where = "every rank: " if every else f"{_named_ranks([row['rank'] for row in group])}: "
+        where = "every rank: " if len(group) == ranks else f"{_named_ranks(group)}: "
     return where + ", ".join(each for each in (name, lost) if each)
 
 
-def _named_ranks(ranks: Sequence[int]) -> str:
+def _named_ranks(group: Group) -> str:
+    ranks = [row["rank"] for row in group]
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
 
 
@@ -195,10 +184,10 @@ def _no_finding(data: ReportData, findings: Result) -> Verdict:
     """The largest part of the time; without GPU activities, of host time."""
     account = breakdown(data)
     if account is None:
-        sentence = _host_sentence(data, findings)
-        if "cannot be analyzed" in sentence:
-            sentence = snapshot_sentence(data) or flight_sentence(data) or sentence
-        return Verdict(f"No findings. {sentence}")
+        text = _host_sentence(data, findings)
+        if "cannot be analyzed" in text:
+            text = snapshot_sentence(data) or (_NOT_STUCK if _has_dump(data) else text)
+        return Verdict(f"No findings. {text}")
     category, ns = next(iter(account.times.items()))
     share = percent(ns, account.total_ns)
     led = _leading_kernel(data) if category == "compute" else ""
@@ -261,10 +250,7 @@ def findings_section(data: ReportData, result: Result) -> Section:
 def _finding(data: ReportData, group: Group) -> Finding:
     """Rows of one rule and subject; the first is the worst."""
     worst = group[0]
-    ranks = [row["rank"] for row in group]
-    where = (
-        f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}, worst: rank {worst['rank']}"
-    )
+    where = _named_ranks(group) + (f", worst: rank {worst['rank']}" if len(group) > 1 else "")
     return Finding(
         severity=worst["severity"],
         title=f"{worst['rule']} ({worst['subject']}), {where}",
@@ -277,14 +263,12 @@ def _finding(data: ReportData, group: Group) -> Finding:
 
 def _table(data: ReportData, result: Result) -> Table:
     fields = [field for field in result.columns() if field.name != "run_id"]
-    timestamps = [at for at, field in enumerate(fields) if field.unit == "ts"]
-    rows = [[row[field.name] for field in fields] for row in result.head(MAX_ROWS).rows()]
     return Table(
         name="check",
         caption="All findings",
-        fields=tuple(map(relative_field, fields)),
+        fields=relative_fields(fields),
         docs=tuple(_DOCS.get(field.name, field.name) for field in fields),
-        rows=[relative_row(row, timestamps, data.start_ns) for row in rows],
+        rows=relative_rows(fields, result.head(MAX_ROWS).rows(), data.start_ns),
         total=len(result),
         command=f"tw check {shlex.quote(data.run)}",
         notes=result.notices,

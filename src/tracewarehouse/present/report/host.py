@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tracewarehouse.display_names import CATEGORIES, idle_cause
-from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, bar_chart
+from tracewarehouse.present.plot.bars import Bar
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, Row, breakdown
 from tracewarehouse.present.report.document import (
     Card,
-    Figure,
+    Listing,
     Section,
-    Table,
     Tile,
-    combined_ranks,
+    bar_card,
     distinct_labels,
     duration,
     first_rows,
     label,
     percent,
+    tables,
 )
 from tracewarehouse.present.report.timeline import HOST_CATEGORIES, flame_view
 
 _MAX_BARS = 10
 _CALLS = """
 SELECT name, sum(count)::BIGINT AS count, sum(sum_ns)::BIGINT AS ns,
-  regexp_matches(name, '(?i)synchronize') AS blocks
+  regexp_matches(name, '(?i)synchronize') AS marked
 FROM name_summary
 WHERE NOT on_gpu AND (category LIKE '%runtime%' OR category LIKE '%driver%')
 GROUP BY name
 ORDER BY ns DESC, name
 """
+_TABLES = (
+    Listing("idle_breakdown", "Idle time by cause", "idle_ns DESC, cause", is_combined=True),
+    Listing("idle_intervals", "Longest idle intervals", "idle_ns DESC, rank, start_ns"),
+    Listing("host_account", "Training thread by step and name", "self_ns DESC, category, name, rank, step"),
+)
+_OPERATORS = Listing(
+    "op_summary", "Operators by host time", "host_self_ns DESC NULLS LAST, name", is_combined=True
+)
+_PROFILER_TABLES = (
+    Listing(
+        "key_averages",
+        "Operators and calls, as PyTorch's key_averages() counts them",
+        "self_cpu_ns DESC, name",
+        is_combined=True,
+    ),
+    Listing("annotation_breakdown", "Annotations", "sum_ns DESC, name", is_combined=True),
+)
 
 
 def host_section(data: ReportData, rank: int | None) -> Section:
@@ -41,7 +57,10 @@ def host_section(data: ReportData, rank: int | None) -> Section:
     cards = [*_idle_cards(data), *_thread_cards(data), _annotations_card(data), _calls_card(data)]
     view = flame_view(data, rank)
     flames = () if view is None else (view,)
-    return Section("host", "Host", _summary(data), tuple(cards), tuple(_tables(data)), flames=flames)
+    summary = _summary(data)
+    operators = (_OPERATORS,) if breakdown(data) is None else ()
+    printed = tables(data, *_TABLES, *operators, *_PROFILER_TABLES)
+    return Section("host", "Host", summary, tuple(cards), printed, flames=flames)
 
 
 def _thread_cards(data: ReportData) -> list[Card]:
@@ -81,7 +100,7 @@ def _thread_cards(data: ReportData) -> list[Card]:
     title = f"Time of the mean {unit}; the full width is all of it"
     first = kinds[0][:1].upper() + kinds[0][1:]
     text = f"{first}: {percent(parts[0]['ns'], total)} of the {unit}, which takes {duration(total / count)}."
-    cards = [Card("Training thread", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),))]
+    cards = [bar_card("Training thread", text, title, bars, high=1.0)]
     if names:
         labels = distinct_labels([row["name"] for row in names])
         bars = [
@@ -90,32 +109,8 @@ def _thread_cards(data: ReportData) -> list[Card]:
         ]
         text = f"{labels[0]} has the most self time: {percent(names[0]['ns'], total)} of the {unit}."
         title = f"Self time of the mean {unit}; the full width is the {unit}"
-        cards.append(Card("Training thread by name", text, (Figure(title, bar_chart(bars, PAGE, high=1.0)),)))
+        cards.append(bar_card("Training thread by name", text, title, bars, high=1.0))
     return cards
-
-
-def _tables(data: ReportData) -> list[Table]:
-    tables: list[Table] = []
-    if data.has_rows("idle_breakdown"):
-        tables.append(combined_ranks(data, "idle_breakdown", "Idle time by cause", "idle_ns DESC, cause"))
-    if data.has_rows("idle_intervals"):
-        order = "idle_ns DESC, rank, start_ns"
-        tables.append(first_rows(data, "idle_intervals", "Longest idle intervals", order=order))
-    if data.has_rows("host_account"):
-        order = "self_ns DESC, category, name, rank, step"
-        tables.append(first_rows(data, "host_account", "Training thread by step and name", order=order))
-    if breakdown(data) is None and data.has_rows("op_summary"):
-        order = "host_self_ns DESC NULLS LAST, name"
-        tables.append(combined_ranks(data, "op_summary", "Operators by host time", order))
-    if data.has_rows("key_averages"):
-        caption, order = (
-            "Operators and calls, as PyTorch's key_averages() counts them",
-            "self_cpu_ns DESC, name",
-        )
-        tables.append(combined_ranks(data, "key_averages", caption, order))
-    if data.has_rows("annotation_breakdown"):
-        tables.append(combined_ranks(data, "annotation_breakdown", "Annotations", "sum_ns DESC, name"))
-    return tables
 
 
 def _summary(data: ReportData) -> str:
@@ -150,8 +145,7 @@ def _idle_cards(data: ReportData) -> list[Card]:
     largest = next(iter(idle))
     text = f"{percent(idle[largest], total)} of idle time: {idle_cause(largest)}."
     title = f"Idle time of the mean {account.whole}; the full width is all idle time"
-    figure = Figure(title, bar_chart(bars, PAGE, high=1.0))
-    return [Card("Idle time by cause", text, (figure,)), *_next_operator_cards(data)]
+    return [bar_card("Idle time by cause", text, title, bars, high=1.0), *_next_operator_cards(data)]
 
 
 def _next_operator_cards(data: ReportData) -> list[Card]:
@@ -179,15 +173,29 @@ def _next_operator_cards(data: ReportData) -> list[Card]:
         for row in rows[:_MAX_BARS]
     ]
     text = f"{percent(rows[0]['ns'], total)} of idle time precedes work of {label(rows[0]['name'])}."
-    figure = Figure("Idle time per rank, by the operator that ended it", bar_chart(bars, PAGE))
-    return [Card("Idle time by next operator", text, (figure,))]
+    title = "Idle time per rank, by the operator that ended it"
+    return [bar_card("Idle time by next operator", text, title, bars)]
+
+
+def _time_bars(data: ReportData, rows: Sequence[Row], category: str) -> list[Bar]:
+    """The time per rank of the first rows; those that are `marked` have the color of the category."""
+    return [
+        Bar(
+            label(row["name"]),
+            row["ns"] / data.ranks,
+            category if row["marked"] else "plain",
+            data.per_rank(row["ns"]),
+            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
+        )
+        for row in rows[:_MAX_BARS]
+    ]
 
 
 def _annotations_card(data: ReportData) -> Card:
     rows = data.rows(
         """
         SELECT name, sum(count)::BIGINT AS count, sum(union_ns)::BIGINT AS ns,
-          regexp_matches(name, '(?i)data.?loader|load_batch') AS loads
+          regexp_matches(name, '(?i)data.?loader|load_batch') AS marked
         FROM annotation_breakdown
         WHERE NOT on_gpu AND NOT starts_with(coalesce(name, ''), 'ProfilerStep')
         GROUP BY name ORDER BY ns DESC, name
@@ -197,44 +205,24 @@ def _annotations_card(data: ReportData) -> Card:
     if not rows:
         text = "No host annotations were recorded, so the phases of a step are unknown."
         return Card("Host annotations", text)
-    bars = [
-        Bar(
-            label(row["name"]),
-            row["ns"] / data.ranks,
-            "idle_dataloader" if row["loads"] else "plain",
-            data.per_rank(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
-    loading = [row["ns"] for row in rows if row["loads"]]
+    loading = [row["ns"] for row in rows if row["marked"]]
     text = f"{label(rows[0]['name'])} takes the most time: {data.per_rank(rows[0]['ns'])} {data.on_rank}."
     if loading:
         text += f" Data loading: {data.per_rank(sum(loading))} {data.on_rank}."
-    return Card("Host annotations", text, (Figure("Time per rank", bar_chart(bars, PAGE)),))
+    return bar_card("Host annotations", text, "Time per rank", _time_bars(data, rows, "idle_dataloader"))
 
 
 def _calls_card(data: ReportData) -> Card:
     rows = data.rows(_CALLS, "name_summary")
     if not rows:
         return Card("Runtime calls", "No GPU runtime calls were recorded.")
-    blocking = [row for row in rows if row["blocks"]]
-    bars = [
-        Bar(
-            label(row["name"]),
-            row["ns"] / data.ranks,
-            "idle_sync" if row["blocks"] else "plain",
-            data.per_rank(row["ns"]),
-            f"{row['name']}: {row['count']:,} times, {data.per_rank(row['ns'])} {data.on_rank}",
-        )
-        for row in rows[:_MAX_BARS]
-    ]
+    blocking = [row for row in rows if row["marked"]]
     text = "No synchronizing calls were recorded."
     if blocking:
         calls = plural(sum(row["count"] for row in blocking), "synchronizing call")
         text = f"{calls}, {data.per_rank(sum(row['ns'] for row in blocking))} {data.on_rank}."
-    figure = Figure("Time in runtime calls per rank; colored: synchronizing", bar_chart(bars, PAGE))
-    return Card("Runtime calls", text, (figure,))
+    title = "Time in runtime calls per rank; colored: synchronizing"
+    return bar_card("Runtime calls", text, title, _time_bars(data, rows, "idle_sync"))
 
 
 _PHASES = """
@@ -261,7 +249,7 @@ _GRAPHS = "SELECT sum(replays)::BIGINT AS replays, count(DISTINCT shape) AS shap
 
 def inference_tiles(data: ReportData) -> Iterator[Tile]:
     """A tile per phase with its tokens per second; none without steps of a server."""
-    for row in _phases(data):
+    for row in data.rows(_PHASES, "inference_steps"):
         if row["tokens_per_s"]:
             note = f"median of {plural(row['steps'], 'step')}"
             if row["busy_tokens_per_s"]:
@@ -271,7 +259,7 @@ def inference_tiles(data: ReportData) -> Iterator[Tile]:
 
 def inference_section(data: ReportData) -> Iterator[Section]:
     """The section; none without steps of a server."""
-    phases = _phases(data)
+    phases = data.rows(_PHASES, "inference_steps")
     if phases:
         table = first_rows(data, "inference_steps", "Steps of the server")
         summary = "Steps that the server marked, as seen by one worker; it does not record arrival times."
@@ -289,10 +277,6 @@ def graphs_section(data: ReportData) -> Iterator[Section]:
         summary = f"{launches} of {plural(count['shapes'], 'shape')} {verb} {share} of GPU time."
         table = first_rows(data, "graph_summary", "Graphs by GPU time")
         yield Section("graphs", "Graphs", summary, tables=(table,), statements=(_attribution(data, row),))
-
-
-def _phases(data: ReportData) -> list[Row]:
-    return data.rows(_PHASES) if data.has_rows("inference_steps") else []
 
 
 def _statement(row: Row) -> str:

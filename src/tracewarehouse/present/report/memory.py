@@ -2,34 +2,51 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, Block, bar_chart, block_chart
+from tracewarehouse.present.plot.bars import Bar, Block, block_chart
 from tracewarehouse.present.plot.lines import line_chart
-from tracewarehouse.present.plot.theme import format_short
+from tracewarehouse.present.plot.theme import PAGE, format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.present.report.document import (
     Card,
     Figure,
+    Listing,
     Section,
     Table,
+    bar_card,
+    changes_card,
     combined_ranks,
-    distinct_labels,
+    diff_command,
     first_rows,
     label,
     percent,
+    result_table,
+    tables,
 )
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.diff.change import Change, SnapshotDiff
+    from tracewarehouse.compare.diff.change import Change
 
 
 _MAX_BARS = 10
 _CURVE_INTERVALS = 300  # of a curve; each contributes its highest and its last point
+_SNAPSHOT_INTERVALS = 400
+_MAX_BLOCKS = 60
+# Category of a block → the color of a category of the page.
+_COLORS = {
+    "static": "base",
+    "setup": "idle_kernel_wait",
+    "forward": "compute",
+    "backward": "exposed_comm",
+    "optimizer": "exposed_memory",
+    "collective": "comm_wait",
+    "data": "idle_dataloader",
+    "other": "other",
+    "unknown": "idle_unknown",
+}
 _PEAKS = """
 SELECT rank, device_type, device, coalesce(peak_bytes, peak_net_bytes) AS peak, peak_bytes IS NULL AS is_net,
   peak_step, peak_at_ns, peak_reserved_bytes AS reserved
@@ -40,23 +57,23 @@ ORDER BY device_type = 0, peak DESC, rank
 
 def memory_section(data: ReportData) -> Section:
     """The section."""
-    tables: list[Table] = []
+    printed: list[Table] = []
     cards: list[Card] = []
-    if data.has_rows("memory_peak"):
-        cards += [_usage_card(data), *_peak_cards(data)]
+    if (peak := peak_memory(data)) is not None:
+        cards += [_usage_card(data, peak), *_peak_cards(data)]
         order = "peak_bytes DESC NULLS LAST, rank"
-        tables.append(first_rows(data, "memory_peak", "Peak memory of each device", order=order))
+        printed.append(first_rows(data, "memory_peak", "Peak memory of each device", order))
         order = "allocated_bytes DESC, rank"
-        tables.append(first_rows(data, "memory_by_op", "Allocations by operator", order=order))
+        printed.append(first_rows(data, "memory_by_op", "Allocations by operator", order))
     if data.has_rows("memory_bandwidth_summary"):
         cards.append(_bandwidth_card(data))
         caption = "Memcpy and memset by direction"
-        tables.append(combined_ranks(data, "memory_bandwidth_summary", caption, "bytes DESC, direction"))
+        printed.append(combined_ranks(data, "memory_bandwidth_summary", caption, "bytes DESC, direction"))
     if data.has_rows("queue_length_summary"):
         cards.append(_queue_card(data))
         order = "queued_ns DESC NULLS LAST, rank"
-        tables.append(first_rows(data, "queue_length_summary", "Queue depth of each stream", order=order))
-    return Section("memory", "Memory and queues", _memory_summary(data), tuple(cards), tuple(tables))
+        printed.append(first_rows(data, "queue_length_summary", "Queue depth of each stream", order))
+    return Section("memory", "Memory and queues", _memory_summary(data, peak), tuple(cards), tuple(printed))
 
 
 def peak_memory(data: ReportData) -> Row | None:
@@ -74,8 +91,7 @@ def _bytes(value: float) -> str:
     return format_short(value, "bytes")
 
 
-def _memory_summary(data: ReportData) -> str:
-    row = peak_memory(data)
+def _memory_summary(data: ReportData, row: Row | None) -> str:
     if row is None:
         return f"Memory use is unknown: {data.missing_reason('memory_peak') or 'no memory events'}."
     baseline = " above its initial level" if row["is_net"] else ""
@@ -86,18 +102,16 @@ def _memory_summary(data: ReportData) -> str:
     )
 
 
-def _usage_card(data: ReportData) -> Card:
+def _usage_card(data: ReportData, peak: Row) -> Card:
     """Memory over time of the device with the highest peak."""
-    peak = peak_memory(data)
-    assert peak is not None
     condition = " AND ".join(
         f"{key} IS NOT DISTINCT FROM {'NULL' if peak[key] is None else peak[key]}"
         for key in ("rank", "device_type", "device")
     )
     allocated = "net_bytes" if peak["is_net"] else "allocated_bytes"
-    lines: dict[str, tuple[str, list[tuple[float, float]]]] = {}
+    lines: dict[str, tuple[str, list[tuple[int, int]]]] = {}
     for name, color, column in (("allocated", "head", allocated), ("reserved", "base", "reserved_bytes")):
-        points = _memory_curve(data, "memory_curve", condition, column)
+        points = _curve_over_time(data, "memory_curve", condition, column, "position")
         if any(value for _, value in points):
             lines[name] = (color, points)
     title = f"Memory use over time: {device_label(peak)}"
@@ -129,33 +143,33 @@ def _peak_cards(data: ReportData) -> list[Card]:
     ]
     low, high = (f"{_bytes(row['peak'])} ({device_label(row)})" for row in (lowest, highest))
     title = "Highest peaks" if len(rows) > _MAX_BARS else "Peaks"
-    figure = Figure(title, bar_chart(bars, PAGE))
-    return [Card("Peak by device", f"Peaks range from {low} to {high}.", (figure,))]
+    return [bar_card("Peak by device", f"Peaks range from {low} to {high}.", title, bars)]
 
 
-def _memory_curve(data: ReportData, name: str, condition: str, column: str) -> list[tuple[float, float]]:
-    """A curve reduced to at most two points per interval of time: the highest and the last."""
-    tie_break = "position" if name == "memory_curve" else "ts_ns"
+def _curve_over_time(
+    data: ReportData, name: str, condition: str, column: str, tie_break: str = "ts_ns"
+) -> list[tuple[int, int]]:
+    """The values of a column by time since the first one: of each interval the highest and the last."""
+    points = f"""
+    SELECT ts_ns - min(ts_ns) OVER () AS at, {column} AS value,
+      row_number() OVER (ORDER BY ts_ns, {tie_break}) AS point
+    FROM {name} WHERE {condition} AND {column} IS NOT NULL
+    """
+    data.result(name)
+    return _reduced(data, points, _CURVE_INTERVALS, "arg_max(point, value), max(point)")
+
+
+def _reduced(data: ReportData, points: str, intervals: int, kept: str) -> list[tuple[int, int]]:
+    """The points (`point`, `at`, `value`) of a SELECT that are `kept` of each interval."""
     rows = data.rows(
         f"""
-        WITH points AS (
-          SELECT ts_ns - min(ts_ns) OVER () AS at_ns, {column} AS value,
-            row_number() OVER (ORDER BY ts_ns, {tie_break}) AS point
-          FROM {name} WHERE {condition} AND {column} IS NOT NULL
-        ),
-        intervals AS (
-          SELECT *, floor({_CURVE_INTERVALS}.0 * at_ns / (1 + max(at_ns) OVER ())) AS bin FROM points
-        ),
-        selected AS (
-          SELECT arg_max(point, value) AS highest, max(point) AS last FROM intervals GROUP BY bin
-        )
-        SELECT DISTINCT point, at_ns, value
-        FROM points WHERE point IN (SELECT highest FROM selected UNION ALL SELECT last FROM selected)
-        ORDER BY point
-        """,
-        name,
+        WITH points AS ({points}),
+        intervals AS (SELECT *, floor({intervals}.0 * at / (1 + max(at) OVER ())) AS bin FROM points),
+        kept AS (SELECT unnest([{kept}]) AS point FROM intervals GROUP BY bin)
+        SELECT at, value FROM points WHERE point IN (FROM kept) ORDER BY point
+        """
     )
-    return [(row["at_ns"], row["value"]) for row in rows]
+    return [(row["at"], row["value"]) for row in rows]
 
 
 def _bandwidth_card(data: ReportData) -> Card:
@@ -169,34 +183,24 @@ def _bandwidth_card(data: ReportData) -> Card:
     timed = [row for row in rows if row["ns"]]
     if not timed:
         return Card("Memcpy and memset", "No memcpy or memset has both a duration and a byte count.")
-    return Card("Memcpy and memset", _bandwidth_text(rows, timed), (_bandwidth_figure(data, timed),))
-
-
-def _bandwidth_text(rows: Sequence[Row], timed: Sequence[Row]) -> str:
     operations = plural(sum(row["count"] for row in rows), "memory operation")
     moved = _bytes(sum(row["bytes"] for row in timed))
-    return (
+    text = (
         f"{operations} (memcpy, memset), {moved} in total; {label(timed[0]['direction'])} took the longest."
     )
-
-
-def _mean_bandwidth(row: Row) -> str:
-    return format_short(row["bytes"] / max(row["copy_ns"], 1), "bytes_per_ns")
-
-
-def _bandwidth_figure(data: ReportData, rows: Sequence[Row]) -> Figure:
     bars = [
         Bar(
             row["direction"],
             row["ns"] / data.ranks,
             "exposed_memory",
-            f"{data.per_rank(row['ns'])} at {_mean_bandwidth(row)}",
+            f"{data.per_rank(row['ns'])} at"
+            f" {format_short(row['bytes'] / max(row['copy_ns'], 1), 'bytes_per_ns')}",
             f"{row['direction']}: {row['count']:,} operations, {_bytes(row['bytes'])},"
             f" {data.per_rank(row['ns'])} per rank",
         )
-        for row in rows[:_MAX_BARS]
+        for row in timed[:_MAX_BARS]
     ]
-    return Figure("Time per rank and mean bandwidth", bar_chart(bars, PAGE))
+    return bar_card("Memcpy and memset", text, "Time per rank and mean bandwidth", bars)
 
 
 def _queue_card(data: ReportData) -> Card:
@@ -210,7 +214,7 @@ def _queue_card(data: ReportData) -> Card:
     row = rows[0]
     stream = f"rank {row['rank']}, stream {row['stream']}"
     condition = f"rank = {row['rank']} AND device = {row['device']} AND stream = {row['stream']}"
-    points = _memory_curve(data, "queue_length", condition, "queue_length")
+    points = _curve_over_time(data, "queue_length", condition, "queue_length")
     spec = line_chart({"queued": ("head", points)}, "queued GPU activities", None, PAGE)
     mean = "" if row["time_mean"] is None else f" (mean {row['time_mean']:.1f})"
     text = (
@@ -218,23 +222,6 @@ def _queue_card(data: ReportData) -> Card:
         f" not empty for {percent(row['waiting'] or 0, 1)} of the time."
     )
     return Card("Queue depth", text, (Figure(f"Queue depth over time: {stream}", spec),))
-
-
-_MAX_BLOCKS = 60
-_MAX_HOLDERS = 10
-_SNAPSHOT_INTERVALS = 400
-# Category → the color of a category of the page.
-_COLORS = {
-    "static": "base",
-    "setup": "idle_kernel_wait",
-    "forward": "compute",
-    "backward": "exposed_comm",
-    "optimizer": "exposed_memory",
-    "collective": "comm_wait",
-    "data": "idle_dataloader",
-    "other": "other",
-    "unknown": "idle_unknown",
-}
 
 
 def snapshot_section(data: ReportData) -> Iterator[Section]:
@@ -245,15 +232,12 @@ def snapshot_section(data: ReportData) -> Iterator[Section]:
     failures = data.rows("SELECT * FROM snapshot_oom ORDER BY rank, device, entry", "snapshot_oom")
     cards = [*_failure_cards(failures), _timeline_card(data, shown), *_holder_cards(data, shown)]
     order = "rank, device, bytes DESC, stack_id"
-    tables: list[Table] = []
-    if failures:
-        tables.append(first_rows(data, "snapshot_oom", "Failed allocations"))
-    tables.append(first_rows(data, "snapshot_peak", "Who holds the peak of each device", order=order))
-    if data.has_rows("snapshot_fragmentation"):
-        tables.append(first_rows(data, "snapshot_fragmentation", "Reserved but unused memory of each pool"))
-    yield Section(
-        "snapshot", "Memory snapshot", _snapshot_summary(shown, failures), tuple(cards), tuple(tables)
+    printed = (
+        *tables(data, Listing("snapshot_oom", "Failed allocations")),
+        first_rows(data, "snapshot_peak", "Who holds the peak of each device", order),
+        *tables(data, Listing("snapshot_fragmentation", "Reserved but unused memory of each pool")),
     )
+    yield Section("snapshot", "Memory snapshot", _snapshot_summary(shown, failures), tuple(cards), printed)
 
 
 def snapshot_sentence(data: ReportData) -> str:
@@ -327,7 +311,13 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         (row["entry"] + 1, f"out of memory: {_bytes(row['requested_bytes'])} requested")
         for row in data.rows(f"SELECT entry, requested_bytes FROM snapshot_oom WHERE {where}", "snapshot_oom")
     ]
-    spec = block_chart(blocks, _snapshot_curve(data, where), _COLORS, marks, PAGE)
+    # Entry 0 is the start of the recording.
+    points = f"""
+    SELECT entry + 1 AS at, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {where}
+    """
+    kept = "arg_max(point, value), max(point), min(point)"
+    active = [(at, max(value, 0)) for at, value in _reduced(data, points, _SNAPSHOT_INTERVALS, kept)]
+    spec = block_chart(blocks, active, _COLORS, marks, PAGE)
     total = data.row(f"SELECT count(*) AS count FROM snapshot_allocations WHERE {where}")["count"]
     drawn = (
         "all allocations"
@@ -340,24 +330,6 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
         f" {_place(shown)}.{dashes}"
     )
     return Card("Active memory", text, (Figure(f"Active memory: {_place(shown)}", spec),))
-
-
-def _snapshot_curve(data: ReportData, where: str) -> list[tuple[int, int]]:
-    """Active bytes, reduced to the highest and the last point of each interval; entry 0 is the start."""
-    rows = data.rows(
-        f"""
-        WITH points AS (SELECT entry + 1 AS entry, active_bytes FROM snapshot_curve WHERE {where}),
-        intervals AS (
-          SELECT *, floor({_SNAPSHOT_INTERVALS}.0 * entry / (1 + max(entry) OVER ())) AS bin FROM points
-        ),
-        kept AS (
-          SELECT unnest([arg_max(entry, active_bytes), max(entry), min(entry)]) AS entry
-          FROM intervals GROUP BY bin
-        )
-        SELECT entry, active_bytes FROM points WHERE entry IN (SELECT entry FROM kept) ORDER BY entry
-        """
-    )
-    return [(row["entry"], max(row["active_bytes"], 0)) for row in rows]
 
 
 def _holder_cards(data: ReportData, shown: Row) -> Iterator[Card]:
@@ -381,21 +353,18 @@ def _holder_cards(data: ReportData, shown: Row) -> Iterator[Card]:
             f"{_bytes(row['bytes'])} ({percent(row['share'], 1)})",
             f"{row['frame']}, {row['category']}: {_bytes(row['bytes'])} in {plural(row['blocks'], 'block')}",
         )
-        for row in rows[:_MAX_HOLDERS]
+        for row in rows[:_MAX_BARS]
     ]
     first = rows[0]
     text = (
         f"{first['frame']} holds the most: {_bytes(first['bytes'])} in {plural(first['blocks'], 'block')},"
         f" {percent(first['share'], 1)} of the peak ({first['category']})."
     )
-    yield Card("Who holds the peak", text, (Figure("Bytes at the peak by call", bar_chart(bars, PAGE)),))
+    yield bar_card("Who holds the peak", text, "Bytes at the peak by call", bars)
 
 
 def _place(row: Row) -> str:
     return f"rank {row['rank']}, GPU {row['device']}"
-
-
-_MAX_CHANGE_BARS, _MAX_ROWS = 12, 50
 
 
 def snapshot_sections(change: Change) -> Iterator[Section]:
@@ -406,65 +375,29 @@ def snapshot_sections(change: Change) -> Iterator[Section]:
     rows = snapshot.rows.rows()
     before, after = (sum(row[f"{side}_bytes"] for row in rows) for side in ("base", "head"))
     summary = (
-        f"The peak of active memory went from {_short_bytes(before)} to {_short_bytes(after)}"
-        f" ({_change(after - before)})."
-        " On each side the device with the highest peak counts."
+        f"The peak of active memory went from {_bytes(before)} to {_bytes(after)}"
+        f" ({_change(after - before)}). On each side the device with the highest peak counts."
     )
-    sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
-    table = _table(snapshot, f"tw diff {sides}")
-    yield Section("snapshot", "Memory at the peak", summary, (_changes_card(rows),), (table,))
-
-
-def _changes_card(rows: list[dict[str, Any]]) -> Card:
-    """The calls whose bytes changed the most; the changes of all calls sum to that of the peak."""
-    title = "Largest changes by call"
-    changed = [row for row in rows if row["delta_bytes"]]
-    if not changed:
-        return Card(title, "No changes.")
-    shown = changed[:_MAX_CHANGE_BARS]
-    names = distinct_labels([row["top_frame"] for row in shown])
-    bars = [
-        Bar(
-            name,
+    # The changes of all calls sum to that of the peak.
+    changes = [
+        (
+            row["top_frame"],
             row["delta_bytes"],
-            "longer" if row["delta_bytes"] > 0 else "shorter",
-            _change(row["delta_bytes"]),
-            f"{row['top_frame']}, {row['category']}: {_short_bytes(row['base_bytes'])} to"
-            f" {_short_bytes(row['head_bytes'])}",
+            f"{row['top_frame']}, {row['category']}: {_bytes(row['base_bytes'])} to"
+            f" {_bytes(row['head_bytes'])}",
         )
-        for name, row in zip(names, shown, strict=True)
+        for row in rows
+        if row["delta_bytes"]
     ]
-    rest = sum(row["delta_bytes"] for row in changed[_MAX_CHANGE_BARS:])
-    text = "All calls whose memory changed are shown."
-    if len(changed) > _MAX_CHANGE_BARS:
-        text = f"{len(bars)} of {len(changed):,} calls shown; the rest sum to {_change(rest)}."
-    return Card(title, text, (Figure("More memory to the right, less to the left", bar_chart(bars, PAGE)),))
-
-
-def _table(snapshot: SnapshotDiff, command: str) -> Table:
-    result = snapshot.rows
-    assert result.contract is not None
-    fields = result.columns()
-    return Table(
-        name="snapshot_diff",
-        caption="Active memory at the peak by call",
-        fields=tuple(fields),
-        docs=tuple(column.doc for column in result.contract.columns),
-        rows=[[row[field.name] for field in fields] for row in result.head(_MAX_ROWS).rows()],
-        total=len(result),
-        command=command,
+    caption = "More memory to the right, less to the left"
+    card = changes_card(
+        "Largest changes by call", caption, "calls", changes, _change, changed="whose memory changed"
     )
+    command = diff_command(change.base, change.head)
+    table = result_table(snapshot.rows, "snapshot_diff", "Active memory at the peak by call", command)
+    yield Section("snapshot", "Memory at the peak", summary, (card,), (table,))
 
 
-def _short_bytes(value: int) -> str:
-    return format_short(value, "bytes")
-
-
-def _change(value: int) -> str:
-    return (
-        f"+{_short_bytes(value)}"
-        if value > 0
-        else f"-{_short_bytes(-value)}"
-        if value < 0
-        else _short_bytes(0)
-    )
+def _change(value: float) -> str:
+    sign = "+" if value > 0 else "-" if value < 0 else ""
+    return f"{sign}{_bytes(abs(value))}"

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.present.plot import PAGE
-from tracewarehouse.present.plot.bars import Bar, Cell, Segment, bar_chart, heat_map, stacked_bars
+from tracewarehouse.present.plot.bars import Bar, Cell, Segment, heat_map, stacked_bars
 from tracewarehouse.present.plot.lines import RangeBar, range_bars
-from tracewarehouse.present.plot.theme import COLORS, Spec, format_short
+from tracewarehouse.present.plot.theme import COLORS, PAGE, Spec, format_short
 from tracewarehouse.present.render.text import plural, timestamp
 from tracewarehouse.present.report.data import Account, ReportData, Row, breakdown
 from tracewarehouse.present.report.document import (
     Card,
     Figure,
+    Listing,
     Section,
-    Table,
     Tile,
     and_list,
+    bar_card,
     duration,
     first_rows,
     label,
     percent,
     sentence,
+    tables,
 )
 from tracewarehouse.present.report.memory import device_label, peak_memory
 from tracewarehouse.present.report.timeline import HOST_CATEGORIES
@@ -46,21 +47,22 @@ _STEPS = "(NOT partial OR NOT EXISTS (FROM step_summary WHERE NOT partial))"
 def overview_section(data: ReportData) -> Section:
     """The section."""
     cards = [_step_card(data), *_breakdown_cards(data)]
-    tables: list[Table] = []
-    if data.has_rows("step_summary"):
-        tables.append(first_rows(data, "step_summary", "Duration of each step"))
+    printed = tables(
+        data,
+        Listing("step_summary", "Duration of each step"),
+        Listing("temporal_breakdown", "GPU time per device"),
+    )
     if data.has_rows("temporal_breakdown"):
-        tables.append(first_rows(data, "temporal_breakdown", "GPU time per device"))
-        tables.append(first_rows(data, "step_account", "Breakdown of each step", order="category_ns DESC"))
-    return Section("overview", "Overview", _summary(data), tuple(cards), tuple(tables))
+        printed += (first_rows(data, "step_account", "Breakdown of each step", "category_ns DESC"),)
+    return Section("overview", "Overview", _summary(data), tuple(cards), printed)
 
 
-def step_kind(times: Row) -> str:
-    """The kind of steps that `step_times` covers."""
+def _step_kind(times: Row) -> str:
+    """The kind of steps that `_step_times` covers."""
     return "possibly truncated step" if times["partial"] else "complete step"
 
 
-def step_times(data: ReportData) -> Row | None:
+def _step_times(data: ReportData) -> Row | None:
     """Median (of rank means), minimum, maximum and number of steps; None without steps."""
     if not data.has_rows("step_summary"):
         return None
@@ -87,7 +89,10 @@ def _summary(data: ReportData) -> str:
         return f"This run has no GPU time to report: {reason}."
     times, total, idle = account.times, account.total_ns, account.idle
     shares = [f"computation {percent(times['compute'], total)}"] if times.get("compute") else []
-    shares += _exposed_shares(times, total)
+    if exposed := sum(times.get(name, 0) for name in EXPOSED):
+        wait = times.get("exposed_wait", 0)
+        waiting = f" ({percent(wait, total)} waiting for the last rank)" if wait else ""
+        shares.append(f"exposed communication {percent(exposed, total)}{waiting}")
     shares += [
         f"{CATEGORIES[name]} {percent(times[name], total)}"
         for name in ("exposed_memory", "other")
@@ -103,20 +108,12 @@ def _summary(data: ReportData) -> str:
     return f"{text}. Main idle cause: {idle_cause(cause)} ({percent(idle[cause], total)})."
 
 
-def _exposed_shares(times: Mapping[str, int], total: int) -> Iterator[str]:
-    """Exposed communication, and how much of it is waiting."""
-    exposed, wait = sum(times.get(name, 0) for name in EXPOSED), times.get("exposed_wait", 0)
-    if exposed:
-        waiting = f" ({percent(wait, total)} waiting for the last rank)" if wait else ""
-        yield f"exposed communication {percent(exposed, total)}{waiting}"
-
-
 def _step_card(data: ReportData) -> Card:
-    times = step_times(data)
+    times = _step_times(data)
     if times is None:
         reason = data.missing_reason("step_summary")
         return Card("Step time", f"The trace has no ProfilerStep annotations ({reason}).")
-    text = f"{plural(times['count'], step_kind(times))}, median {duration(times['median_ns'])}"
+    text = f"{plural(times['count'], _step_kind(times))}, median {duration(times['median_ns'])}"
     if times["count"] > 1:
         over = (" over all ranks", "mean ") if data.ranks > 1 else ("", "")
         text += (
@@ -166,8 +163,7 @@ def _breakdown_cards(data: ReportData) -> list[Card]:
     title = f"Parts of the {account.whole}; the full width is 100 %"
     if data.ranks > 1:
         title = f"Mean over ranks. {title}"
-    figure = Figure(title, bar_chart(bars, PAGE, high=1.0))
-    card = Card("Where the time goes", text, (figure,))
+    card = bar_card("Where the time goes", text, title, bars, high=1.0)
     return [card, *(_rank_cards(data, account) if data.ranks > 1 else [])]
 
 
@@ -192,13 +188,11 @@ def _rank_cards(data: ReportData, account: Account) -> list[Card]:
         title += f": first {_ENDS} and last {_ENDS} of {len(ranks)}"
     stacks = _stacked_ranks([row for row in rows if row["rank"] in set(shown)], shown)
     cards = [Card("GPU time by rank", text, (Figure(title, stacks),))]
-    return cards if len(ranks) < _MIN_HEAT_MAP_RANKS else [*cards, _all_ranks_card(rows)]
-
-
-def _all_ranks_card(rows: Sequence[Row]) -> Card:
-    text = "Each row is a category; stronger colors mark ranks with a larger share."
-    figure = Figure("Share of each rank's time by category", _rank_heat_map(rows))
-    return Card("All ranks", text, (figure,))
+    if len(ranks) >= _MIN_HEAT_MAP_RANKS:
+        text = "Each row is a category; stronger colors mark ranks with a larger share."
+        figure = Figure("Share of each rank's time by category", _rank_heat_map(rows))
+        cards.append(Card("All ranks", text, (figure,)))
+    return cards
 
 
 def _stacked_ranks(rows: Sequence[Row], ranks: Sequence[int]) -> Spec:
@@ -247,19 +241,19 @@ def _rank_heat_map(rows: Sequence[Row]) -> Spec:
 
 
 _MAX_STEPS = 40  # bars in a tile
-# Tile: name, category of its color, the categories that it sums.
+# Tile: name, category, the section with its details.
 _PARTS = (
-    ("computation", "compute", ("compute",)),
-    ("exposed transfer", "exposed_transfer", ("exposed_transfer",)),
+    ("computation", "compute", "overview"),
+    ("exposed transfer", "exposed_transfer", "communication"),
     # Whether it is waiting or transfer is unknown, as where ranks are missing.
-    ("exposed communication", "exposed_unassigned", ("exposed_unassigned",)),
-    ("waiting for ranks", "exposed_wait", ("exposed_wait",)),
+    ("exposed communication", "exposed_unassigned", "communication"),
+    ("waiting for ranks", "exposed_wait", "communication"),
 )
 
 
 def run_tiles(data: ReportData) -> Iterator[Tile]:
     """The tiles of a run."""
-    times = step_times(data)
+    times = _step_times(data)
     if times is not None:
         yield _step_tile(data, times)
     account = breakdown(data)
@@ -275,36 +269,34 @@ def run_tiles(data: ReportData) -> Iterator[Tile]:
         yield Tile("memory peak", format_short(peak["peak"], "bytes"), note, "memory")
 
 
-def _step_tile(data: ReportData, times: dict[str, object]) -> Tile:
+def _step_tile(data: ReportData, times: Row) -> Tile:
     rows = data.rows(
         "SELECT step, avg(period_ns) AS ns FROM step_summary WHERE NOT partial GROUP BY step ORDER BY step"
     )
-    median, slowest = duration(_number(times["median_ns"])), duration(_number(times["slowest_ns"]))
-    count = times["count"]
-    assert isinstance(count, int)
-    note = f"median of {plural(count, step_kind(times))}"
-    if count > 1:
-        note += f", slowest {slowest}"
-    return Tile("step time", median, note, "overview", steps=_scaled([row["ns"] for row in rows]))
+    note = f"median of {plural(times['count'], _step_kind(times))}"
+    if times["count"] > 1:
+        note += f", slowest {duration(times['slowest_ns'])}"
+    longest = max((row["ns"] for row in rows), default=0)
+    steps = _few([row["ns"] / longest for row in rows]) if longest else ()
+    return Tile("step time", duration(times["median_ns"]), note, "overview", steps=steps)
 
 
-def _number(value: object) -> float | None:
-    return value if isinstance(value, float | int) else None
+def _few(values: Sequence[float]) -> tuple[float, ...]:
+    """The values of steps, if a tile has room for their bars."""
+    return tuple(values) if 1 < len(values) <= _MAX_STEPS else ()
 
 
 def _part_tiles(data: ReportData, account: Account) -> Iterator[Tile]:
-    total = account.total_ns
-    for name, color, categories in _PARTS:
-        ns = sum(account.times.get(each, 0) for each in categories)
+    for name, color, section in _PARTS:
+        ns = account.times.get(color, 0)
         if ns or name == "computation":
-            yield _part_tile(
-                data, account, name, color, categories, f"{account.mean(ns)} of the {account.whole}"
-            )
+            note = f"{account.mean(ns)} of the {account.whole}"
+            yield _part_tile(data, account, name, color, [color], note, section)
     idle = account.idle
     if idle:
         cause = next(iter(idle))
-        note = f"most: {idle_cause(cause)}" if sum(idle.values()) >= 0.001 * total else ""
-        yield _part_tile(data, account, "idle", cause, tuple(idle), note)
+        note = f"most: {idle_cause(cause)}" if sum(idle.values()) >= 0.001 * account.total_ns else ""
+        yield _part_tile(data, account, "idle", cause, [*idle], note, "host")
 
 
 def _utilization_tile(data: ReportData) -> Iterator[Tile]:
@@ -341,25 +333,26 @@ def _efficiency_by_step(data: ReportData) -> tuple[float, ...]:
         WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
         """
     )
-    return tuple(row["share"] for row in rows) if 1 < len(rows) <= _MAX_STEPS else ()
+    return _few([row["share"] for row in rows])
 
 
 def _part_tile(
-    data: ReportData, account: Account, name: str, color: str, categories: Sequence[str], note: str
+    data: ReportData,
+    account: Account,
+    name: str,
+    color: str,
+    categories: Sequence[str],
+    note: str,
+    section: str,
 ) -> Tile:
+    """The share of these categories, and that in each step, as mean over ranks."""
     total = account.total_ns
     ns = sum(account.times.get(each, 0) for each in categories)
-    section = "communication" if color.startswith("exposed_") else "overview"
-    section = "host" if name == "idle" else section
-    return Tile(
-        name, percent(ns, total), note, section, color, ns / total, _by_step(data, account, categories)
-    )
+    steps = _by_step(data, account, categories) if account.whole == "step" else ()
+    return Tile(name, percent(ns, total), note, section, color, ns / total, steps)
 
 
 def _by_step(data: ReportData, account: Account, categories: Sequence[str]) -> tuple[float, ...]:
-    """The share of these categories in each step, mean over ranks."""
-    if account.whole != "step":
-        return ()
     names = ", ".join(f"'{name}'" for name in categories)
     rows = data.rows(
         f"""
@@ -367,13 +360,7 @@ def _by_step(data: ReportData, account: Account, categories: Sequence[str]) -> t
         FROM ({account.rows}) GROUP BY step ORDER BY step
         """
     )
-    return tuple(row["share"] for row in rows) if 1 < len(rows) <= _MAX_STEPS else ()
-
-
-def _scaled(values: Sequence[float]) -> tuple[float, ...]:
-    """The values as shares of the largest."""
-    top = max(values, default=0)
-    return tuple(value / top for value in values) if top and 1 < len(values) <= _MAX_STEPS else ()
+    return _few([row["share"] for row in rows])
 
 
 def _host_tiles(data: ReportData) -> Iterator[Tile]:
@@ -432,22 +419,16 @@ def run_line(data: ReportData, info: RunInfo) -> str:
     run, ranks = info.run, info.ranks.rows()
     count = f"{len(data.selected.ranks)} × " if len(data.selected.ranks) > 1 else ""
     devices = and_list(run["device_names"])
-    parts = [f"{count}{devices}" if devices else plural(len(data.selected.ranks), "rank")]
-    parts.append(_ranks_missing(data, run))
-    steps = _steps(ranks)
-    steps = steps.removesuffix(" per rank")
+    selected, world_size = len(data.selected.ranks), run["world_size"]
+    parts = [f"{count}{devices}" if devices else plural(selected, "rank")]
+    parts.append(f"{selected} of {world_size} ranks" if world_size and selected < world_size else "")
+    steps = _steps(ranks).removesuffix(" per rank")
     parts.append("" if steps == "none" else f"{steps} step{'' if steps == '1' else 's'}")
     parts += [f"{key}={value}" for key, value in list(run["labels"].items())[:_MAX_LABELS]]
     starts = [row["start_ns"] for row in ranks if row["start_ns"] is not None]
     if starts and min(starts) >= _EPOCH_NS:
         parts.append(timestamp(min(starts))[:10])
     return " · ".join(part for part in parts if part)
-
-
-def _ranks_missing(data: ReportData, run: Any) -> str:
-    world_size = run["world_size"]
-    selected = len(data.selected.ranks)
-    return f"{selected} of {world_size} ranks" if world_size and selected < world_size else ""
 
 
 def _ranks(data: ReportData, run: Any) -> str:
@@ -491,16 +472,12 @@ def limits_section(data: ReportData, info: RunInfo) -> Section:
     statements = (
         *_missing_kinds(ranks),
         *_coverage(data),
-        *(_sentence(text, data.run) for text in notices([data.selected])),
+        # The name of the run stays as it is.
+        *(f"{text}." if text.startswith(data.run) else sentence(text) for text in notices([data.selected])),
         *_quality_issues(data),
         *(sentence(f"{reason}: {and_list(names)}") for reason, names in data.outdated().items()),
     )
     return Section("limits", "Not visible in this trace", summary, statements=statements)
-
-
-def _sentence(text: str, run: str) -> str:
-    """A notice as a sentence; the name of the run stays as it is."""
-    return f"{text}." if text.startswith(run) else sentence(text)
 
 
 def _missing_kinds(ranks: Sequence[Row]) -> Iterator[str]:
@@ -542,12 +519,11 @@ def _quality_issues(data: ReportData) -> Iterator[str]:
 
 def quality_section(data: ReportData) -> Section:
     """Coverage and data-quality issues."""
-    tables: list[Table] = []
-    summary = "No data-quality issues."
-    if data.has_rows("coverage"):
-        tables.append(first_rows(data, "coverage", "GPU time with a known launch and operator"))
-    if data.has_rows("quality"):
-        tables.append(first_rows(data, "quality", "Data-quality issues", order="severity, rule, rank"))
-        rules = data.row("SELECT count(DISTINCT rule) AS count FROM quality")["count"]
-        summary = f"{plural(rules, 'data-quality issue')}."
-    return Section("data", "Data quality", summary, (), tuple(tables))
+    printed = tables(
+        data,
+        Listing("coverage", "GPU time with a known launch and operator"),
+        Listing("quality", "Data-quality issues", "severity, rule, rank"),
+    )
+    rules = data.row("SELECT count(DISTINCT rule) AS count FROM quality")["count"]
+    summary = f"{plural(rules, 'data-quality issue')}." if rules else "No data-quality issues."
+    return Section("data", "Data quality", summary, (), printed)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.compare.metric import Measured
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
-from tracewarehouse.present.plot import PAGE
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.lines import Point, point_chart, strip_chart
-from tracewarehouse.present.plot.theme import COLORS, format_short
+from tracewarehouse.present.plot.theme import COLORS, PAGE, format_short
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import mean_parts
 from tracewarehouse.present.report.document import (
+    MAX_ROWS,
     Card,
     Command,
     Figure,
@@ -29,10 +29,12 @@ from tracewarehouse.present.report.document import (
     Tile,
     Verdict,
     and_list,
+    changes_card,
+    diff_command,
     distinct_durations,
-    distinct_labels,
     duration,
     percent,
+    result_table,
     sentence,
     shell_quoted,
 )
@@ -51,7 +53,6 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.history import History, Series
 
 
-_MAX_BARS, _MAX_ROWS = 12, 50
 _SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
 # Levels of the breakdown that need modules, or input shapes.
 _OF_WORK = {"modules": "modules", "work": "work"}
@@ -122,12 +123,11 @@ def _change_verdict(change: Change) -> Verdict:
         price = " ".join([*late, _breakdown_summary(change.breakdown)])
     elif change.no_breakdown_reason:
         price = sentence(f"no breakdown: {change.no_breakdown_reason}")
-    sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
     return Verdict(
         sentence(change.line),
         _SEVERITIES.get(change.verdict.word, ""),
         price,
-        commands=(Command(f"tw diff {sides}", "the comparison"),),
+        commands=(Command(diff_command(change.base, change.head), "the comparison"),),
         word=change.verdict.word,
     )
 
@@ -289,25 +289,13 @@ def _waterfall_card(breakdown: Breakdown) -> Card:
 def _changes_card(breakdown: Breakdown, level: str, kinds: str) -> Card:
     """The largest changes of a level."""
     title = f"Largest changes {LEVELS[level].partition(' (')[0]}"
-    rows = [row for row in breakdown.level(level).rows if row.delta]
-    if not rows:
-        return Card(title, "No changes.")
-    names = distinct_labels([category_name(row.part) for row in rows[:_MAX_BARS]])
-    bars = [
-        Bar(
-            name,
-            float(row.delta),
-            "longer" if row.delta > 0 else "shorter",
-            _signed_duration(float(row.delta)),
-            _change_description(row),
-        )
-        for name, row in zip(names, rows, strict=False)
+    changes = [
+        (category_name(row.part), float(row.delta), _change_description(row))
+        for row in breakdown.level(level).rows
+        if row.delta
     ]
-    rest = sum(float(row.delta) for row in rows[_MAX_BARS:])
-    text = f"All {kinds} that changed are shown."
-    if len(rows) > _MAX_BARS:
-        text = f"{len(bars)} of {len(rows):,} {kinds} shown; the rest sum to {_signed_duration(rest)}."
-    return Card(title, text, (Figure("Slower to the right, faster to the left", bar_chart(bars, PAGE)),))
+    caption = "Slower to the right, faster to the left"
+    return changes_card(title, caption, kinds, changes, _signed_duration)
 
 
 def _from_to(row: Row) -> str:
@@ -325,40 +313,32 @@ def _change_description(row: Row) -> str:
 
 def _table(change: Change, breakdown: Breakdown, level: str) -> Table:
     result = breakdown.level(level).result()
-    assert result.contract is not None
-    rows = result.head(_MAX_ROWS).rows()
-    names = result.table.column_names
-    shown = {name for name in names if name != "level" and any(row[name] is not None for row in rows)}
-    fields = [field for field in result.columns() if field.name in shown]
-    sides = " ".join(shlex.quote(",".join(side)) for side in (change.base, change.head))
+    rows = result.head(MAX_ROWS).rows()
+    fields = [
+        field
+        for field in result.columns()
+        if field.name != "level" and any(row[field.name] is not None for row in rows)
+    ]
     title = LEVELS[level]
-    return Table(
-        name=level,
-        caption=f"{title[:1].upper()}{title[1:]}",
-        fields=tuple(fields),
-        docs=tuple(column.doc for column in result.contract.columns if column.name in shown),
-        rows=[[row[field.name] for field in fields] for row in rows],
-        total=len(result),
-        command=f"tw diff {sides} --level {level}",
-    )
+    command = f"{diff_command(change.base, change.head)} --level {level}"
+    return result_table(result, level, f"{title[:1].upper()}{title[1:]}", command, fields)
 
 
 def _history_section(change: Change, history: History | None) -> Iterator[Section]:
     if history is None:
         return
     compared = {*change.base, *change.head}
-    series = [each for each in history.series if _contains_a_compared_run(each, compared)]
+    series = [
+        each
+        for each in history.series
+        if len(names := {point.name for point in each.known}) > 2 and names & compared
+    ]
     if not series:
         return
     cards = [_series_card(each, change, history) for each in series]
     runs = plural(sum(len(each.points) for each in series), "recorded run")
     changes = plural(sum(len(each.changes) for each in series), "level change")
     yield Section("history", "History", f"{runs}, {changes} of the step time.", tuple(cards))
-
-
-def _contains_a_compared_run(series: Series, compared: set[str]) -> bool:
-    names = {point.name for point in series.known}
-    return bool(names & compared) and len(names) > 2
 
 
 def _series_card(series: Series, change: Change, history: History) -> Card:

@@ -238,25 +238,21 @@ def _slices(
 
 def _within(data: ReportData, slices: str, limit: int, named: str) -> tuple[list[Row], int]:
     """The slices, combined into bins if there are more than `limit`; the bin width, 0 without bins."""
-    count = data.row(f"SELECT count(*) AS count FROM ({slices})")["count"]
+
+    def binned(bin_ns: int) -> str:
+        width = bin_ns or 1
+        return _BINNED.format(slices=slices, bin_ns=bin_ns, width_ns=width, named=named, longest=_LONGEST)
+
+    def count(select: str) -> int:
+        return int(data.row(f"SELECT count(*) AS count FROM ({select})")["count"])
+
     bin_ns = 0
-    if count > limit:
-        bin_ns = next(
-            (width for width in _WIDTHS_NS if _count(data, slices, width, named) <= limit), _WIDTHS_NS[-1]
-        )
-    return data.rows(_binned(slices, bin_ns, named)), bin_ns
+    if count(slices) > limit:
+        bin_ns = next((width for width in _WIDTHS_NS if count(binned(width)) <= limit), _WIDTHS_NS[-1])
+    return data.rows(binned(bin_ns)), bin_ns
 
 
 _WIDTHS_NS = [digit * 10**power for power in range(3, 11) for digit in (1, 2, 5)]
-
-
-def _binned(slices: str, bin_ns: int, named: str) -> str:
-    return _BINNED.format(slices=slices, bin_ns=bin_ns, width_ns=bin_ns or 1, named=named, longest=_LONGEST)
-
-
-def _count(data: ReportData, slices: str, bin_ns: int, named: str) -> int:
-    count: int = data.row(f"SELECT count(*) AS count FROM ({_binned(slices, bin_ns, named)})")["count"]
-    return count
 
 
 def _view(
@@ -317,22 +313,11 @@ _COLORS = {
 }
 
 
-class _Codes:
-    """Consecutive numbers for texts, in order of first use."""
-
-    def __init__(self, texts: Iterable[str] = ()) -> None:
-        self._numbers = {text: at for at, text in enumerate(texts)}
-
-    def of(self, text: str) -> int:
-        return self._numbers.setdefault(text, len(self._numbers))
-
-    def texts(self) -> list[str]:
-        return [*self._numbers]
-
-
 def timeline_json(drawn: Timeline) -> str:
     """The data of the timeline, safe inside a script element."""
-    names, categories = _Codes([""]), _Codes()
+    # Text → its number, in order of first use.
+    names: dict[str, int] = {"": 0}
+    categories: dict[str, int] = {}
     rows = sorted(
         drawn.rows,
         key=lambda row: (row["rank"], row["lane"], row["track"], row["start_ns"], -row["dur_ns"]),
@@ -345,7 +330,7 @@ def timeline_json(drawn: Timeline) -> str:
             "rank": rank,
             "lane": lane,
             "name": _track_name(lane, track, prefixes[rank, lane]),
-            "slices": _packed(list(slices), drawn.origin_ns, names, categories),
+            "slices": _packed(slices, drawn.origin_ns, names, categories),
         }
         for (rank, lane, track), slices in groupby(
             rows, key=lambda row: (row["rank"], row["lane"], row["track"])
@@ -370,17 +355,22 @@ def timeline_json(drawn: Timeline) -> str:
             }
             for mark in drawn.marks
         ],
-        "names": [_shortened(name) for name in names.texts()],
+        "names": [_shortened(name) for name in names],
         "categories": [
             {
                 "key": key,
                 "name": _CATEGORIES.get(key) or category_name(key),
                 "color": _COLORS.get(key, key),
             }
-            for key in categories.texts()
+            for key in categories
         ],
         "tracks": tracks,
     }
+    return _script_json(value)
+
+
+def _script_json(value: Mapping[str, Any]) -> str:
+    """The value as JSON text, safe inside a script element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -398,32 +388,32 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _MAX_NAME else f"{name[:half]} … {name[-half:]}"
 
 
-def _packed(rows: Sequence[Row], origin_ns: int, names: _Codes, categories: _Codes) -> str:
-    return b64encode(bytes(_bytes(_numbers(rows, origin_ns, names, categories)))).decode()
+def _packed(rows: Iterable[Row], origin_ns: int, names: dict[str, int], categories: dict[str, int]) -> str:
+    packed = bytearray()
+    for number in _numbers(rows, origin_ns, names, categories):
+        while number > 127:
+            packed.append(number & 127 | 128)
+            number >>= 7
+        packed.append(number)
+    return b64encode(packed).decode()
 
 
-def _numbers(rows: Sequence[Row], origin_ns: int, names: _Codes, categories: _Codes) -> Iterator[int]:
+def _numbers(
+    rows: Iterable[Row], origin_ns: int, names: dict[str, int], categories: dict[str, int]
+) -> Iterator[int]:
     before = origin_ns
     for row in rows:
         is_combined = row["count"] > 1 or row["total_ns"] != row["dur_ns"]
         yield row["start_ns"] - before
         yield row["dur_ns"]
-        yield 2 * categories.of(row["category"]) + is_combined
-        yield names.of(row["name"] or "")
-        yield names.of(row["op_name"] or "")
+        yield 2 * categories.setdefault(row["category"], len(categories)) + is_combined
+        yield names.setdefault(row["name"] or "", len(names))
+        yield names.setdefault(row["op_name"] or "", len(names))
         yield 0 if row["waits_for"] is None else row["waits_for"] + 1
         if is_combined:
             yield row["total_ns"]
             yield row["count"]
         before = row["start_ns"]
-
-
-def _bytes(numbers: Iterable[int]) -> Iterator[int]:
-    for number in numbers:
-        while number > 127:
-            yield number & 127 | 128
-            number >>= 7
-        yield number
 
 
 MAX_FRAMES = 3_000
@@ -458,7 +448,7 @@ def flame_view(data: ReportData, rank: int | None) -> FlameView | None:
 
 
 def flame_json(rows: Sequence[Row]) -> str:
-    """The frames, safe inside a script element; small ones are combined by caller and category.
+    """The frames as JSON text; small ones are combined by caller and category.
 
     `frames` has [caller's index or -1, category, name, count, self time] for each, callers first; a
     combination has name -1 and the number of its frames as its count.
@@ -487,8 +477,7 @@ def flame_json(rows: Sequence[Row]) -> str:
         "names": [*names],
         "frames": frames,
     }
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    return _script_json(value)
 
 
 def _combined(rows: Sequence[Row], places: Mapping[int, int]) -> dict[tuple[int, str], tuple[int, int]]:
