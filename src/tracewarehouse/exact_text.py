@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 
@@ -19,6 +20,15 @@ _CONTROL = re.compile(f"[\x00-\x1f{INVISIBLE}]")
 # What spreadsheets take for the beginning of a formula, also in its full-width form.
 _FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NEEDS_QUOTES = re.compile('^$|^[ \t]|[ \t]$|[",\r\n]')
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of a result: its DuckDB type and unit, which determine the text of its values."""
+
+    name: str
+    type: str
+    unit: str | None = None
 
 
 def csv_text(value: object) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tracewarehouse.errors import TwError
+from tracewarehouse.exact_text import Field as Field
 from tracewarehouse.exact_text import csv_text, json_text, spreadsheet_text
 from tracewarehouse.version import __version__
 
@@ -50,15 +51,6 @@ class Abstained:
     run_id: str
     rank: int
     reason: str
-
-
-@dataclass(frozen=True)
-class Field:
-    """A column of a result: its DuckDB type (None for a query) and unit."""
-
-    name: str
-    type: str
-    unit: str | None = None
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,12 @@ class DeltaTarget:
         """
         place = location(destination)
         if isinstance(place, Path):
-            return cls(_safe(place.absolute()), warehouse)
+            path = str(place.absolute())
+            if unsafe := _UNSAFE.search(path):
+                raise WarehouseError(
+                    f"{path}: deltalake cannot write to a path with {ascii(unsafe[0])}", "use another folder"
+                )
+            return cls(path, warehouse)
         RemoteObjects(place).check_conditions()
         return cls(place.url, warehouse, {"allow_http": "true"} if allows_http(place) else {})
 
@@ -132,14 +137,6 @@ class DeltaTarget:
             partition_by=["run_id"],
             storage_options=dict(self.options or {}),
         )
-
-
-def _safe(place: Path) -> str:
-    if found := _UNSAFE.search(str(place)):
-        raise WarehouseError(
-            f"{place}: deltalake cannot write to a path with {ascii(found[0])}", "use another folder"
-        )
-    return str(place)
 
 
 def check_tables(names: Sequence[str], known: Sequence[str]) -> None:
@@ -248,9 +245,10 @@ class _Write:
 def _note(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> None:
     """Lists the tables of a published version, last, so that a reader knows that they are complete."""
     import pyarrow as pa
+    from deltalake import write_deltalake
 
     schema = pa.schema([("run_id", pa.string()), ("version", pa.int64()), ("tables", pa.string())])
-    write_once = _Write(target, PUBLISHED, target.app(run), run, number, schema)
+    commit = _Write(target, PUBLISHED, target.app(run), run, number, schema)
 
     def write() -> bool:
         table = target.opened(PUBLISHED, schema)
@@ -259,7 +257,11 @@ def _note(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> 
         if known is not None and (known[0] > number or known == (number, listed)):
             return False
         row = pa.record_batch([[run], [number], [json.dumps(listed)]], schema=schema)
-        _overwrite(table, write_once, row)
+        reader = pa.RecordBatchReader.from_batches(schema, [row])
+        properties = commit.properties()
+        write_deltalake(
+            table, reader, mode="overwrite", predicate=commit.predicate, commit_properties=properties
+        )
         return True
 
     _retried(write)
@@ -269,16 +271,6 @@ def _noted(table: Any, run: str) -> tuple[int, list[str]] | None:
     rows = table.to_pyarrow_table(filters=[("run_id", "=", run)]).to_pylist()
     found = max(rows, key=lambda row: row["version"], default=None)
     return (found["version"], json.loads(found["tables"])) if found else None
-
-
-def _overwrite(table: Any, write: _Write, row: pa.RecordBatch) -> None:
-    import pyarrow as pa
-    from deltalake import write_deltalake
-
-    reader = pa.RecordBatchReader.from_batches(write.schema, [row])
-    write_deltalake(
-        table, reader, mode="overwrite", predicate=write.predicate, commit_properties=write.properties()
-    )
 
 
 def _retried(write: Callable[[], bool]) -> bool:

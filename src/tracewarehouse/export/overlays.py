@@ -16,17 +16,17 @@ from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ParamError
 
-BATCH_ROWS = 10_000
+_BATCH_ROWS = 10_000
 
 
 @dataclass(frozen=True)
 class Addition:
-    """Events to add. `sql` reads the contracts named in `reads`, and `gpu_tracks`; its columns are:
+    """Events to add. `sql` reads the contracts named in `reads`, and `gpu_tracks`; it has some of the columns
 
-    ph, category, name VARCHAR; pid, tid VARCHAR (as in `events`); track VARCHAR: the name of a new track in
-    that process, instead of a tid; ts_ns, dur_ns BIGINT; depth BIGINT: orders nested slices with equal times;
-    id BIGINT, bp VARCHAR (of flows); args JSON. Null members are left out of the event. The trace must have
-    the data that the analyses among `reads` need.
+    ph, name VARCHAR; pid, tid VARCHAR (as in `events`); track VARCHAR: the name of a new track in that
+    process, instead of a tid; ts_ns, dur_ns BIGINT; depth BIGINT: orders nested slices with equal times; id
+    BIGINT, bp VARCHAR (of flows); args JSON. Columns that it lacks, and null members, are left out of the
+    event. The trace must have the data that the analyses among `reads` need.
     """
 
     name: str
@@ -43,6 +43,13 @@ FROM kernels
 JOIN events
   ON events.run_id = kernels.run_id AND events.rank = kernels.rank AND events.event_id = kernels.event_id
 GROUP BY kernels.device, kernels.stream
+"""
+
+_NO_ADDITION = """
+SELECT NULL::VARCHAR AS ph, NULL::VARCHAR AS name, NULL::VARCHAR AS pid, NULL::VARCHAR AS tid,
+  NULL::VARCHAR AS track, NULL::BIGINT AS ts_ns, NULL::BIGINT AS dur_ns, NULL::BIGINT AS depth,
+  NULL::BIGINT AS id, NULL::VARCHAR AS bp, NULL::JSON AS args
+LIMIT 0
 """
 
 # In a time range: complete slices that overlap it; counters from the value at its start; flows with both
@@ -95,7 +102,7 @@ WITH
       json_object('sort_index', tid::BIGINT)
     FROM track
     UNION ALL
-    SELECT 2, shown.ph, shown.category, shown.name, shown.pid, coalesce(track.tid, shown.tid),
+    SELECT 2, shown.ph, 'overlay', shown.name, shown.pid, coalesce(track.tid, shown.tid),
       shown.ts_ns, shown.dur_ns, shown.depth, shown.id, shown.bp, shown.args
     FROM shown
     LEFT JOIN track ON track.pid IS NOT DISTINCT FROM shown.pid AND track.track = shown.track
@@ -136,34 +143,34 @@ def micros(ns: str) -> str:
     return f"({sign} || (abs({ns}) // 1000) || {decimals})"
 
 
+def fetched(con: engine.Connection, sql: str, values: Mapping[str, object]) -> Iterator[tuple[Any, ...]]:
+    """The rows of a SELECT, some at a time; other statements may run between them."""
+    with con.cursor() as cursor:
+        cursor.execute(sql, values)
+        while rows := cursor.fetchmany(_BATCH_ROWS):
+            yield from rows
+
+
 def addition_texts(
     con: engine.Connection, run: str, rank: int, additions: Sequence[Addition], layout: RankLayout
 ) -> tuple[list[str], Iterator[str]]:
     """The JSON text of each added event: the names of tracks, then the rest.
 
-    The connection has the table `pids` of `clip.prepare`.
+    The connection has the table `pids`.
     """
     if not additions:
         return [], iter(())
-    rows = _rows(con, run, rank, additions, layout)
+    selects = (_NO_ADDITION, *(each.sql for each in additions))
+    union = "\nUNION ALL BY NAME\n".join(f"SELECT * FROM ({sql})" for sql in selects)
+    sql = _TEXTS.format(additions=union, ts=micros("from_base_ns"), dur=micros("dur_ns"))
+    con.execute(_GPU_TRACKS)
+    rows = fetched(con, sql, {"run": run, "rank": rank, **layout.values})
     names: list[str] = []
     for is_name, text in rows:
         if not is_name:
             return names, chain([text], (text for _, text in rows))
         names.append(text)
     return names, iter(())
-
-
-def _rows(
-    con: engine.Connection, run: str, rank: int, additions: Sequence[Addition], layout: RankLayout
-) -> Iterator[tuple[bool, str]]:
-    union = "\nUNION ALL BY NAME\n".join(f"SELECT * FROM ({each.sql})" for each in additions)
-    sql = _TEXTS.format(additions=union, ts=micros("from_base_ns"), dur=micros("dur_ns"))
-    con.execute(_GPU_TRACKS)
-    with con.cursor() as cursor:
-        cursor.execute(sql, {"run": run, "rank": rank, **layout.values})
-        while rows := cursor.fetchmany(BATCH_ROWS):
-            yield from rows
 
 
 TimeRange = tuple[int, int]  # start and end, end excluded
@@ -216,19 +223,14 @@ _COLUMNS = {
 _FINDINGS = """
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   finding.rule || ': ' || finding.subject AS name,
   coalesce(
     (SELECT any_value(pid) FROM ranks),
     (SELECT min(pid) FROM events WHERE ph <> 'M')
   ) AS pid,
-  NULL AS tid,
   'finding ' || finding.rule || ' ' || finding.subject AS track,
   finding.from_ns AS ts_ns,
   finding.to_ns - finding.from_ns AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object(
     'severity', finding.severity, 'observation', finding.observation, 'advice', finding.advice,
     'shown', 'worst occurrence'
@@ -265,16 +267,9 @@ def worst_occurrence(rule: str, findings: FindingRows, run: str) -> tuple[int, T
 _QUEUE_LENGTH = """
 SELECT
   'C' AS ph,
-  'overlay' AS category,
   'queue_length stream ' || queue_length.stream AS name,
   gpu_tracks.pid,
-  NULL AS tid,
-  NULL AS track,
   queue_length.ts_ns,
-  NULL AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object('activities', queue_length.queue_length) AS args
 FROM queue_length
 JOIN gpu_tracks USING (device, stream)
@@ -283,16 +278,9 @@ JOIN gpu_tracks USING (device, stream)
 _MEMORY_BANDWIDTH = """
 SELECT
   'C' AS ph,
-  'overlay' AS category,
   'memory_bandwidth ' || memory_bandwidth.direction AS name,
   process.pid,
-  NULL AS tid,
-  NULL AS track,
   memory_bandwidth.ts_ns,
-  NULL AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object('GB/s', memory_bandwidth.bandwidth_bytes_per_ns) AS args
 FROM memory_bandwidth
 JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process USING (device)
@@ -388,16 +376,12 @@ WITH RECURSIVE
   )
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   slice.name,
   gpu_tracks.pid,
-  NULL AS tid,
   'stream ' || slice.stream || ' annotations' AS track,
   slice.ts_ns,
   slice.end_ns - slice.ts_ns AS dur_ns,
   slice.depth,
-  NULL AS id,
-  NULL AS bp,
   json_object(
     'annotation', slice.annotation_id, 'depth', slice.depth, 'GPU activities', slice.gpu_activities
   ) AS args
@@ -464,16 +448,11 @@ WITH
   )
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   sequence.name || ' #' || sequence.number AS name,
   gpu_tracks.pid,
-  NULL AS tid,
   'stream ' || slice.stream || ' kernel sequences' AS track,
   slice.ts_ns,
   slice.end_ns - slice.ts_ns AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object(
     'operator', slice.op_id,
     'sequence', sequence.number,
@@ -526,16 +505,12 @@ WITH
   )
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   part.category || coalesce(': ' || events.name, '') AS name,
   scope.pid,
-  NULL AS tid,
   'critical path of ' || part.scope AS track,
   part.start_ns AS ts_ns,
   part.segment_ns AS dur_ns,
   1 AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object(
     'scope', part.scope,
     'category', part.category,
@@ -548,13 +523,13 @@ LEFT JOIN events ON events.event_id = part.event_id
 WHERE part.segment_ns > 0
 UNION ALL BY NAME
 SELECT
-  's' AS ph, 'overlay' AS category, 'critical path' AS name, from_pid AS pid, from_tid AS tid, NULL AS track,
-  from_ns AS ts_ns, NULL AS dur_ns, NULL AS depth, id, NULL AS bp, json_object('type', type) AS args
+  's' AS ph, 'critical path' AS name, from_pid AS pid, from_tid AS tid, from_ns AS ts_ns, id,
+  json_object('type', type) AS args
 FROM flow
 UNION ALL BY NAME
 SELECT
-  'f' AS ph, 'overlay' AS category, 'critical path' AS name, to_pid AS pid, to_tid AS tid, NULL AS track,
-  to_ns AS ts_ns, NULL AS dur_ns, NULL AS depth, id, 'e' AS bp, json_object('type', type) AS args
+  'f' AS ph, 'critical path' AS name, to_pid AS pid, to_tid AS tid, to_ns AS ts_ns, id, 'e' AS bp,
+  json_object('type', type) AS args
 FROM flow
 """
 
@@ -569,16 +544,11 @@ CRITICAL_PATH = Addition(
 _IDLE = """
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   'idle: ' || idle_intervals.cause AS name,
   process.pid,
-  NULL AS tid,
   'idle device ' || idle_intervals.device AS track,
   idle_intervals.start_ns AS ts_ns,
   idle_intervals.idle_ns AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object(
     'cause', idle_intervals.cause,
     'after', coalesce(idle_intervals.before_name, ''),
@@ -594,16 +564,11 @@ JOIN (SELECT device, min(pid) AS pid FROM gpu_tracks GROUP BY device) AS process
 _STEPS = """
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   'step ' || steps.step || CASE WHEN steps.partial THEN ' (partial)' ELSE '' END AS name,
   events.pid,
-  NULL AS tid,
   'steps' AS track,
   steps.period_start_ns AS ts_ns,
   steps.period_ns AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object('step', steps.step, 'host ns', steps.host_ns, 'device ns', coalesce(steps.device_ns, 0)) AS args
 FROM steps
 JOIN events ON events.event_id = steps.event_id
@@ -649,19 +614,14 @@ def range_marker(name: str, time_range: TimeRange) -> Addition:
     sql = f"""
 SELECT
   'X' AS ph,
-  'overlay' AS category,
   {quote_text(name)} AS name,
   coalesce(
     (SELECT any_value(pid) FROM ranks),
     (SELECT min(pid) FROM events WHERE ph <> 'M')
   ) AS pid,
-  NULL AS tid,
   'exported range' AS track,
   {from_ns}::BIGINT AS ts_ns,
   {to_ns - from_ns}::BIGINT AS dur_ns,
-  NULL AS depth,
-  NULL AS id,
-  NULL AS bp,
   json_object('overlapping slices', 'complete') AS args
 """
     return Addition("range", "the exported time range", ("ranks", "events"), sql)

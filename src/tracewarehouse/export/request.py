@@ -28,7 +28,7 @@ from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
 
-READS = "clock_offsets"
+CLOCK_OFFSETS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"
 
 
@@ -45,11 +45,13 @@ class Clock:
     reference_rank: int | None = None
 
 
-def clocks(store: Versions, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]) -> dict[int, Clock]:
+def rank_clocks(
+    store: Versions, catalog: Catalog, run: SelectedRun, ranks: Sequence[int]
+) -> dict[int, Clock]:
     """The clock of each of these ranks; `run` has all ranks whose collectives may connect them."""
     if len(ranks) == 1:
         return {ranks[0]: Clock()}
-    with connection(store, catalog, [run], [catalog.get(READS)]) as con:
+    with connection(store, catalog, [run], [catalog.get(CLOCK_OFFSETS)]) as con:
         rows = con.execute(_OFFSETS).fetchall()
     found = {rank: Clock(offset, uncertainty, reference) for rank, reference, offset, uncertainty in rows}
     return {rank: found[rank] for rank in ranks}
@@ -179,7 +181,6 @@ def _moment(param: Param, value: int | str | None) -> Moment | None:
 
 
 _ALWAYS = ("events", "ranks", "flows", "memory_timeline")
-_FOR_TRACKS = ("kernels",)
 _DEFAULTS = (COUNTERS["queue_length"], OVERLAYS["steps"], OVERLAYS["idle"], FINDINGS)
 
 
@@ -236,7 +237,7 @@ def default_additions(
 def with_contracts(catalog: Catalog, additions: Iterable[Addition]) -> Additions:
     """These additions, with the contracts that they read."""
     items = tuple(additions)
-    names = [*_ALWAYS, *(_FOR_TRACKS if items else ()), *(name for each in items for name in each.reads)]
+    names = [*_ALWAYS, *(["kernels"] if items else []), *(name for each in items for name in each.reads)]
     return Additions(items, tuple(catalog.get(name) for name in dict.fromkeys(names)))
 
 

@@ -15,22 +15,26 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck import engine
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.export import request as clocks
 from tracewarehouse.export.overlays import (
     FindingRows,
     RankLayout,
     TimeRange,
     addition_texts,
+    fetched,
     micros,
     range_marker,
     worst_occurrence,
 )
 from tracewarehouse.export.request import (
+    CLOCK_OFFSETS,
     Additions,
+    Clock,
     ExportRequest,
     RankRows,
     additions,
+    clock_notices,
     default_additions,
+    rank_clocks,
     time_ranges,
 )
 from tracewarehouse.findings import check_runs, rules
@@ -44,11 +48,10 @@ from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
 from tracewarehouse.storage.parquet_file import Level
 
-BATCH_ROWS = 10_000
-DUPLICATES = "__duplicates__"
+_DUPLICATES = "__duplicates__"
 
 
-class Digits(str):
+class _Digits(str):
     """A number with the digits of the file."""
 
 
@@ -143,10 +146,8 @@ ORDER BY event_id
 def timeline_texts(con: engine.Connection, run: str, rank: int) -> Iterator[str]:
     """The elements of a rank's memory timeline as in the file; none if the rank has events."""
     values = {"run": run, "rank": rank, "actions": list(ACTIONS[1:]), "categories": list(CATEGORIES)}
-    with con.cursor() as cursor:
-        cursor.execute(_TIMELINE_TEXTS, values)
-        while rows := cursor.fetchmany(BATCH_ROWS):
-            yield from (text for (text,) in rows)
+    for (text,) in fetched(con, _TIMELINE_TEXTS, values):
+        yield text
 
 
 def event_texts(con: engine.Connection, run: str, rank: int, source: str = "events") -> Iterator[str]:
@@ -155,16 +156,13 @@ def event_texts(con: engine.Connection, run: str, rank: int, source: str = "even
     The connection has the tables `source`, with the columns of `events`, and `ranks`. The text equals that of
     the file except for the order of keys and whitespace between tokens.
     """
-    with con.cursor() as cursor:
-        cursor.execute(_TEXTS.format(source=source), {"run": run, "rank": rank})
-        while rows := cursor.fetchmany(BATCH_ROWS):
-            for text, members, extra in rows:
-                yield text if extra is None else _with_duplicates(members, extra)
+    for text, members, extra in fetched(con, _TEXTS.format(source=source), {"run": run, "rank": rank}):
+        yield text if extra is None else _with_duplicates(members, extra)
 
 
 def header_members(header: str, without: str | None = None) -> str:
     """The members of a header as text: verbatim, or printed again number for number if one is left out."""
-    pairs = json.loads(header, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
+    pairs = _pairs(header)
     if not any(key == without for key, _ in pairs):
         return header.strip()[1:-1].strip()
     return ", ".join(_member(*pair) for pair in pairs if pair[0] != without)
@@ -172,9 +170,9 @@ def header_members(header: str, without: str | None = None) -> str:
 
 def _with_duplicates(members: str, extra: str) -> str:
     """The text of an event with duplicate keys: earlier values first, so that the last one wins."""
-    pairs = json.loads(extra, parse_int=Digits, parse_float=Digits, object_pairs_hook=_Pairs)
-    earlier = next(value for key, value in pairs if key == DUPLICATES)
-    later = [pair for pair in pairs if pair[0] != DUPLICATES]
+    pairs = _pairs(extra)
+    earlier = next(value for key, value in pairs if key == _DUPLICATES)
+    later = [pair for pair in pairs if pair[0] != _DUPLICATES]
     parts = [*(_member(*pair) for pair in earlier), members, *(_member(*pair) for pair in later)]
     return "{" + ", ".join(part for part in parts if part) + "}"
 
@@ -183,13 +181,18 @@ class _Pairs(list[tuple[str, Any]]):
     """The members of a JSON object in order, including duplicates."""
 
 
+def _pairs(text: str) -> Any:
+    """The members of a JSON object, with the digits of its numbers."""
+    return json.loads(text, parse_int=_Digits, parse_float=_Digits, object_pairs_hook=_Pairs)
+
+
 def _member(key: str, value: Any) -> str:
     return f"{json.dumps(key, ensure_ascii=False)}: {_dump(value)}"
 
 
 def _dump(value: Any) -> str:
     """The JSON text of a value, with the digits of the file."""
-    if isinstance(value, Digits):
+    if isinstance(value, _Digits):
         return value
     if isinstance(value, _Pairs):
         return "{" + ", ".join(_member(*pair) for pair in value) + "}"
@@ -197,9 +200,6 @@ def _dump(value: Any) -> str:
         return "[" + ", ".join(map(_dump, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
 
-
-READS = ("events", "ranks", "flows")
-NAMES, EVENTS = "clip_names", "clip_events"
 
 # Slices that overlap the time range, complete; a begin with its end; async events by id if all that begin
 # also end; flows between two selected slices; instant events in the range; names of processes and threads.
@@ -353,15 +353,10 @@ WHERE events.ph <> 'M' OR pids.as_pid IS NOT NULL
 _MAX_ID = 2**40  # larger ids are addresses or hashes; times the number of ranks they exceed JSON numbers
 
 
-def prepare_entire_trace(con: engine.Connection) -> None:
-    """Creates an empty `pids`: in an export of an entire trace no process is renumbered."""
-    con.execute(_NO_PIDS)
-
-
-def prepare(con: engine.Connection, layout: RankLayout) -> None:
+def _prepare(con: engine.Connection, layout: RankLayout) -> None:
     """Creates `clip_names` and `clip_events`, the selected events as written, and `pids`, process numbers.
 
-    The connection has the tables `READS`, of one rank.
+    The connection has the tables `events`, `ranks` and `flows`, of one rank.
     """
     if layout.time_range is None:
         con.execute(_SELECT_ALL)
@@ -370,35 +365,20 @@ def prepare(con: engine.Connection, layout: RankLayout) -> None:
         con.execute(_SELECT, {"from_ns": from_ns, "to_ns": to_ns})
     if layout.is_merged:
         con.execute(_PIDS, {"first_pid": layout.first_pid})
-        con.execute(_merged_sql(layout))
+        removed = '{"pid": null, "id": null' + (', "ts": null}' if layout.shift_ns else "}")
+        merged = _MERGED.format(
+            max_id=_MAX_ID,
+            ranks=layout.ranks,
+            index=layout.index,
+            shift_ns=layout.shift_ns,
+            ts=micros(f"(events.ts_ns + {layout.shift_ns} - ranks.base_time_ns)"),
+            patch=f"'{removed}'",
+        )
+        con.execute(merged)
     else:
         con.execute(_NO_PIDS)
         con.execute(_ONE_RANK)
     con.execute(_SPLIT)
-
-
-def _merged_sql(layout: RankLayout) -> str:
-    removed = '{"pid": null, "id": null' + (', "ts": null}' if layout.shift_ns else "}")
-    return _MERGED.format(
-        max_id=_MAX_ID,
-        ranks=layout.ranks,
-        index=layout.index,
-        shift_ns=layout.shift_ns,
-        ts=micros(f"(events.ts_ns + {layout.shift_ns} - ranks.base_time_ns)"),
-        patch=f"'{removed}'",
-    )
-
-
-def process_count(con: engine.Connection) -> int:
-    """The number of renumbered processes."""
-    (count,) = con.execute("SELECT count(*) FROM pids").fetchone() or (0,)
-    return int(count)
-
-
-def process_names(con: engine.Connection, rank: int) -> list[str]:
-    """The JSON text of events that name and sort a rank's processes among those of other ranks."""
-    rows = con.execute(_PROCESS_NAMES, {"rank": rank}).fetchall()
-    return [text for texts in rows for text in texts]
 
 
 _HEADER_KEY = "tracewarehouse"  # describes a time range or several ranks
@@ -442,7 +422,7 @@ class RankOutput:
 def contracts_read(catalog: Catalog, request: ExportRequest) -> tuple[Contract, ...]:
     """What an export may read, except for analyses of derived tables."""
     requested = additions(catalog, request.counters or (), request.overlays or ()).contracts
-    others = ("steps", "idle_intervals", "queue_length", clocks.READS)
+    others = ("steps", "idle_intervals", "queue_length", CLOCK_OFFSETS)
     return tuple(dict.fromkeys((*requested, *(catalog.get(name) for name in others))))
 
 
@@ -474,7 +454,7 @@ def _clip(
     store, catalog, selected = source.store, source.catalog, source.selected
     rows = built_rows(store, catalog.get("ranks", kind="table"), [selected])
     ranks = {row["rank"]: row for row in rows}
-    by_rank = clocks.clocks(store, catalog, run, selected.ranks)
+    by_rank = rank_clocks(store, catalog, run, selected.ranks)
     ranges: dict[int, TimeRange] = {}
     if request.has_time_range:
         ranges = time_ranges(store, catalog, selected, request, ranks, by_rank, findings)
@@ -486,13 +466,13 @@ def _clip(
         for reason in reasons:
             not_drawn[reason].append(rank)
     lacking = (f"rank {rank_list(without)}: {reason}" for reason, without in not_drawn.items())
-    notices = (*clocks.clock_notices(by_rank), *lacking)
+    notices = (*clock_notices(by_rank), *lacking)
     header = _header_entry(selected, request, by_rank, ranges, notices)
     return Exported(_clip_text(source, outputs, header), selected.ranks, True, notices)
 
 
 def _layouts(
-    ranks: RankRows, clocks: Mapping[int, clocks.Clock], ranges: Mapping[int, TimeRange]
+    ranks: RankRows, clocks: Mapping[int, Clock], ranges: Mapping[int, TimeRange]
 ) -> dict[int, RankLayout]:
     """Times are relative to the base time of the first rank's file, by the reference clock."""
     base_times = {rank: row["base_time_ns"] or 0 for rank, row in ranks.items()}
@@ -530,7 +510,7 @@ def _range_name(request: ExportRequest) -> str:
 def _header_entry(
     selected: SelectedRun,
     request: ExportRequest,
-    clocks: Mapping[int, clocks.Clock],
+    clocks: Mapping[int, Clock],
     ranges: Mapping[int, TimeRange],
     notices: Sequence[str],
 ) -> dict[str, Any]:
@@ -550,7 +530,7 @@ def _entire_trace_text(source: Source, output: RankOutput) -> Iterator[str]:
     run, rank, additions = source.selected.run, output.rank, output.additions
     with connection(source.store, source.catalog, [source.selected], additions.contracts) as con:
         additions.create(con, output.findings)
-        prepare_entire_trace(con)
+        con.execute(_NO_PIDS)
         names, added = addition_texts(con, run, rank, additions.items, output.layout)
         members = header_members(_header(con))
         own = chain(event_texts(con, run, rank), timeline_texts(con, run, rank))
@@ -575,18 +555,16 @@ def _all_ranks(source: Source, ranks: Sequence[RankOutput]) -> Iterator[str]:
         of_rank = replace(source.selected, ranks=(each.rank,))
         with connection(source.store, source.catalog, [of_rank], each.additions.contracts) as con:
             each.additions.create(con, each.findings)
-            prepare(con, replace(each.layout, first_pid=first_pid))
-            first_pid += process_count(con)
-            yield from _rank_texts(con, source.selected.run, each)
-
-
-def _rank_texts(con: engine.Connection, run: str, output: RankOutput) -> Iterator[str]:
-    names, added = addition_texts(con, run, output.rank, output.additions.items, output.layout)
-    yield from process_names(con, output.rank)
-    yield from event_texts(con, run, output.rank, NAMES)
-    yield from names
-    yield from event_texts(con, run, output.rank, EVENTS)
-    yield from added
+            _prepare(con, replace(each.layout, first_pid=first_pid))
+            run, rank = source.selected.run, each.rank
+            names, added = addition_texts(con, run, rank, each.additions.items, each.layout)
+            processes = con.execute(_PROCESS_NAMES, {"rank": rank}).fetchall()
+            first_pid += len(processes)
+            yield from (text for texts in processes for text in texts)
+            yield from event_texts(con, run, rank, "clip_names")
+            yield from names
+            yield from event_texts(con, run, rank, "clip_events")
+            yield from added
 
 
 def _shared_header(con: engine.Connection) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError, UnknownName
+from tracewarehouse.exact_text import Field
 from tracewarehouse.present.plot.bars import Bar, Segment, bar_chart, stacked_bars
 from tracewarehouse.present.plot.lines import RangeBar, histogram, histogram_bins, line_chart, range_bars
 from tracewarehouse.present.plot.theme import COLORS, PLAIN, Spec, color_key, format_short
@@ -23,17 +24,6 @@ _BREAKDOWN = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", 
 _NUMBER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "DECIMAL")
 _LEVEL_MEASURES = ("queue_length", "allocated_bytes", "net_bytes", "total_bytes", "bandwidth_bytes_per_ns")
 _LOCATION = ("run_id", "rank", "device", "step", "occurrence", "stream")
-
-
-class _Field(Protocol):
-    """A column of a result."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def unit(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -56,20 +46,20 @@ class Shape:
         return self.grain[-1] if self.grain else ""
 
 
-def shape_of(contract: Contract | None, fields: Sequence[_Field]) -> Shape:
+def shape_of(contract: Contract | None, fields: Sequence[Field]) -> Shape:
     """The shape of a result; in a query, text columns identify rows and every other number is a measure."""
     if contract is not None:
         return Shape(contract.summary, contract.grain, contract.order, contract.columns)
+
+    def is_number(field: Field) -> bool:
+        return field.name not in _LOCATION and field.type.partition("(")[0] in _NUMBER_TYPES
+
     columns = tuple(
-        Column(each.name, each.type, "", each.unit or ("count" if _is_number(each) else None))
+        Column(each.name, each.type, "", each.unit or ("count" if is_number(each) else None))
         for each in fields
     )
     grain = tuple(each.name for each in columns if each.type == "VARCHAR" or each.name in _LOCATION)
     return Shape("Rows of a query", grain, (), columns)
-
-
-def _is_number(field: _Field) -> bool:
-    return field.name not in _LOCATION and field.type.partition("(")[0] in _NUMBER_TYPES
 
 
 def chart_spec(shape: Shape, rows: Sequence[Row], measure: str | None = None) -> Spec:
@@ -128,23 +118,16 @@ def _measure(shape: Shape, name: str | None) -> Column:
         return match
     if not measures:
         raise TwError("there is no measure to plot", "use polars() to get the rows")
-    return _sort_measure(shape, measures) or next(
-        (column for column in measures if column.better), measures[0]
-    )
-
-
-def _sort_measure(shape: Shape, measures: Sequence[Column]) -> Column | None:
     by_size = [key[1:] for key in shape.order if key.startswith("-")]
-    return next((column for column in measures if by_size and column.name == by_size[0]), None)
-
-
-def _column(shape: Shape, name: str) -> Column:
-    return next(column for column in shape.columns if column.name == name)
+    sorting = [column for column in measures if column.name in by_size[:1]]
+    with_goal = [column for column in measures if column.better]
+    return [*sorting, *with_goal, *measures][0]
 
 
 def _text_key(shape: Shape) -> str | None:
     """The last column of the grain that is a name, or None."""
-    names = [key for key in shape.grain if key not in _LOCATION and _column(shape, key).type == "VARCHAR"]
+    types = {column.name: column.type for column in shape.columns}
+    names = [key for key in shape.grain if key not in _LOCATION and types[key] == "VARCHAR"]
     return names[-1] if names else None
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from tracewarehouse.present.render.text import one_line
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress, ProgressColumn, TaskID
 
 _NAME_CELLS = 32
 # Approximate start and end of each stage, as a share of the work on a file.
@@ -63,22 +63,25 @@ class Bars:
         )
 
 
+def _progress(amount: ProgressColumn) -> Progress:
+    """A display on stderr: text, bar, the amount done, and the remaining time."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = (text, BarColumn(), amount, TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
+
+
 @contextmanager
 def bars() -> Iterator[Callable[[Step], None] | None]:
     """The progress callback of an ingest; None if stderr is not a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import TaskProgressColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _progress(TaskProgressColumn()) as progress:
         yield Bars(progress, progress.add_task("all files", total=None))
 
 
@@ -88,16 +91,9 @@ def bar() -> Iterator[Callable[[int, int, str], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import MofNCompleteColumn
 
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with _progress(MofNCompleteColumn()) as progress:
         task = progress.add_task("", total=None)
         yield lambda done, total, item: progress.update(
             task, completed=done, total=total, description=one_line(item)[-_NAME_CELLS:]

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from html import escape
 from os.path import commonprefix
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
+from tracewarehouse.exact_text import Field
 from tracewarehouse.present.render.text import REPLACED, one_line, short_names, show
 
 if TYPE_CHECKING:
@@ -27,17 +28,6 @@ _NUMBERS = frozenset(
     ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
     + ("FLOAT", "DOUBLE", "DECIMAL")
 )
-
-
-class Field(Protocol):
-    """A column: its DuckDB type and unit."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def unit(self) -> str | None: ...
 
 
 @dataclass(frozen=True)
@@ -335,8 +325,6 @@ def _width(text: str) -> int:
 
 
 _MOST_CHARACTERS = 60  # of a cell in HTML; the rest is in its tooltip
-
-
 _ROWS_SHOWN = 20
 
 
@@ -384,7 +372,6 @@ def _tag(tag: str, side: str, content: str) -> str:
     return f'<{tag} style="text-align: {side}">{content}</{tag}>'
 
 
-_PROFILER_GAP: Final = "  "
 _WIDTH: Final = 12
 _LONGEST_NAME: Final = 55
 _LONGEST_SHAPES: Final = 80
@@ -471,23 +458,19 @@ def _memory_columns(rows: Sequence[Row]) -> list[list[str]]:
 
 def _profiler_column(name: str, cells: Sequence[str]) -> list[str]:
     """Heading and cells, right-aligned."""
-    return _aligned([name, *cells], _WIDTH)
+    width = max(_WIDTH, len(name), *map(len, cells))
+    return [cell.rjust(width) for cell in (name, *cells)]
 
 
 def _texts(name: str, cells: Sequence[str], longest: int) -> list[str]:
     """Heading and cells, long ones cut."""
     cut = [cell if len(cell) <= longest else cell[: longest - 3] + "..." for cell in cells]
-    return _aligned([name, *cut], _WIDTH)
-
-
-def _aligned(cells: Sequence[str], least: int) -> list[str]:
-    width = max(least, *map(len, cells))
-    return [cell.rjust(width) for cell in cells]
+    return _profiler_column(name, cut)
 
 
 def _laid_out(columns: Sequence[Sequence[str]], totals: Sequence[str]) -> str:
-    ruler = _PROFILER_GAP.join("-" * len(column[0]) for column in columns)
-    heading, *body = [_PROFILER_GAP.join(cells) for cells in zip(*columns, strict=True)]
+    ruler = _GAP.join("-" * len(column[0]) for column in columns)
+    heading, *body = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
     return "\n".join([ruler, heading, ruler, *body, ruler, *totals, ""])
 
 
