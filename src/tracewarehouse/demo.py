@@ -104,7 +104,8 @@ def demo(
     report = notify or (lambda _: None)
     report(f"simulating two runs of {RANKS} ranks")
     with temporary_folder() as folder:
-        files = _write(folder)
+        before, after = jobs()
+        files = [simulate(folder / name, job).files for name, job in (("before", before), ("after", after))]
         digest = _digest(files)
         names, stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
         if not stored:
@@ -119,11 +120,6 @@ def jobs() -> tuple[Job, Job]:
     before = Job(ranks=RANKS, steps=STEPS, seed=1, start="2026-05-04T09:00:00")
     injections = tuple(map(Injection.parse, INJECTED))
     return before, Job(ranks=RANKS, steps=STEPS, seed=2, start="2026-05-04T10:00:00", injections=injections)
-
-
-def _write(folder: Path) -> tuple[Sequence[Path], Sequence[Path]]:
-    before, after = jobs()
-    return simulate(folder / "before", before).files, simulate(folder / "after", after).files
 
 
 def _digest(files: Iterable[Sequence[Path]]) -> str:

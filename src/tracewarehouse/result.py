@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -116,8 +117,8 @@ class Result:
         else is bars; `measure` selects the column. Raises UnknownName for a column that is not a measure,
         TwError if there is nothing to draw or Altair is not installed.
         """
-        from tracewarehouse.present.plot import chart
         from tracewarehouse.present.plot.chart_for_result import chart_spec, shape_of
+        from tracewarehouse.present.plot.theme import chart
 
         return chart(chart_spec(shape_of(self.contract, self.columns()), self.rows(), measure))
 
@@ -262,12 +263,12 @@ class Result:
     def _objects(self) -> Iterator[list[str]]:
         fields = self.columns()
         keys = [json_text(each.name) + ": " for each in fields]
-        writers = [_json_writer(each) for each in fields]
+        writers = [partial(json_text, unit=each.unit, type_=each.type) for each in fields]
         for cells in self._cells(writers):
             named = [[key + cell for cell in column] for key, column in zip(keys, cells, strict=True)]
             yield ["{" + ", ".join(row) + "}" for row in zip(*named, strict=True)]
 
-    def _cells(self, writers: list[Callable[[object], str]]) -> Iterator[list[list[str]]]:
+    def _cells(self, writers: Sequence[Callable[[object], str]]) -> Iterator[list[list[str]]]:
         """The text of every cell by column, in batches of rows."""
         for start in range(0, self.table.num_rows, _ROWS_PER_BATCH):
             part = self.table.slice(start, _ROWS_PER_BATCH).combine_chunks()
@@ -304,10 +305,6 @@ def _text_writer(chunks: Callable[[], Iterator[str]]) -> Callable[[Path], None]:
             file.writelines(chunks())
 
     return write
-
-
-def _json_writer(column: Field) -> Callable[[object], str]:
-    return lambda value: json_text(value, unit=column.unit, type_=column.type)
 
 
 def _texts(column: pa.ChunkedArray, write: Callable[[object], str]) -> list[str]:

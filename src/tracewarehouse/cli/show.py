@@ -258,7 +258,7 @@ def report(
     `plot`: pip install 'tracewarehouse[plot]'.
     """
     from tracewarehouse.cli.output import check_writable
-    from tracewarehouse.present.plot import check_installed
+    from tracewarehouse.present.plot.theme import check_installed
 
     if run is None and not many:
         raise click.MissingParameter("Give a RUN, or --runs.", param_type="argument", param_hint="RUN")

@@ -1,4 +1,4 @@
-"""Requests for an export: validated options, and the counters and overlays with the contracts they read."""
+"""What to export: validated options, clocks and time ranges of ranks, and additions with their contracts."""
 
 from __future__ import annotations
 
@@ -191,10 +191,6 @@ class Additions:
     items: tuple[Addition, ...]
     contracts: tuple[Contract, ...]
 
-    def extended(self, catalog: Catalog, others: Iterable[Addition]) -> Additions:
-        """These and others."""
-        return with_contracts(catalog, (*self.items, *others))
-
     def check_needs(self, selected: Sequence[SelectedRun]) -> None:
         """Raises ParamError if a rank lacks the data of an addition."""
         for contract in self.contracts:
@@ -215,7 +211,12 @@ class Additions:
 def additions(catalog: Catalog, counters: Iterable[str] = (), overlays: Iterable[str] = ()) -> Additions:
     """The counters and overlays of these names; raises UnknownName."""
     known = (("counter", COUNTERS, counters), ("overlay", OVERLAYS, overlays))
-    items = [_lookup(kind, name, table) for kind, table, names in known for name in dict.fromkeys(names)]
+    items = []
+    for kind, table, names in known:
+        for name in dict.fromkeys(names):
+            if name not in table:
+                raise UnknownName(kind, name, table)
+            items.append(table[name])
     return with_contracts(catalog, items)
 
 
@@ -239,12 +240,6 @@ def with_contracts(catalog: Catalog, additions: Iterable[Addition]) -> Additions
     items = tuple(additions)
     names = [*_ALWAYS, *(["kernels"] if items else []), *(name for each in items for name in each.reads)]
     return Additions(items, tuple(catalog.get(name) for name in dict.fromkeys(names)))
-
-
-def _lookup(kind: str, name: str, known: Mapping[str, Addition]) -> Addition:
-    if name not in known:
-        raise UnknownName(kind, name, known)
-    return known[name]
 
 
 RankRows = Mapping[int, Mapping[str, Any]]  # rank → its row of `ranks`
@@ -303,7 +298,7 @@ def _step_ranges(store: Versions, catalog: Catalog, selected: SelectedRun, step:
 
 
 def _requested_range(request: ExportRequest, ranks: RankRows, clocks: Mapping[int, Clock]) -> TimeRange:
-    timed = {rank: row for rank, row in ranks.items() if _has_times(row)}
+    timed = _with_times(ranks)
     if not timed:
         raise ParamError("no event has a time", "export the entire trace")
     first = min(row["start_ns"] - clocks[rank].offset_ns for rank, row in timed.items())
@@ -326,13 +321,13 @@ def _resolve(moment: Moment | None, first: int, default: int) -> int:
     return first + moment.ns if moment.since_start else moment.ns
 
 
-def _has_times(row: Mapping[str, Any]) -> bool:
-    return row["start_ns"] is not None and row["end_ns"] is not None
+def _with_times(ranks: RankRows) -> RankRows:
+    return {rank: row for rank, row in ranks.items() if None not in (row["start_ns"], row["end_ns"])}
 
 
 def _check_not_empty(ranges: Mapping[int, TimeRange], ranks: RankRows, run: str) -> None:
     """Raises ParamError if no rank has events in its time range."""
-    timed = {rank: row for rank, row in ranks.items() if _has_times(row)}
+    timed = _with_times(ranks)
     for rank, row in timed.items():
         from_ns, to_ns = ranges[rank]
         if from_ns <= row["end_ns"] and to_ns > row["start_ns"]:

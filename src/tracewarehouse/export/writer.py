@@ -36,6 +36,7 @@ from tracewarehouse.export.request import (
     default_additions,
     rank_clocks,
     time_ranges,
+    with_contracts,
 )
 from tracewarehouse.findings import check_runs, rules
 from tracewarehouse.formats.memory_timeline import ACTIONS, CATEGORIES
@@ -498,7 +499,7 @@ def _additions_of_rank(
         catalog, [selected], request.counters is None, request.overlays is None
     )
     markers = [range_marker(_range_name(request), layout.time_range)] if layout.time_range else []
-    return requested.extended(catalog, (*defaults.items, *markers)), reasons
+    return with_contracts(catalog, (*requested.items, *defaults.items, *markers)), reasons
 
 
 def _range_name(request: ExportRequest) -> str:

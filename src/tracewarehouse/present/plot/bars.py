@@ -106,22 +106,15 @@ def distribution_chart(
 
 
 def _row_values(row: Bar | Distribution, at: int, theme: Theme) -> dict[str, object]:
-    """The texts, color and vertical positions of row `at`."""
+    """The texts and color of row `at`, and where its text, its bar, and its thin line are."""
+    baseline = at * _ROW_HEIGHT + _TEXT_HEIGHT
+    top = baseline + 4
+    bottom = top + _BAR_HEIGHT
     return {
         "label": row.label,
         "text": row.text,
         "description": row.description,
         "color": theme.color(row.category),
-        **_row_pixels(at),
-    }
-
-
-def _row_pixels(at: int) -> dict[str, float]:
-    """Vertical positions in row `at`: the baseline of its text, its bar, and its thin line."""
-    baseline = at * _ROW_HEIGHT + _TEXT_HEIGHT
-    top = baseline + 4
-    bottom = top + _BAR_HEIGHT
-    return {
         "baseline": baseline,
         "top": top,
         "bottom": bottom,
@@ -416,7 +409,6 @@ def block_chart(
     }
 
 
-_HEIGHT = 260
 _TERA = 1_000  # FLOP per ns in a TFLOP/s
 
 
@@ -454,12 +446,13 @@ def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof], theme: Theme) -> 
         }
         for dot in dots
     ]
-    x = number("x", axis={"title": "FLOP per byte", "format": "~g", "tickCount": 6}, scale=_log(low, high))
+    x_scale = {"type": "log", "domain": [low, high], "nice": False}
+    x = number("x", axis={"title": "FLOP per byte", "format": "~g", "tickCount": 6}, scale=x_scale)
     y = number("y", axis={"title": "TFLOP/s", "format": "~g", "tickCount": 6}, scale={"type": "log"})
     area = number("size", scale=None)
     layers: list[Spec] = [layer for roof in roofs for layer in _roof(roof, low, high, theme)]
     return {
-        **frame(values, WIDTH, _HEIGHT),
+        **frame(values, WIDTH, HEIGHT),
         "encoding": {"x": x, "y": y},
         "layer": [
             *layers,
@@ -469,10 +462,6 @@ def roofline_chart(dots: Sequence[Dot], roofs: Sequence[Roof], theme: Theme) -> 
             },
         ],
     }
-
-
-def _log(low: float, high: float) -> Spec:
-    return {"type": "log", "domain": [low, high], "nice": False}
 
 
 def _roof(roof: Roof, low: float, high: float, theme: Theme) -> list[Spec]:

@@ -1,4 +1,4 @@
-"""The data of a report: each analysis runs once, and its rows are aggregated with SQL."""
+"""The data of a report: each analysis runs once, SQL aggregates its rows, in total or by complete step."""
 
 from __future__ import annotations
 
@@ -53,10 +53,7 @@ class ReportData:
 
     def result(self, name: str) -> Result:
         """The rows of an analysis with default parameters."""
-        if name not in self._results:
-            self._results[name] = self.side.run_or_skip(name)
-            self._con.register(name, self._results[name].arrow())
-        return self._results[name]
+        return self.result_as(name, name)
 
     def result_as(self, alias: str, name: str, **params: object) -> Result:
         """The rows of an analysis with parameters; SQL sees them under another name."""
@@ -130,10 +127,6 @@ def report_data(side: Selection) -> Iterator[ReportData]:
         yield ReportData(side, con)
 
 
-# The category → ns of all ranks, largest first.
-_TIMES = """
-SELECT category, sum(category_ns)::BIGINT AS ns FROM ({rows}) GROUP BY category ORDER BY ns DESC, category
-"""
 _COMPLETE_STEPS = """
 SELECT step_account.rank, step_account.step, category, category_ns
 FROM step_account
@@ -206,7 +199,13 @@ def breakdown(data: ReportData) -> Account | None:
 
 
 def _account(data: ReportData, samples: int, whole: str, analysis: str, rows: str) -> Account:
-    times = {row["category"]: row["ns"] for row in data.rows(_TIMES.format(rows=rows))}
+    by_category = data.rows(
+        f"""
+        SELECT category, sum(category_ns)::BIGINT AS ns
+        FROM ({rows}) GROUP BY category ORDER BY ns DESC, category
+        """
+    )
+    times = {row["category"]: row["ns"] for row in by_category}
     return Account(times, samples, whole, analysis, rows)
 
 
@@ -255,7 +254,7 @@ def complete_steps(data: ReportData) -> Steps | None:
     """The complete steps of all ranks; None without any."""
     if not data.has_rows("step_summary"):
         return None
-    (whole,) = data.rows(
+    whole = data.row(
         "SELECT count(*) AS steps, sum(period_ns)::BIGINT AS ns FROM step_summary WHERE NOT partial"
     )
     return Steps(whole["steps"], whole["ns"] / whole["steps"]) if whole["steps"] else None

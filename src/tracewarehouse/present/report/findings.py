@@ -1,4 +1,4 @@
-"""The verdict of a run and its findings, most severe first; stuck collectives of flight recorder dumps."""
+"""What is wrong with a run: the verdict, all findings, most severe first, and stuck collectives of dumps."""
 
 from __future__ import annotations
 

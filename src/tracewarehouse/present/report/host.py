@@ -1,4 +1,4 @@
-"""Host: idle time by cause, what the training thread runs, annotations, runtime calls, steps of a server."""
+"""The host: idle GPU time by cause, the training thread, annotations, calls, CUDA graphs and served steps."""
 
 from __future__ import annotations
 

@@ -138,16 +138,10 @@ def _kernel_cards(data: ReportData) -> list[Card]:
     total = sum(row["ns"] for row in rows)
     shown = rows[:_MAX_BARS]
     labels = distinct_labels([row["name"] for row in shown])
-    by_step = kernels_by_step(data, "kind", "name")
-    if by_step is None:
-        title, means = "Time per rank, colored by kind", [row["ns"] / data.ranks for row in shown]
-        shares = [percent(row["ns"], total) for row in shown]
-        texts, whole = [data.per_rank(row["ns"]) for row in shown], f"{data.on_rank}, of GPU time"
-    else:
+    title, whole = "Time per rank, colored by kind", f"{data.on_rank}, of GPU time"
+    per_step, times = _mean_times(data, shown, total, "kind", "name")
+    if per_step:
         title = "Time per step, mean of ranks and complete steps, colored by kind"
-        means = [by_step.mean_ns.get((row["kind"], row["name"]), 0.0) for row in shown]
-        shares = [percent(ns, by_step.period_ns) for ns in means]
-        texts = [f"{duration(ns)}, {share}" for ns, share in zip(means, shares, strict=True)]
         whole = "per step, of the step"
     bars = [
         Bar(
@@ -158,11 +152,28 @@ def _kernel_cards(data: ReportData) -> list[Card]:
             f"{row['name']}: {row['kind']}, {row['count']:,} times in the recording,"
             f" {duration(ns)} ({share}) {whole}",
         )
-        for name, row, ns, share, text in zip(labels, shown, means, shares, texts, strict=True)
+        for name, row, (ns, share, text) in zip(labels, shown, times, strict=True)
     ]
     share = percent(sum(row["ns"] for row in shown), total)
     text = f"The top {len(shown)} of {plural(len(rows), 'name')} take {share} of the total time."
     return [bar_card("Top kernels", text, title, bars), _durations_card(shown)]
+
+
+def _mean_times(
+    data: ReportData, rows: Sequence[Row], total: int, *keys: str
+) -> tuple[bool, list[tuple[float, str, str]]]:
+    """Whether times are those of the mean step, else of ranks; and each row's time, its share, and a text."""
+    by_step = kernels_by_step(data, *keys)
+    if by_step is None:
+        return False, [
+            (row["ns"] / data.ranks, percent(row["ns"], total), data.per_rank(row["ns"])) for row in rows
+        ]
+    times = []
+    for row in rows:
+        ns = by_step.mean_ns.get(tuple(row[key] for key in keys), 0.0)
+        share = percent(ns, by_step.period_ns)
+        times.append((ns, share, f"{duration(ns)}, {share}"))
+    return True, times
 
 
 def _durations_card(rows: Sequence[Row]) -> Card:
@@ -191,7 +202,7 @@ def _durations_card(rows: Sequence[Row]) -> Card:
 def _operators_card(data: ReportData) -> Card:
     rows = data.rows(
         """
-        SELECT name, sum(kernel_self_sum_ns)::BIGINT AS ns, sum(kernel_self_count)::BIGINT AS count
+        SELECT name AS op, sum(kernel_self_sum_ns)::BIGINT AS ns, sum(kernel_self_count)::BIGINT AS count
         FROM op_summary GROUP BY name HAVING ns > 0 ORDER BY ns DESC, name
         """,
         "op_summary",
@@ -199,27 +210,23 @@ def _operators_card(data: ReportData) -> Card:
     if not rows:
         return Card("By operator", "No GPU work is attributed to an operator.")
     total, no_name = sum(row["ns"] for row in rows), "no operator or unknown launch"
-    by_step, shown = kernels_by_step(data, "op"), rows[:_MAX_BARS]
-    if by_step is None:
-        title, means = "GPU time per rank", [row["ns"] / data.ranks for row in shown]
-        texts = [data.per_rank(row["ns"]) for row in shown]
-    else:
-        title, means = "GPU time per step", [by_step.mean_ns.get((row["name"],), 0.0) for row in shown]
-        texts = [f"{duration(ns)}, {percent(ns, by_step.period_ns)}" for ns in means]
+    shown = rows[:_MAX_BARS]
+    per_step, times = _mean_times(data, shown, total, "op")
     bars = [
         Bar(
-            label(row["name"] or f"({no_name})"),
+            label(row["op"] or f"({no_name})"),
             ns,
             "plain",
             text,
-            f"{row['name'] or no_name}: {plural(row['count'], 'GPU activity')} in the recording,"
+            f"{row['op'] or no_name}: {plural(row['count'], 'GPU activity')} in the recording,"
             f" {percent(row['ns'], total)} of GPU time",
         )
-        for row, ns, text in zip(shown, means, texts, strict=True)
+        for row, (ns, _, text) in zip(shown, times, strict=True)
     ]
-    first = next((row for row in rows if row["name"]), rows[0])
-    text = f"{percent(first['ns'], total)} of GPU time was launched by {label(first['name'])}."
-    return bar_card("By operator", text, f"{title}, by operator", bars)
+    first = next((row for row in rows if row["op"]), rows[0])
+    text = f"{percent(first['ns'], total)} of GPU time was launched by {label(first['op'])}."
+    title = f"GPU time per {'step' if per_step else 'rank'}, by operator"
+    return bar_card("By operator", text, title, bars)
 
 
 def _launch_cards(data: ReportData) -> list[Card]:

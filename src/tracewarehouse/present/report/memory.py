@@ -151,7 +151,7 @@ def _curve_over_time(
 ) -> list[tuple[int, int]]:
     """The values of a column by time since the first one: of each interval the highest and the last."""
     points = f"""
-    SELECT ts_ns - min(ts_ns) OVER () AS at, {column} AS value,
+    SELECT ts_ns - min(ts_ns) OVER () AS x, {column} AS value,
       row_number() OVER (ORDER BY ts_ns, {tie_break}) AS point
     FROM {name} WHERE {condition} AND {column} IS NOT NULL
     """
@@ -160,16 +160,16 @@ def _curve_over_time(
 
 
 def _reduced(data: ReportData, points: str, intervals: int, kept: str) -> list[tuple[int, int]]:
-    """The points (`point`, `at`, `value`) of a SELECT that are `kept` of each interval."""
+    """The points (`point`, `x`, `value`) of a SELECT that are `kept` of each interval."""
     rows = data.rows(
         f"""
         WITH points AS ({points}),
-        intervals AS (SELECT *, floor({intervals}.0 * at / (1 + max(at) OVER ())) AS bin FROM points),
+        intervals AS (SELECT *, floor({intervals}.0 * x / (1 + max(x) OVER ())) AS bin FROM points),
         kept AS (SELECT unnest([{kept}]) AS point FROM intervals GROUP BY bin)
-        SELECT at, value FROM points WHERE point IN (FROM kept) ORDER BY point
+        SELECT x, value FROM points WHERE point IN (FROM kept) ORDER BY point
         """
     )
-    return [(row["at"], row["value"]) for row in rows]
+    return [(row["x"], row["value"]) for row in rows]
 
 
 def _bandwidth_card(data: ReportData) -> Card:
@@ -313,7 +313,7 @@ def _timeline_card(data: ReportData, shown: Row) -> Card:
     ]
     # Entry 0 is the start of the recording.
     points = f"""
-    SELECT entry + 1 AS at, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {where}
+    SELECT entry + 1 AS x, active_bytes AS value, entry AS point FROM snapshot_curve WHERE {where}
     """
     kept = "arg_max(point, value), max(point), min(point)"
     active = [(at, max(value, 0)) for at, value in _reduced(data, points, _SNAPSHOT_INTERVALS, kept)]

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 _SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
 # Levels of the breakdown that need modules, or input shapes.
-_OF_WORK = {"modules": "modules", "work": "work"}
+_OF_WORK = ("modules", "work")
 _NOISE = {"run": "estimated across runs", "step": "estimated across steps of these runs only"}
 
 
@@ -75,8 +75,9 @@ def two_runs(
     breakdown = change.breakdown
     rows = breakdown.level("breakdown").rows if breakdown else ()
     categories = {base_category(row.part) for row in rows}
+    verdict_cards = (_comparability_card(change), _step_times_card(times))
     sections = (
-        _verdict_section(change, times),
+        Section("verdict", "Verdict", sentence(change.line), verdict_cards),
         *timelines,
         *_breakdown_sections(change),
         *host,
@@ -171,11 +172,6 @@ def _limits_section(change: Change) -> Iterator[Section]:
         )
 
 
-def _verdict_section(change: Change, times: Sequence[Measured]) -> Section:
-    cards = (_comparability_card(change), _step_times_card(times))
-    return Section("verdict", "Verdict", sentence(change.line), cards)
-
-
 def _comparability_card(change: Change) -> Card:
     blocking = [each.message for each in change.differences if each.hard]
     others = [each.message for each in change.differences if not each.hard]
@@ -214,7 +210,7 @@ def _breakdown_sections(change: Change) -> Iterator[Section]:
         (_table(change, breakdown, "breakdown"), _table(change, breakdown, "categories")),
     )
     levels = {"kernels": "kernels and idle causes", "operators": "operators and idle causes"}
-    levels |= {name: what for name, what in _OF_WORK.items() if _is_known(breakdown, name)}
+    levels |= {name: name for name in _OF_WORK if _is_known(breakdown, name)}
     yield Section(
         "kernels",
         "Kernels and operators",
@@ -379,8 +375,7 @@ def many_runs(
     notify("computing breakdowns")
     parts = mean_parts(side, summary)
     names = [each.run for each in runs]
-    found = {run: _time(steps.get(run, []), parts.get(run, {})) for run in names}
-    times = {run: time for run, time in found.items() if time is not None}
+    times = {run: time for run in names if (time := _time(steps.get(run, []), parts.get(run, {})))}
     labels = _differing_labels(runs)
     worst = _worst(findings, {each.run: len(each.ranks) for each in runs})
     rows = tuple(
@@ -390,6 +385,7 @@ def many_runs(
         )
         for each in runs
     )
+    explained = tuple(f"{each.metric}: {each.per}. {each.metric.column.doc}" for each in measured)
     return Page(
         name="runs",
         title=plural(len(runs), "run"),
@@ -398,7 +394,7 @@ def many_runs(
         verdict=_runs_verdict(times),
         tiles=(),
         sections=(
-            Section("runs", "Runs", _summary(labels, times), runs=rows, statements=_explained(measured)),
+            Section("runs", "Runs", _summary(labels, times), runs=rows, statements=explained),
             Section("times", "Times", "Each point is a run.", (_times_card(times),)),
         ),
         footer=f"tracewarehouse {__version__}",
@@ -488,7 +484,11 @@ def _run_row(
         change=_change(time.ns, alike[0]) if time else "",
         width=time.ns / max(alike) if time else 0.0,
         steps=tuple(ns / max(each) for ns in each) if 1 < len(each) <= _MAX_STEPS else (),
-        shares=tuple(_share(name, own[name], whole) for name in _STACK_ORDER if own.get(name)),
+        shares=tuple(
+            Share(name, ns / whole, f"{CATEGORIES[name]}: {duration(ns)}, {percent(ns, whole)}")
+            for name in _STACK_ORDER
+            if (ns := own.get(name))
+        ),
         severity=severity,
         finding=finding,
         command=f"tw report {shlex.quote(run)}",
@@ -496,21 +496,11 @@ def _run_row(
 
 
 def _metric_value(measured: Measured, run: str) -> MetricValue:
-    metric, unit = measured.metric, measured.metric.column.unit
-    found = next(each for each in measured.runs if each.run == run)
-    if found.value is None:
-        return MetricValue(str(metric), "-", None, found.reason or "")
-    return MetricValue(str(metric), format_short(found.value, unit), found.value)
-
-
-def _explained(measured: Sequence[Measured]) -> tuple[str, ...]:
-    """What the values of each metric refer to."""
-    return tuple(f"{each.metric}: {each.per}. {each.metric.column.doc}" for each in measured)
-
-
-def _share(name: str, ns: float, whole_ns: float) -> Share:
-    text = f"{CATEGORIES[name]}: {duration(ns)}, {percent(ns, whole_ns)}"
-    return Share(name, ns / whole_ns, text)
+    metric = measured.metric
+    of_run = next(each for each in measured.runs if each.run == run)
+    if of_run.value is None:
+        return MetricValue(str(metric), "-", None, of_run.reason or "")
+    return MetricValue(str(metric), format_short(of_run.value, metric.column.unit), of_run.value)
 
 
 def _change(time_ns: float, first_ns: float) -> str:

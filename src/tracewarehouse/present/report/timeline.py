@@ -120,7 +120,7 @@ def timeline(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> Timelin
         bin_ns,
         overview_bin_ns,
         (*rows, *around),
-        _firsts(data, offsets),
+        {rank: start - offsets.get(rank, 0) for rank, start in _starts(data).items()},
         ranks,
         detailed,
         marks[:_MAX_RANKS],
@@ -137,14 +137,15 @@ def _offsets(data: ReportData) -> tuple[dict[int, int], str]:
     ).rows()
     if len({row["reference_rank"] for row in rows}) <= 1:
         return {row["rank"]: row["offset_ns"] for row in rows}, ""
-    starts = {each.rank: each.facts.get("start_ns") for each in data.selected.by_rank}
-    offsets = {rank: start - data.start_ns if isinstance(start, int) else 0 for rank, start in starts.items()}
+    starts = _starts(data)
+    offsets = {rank: starts.get(rank, data.start_ns) - data.start_ns for rank in data.selected.ranks}
     return offsets, "The clocks of these ranks cannot be compared; each rank begins at its first event. "
 
 
-def _firsts(data: ReportData, offsets: Mapping[int, int]) -> dict[int, int]:
-    starts = {each.rank: each.facts.get("start_ns") for each in data.selected.by_rank}
-    return {rank: start - offsets.get(rank, 0) for rank, start in starts.items() if isinstance(start, int)}
+def _starts(data: ReportData) -> dict[int, int]:
+    """The first timestamp of each rank that has one."""
+    starts = ((each.rank, each.facts.get("start_ns")) for each in data.selected.by_rank)
+    return {rank: start for rank, start in starts if isinstance(start, int)}
 
 
 def median_step(data: ReportData) -> int | None:
@@ -160,9 +161,8 @@ def _step(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> int | None
     if not data.has_rows("step_summary"):
         return None
     complete = {row["step"] for row in data.rows("SELECT step FROM step_summary WHERE NOT partial")}
-    for row in findings[:1]:
-        if row.get("step") in complete:
-            return int(row["step"])
+    if findings and findings[0].get("step") in complete:
+        return int(findings[0]["step"])
     return median_step(data)
 
 
