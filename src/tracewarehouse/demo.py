@@ -165,10 +165,12 @@ def _compare(selected: Warehouse, names: tuple[str, str], *, ingested: bool) -> 
     breakdowns, steps = _by_run(selected.temporal_breakdown().rows()), _by_run(selected.step_summary().rows())
     kernels, waits = _by_run(selected.kernel_summary().rows()), _by_run(selected.stragglers().rows())
     before, after = (_overview(name, breakdowns[name], steps[name]) for name in names)
+    earlier, later = (_kernel_times(kernels[run.run], run) for run in (before, after))
+    changes = [KernelChange(name, earlier.get(name), later.get(name)) for name in {**earlier, **later}]
     first, second = (_straggler(run, waits[run.run], breakdowns[run.run]) for run in (before, after))
     return Demo(
         (before, after),
-        _changes(*(_kernel_times(kernels[run.run], run) for run in (before, after))),
+        tuple(sorted(changes, key=lambda each: (-abs(each.change_ns), each.name))),
         (first, second),
         ingested,
     )
@@ -202,11 +204,6 @@ def _kernel_times(rows: Iterable[Mapping[str, Any]], run: Overview) -> dict[str,
         if row["kind"] != "communication":
             sums[row["name"]].append(row["sum_ns"])
     return {name: median_low(each + [0] * (run.ranks - len(each))) / run.steps for name, each in sums.items()}
-
-
-def _changes(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[KernelChange, ...]:
-    changes = [KernelChange(name, before.get(name), after.get(name)) for name in {**before, **after}]
-    return tuple(sorted(changes, key=lambda each: (-abs(each.change_ns), each.name)))
 
 
 def _straggler(

@@ -62,17 +62,16 @@ def bar_chart(
         "mark": {"type": "rect", "cornerRadius": 1.5},
         "encoding": {"x": x, "x2": {"field": "to"}, **_between("top", "bottom")},
     }
-    zero = [_zero_line(theme)] if low < 0 < high else []
-    track = [_track(theme)] if is_part else []
-    return {**_frame(values, width), "layer": [*zero, *_row_text(width), *track, bars]}
-
-
-def _track(theme: Theme) -> Spec:
-    """The full width of each row."""
-    x: Spec = {"x": {"value": 0}, "x2": {"value": "width"}}
-    y: Spec = {"y": _pixel("top"), "y2": {"field": "bottom"}}
-    mark = {"type": "rect", "cornerRadius": 1.5, "aria": False, "color": theme.color("line"), "opacity": 0.5}
-    return {"mark": mark, "encoding": {**x, **y}}
+    line = {"aria": False, "color": theme.color("line")}
+    zero = {
+        "mark": {"type": "rule", **line},
+        "encoding": {"x": number(datum=0, axis=None), "y": {"value": 0}, "y2": {"value": "height"}},
+    }
+    row_area = {"x": {"value": 0}, "x2": {"value": "width"}, "y": _pixel("top"), "y2": {"field": "bottom"}}
+    track = {"mark": {"type": "rect", "cornerRadius": 1.5, **line, "opacity": 0.5}, "encoding": row_area}
+    behind = [zero] if low < 0 < high else []
+    layers = [*behind, *_row_text(width), *([track] if is_part else []), bars]
+    return {**_frame(values, width), "layer": layers}
 
 
 def distribution_chart(
@@ -159,17 +158,6 @@ def _pixel(field: str) -> Spec:
     return number(field, scale=None, axis=None)
 
 
-def _zero_line(theme: Theme) -> Spec:
-    return {
-        "mark": {"type": "rule", "aria": False, "color": theme.color("line")},
-        "encoding": {
-            "x": number(datum=0, axis=None),
-            "y": {"value": 0},
-            "y2": {"value": "height"},
-        },
-    }
-
-
 @dataclass(frozen=True)
 class Segment:
     """A segment of a stacked bar; `row` is the bar it belongs to."""
@@ -222,13 +210,19 @@ def stacked_bars(
     labels = {"labelFontSize": 11 if step > 12 else 9, "labelOverlap": True}
     limit = {"domainMax": 1 / scale.divisor} if unit == "ratio" else {}
     axis = {"title": scale.unit or None, "tickCount": 5}
+    color = OWN_COLOR
+    if legend:
+        colors = {each.part: theme.color(each.category) for each in segments}
+        known = [part for part in parts if part in colors]
+        scheme = {"domain": known, "range": [colors[part] for part in known]}
+        color = {"field": "part", "type": "nominal", "scale": scheme, "legend": {"title": None}}
     return {
         **frame(values, width, {"step": step}),
         "mark": {"type": "bar", "stroke": theme.color("paper"), "strokeWidth": 0.6},
         "encoding": {
             "y": _row_channel(rows, axis_title, **labels),
             "x": number("value", axis=axis, scale={"nice": not limit, **limit}),
-            "color": _legend_channel(segments, parts, theme) if legend else OWN_COLOR,
+            "color": color,
             "order": number("at"),
             "description": DESCRIPTION,
             "tooltip": {**DESCRIPTION, "type": "nominal"},
@@ -240,14 +234,6 @@ def _row_channel(rows: Sequence[str], title: str | None, **axis: object) -> Spec
     """The rows in their order."""
     plain = {"title": title, **axis, "ticks": False, "domain": False}
     return {"field": "row", "type": "nominal", "sort": list(rows), "axis": plain}
-
-
-def _legend_channel(segments: Sequence[Segment], parts: Sequence[str], theme: Theme) -> Spec:
-    """The color of each part, with a legend."""
-    colors = {each.part: theme.color(each.category) for each in segments}
-    known = [part for part in parts if part in colors]
-    scheme = {"domain": known, "range": [colors[part] for part in known]}
-    return {"field": "part", "type": "nominal", "scale": scheme, "legend": {"title": None}}
 
 
 def heat_map(cells: Sequence[Cell], rows: Sequence[str], theme: Theme, width: int = WIDTH) -> Spec:

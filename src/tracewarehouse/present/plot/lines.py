@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from tracewarehouse.present.plot.bars import WIDTH
 from tracewarehouse.present.plot.theme import (
@@ -20,8 +19,7 @@ from tracewarehouse.present.plot.theme import (
 )
 
 HEIGHT = 190
-_MAX_READINGS = 150  # points of a line with a tooltip
-_T = TypeVar("_T")
+_MAX_READINGS = 150  # points of a line with a tooltip, evenly spaced
 BINS = 24
 
 
@@ -102,11 +100,14 @@ def line_chart(
     """Step lines over time: name → category and (ns since the start, value) points."""
     time = Scale.of([x for _, points in lines.values() for x, _ in points], "ns")
     scale = Scale.of([y for _, points in lines.values() for _, y in points], unit)
-    values = [
-        {"line": name, "x": round(x / time.divisor, 4), "y": round(y / scale.divisor, 4)}
+    drawn = {
+        name: [
+            ({"line": name, "x": round(x / time.divisor, 4), "y": round(y / scale.divisor, 4)}, x, y)
+            for x, y in points
+        ]
         for name, (_, points) in lines.items()
-        for x, y in points
-    ]
+    }
+    values = [row for points in drawn.values() for row, _, _ in points]
     colors = {name: theme.color(category) for name, (category, _) in lines.items()}
     integer_ticks = {"tickMinStep": 1, "format": "d"} if unit in (None, "count") else {}
     time_axis = _value_axis(time, "time since start", grid=False)
@@ -117,11 +118,9 @@ def line_chart(
         "legend": {"title": None, "symbolType": "stroke"} if len(colors) > 1 else None,
     }
     readings = [
-        {"line": name, "x": row["x"], "y": row["y"], "description": _reading(name, x, y, unit)}
-        for name, (_, points) in lines.items()
-        for row, (x, y) in _some(
-            [({"x": round(x / time.divisor, 4), "y": round(y / scale.divisor, 4)}, (x, y)) for x, y in points]
-        )
+        {**row, "description": f"{name}: {format_short(y, unit)} at {format_short(x, 'ns')}"}
+        for name, points in drawn.items()
+        for row, x, y in points[:: max(1, -(-len(points) // _MAX_READINGS))]
     ]
     line = {"type": "line", "interpolate": "step-after", "strokeWidth": 1.5}
     # Invisible points that answer to the pointer.
@@ -142,15 +141,6 @@ def line_chart(
             },
         ],
     }
-
-
-def _some(points: Sequence[_T]) -> Sequence[_T]:
-    """At most `_MAX_READINGS` of the points, evenly spaced."""
-    return points[:: max(1, -(-len(points) // _MAX_READINGS))]
-
-
-def _reading(name: str, x: float, y: float, unit: str | None) -> str:
-    return f"{name}: {format_short(y, unit)} at {format_short(x, 'ns')}"
 
 
 @dataclass(frozen=True)

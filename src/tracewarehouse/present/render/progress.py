@@ -50,17 +50,14 @@ class Bars:
             if (finished := self.files.pop(step.path, None)) is not None:
                 self.progress.remove_task(finished)
         else:
-            self._update(step)
+            if step.path not in self.files:
+                self.files[step.path] = self.progress.add_task("")
+            text = f"{one_line(step.path.name)[-_NAME_CELLS:]} ({step.stage})"
+            size = step.total_bytes or None
+            self.progress.update(
+                self.files[step.path], completed=step.done_bytes, total=size, description=text
+            )
         self.progress.update(self.total, completed=sum(self.shares.values()), total=len(self.shares))
-
-    def _update(self, step: Step) -> None:
-        if step.path not in self.files:
-            self.files[step.path] = self.progress.add_task("")
-        text = f"{one_line(step.path.name)[-_NAME_CELLS:]} ({step.stage})"
-        task = self.files[step.path]
-        self.progress.update(
-            task, completed=step.done_bytes, total=step.total_bytes or None, description=text
-        )
 
 
 def _progress(amount: ProgressColumn) -> Progress:

@@ -176,14 +176,11 @@ def shortened(text: str, width: int) -> str:
 
 def _constants(columns: Sequence[_Column], width: int | None) -> str:
     """The columns with one value, on several lines if they do not fit; long values are shortened."""
-    named = [f"{each.name}\xa0{_unbroken(each.cells[0])}" for each in columns]
+    values = [shortened(column.cells[0], _SHORTEST_NAME).replace(" ", "\xa0") for column in columns]
+    named = [f"{column.name}\xa0{value}" for column, value in zip(columns, values, strict=True)]
     text = f"same in all rows: {', '.join(named)}" if named else ""
     lines = wrap(text, width or len(text) or 1, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(lines).replace("\xa0", " ")
-
-
-def _unbroken(cell: str) -> str:
-    return shortened(cell, _SHORTEST_NAME).replace(" ", "\xa0")
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:
@@ -421,7 +418,9 @@ def _table(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
     totals = [f"Self CPU time total: {time(cpu_ns)}"]
     if device_ns is not None:
         totals.append(f"Self device time total: {time(device_ns)}")
-    return _laid_out(columns, totals)
+    ruler = _GAP.join("-" * len(column[0]) for column in columns)
+    heading, *body = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
+    return "\n".join([ruler, heading, ruler, *body, ruler, *totals, ""])
 
 
 def _device_ns(rows: Sequence[Row]) -> int | None:
@@ -466,12 +465,6 @@ def _texts(name: str, cells: Sequence[str], longest: int) -> list[str]:
     """Heading and cells, long ones cut."""
     cut = [cell if len(cell) <= longest else cell[: longest - 3] + "..." for cell in cells]
     return _profiler_column(name, cut)
-
-
-def _laid_out(columns: Sequence[Sequence[str]], totals: Sequence[str]) -> str:
-    ruler = _GAP.join("-" * len(column[0]) for column in columns)
-    heading, *body = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
-    return "\n".join([ruler, heading, ruler, *body, ruler, *totals, ""])
 
 
 def _percent(ns: int, total_ns: int) -> str:

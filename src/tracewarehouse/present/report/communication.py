@@ -228,7 +228,14 @@ def _straggler_cards(data: ReportData) -> list[Card]:
         return []
     if not rows[0]["caused_wait_ns"]:
         return [Card("Stragglers", "No rank waited for another at a collective.")]
-    return [_wait_caused_card(rows, per_step), _wait_time_card(rows, per_step)]
+    longest = sorted(rows, key=lambda row: (-row["waiting_ns"], row["rank"]))[:_MAX_BARS]
+    bars = [
+        _rank_bar(row, "waiting_ns", f"waited {duration(row['waiting_ns'])} for other ranks{per_step}")
+        for row in longest
+    ]
+    text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
+    title = f"Time spent waiting at collectives{per_step}"
+    return [_wait_caused_card(rows, per_step), bar_card("Wait time", text, title, bars)]
 
 
 def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
@@ -249,17 +256,6 @@ def _wait_caused_card(rows: Sequence[Row], per_step: str) -> Card:
     )
     title = f"{'Wait' if per_step else 'Total wait'} caused on other ranks{per_step}"
     return bar_card("Wait caused", text, title, bars)
-
-
-def _wait_time_card(rows: Sequence[Row], per_step: str) -> Card:
-    longest = sorted(rows, key=lambda row: (-row["waiting_ns"], row["rank"]))[:_MAX_BARS]
-    bars = [
-        _rank_bar(row, "waiting_ns", f"waited {duration(row['waiting_ns'])} for other ranks{per_step}")
-        for row in longest
-    ]
-    text = f"Rank {longest[0]['rank']} waits longest: {duration(longest[0]['waiting_ns'])}{per_step}."
-    title = f"Time spent waiting at collectives{per_step}"
-    return bar_card("Wait time", text, title, bars)
 
 
 def _rank_bar(row: Row, column: str, description: str) -> Bar:

@@ -190,20 +190,18 @@ def _no_finding(data: ReportData, findings: Result) -> Verdict:
         return Verdict(f"No findings. {text}")
     category, ns = next(iter(account.times.items()))
     share = percent(ns, account.total_ns)
-    led = _leading_kernel(data) if category == "compute" else ""
+    led = ""
+    if category == "compute":
+        kernels = data.rows(
+            "SELECT name, sum(sum_ns) AS ns FROM kernel_summary WHERE kind = 'computation'"
+            " GROUP BY name ORDER BY ns DESC, name LIMIT 1",
+            "kernel_summary",
+        )
+        led = f", led by {label(kernels[0]['name'])}" if kernels else ""
     return Verdict(
         f"No findings. The largest part of the {account.whole} is {CATEGORIES[category]} ({share}{led}).",
         commands=(Command(f"tw show {account.analysis} --run {shlex.quote(data.run)}", "all parts"),),
     )
-
-
-def _leading_kernel(data: ReportData) -> str:
-    rows = data.rows(
-        "SELECT name, sum(sum_ns) AS ns FROM kernel_summary WHERE kind = 'computation'"
-        " GROUP BY name ORDER BY ns DESC, name LIMIT 1",
-        "kernel_summary",
-    )
-    return f", led by {label(rows[0]['name'])}" if rows else ""
 
 
 def _host_sentence(data: ReportData, findings: Result) -> str:

@@ -120,13 +120,6 @@ def _step_card(data: ReportData) -> Card:
             f"; range{over[0]} {duration(times['low_ns'])} to {duration(times['high_ns'])}, "
             f"slowest: step {times['slowest']} ({over[1]}{duration(times['slowest_ns'])})"
         )
-    bars = _step_bars(data)
-    title = "Step time: median rank, with the range over ranks" if data.ranks > 1 else "Step time"
-    figure = Figure(title, range_bars(bars, "period", "step", "ns", PAGE))
-    return Card("Step time", f"{text}.", (figure,) if len(bars) > 1 else ())
-
-
-def _step_bars(data: ReportData) -> list[RangeBar]:
     rows = data.rows(
         f"""
         SELECT step, min(period_ns) AS low, median(period_ns) AS middle, max(period_ns) AS high
@@ -135,11 +128,13 @@ def _step_bars(data: ReportData) -> list[RangeBar]:
     )
     bars = []
     for row in rows:
-        text = f"step {row['step']}: {duration(row['middle'])}"
+        description = f"step {row['step']}: {duration(row['middle'])}"
         if data.ranks > 1:
-            text += f", {duration(row['low'])} to {duration(row['high'])} over ranks"
-        bars.append(RangeBar(row["step"], row["low"], row["middle"], row["high"], text))
-    return bars
+            description += f", {duration(row['low'])} to {duration(row['high'])} over ranks"
+        bars.append(RangeBar(row["step"], row["low"], row["middle"], row["high"], description))
+    title = "Step time: median rank, with the range over ranks" if data.ranks > 1 else "Step time"
+    figure = Figure(title, range_bars(bars, "period", "step", "ns", PAGE))
+    return Card("Step time", f"{text}.", (figure,) if len(bars) > 1 else ())
 
 
 def _breakdown_cards(data: ReportData) -> list[Card]:
@@ -315,6 +310,12 @@ def _utilization_tile(data: ReportData) -> Iterator[Tile]:
     note = "estimated, over the GPU window"
     if row["occupancy"] is not None:
         note = f"estimated; occupancy {percent(row['occupancy'], 1)}"
+    steps = data.rows(
+        """
+        SELECT step, avg(sm_efficiency) AS share FROM gpu_utilization
+        WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
+        """
+    )
     yield Tile(
         "SM efficiency",
         percent(row["efficiency"], 1),
@@ -322,18 +323,8 @@ def _utilization_tile(data: ReportData) -> Iterator[Tile]:
         "kernels",
         "compute",
         row["efficiency"],
-        _efficiency_by_step(data),
+        _few([by_step["share"] for by_step in steps]),
     )
-
-
-def _efficiency_by_step(data: ReportData) -> tuple[float, ...]:
-    rows = data.rows(
-        """
-        SELECT step, avg(sm_efficiency) AS share FROM gpu_utilization
-        WHERE step IS NOT NULL GROUP BY step HAVING count(*) = count(sm_efficiency) ORDER BY step
-        """
-    )
-    return _few([row["share"] for row in rows])
 
 
 def _part_tile(
@@ -402,13 +393,20 @@ def run_facts(data: ReportData, info: RunInfo) -> tuple[tuple[str, str], ...]:
     """Names and values for the top of the page."""
     run, ranks = info.run, info.ranks.rows()
     labels = ", ".join(f"{key}={value}" for key, value in run["labels"].items())
+    recorded = _recorded_duration(ranks)
+    if recorded is None:
+        recorded = "no event has a timestamp"
+    else:
+        start_ns = min(row["start_ns"] for row in ranks if row["start_ns"] is not None)
+        is_known = start_ns >= _EPOCH_NS
+        recorded += f" from {timestamp(start_ns)[:19]} UTC" if is_known else "; start time unknown"
     return (
         ("Run", f"{run['run_id']}, version {run['version']}"),
         ("Labels", labels or "none"),
         ("GPUs", ", ".join(run["device_names"]) or "not recorded"),
         ("Ranks", _ranks(data, run)),
         ("Framework", ", ".join(run["framework_versions"]) or "not recorded"),
-        ("Recorded", _profiling_window(ranks)),
+        ("Recorded", recorded),
         ("Steps", _steps(ranks)),
         ("Events", f"{sum(row['events'] or 0 for row in ranks):,}"),
     )
@@ -437,16 +435,6 @@ def _ranks(data: ReportData, run: Any) -> str:
     of_world = f" of {world_size}" if world_size else ""
     listed = f" ({rank_list(selected)})" if world_size and len(selected) < world_size else ""
     return f"{len(selected)}{of_world}{listed}"
-
-
-def _profiling_window(ranks: Sequence[Row]) -> str:
-    recorded = _recorded_duration(ranks)
-    if recorded is None:
-        return "no event has a timestamp"
-    start_ns = min(row["start_ns"] for row in ranks if row["start_ns"] is not None)
-    if start_ns < _EPOCH_NS:
-        return f"{recorded}; start time unknown"
-    return f"{recorded} from {timestamp(start_ns)[:19]} UTC"
 
 
 def _recorded_duration(ranks: Sequence[Row]) -> str | None:

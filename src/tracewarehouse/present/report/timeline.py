@@ -54,19 +54,10 @@ SELECT step FROM each ORDER BY abs(ns - (SELECT median(ns) FROM each)), step LIM
 
 
 @dataclass(frozen=True)
-class Mark:
-    """The worst occurrence of a finding: a rank, and an interval by its clock."""
-
-    rank: int
-    start_ns: int
-    end_ns: int
-    rule: str
-
-
-@dataclass(frozen=True)
 class Timeline:
     """Slices of ranks by lane and track, by a common clock that starts at `origin_ns`.
 
+    `marks` are worst occurrences of findings: `rank`, `from` and `to` since the origin, and `rule`.
     `start_ns` and `end_ns` are the initial view. Within it, slices shorter than `bin_ns` are combined, in the
     rest of the recording those shorter than `overview_bin_ns`; 0 if none are.
     """
@@ -82,7 +73,7 @@ class Timeline:
     firsts: Mapping[int, int]  # the first event of each rank
     ranks: tuple[int, ...]
     detailed: tuple[int, ...]  # the ranks with streams and threads
-    marks: tuple[Mark, ...]
+    marks: Sequence[Mapping[str, object]]
     median_rank: int | None
     note: str = ""
 
@@ -106,15 +97,21 @@ def timeline(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> Timelin
     if not rows:
         return None
     start_ns, end_ns = _view(data, step, rows, offsets)
-    marks = tuple(
-        Mark(row["rank"], row["from_ns"] - offset, row["to_ns"] - offset, row["rule"])
+    origin_ns = min(row["start_ns"] for row in (*rows, *around))
+    marks = [
+        {
+            "rank": row["rank"],
+            "from": row["from_ns"] - offset - origin_ns,
+            "to": row["to_ns"] - offset - origin_ns,
+            "rule": row["rule"],
+        }
         for row in findings
         if row["from_ns"] is not None and (offset := offsets.get(row["rank"])) is not None
-    )
+    ]
     return Timeline(
         data.run,
         step,
-        min(row["start_ns"] for row in (*rows, *around)),
+        origin_ns,
         start_ns,
         end_ns,
         bin_ns,
@@ -346,15 +343,7 @@ def timeline_json(drawn: Timeline) -> str:
         "first": {str(rank): ns - drawn.origin_ns for rank, ns in drawn.firsts.items()},
         "median": drawn.median_rank,
         "detailed": drawn.detailed,
-        "marks": [
-            {
-                "rank": mark.rank,
-                "from": mark.start_ns - drawn.origin_ns,
-                "to": mark.end_ns - drawn.origin_ns,
-                "rule": mark.rule,
-            }
-            for mark in drawn.marks
-        ],
+        "marks": drawn.marks,
         "names": [_shortened(name) for name in names],
         "categories": [
             {
