@@ -21,7 +21,7 @@ from tracewarehouse.warehouse import Warehouse
 
 PACKAGE = ROOT / "src" / "tracewarehouse"
 # The command line itself, commands of the report page, and tools of a checkout.
-OWN_COMMANDS = ("cli", "report", "devtools", "hints.py", "render")
+OWN_COMMANDS = ("cli/", "present/report/", "present/render/", "devtools/", "hints.py")
 NAMES = [name for names in SECTIONS.values() for name in names if name != "dev"]
 COMMAND = re.compile(rf"\btw ({'|'.join(NAMES)})\b")
 
@@ -83,7 +83,7 @@ def test_the_library_names_no_shell_commands() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in sorted(PACKAGE.rglob("*.py"))
-        if path.relative_to(PACKAGE).parts[0] not in OWN_COMMANDS
+        if not path.relative_to(PACKAGE).as_posix().startswith(OWN_COMMANDS)
         for line, text in texts(path)
         if COMMAND.search(text)
     ]
