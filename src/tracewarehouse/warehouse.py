@@ -45,9 +45,11 @@ from tracewarehouse.version import __version__
 if TYPE_CHECKING:
     import polars
 
-    from tracewarehouse.compare.diff import Diff
-    from tracewarehouse.compare.history import History, PartsEvent, RecordProgress, RecordReport
-    from tracewarehouse.derive import Derived
+    from tracewarehouse.compare.diff.diff import Diff
+    from tracewarehouse.compare.history.baseline import PartsEvent
+    from tracewarehouse.compare.history.page import History
+    from tracewarehouse.compare.history.record import RecordProgress, RecordReport
+    from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.engines import EngineOrName
     from tracewarehouse.export import Exported
     from tracewarehouse.export.delta import Publication
@@ -294,8 +296,8 @@ class Warehouse(Analyses[Result]):
         is these runs themselves: its verdict is on all of them, the breakdown on the newest that are stored.
         Raises UnknownName, ParamError; TwError if there are too few such runs.
         """
-        from tracewarehouse.compare.diff import READS, Diff
-        from tracewarehouse.compare.history import sides_with_history
+        from tracewarehouse.compare.diff.diff import READS, Diff
+        from tracewarehouse.compare.history.baseline import sides_with_history
 
         selection = self._selection
         selection.pool.will_read(map(self.catalog.get, READS))
@@ -324,7 +326,7 @@ class Warehouse(Analyses[Result]):
         runs without the label have no value. It reads what `record` has stored, with a notice about runs
         without results. Raises UnknownName, ParamError, and TwError if no results are recorded.
         """
-        from tracewarehouse.compare.history import metric_history
+        from tracewarehouse.compare.history.read import metric_history
 
         wanted = _texts(runs), _texts(where) or (), _texts(by) or ()
         return metric_history(self._selection, metric, *wanted, min_effect, normalize)
@@ -338,14 +340,15 @@ class Warehouse(Analyses[Result]):
         UnknownName, ParamError, and TwError if no results of `kernel_summary`, `op_summary` or
         `idle_breakdown` are recorded.
         """
-        from tracewarehouse.compare.history import moved_parts, recorded_runs
+        from tracewarehouse.compare.history.baseline import moved_parts
+        from tracewarehouse.compare.history.read import recorded_runs
 
         selected = recorded_runs(self._selection, _texts(runs), _texts(where) or ())
         return moved_parts(self.store, self.catalog, selected)
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:
         """The selected runs in time order; of all runs, also removed ones with recorded results."""
-        from tracewarehouse.compare.history import recorded_runs
+        from tracewarehouse.compare.history.read import recorded_runs
 
         return recorded_runs(self._selection)
 
@@ -659,7 +662,7 @@ class Warehouse(Analyses[Result]):
         Raises UnknownName, TwError if there is none to remove, ParamError, also for a reason that looks like
         a secret.
         """
-        from tracewarehouse.compare.history import acknowledge_run
+        from tracewarehouse.compare.history.read import acknowledge_run
         from tracewarehouse.ingest.secrets import check_no_secret
 
         check_no_secret(self.store, "the reason", {"reason": why})
@@ -717,7 +720,7 @@ class Warehouse(Analyses[Result]):
         rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
         could not be rebuilt, and why.
         """
-        from tracewarehouse.compare.history import record_again
+        from tracewarehouse.compare.history.record import record_again
         from tracewarehouse.ingest.outcome import UpgradeReport
         from tracewarehouse.ingest.rebuild import upgrade
 

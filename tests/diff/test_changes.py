@@ -20,7 +20,7 @@ import tracewarehouse as tw
 from conftest import ROOT, deep, with_deep
 from tracewarehouse.cli.diff_text import github_comment, text
 from tracewarehouse.compare.diff.comparable import NotComparable
-from tracewarehouse.compare.stats import MIN_EARLIER
+from tracewarehouse.compare.stats.baseline import MIN_EARLIER
 from tracewarehouse.errors import ParamError
 from tracewarehouse.warehouse import Warehouse
 

@@ -15,9 +15,9 @@ import tracewarehouse
 from conftest import ROOT
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, evaluate, parse
 from tracewarehouse.compare.diff.gate import _by_interval as by_interval
-from tracewarehouse.compare.metric import Measured, RunValue
+from tracewarehouse.compare.metric.expression import Measured, RunValue
 from tracewarehouse.compare.metric.values import step_statistic
-from tracewarehouse.compare.stats import ShiftTest, relative_shift
+from tracewarehouse.compare.stats.two_sample import ShiftTest, relative_shift
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import TwError, UnknownName
 

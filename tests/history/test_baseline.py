@@ -11,8 +11,8 @@ import pytest
 import cli_runner
 import tracewarehouse as tw
 from recorded_runs import START_NS, recorded_runs
-from tracewarehouse.compare.history import Compared, find_baseline
-from tracewarehouse.compare.metric import parse_metric
+from tracewarehouse.compare.history.baseline import Compared, find_baseline
+from tracewarehouse.compare.metric.expression import parse_metric
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
 from tracewarehouse.hints import cli_text
 

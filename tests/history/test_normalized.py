@@ -10,8 +10,8 @@ import pytest
 from cli_runner import tw as call
 from recorded_runs import recorded_runs
 from tracewarehouse import Warehouse
-from tracewarehouse.compare.history import Compared, find_baseline
-from tracewarehouse.compare.metric import WorkUnit, parse_metric
+from tracewarehouse.compare.history.baseline import Compared, find_baseline
+from tracewarehouse.compare.metric.expression import WorkUnit, parse_metric
 from tracewarehouse.errors import ParamError, TwError
 
 RUNS, LARGER = 40, 20

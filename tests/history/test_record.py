@@ -14,8 +14,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.compare.history import RecordProgress
-from tracewarehouse.compare.metric import measure, parse_metric
+from tracewarehouse.compare.history.record import RecordProgress
+from tracewarehouse.compare.metric.expression import parse_metric
+from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.errors import TwError, UnknownName
 from tracewarehouse.storage import Changes, RankSource, Recorded
 from tracewarehouse.storage.codec import sealed

@@ -11,7 +11,7 @@ import pytest
 import tracewarehouse as tw
 from tracewarehouse.compare.history import recorded as history_results
 from tracewarehouse.compare.history.recorded import can_roll_up, serves
-from tracewarehouse.compare.metric import parse_metric
+from tracewarehouse.compare.metric.expression import parse_metric
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
 ROLLED_UP = (

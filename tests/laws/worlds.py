@@ -20,8 +20,8 @@ from kept import Kept, KeptWarehouse
 from laws import COMBINED, variants
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import UNITS, Contract
-from tracewarehouse.derive import ScopeRequest, derive
 from tracewarehouse.derive.blame import derive_blame
+from tracewarehouse.derive.critical_path import ScopeRequest, derive
 from tracewarehouse.duck import arrow, engine
 from tracewarehouse.runs.selection import SelectedRun
 from witness import random_traces

@@ -6,7 +6,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.compare.metric import Measured, Metric, measure, parse_metric, parse_metric_prefix
+from tracewarehouse.compare.metric.expression import Measured, Metric, parse_metric, parse_metric_prefix
+from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 

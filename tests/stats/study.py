@@ -21,20 +21,18 @@ import numpy as np
 from stats.noise_models import DEPENDENT, INDEPENDENT
 from stats.series_study import early_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
-from tracewarehouse.compare.stats import (
-    Earlier,
-    RowTest,
+from tracewarehouse.compare.stats.baseline import Earlier, with_history
+from tracewarehouse.compare.stats.many_series import RowTest, row_tests
+from tracewarehouse.compare.stats.two_sample import has_enough_splits, p_value, runs_needed, runs_to_conclude
+from tracewarehouse.compare.stats.two_sample import shift as tested
+from tracewarehouse.compare.stats.verdict import (
+    DEPENDENCE_LEVEL,
     StepTimes,
     Verdict,
     blocks,
-    row_tests,
-    runs_needed,
+    dependence_p,
     verdict,
 )
-from tracewarehouse.compare.stats.baseline import with_history
-from tracewarehouse.compare.stats.two_sample import has_enough_splits, p_value, runs_to_conclude
-from tracewarehouse.compare.stats.two_sample import shift as tested
-from tracewarehouse.compare.stats.verdict import DEPENDENCE_LEVEL, dependence_p
 from tracewarehouse.simulation import Noise
 
 FILE = Path(__file__).with_name("POWER.md")

@@ -9,13 +9,13 @@ import pytest
 from scipy import special, stats
 from scipy.stats import false_discovery_control
 
-from tracewarehouse.compare.stats import row_tests
 from tracewarehouse.compare.stats.many_series import (
     adjusted,
     inverse_trigamma,
     mean_squared_correlation,
     moderated_variances,
     residuals,
+    row_tests,
     variance_prior,
 )
 

@@ -9,8 +9,8 @@ from statistics import fmean, median
 
 import pytest
 
-from tracewarehouse.compare.stats import StepTimes, Verdict, runs_needed, verdict
-from tracewarehouse.compare.stats.two_sample import more_runs, permutation, runs_to_conclude
+from tracewarehouse.compare.stats.two_sample import more_runs, permutation, runs_needed, runs_to_conclude
+from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, verdict
 from tracewarehouse.errors import ParamError
 
 NS = 103_100_000

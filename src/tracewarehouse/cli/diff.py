@@ -36,8 +36,8 @@ from tracewarehouse.present.render.text import plural
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from tracewarehouse.compare.diff import Diff
     from tracewarehouse.compare.diff.change import Change
+    from tracewarehouse.compare.diff.diff import Diff
     from tracewarehouse.compare.diff.gate import GateResult
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.warehouse import Warehouse

@@ -25,7 +25,8 @@ from tracewarehouse.errors import PartlyDone, TwError
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.history import History, RecordReport
+    from tracewarehouse.compare.history.page import History
+    from tracewarehouse.compare.history.record import RecordReport
     from tracewarehouse.compare.history.series import FailOn
 
 _HTML_EXTENSIONS = (".html", ".htm")
@@ -190,7 +191,7 @@ def history(
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
-    from tracewarehouse.compare.history import notices_on_acknowledged
+    from tracewarehouse.compare.history.series import notices_on_acknowledged
     from tracewarehouse.present.render.text import one_line
 
     if since is not None and fail_on_change is None:
@@ -228,7 +229,7 @@ class LevelChanged(TwError):
 
 
 def _change_error(history: History, fail_on: FailOn, since: str | None) -> LevelChanged | None:
-    from tracewarehouse.compare.history import failing_changes
+    from tracewarehouse.compare.history.series import failing_changes
 
     texts = [each.text for each in failing_changes(history, fail_on, since)]
     return LevelChanged("; ".join(texts), "tw history METRIC --ack RUN REASON accepts it") if texts else None

@@ -1,5 +1,1 @@
 """Differences between two selections: analyses joined row by row, and the overall change."""
-
-from tracewarehouse.compare.diff.diff import READS, Diff
-
-__all__ = ["READS", "Diff"]

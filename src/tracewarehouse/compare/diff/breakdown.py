@@ -28,7 +28,9 @@ from tracewarehouse.compare.diff.levels import (
     ranked,
     with_awaited_folded,
 )
-from tracewarehouse.compare.stats import MIN_SAMPLES, blocks, row_tests
+from tracewarehouse.compare.stats.many_series import row_tests
+from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
+from tracewarehouse.compare.stats.verdict import blocks
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.present.render.text import plural, show

@@ -21,8 +21,11 @@ from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, check, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, waits
-from tracewarehouse.compare.metric import Measured, Metric, WorkUnit, measure, parse_metric
-from tracewarehouse.compare.stats import Earlier, ShiftTest, StepTimes, Verdict, variance_shares, verdict
+from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, parse_metric
+from tracewarehouse.compare.metric.values import measure
+from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
+from tracewarehouse.compare.stats.two_sample import ShiftTest
+from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, verdict
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.display_names import category_name

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracewarehouse import hints
-from tracewarehouse.compare.metric import WORK_LABELS
+from tracewarehouse.compare.metric.expression import WORK_LABELS
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.query.selection import Selection

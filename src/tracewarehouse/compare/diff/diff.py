@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
-from tracewarehouse.compare.metric import BY_STEP, COMPLETE_STEPS_SQL
-from tracewarehouse.compare.stats import MIN_SAMPLES
+from tracewarehouse.compare.metric.expression import BY_STEP
+from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL
+from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.compare.diff.change import Change, FindEarlier
-    from tracewarehouse.compare.stats import RowTest
+    from tracewarehouse.compare.stats.many_series import RowTest
     from tracewarehouse.duck.engine import Connection
 
 
@@ -547,7 +548,7 @@ def _row_verdicts(
     min_effect: float,
 ) -> list[dict[str, object]]:
     """The verdict of each row, from the tables `base` and `head` of the connection."""
-    from tracewarehouse.compare.stats import row_tests
+    from tracewarehouse.compare.stats.many_series import row_tests
 
     if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
         return [_verdict(comparison.classifier, None, min_effect)] * len(keys)

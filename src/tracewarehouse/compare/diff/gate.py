@@ -15,22 +15,14 @@ from operator import ge, gt, le, lt
 from typing import Literal
 
 from tracewarehouse import hints
-from tracewarehouse.compare.metric import (
-    Measured,
-    Metric,
-    Statistic,
-    WorkUnit,
-    measure_statistic,
-    parse_statistic_prefix,
-    per_unit,
-)
-from tracewarehouse.compare.stats import (
+from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, per_unit
+from tracewarehouse.compare.metric.values import Statistic, measure_statistic, parse_statistic_prefix
+from tracewarehouse.compare.stats.baseline import Earlier, shift_with_history
+from tracewarehouse.compare.stats.two_sample import (
     MIN_SAMPLES,
-    Earlier,
     ShiftTest,
     power_at,
     relative_shift,
-    shift_with_history,
     smallest_detected,
 )
 from tracewarehouse.contracts.catalog import Catalog

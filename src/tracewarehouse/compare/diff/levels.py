@@ -14,7 +14,7 @@ from tracewarehouse.display_names import EXPOSED
 from tracewarehouse.result import Field
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.stats import RowTest
+    from tracewarehouse.compare.stats.many_series import RowTest
     from tracewarehouse.query.selection import Selection
     from tracewarehouse.result import Provenance, Result
 

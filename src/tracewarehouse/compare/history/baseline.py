@@ -19,8 +19,8 @@ from tracewarehouse.compare.history.read import (
 )
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, part_values
 from tracewarehouse.compare.history.series import Point, Series
-from tracewarehouse.compare.metric import Metric, WorkUnit, is_normalized, parse_metric
-from tracewarehouse.compare.stats import MAX_EARLIER, MIN_EARLIER, Earlier
+from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
+from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, Earlier
 from tracewarehouse.compare.stats.many_series import PartChange, part_changes, run_factors
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.display_names import category, category_name

@@ -17,17 +17,8 @@ from tracewarehouse.compare.history.recorded import (
     serves,
 )
 from tracewarehouse.compare.history.series import Point, Series, acknowledge, acknowledgements, build_series
-from tracewarehouse.compare.metric import (
-    Measured,
-    Metric,
-    Statistic,
-    WorkUnit,
-    check_filters,
-    is_normalized,
-    of_steps,
-    parse_statistic,
-    per_unit,
-)
+from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, is_normalized, per_unit
+from tracewarehouse.compare.metric.values import Statistic, check_filters, of_steps, parse_statistic
 from tracewarehouse.compare.stats.change_points import MIN_RUNS
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName

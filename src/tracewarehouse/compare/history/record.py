@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, can_roll_up, roll_up
-from tracewarehouse.compare.metric import Ranks
-from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, ranks_with_data
+from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, Ranks, ranks_with_data
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
-from tracewarehouse.compare.metric import Measured, Metric, Ranks
-from tracewarehouse.compare.metric.expression import BY_STEP, filterable, measures
-from tracewarehouse.compare.metric.values import ROWS, STEPS, Step, evaluate_in, threads_for
+from tracewarehouse.compare.metric.expression import BY_STEP, Measured, Metric, filterable, measures
+from tracewarehouse.compare.metric.values import ROWS, STEPS, Ranks, Step, evaluate_in, threads_for
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text

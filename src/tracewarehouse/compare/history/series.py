@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
-from tracewarehouse.compare.metric import Metric
+from tracewarehouse.compare.metric.expression import Metric
 from tracewarehouse.compare.stats.baseline import suspicion
 from tracewarehouse.compare.stats.change_points import Point as ChangePoint
 from tracewarehouse.compare.stats.change_points import Trend, find_levels

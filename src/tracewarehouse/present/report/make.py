@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from tracewarehouse.compare.diff import Diff
-from tracewarehouse.compare.history import History, metric_history
-from tracewarehouse.compare.metric import measure, parse_metric
+from tracewarehouse.compare.diff.diff import Diff
+from tracewarehouse.compare.history.page import History
+from tracewarehouse.compare.history.read import metric_history
+from tracewarehouse.compare.metric.expression import parse_metric
+from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.errors import TwError
 from tracewarehouse.findings import check_runs
 from tracewarehouse.present.report.document import Page

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.compare.metric import Measured
+from tracewarehouse.compare.metric.expression import Measured
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.lines import Point, point_chart, strip_chart
@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.diff.breakdown import Breakdown
     from tracewarehouse.compare.diff.change import Change
     from tracewarehouse.compare.diff.levels import Row
-    from tracewarehouse.compare.history import History, Series
+    from tracewarehouse.compare.history.page import History
+    from tracewarehouse.compare.history.series import Series
 
 
 _SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
