@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.critical_path import Derived, definition, with_derived
+from tracewarehouse.derive.critical_path import Derived, definition, publish_tables, stored_fact
 from tracewarehouse.derive.waits import (
     NO_STEP,
     NO_STREAM,
@@ -29,12 +29,12 @@ from tracewarehouse.derive.waits import (
     Waits,
     at,
     expand,
+    is_new,
 )
 from tracewarehouse.errors import TwError
-from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.runs.readable import FACT, is_current
+from tracewarehouse.runs.readable import is_current
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store
+from tracewarehouse.storage import Json, Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,9 +146,7 @@ class Tasks:
         """
         keys = [column for name, column in vars(self).items() if name != "amount_ns"]
         order = np.lexsort(keys)
-        is_new = np.ones(len(order), dtype=bool)
-        is_new[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
-        first = np.flatnonzero(is_new)
+        first = np.flatnonzero(is_new([key[order] for key in keys]))
         if len(first) == len(order):
             return self
         amount = np.add.reduceat(self.amount_ns[order], first)
@@ -419,17 +417,13 @@ def compute(inputs: Inputs) -> Blame:
     arrivals = inputs.arrivals
     roots = _roots(arrivals)
     causes = Causes.of(arrivals.span_ns, inputs.activities, inputs.on_gpu)
-    chain = _chain(arrivals, len(inputs.ranks), causes.computation)
-    parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
-    found = _grouped(_joined(parts))
-    _check_sums(found, arrivals)
-    return found
-
-
-def _chain(arrivals: Arrivals, ranks: int, computation: Union) -> Chain:
-    synchronized = arrivals.synchronizes
+    synchronized, ranks = arrivals.synchronizes, len(inputs.ranks)
     mates = Mates.of(ranks, arrivals.rank_set[synchronized], arrivals.rank[synchronized])
-    return Chain(Waits.of(arrivals, computation), mates, ranks)
+    chain = Chain(Waits.of(arrivals, causes.computation), mates, ranks)
+    parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
+    blame = _grouped(_joined(parts))
+    _check_sums(blame, arrivals)
+    return blame
 
 
 def _roots(arrivals: Arrivals) -> Tasks:
@@ -524,8 +518,7 @@ def _grouped(blame: Blame) -> Blame:
     order = np.lexsort(keys)
     if not len(order):
         return blame
-    is_new = np.append(True, np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0))
-    first = np.flatnonzero(is_new)
+    first = np.flatnonzero(is_new([key[order] for key in keys]))
     columns = {name: column[order][first] for name, column in vars(blame).items()}
     return Blame(**{**columns, "wait_ns": np.add.reduceat(blame.wait_ns[order], first)})
 
@@ -538,11 +531,6 @@ def _check_sums(blame: Blame, arrivals: Arrivals) -> None:
     np.subtract.at(left, blame.instance, blame.wait_ns)
     if left.any():
         raise TwError("the parts of waits do not add up", "internal error; please report it")
-
-
-def tables(inputs: Inputs, blame: Blame) -> dict[str, Mapping[int, pa.Table]]:
-    """Table → rank → rows, in the order of its contract."""
-    return {"blame": _blame_rows(inputs, blame), "blame_basis": _basis_rows(inputs, blame)}
 
 
 def _blame_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
@@ -589,38 +577,18 @@ NAME = "blame"
 
 def derive_blame(store: Store, catalog: Catalog, selected: SelectedRun) -> Derived:
     """Derives the blame of a run, unless it is stored and current. Raises TwError."""
-    done = all(_is_current(catalog, selected.version, rank) for rank in selected.by_rank)
-    version = None if done else _publish(store, catalog, selected)
-    return Derived(selected.run, dict.fromkeys(selected.ranks, ()), version.number if version else None)
-
-
-def _is_current(catalog: Catalog, version: RunVersion, rank: Rank) -> bool:
-    derived = rank.main.facts.get(FACT)
-    fact = derived.get(NAME) if isinstance(derived, dict) else None
-    same = isinstance(fact, dict) and fact.get("hash") == definition(catalog, NAME)
-    return same and is_current(version, rank, NAME)
-
-
-def _publish(store: Store, catalog: Catalog, selected: SelectedRun) -> RunVersion | None:
+    now = definition(catalog, NAME)
+    if all(
+        stored_fact(rank, NAME).get("hash") == now and is_current(selected.version, rank, NAME)
+        for rank in selected.by_rank
+    ):
+        return Derived(selected.run, dict.fromkeys(selected.ranks, ()), None)
     inputs = Inputs.read(store, catalog, selected)
     blame = compute(inputs)
-    rows = tables(inputs, blame)
-    sources = [rank.main for rank in selected.by_rank]
-    headers = store.headers(sources)
     fact: dict[str, Json] = {"ranks": selected.version.source}
     if not len(blame.wait_ns):
         fact["nothing"] = inputs.why_nothing()
-    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
-        for table, by_rank in rows.items():
-            for rank, of_rank in by_rank.items():
-                files.add(selected.run, rank, table, of_rank)
-        staged = files.staged(selected.run)
-        committed = store.commit(
-            [
-                with_derived(
-                    catalog, source, headers.get(source.name, "{}"), NAME, staged.get(source.rank, ()), fact
-                )
-                for source in sources
-            ]
-        )
-        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
+    tables = {"blame": _blame_rows(inputs, blame), "blame_basis": _basis_rows(inputs, blame)}
+    facts = dict.fromkeys(selected.ranks, fact)
+    version = publish_tables(store, catalog, selected, NAME, tables, facts)
+    return Derived(selected.run, dict.fromkeys(selected.ranks, ()), version.number if version else None)

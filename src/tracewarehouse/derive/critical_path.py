@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -27,6 +27,7 @@ from tracewarehouse.engines import (
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.rebuild import rebuilt, table_versions_fact
 from tracewarehouse.query.connections import connection, create, event_count
 from tracewarehouse.query.relations import Dependencies, Relations
@@ -46,6 +47,9 @@ from tracewarehouse.storage import (
 )
 from tracewarehouse.storage.pack import PACK_RANKS
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 NAME = "critical_path"
 
 
@@ -55,16 +59,9 @@ def tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(contract for contract in (*catalog.closure(last), last) if contract.derived == NAME)
 
 
-def stored(catalog: Catalog) -> tuple[Contract, ...]:
-    """The tables of the critical path that are stored."""
-    return tuple(contract for contract in tables(catalog) if not contract.transient)
-
-
 def path_sources(catalog: Catalog) -> tuple[Contract, ...]:
-    """The stored tables that the derivation reads."""
-    refs = {ref for contract in tables(catalog) for ref in contract.requires}
-    required = (catalog.contracts[ref] for ref in sorted(refs))
-    return tuple(contract for contract in required if contract.derived != NAME)
+    """The stored tables that the derivation reads, by name."""
+    return tuple(sorted(derivation_sources(catalog, NAME), key=lambda contract: contract.ref))
 
 
 def attach(con: Connection, store: Versions, catalog: Catalog, selected: SelectedRun) -> None:
@@ -77,20 +74,14 @@ def attach(con: Connection, store: Versions, catalog: Catalog, selected: Selecte
 def build(con: Connection, catalog: Catalog, scopes: Sequence[Mapping[str, Any]], last: str = NAME) -> None:
     """Builds the derived tables for these scopes of one rank, up to the one named `last`."""
     for contract in tables(catalog):
-        if contract.name == "critical_scopes":
-            create_from_rows(con, contract, scopes)
-        elif contract.filled_by_program:
-            create_from_rows(con, contract, list(_path_rows(con)))
+        if contract.filled_by_program:
+            rows = scopes if contract.name == "critical_scopes" else list(_path_rows(con))
+            types = {column.name: column.type for column in contract.columns}
+            engine.create_from_rows(con, contract.name, types, rows)
         else:
             engine.create_table(con, contract, engine.sql_with_params(contract, {}))
         if contract.name == last:
             return
-
-
-def create_from_rows(con: Connection, contract: Contract, rows: Sequence[Mapping[str, object]]) -> None:
-    """Creates a table without a SELECT from rows."""
-    types = {column.name: column.type for column in contract.columns}
-    engine.create_from_rows(con, contract.name, types, rows)
 
 
 def _path_rows(con: Connection) -> Iterator[dict[str, object]]:
@@ -241,22 +232,6 @@ def _numbered(text: str) -> str:
     return text if separator and number.isdecimal() else f"{text}#0"
 
 
-def find_scopes(con: Connection, request: ScopeRequest, known: Iterable[str] = ()) -> list[ScopeRow]:
-    """The requested scopes and those `known` by name, by rank and time. It reads the tables READS."""
-    listed = sorted(known)
-    matches = [_ANNOTATION.fullmatch(scope) for scope in (*request.scopes, *listed)]
-    values = {
-        "names": [match["name"] for match in matches if match],
-        "requested": list(request.scopes),
-        "known": listed,
-        "default": not request.scopes,
-    }
-    with con.cursor() as cursor:
-        cursor.execute(_SCOPES, values)
-        columns = [column[0] for column in cursor.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
-
-
 def scope_names(rows: Iterable[ScopeRow]) -> tuple[str, ...]:
     """The names of scopes."""
     return tuple(row["scope"] for row in rows)
@@ -272,18 +247,23 @@ _OF_THE_RANK = ("run_id", "rank")
 
 def stored_tables(catalog: Catalog, name: str) -> tuple[Contract, ...]:
     """The stored tables of a derivation."""
-    return tuple(each for each in catalog.tables() if each.derived == name and not each.transient)
+    return tuple(table for table in catalog.tables() if table.derived == name and not table.transient)
 
 
 def derivation_sources(catalog: Catalog, name: str) -> tuple[Contract, ...]:
     """The stored tables that a derivation reads, through views too."""
     last = catalog.get(DERIVATIONS[name], kind="table")
-    return tuple(each for each in catalog.closure(last) if each.is_stored and each.derived != name)
+    return tuple(table for table in catalog.closure(last) if table.is_stored and table.derived != name)
 
 
 def definition(catalog: Catalog, name: str) -> str:
     """The hash of what defines a derivation."""
     return catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
+
+
+def stored_fact(rank: Rank, name: str) -> dict[str, Json]:
+    """What a derivation recorded for a rank; empty if the rank does not have it."""
+    return _dict(_dict(rank.main.facts.get(FACT)).get(name))
 
 
 def with_derived(
@@ -300,13 +280,13 @@ def with_derived(
     """
     contracts = stored_tables(catalog, name)
     names = {contract.name for contract in contracts}
-    tables, known = source.facts.get("tables"), source.facts.get(FACT)
-    others = {table: versions for table, versions in _dict(tables).items() if table not in names}
+    tables = _dict(source.facts.get("tables"))
+    others = {table: versions for table, versions in tables.items() if table not in names}
     facts: dict[str, Json] = {
         **source.facts,
         name: True,
         "tables": table_versions_fact(contracts, others),
-        FACT: {**_dict(known), name: {"hash": definition(catalog, name), **fact}},
+        FACT: {**_dict(source.facts.get(FACT)), name: {"hash": definition(catalog, name), **fact}},
     }
     kept = tuple(file for file in source.files if file.table not in names)
     return rebuilt(source, header, files, facts, source.definitions, kept)
@@ -342,16 +322,13 @@ def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) 
 
 def _order(con: Connection, contract: Contract) -> str:
     """The ORDER BY of the contract; empty if the rows are in order already: sorting takes memory."""
-    from tracewarehouse.duck.engine import order_by
-
     keys = [key for key in contract.order if key not in _OF_THE_RANK]
     if len(keys) == 1 and not keys[0].startswith("-"):
         key = quote_name(keys[0])
         before = f"SELECT {key} <= lag({key}) OVER () AS wrong FROM {contract.name}"
-        found = con.execute(f"SELECT count(*) FILTER (wrong) FROM ({before})").fetchone()
-        if found == (0,):
+        if con.execute(f"SELECT count(*) FILTER (wrong) FROM ({before})").fetchone() == (0,):
             return ""
-    return order_by(contract)
+    return engine.order_by(contract)
 
 
 def too_much(place: str, error: Exception) -> TwError:
@@ -431,32 +408,14 @@ class _DeriveTask:
             try:
                 attach(con, self.store, catalog, SelectedRun(version, (source.rank,)))
                 build(con, catalog, self.scopes[source.rank])
-                return write_tables(con, catalog, stored(catalog), folder)
+                return write_tables(con, catalog, stored_tables(catalog, NAME), folder)
             except Error as error:
                 raise too_much(f"{source.run} rank {source.rank}", error) from error
 
 
-@dataclass(frozen=True)
-class _StoredScopes:
-    """The scopes that a rank has, and whether they were derived with the current definitions."""
-
-    scopes: frozenset[str]
-    current: bool
-
-    @classmethod
-    def of(cls, catalog: Catalog, rank: Rank) -> _StoredScopes:
-        derived = rank.main.facts.get(FACT)
-        fact = derived.get(NAME) if isinstance(derived, dict) else None
-        if not isinstance(fact, dict) or not isinstance(scopes := fact.get("scopes"), list):
-            return cls(frozenset(), False)
-        return cls(frozenset(map(str, scopes)), fact.get("hash") == definition(catalog, NAME))
-
-
 def stored_scopes(rank: Rank) -> tuple[str, ...]:
     """The names of the scopes that were derived for a rank."""
-    derived = rank.main.facts.get(FACT)
-    fact = derived.get(NAME) if isinstance(derived, dict) else None
-    scopes = fact.get("scopes") if isinstance(fact, dict) else None
+    scopes = stored_fact(rank, NAME).get("scopes")
     return tuple(map(str, scopes)) if isinstance(scopes, list) else ()
 
 
@@ -472,18 +431,19 @@ def derive(
     Paths that are stored and current are not derived again. Raises UnknownName if no rank has a requested
     scope, EngineError.
     """
-    known = {rank.rank: _StoredScopes.of(catalog, rank) for rank in selected.by_rank}
-    stored_scopes = {scope for each in known.values() for scope in each.scopes}
-    rows = scope_rows(store, catalog, selected, request, stored_scopes)
+    known = {rank.rank: set(stored_scopes(rank)) for rank in selected.by_rank}
+    rows = scope_rows(store, catalog, selected, request, set().union(*known.values()))
     requested = {
         rank: [row for row in rows if row["rank"] == rank and row["requested"]] for rank in selected.ranks
     }
     notices = check_scopes(selected, request, requested)
+    now = definition(catalog, NAME)
+    current = {rank.rank for rank in selected.by_rank if stored_fact(rank, NAME).get("hash") == now}
     todo: dict[int, tuple[ScopeRow, ...]] = {}
     for rank, of_rank in requested.items():
-        scopes, current = scope_names(of_rank), known[rank]
-        if of_rank and not (current.current and current.scopes.issuperset(scopes)):
-            all_scopes = current.scopes.union(scopes)
+        scopes = scope_names(of_rank)
+        if of_rank and not (rank in current and known[rank].issuperset(scopes)):
+            all_scopes = known[rank].union(scopes)
             todo[rank] = tuple(row for row in rows if row["rank"] == rank and row["scope"] in all_scopes)
     version = _publish(store, catalog, selected, todo, engine) if todo else None
     events = event_count([replace(selected, ranks=tuple(todo))])
@@ -496,10 +456,20 @@ def derive(
 def scope_rows(
     store: Versions, catalog: Catalog, selected: SelectedRun, request: ScopeRequest, known: Iterable[str] = ()
 ) -> list[ScopeRow]:
-    """The requested scopes of the selected ranks, and those `known` by name."""
+    """The requested scopes of the selected ranks and those `known` by name, by rank and time."""
+    listed = sorted(known)
+    matches = [_ANNOTATION.fullmatch(scope) for scope in (*request.scopes, *listed)]
+    values = {
+        "names": [match["name"] for match in matches if match],
+        "requested": list(request.scopes),
+        "known": listed,
+        "default": not request.scopes,
+    }
     contracts = [catalog.get(name, kind="table") for name in READS]
-    with connection(store, catalog, (selected,), contracts) as con:
-        return find_scopes(con, request, known)
+    with connection(store, catalog, (selected,), contracts) as con, con.cursor() as cursor:
+        cursor.execute(_SCOPES, values)
+        columns = [column[0] for column in cursor.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in cursor.fetchall()]
 
 
 def check_scopes(
@@ -529,18 +499,20 @@ def _publish(
     jobs = resources.rebuild_jobs(rank.main.text_bytes for rank in selected.by_rank if rank.rank in todo)
     with LocalEngine(jobs) if chosen == "local" else opened(chosen) as engine:
         remote = is_remote(engine)
-        # A lost worker on a cluster costs half of its share.
-        groups = _groups(sorted(todo), engine.slots * (2 if remote else 1))
+        # Neighboring ranks share files; a lost worker on a cluster costs half of its share.
+        size = min(PACK_RANKS, -(-len(todo) // (engine.slots * (2 if remote else 1))))
+        ranks = sorted(todo)
+        groups = [ranks[start : start + size] for start in range(0, len(ranks), size)]
         tasks = [
             _DeriveTask(
                 store,
                 selected.run,
                 selected.version.number,
-                {rank: todo[rank] for rank in ranks},
+                {rank: todo[rank] for rank in group},
                 catalog.custom_folder,
                 None if remote else engine.slots,
             )
-            for ranks in groups
+            for group in groups
         ]
         names = [name for result in results_in_order(engine, tasks) for name in result]  # type: ignore[attr-defined]
     read = (manifests.read(store.objects, selected.run, name) for name in names)
@@ -548,7 +520,33 @@ def _publish(
     return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
 
 
-def _groups(ranks: Sequence[int], least: int) -> list[Sequence[int]]:
-    """Neighboring ranks that share files; at least `least` groups if there are as many ranks."""
-    size = min(PACK_RANKS, -(-len(ranks) // least))
-    return [ranks[start : start + size] for start in range(0, len(ranks), size)]
+def publish_tables(
+    store: Store,
+    catalog: Catalog,
+    selected: SelectedRun,
+    name: str,
+    tables: Mapping[str, Mapping[int, pa.Table]],
+    facts: Mapping[int, Mapping[str, Json]],
+) -> RunVersion | None:
+    """Stores a derivation of all ranks of a run, table → rank → rows, with the facts of each rank."""
+    sources = [rank.main for rank in selected.by_rank]
+    headers = store.headers(sources)
+    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
+        for table, by_rank in tables.items():
+            for rank, rows in by_rank.items():
+                files.add(selected.run, rank, table, rows)
+        staged = files.staged(selected.run)
+        committed = store.commit(
+            [
+                with_derived(
+                    catalog,
+                    source,
+                    headers.get(source.name, "{}"),
+                    name,
+                    staged.get(source.rank, ()),
+                    facts[source.rank],
+                )
+                for source in sources
+            ]
+        )
+        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version

@@ -12,8 +12,9 @@ of them are possible, and a column is set only where they agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cache, partial
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +22,12 @@ import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.critical_path import Derived, definition, with_derived
+from tracewarehouse.derive.critical_path import Derived, definition, publish_tables, stored_fact
 from tracewarehouse.duck.engine import Connection
 from tracewarehouse.ingest.naming import folder_run_name, split_name
-from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.query.connections import connection
-from tracewarehouse.runs.readable import FACT
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Json, Rank, RunVersion, Store, Versions
+from tracewarehouse.storage import Json, Rank, Store
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -159,14 +158,6 @@ class Capture:
     names: tuple[str, ...] | None
 
 
-@contextmanager
-def opened(store: Versions, catalog: Catalog, selected: SelectedRun) -> Iterator[Connection]:
-    """A connection with what replays and captures are read from. Raises WarehouseError."""
-    contracts = [catalog.get(name) for name in _READS]
-    with connection(store, catalog, (selected,), contracts) as con:
-        yield con
-
-
 def replays_by_rank(con: Connection) -> dict[int, Replays]:
     """Rank → its replays, for ranks that have some."""
     rows = con.execute(_REPLAYS).fetchall()
@@ -196,18 +187,12 @@ def captures_of(con: Connection, run: str, rank: int) -> tuple[Capture, ...]:
     by_capture: dict[int, list[tuple[Any, ...]]] = {}
     for row in rows:
         by_capture.setdefault(row[0], []).append(row)
-    return tuple(_capture(run, rank, launches, group) for group in by_capture.values())
-
-
-def _capture(run: str, rank: int, launches: Mapping[int, Launch], rows: Sequence[tuple[Any, ...]]) -> Capture:
-    names = tuple(row[3] for row in rows)
-    return Capture(
-        run,
-        rank,
-        tuple(launches[row[1]] for row in rows),
-        tuple(row[2] for row in rows),
-        None if None in names else names,
-    )
+    captures = []
+    for group in by_capture.values():
+        _, event_ids, activities, names, *_ = zip(*group, strict=True)
+        own = tuple(launches[event_id] for event_id in event_ids)
+        captures.append(Capture(run, rank, own, activities, None if None in names else names))
+    return tuple(captures)
 
 
 def _launches(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> dict[int, Launch]:
@@ -274,7 +259,6 @@ _TYPES: Final = {
     "module_path": pa.string(),
 }
 _OF_LAUNCH: Final = ("op_name", "op_sig", "path_sig", "module_path")
-_Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -294,11 +278,11 @@ class _Match:
     captures: tuple[tuple[Capture, Alignment], ...]
 
 
-def attribute(replays: Replays, sources: Sequence[Sequence[Capture]]) -> Attributed:
+def attribute(replays: Replays, sources: Sequence[Callable[[], Sequence[Capture]]]) -> Attributed:
     """The launch of each replayed activity; the first source of captures that has a match decides."""
     matcher = _Matcher(replays, sources)
     templates: dict[tuple[str, bool, int | None], int] = {}
-    columns: _Columns = {name: [] for name in _TYPES}
+    columns: dict[str, list[Any]] = {name: [] for name in _TYPES}
     starts: list[int] = []
     event_ids, rows = [], []
     for replay in replays.all:
@@ -311,20 +295,12 @@ def attribute(replays: Replays, sources: Sequence[Sequence[Capture]]) -> Attribu
             _add(columns, match, chosen, len(replay.event_ids))
         event_ids.append(replay.event_ids)
         rows.append(starts[templates[key]] + np.arange(len(replay.event_ids)))
-    return _joined_attributions(event_ids, rows, columns)
-
-
-def _joined_attributions(event_ids: list[Any], rows: list[Any], columns: _Columns) -> Attributed:
     ids, place = np.concatenate(event_ids), np.concatenate(rows)
     order = np.argsort(ids)
     listed = {name: pa.array(columns[name], type_) for name, type_ in _TYPES.items()}
     taken = {name: column.take(pa.array(place[order])) for name, column in listed.items()}
-    found = taken["how"]
-    return Attributed(
-        pa.table({"event_id": pa.array(ids[order], pa.int64()), **taken}),
-        len(ids),
-        len(ids) - found.null_count,
-    )
+    table = pa.table({"event_id": pa.array(ids[order], pa.int64()), **taken})
+    return Attributed(table, len(ids), len(ids) - taken["how"].null_count)
 
 
 def _chosen(match: _Match | None, replay: Replay) -> int | None:
@@ -334,7 +310,7 @@ def _chosen(match: _Match | None, replay: Replay) -> int | None:
     return replay.order - 1
 
 
-def _add(columns: _Columns, match: _Match | None, chosen: int | None, activities: int) -> None:
+def _add(columns: dict[str, list[Any]], match: _Match | None, chosen: int | None, activities: int) -> None:
     """Adds the rows of one replay."""
     if match is None:
         for column in columns.values():
@@ -374,15 +350,15 @@ class _Matcher:
     """Finds the captures of replay shapes, each pair of lists once."""
 
     replays: Replays
-    sources: Sequence[Sequence[Capture]]
+    sources: Sequence[Callable[[], Sequence[Capture]]]
     _matches: dict[tuple[str, bool], _Match | None] = field(default_factory=dict)
 
     def match(self, replay: Replay) -> _Match | None:
         """The captures of a replay, from the first source that has some."""
         key = replay.shape, replay.ended_last
         if key not in self._matches:
-            found = (self._of(captures, *key) for captures in self.sources)
-            self._matches[key] = next((match for match in found if match), None)
+            matches = (self._of(captures(), *key) for captures in self.sources)
+            self._matches[key] = next((match for match in matches if match), None)
         return self._matches[key]
 
     def _of(self, captures: Sequence[Capture], shape: str, may_be_cut: bool) -> _Match | None:
@@ -393,8 +369,14 @@ class _Matcher:
         if named:
             fewest = min(len(capture.launches) for capture, _ in named)
             return _Match("aligned", tuple(each for each in named if len(each[0].launches) == fewest))
-        equal = tuple(_in_order(captures, self.replays.activities[shape]))
-        return _Match("by_order", equal) if equal else None
+        activities = self.replays.activities[shape]
+        places = Alignment(tuple((position,) for position in range(len(activities))), True)
+        unnamed = tuple(
+            (capture, places)
+            for capture in captures
+            if capture.names is None and capture.activities == activities
+        )
+        return _Match("by_order", unnamed) if unnamed else None
 
 
 def _aligned(
@@ -410,16 +392,6 @@ def _aligned(
         for capture in captures
         if capture.names is not None and (alignment := known[capture.names]) is not None
     ]
-
-
-def _in_order(
-    captures: Iterable[Capture], activities: tuple[str, ...]
-) -> Iterable[tuple[Capture, Alignment]]:
-    """The captures without names that launch the same activities in the same order."""
-    places = Alignment(tuple((position,) for position in range(len(activities))), True)
-    for capture in captures:
-        if capture.names is None and capture.activities == activities:
-            yield capture, places
 
 
 NAME: Final = "graphs"
@@ -476,7 +448,7 @@ def _folder(rank: Rank) -> str:
 def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, captures: CaptureRuns) -> Derived:
     """Derives the operators of a run's graph replays, unless they are stored and current. Raises TwError."""
     searched = captures.state(selected.by_rank)
-    stored = [_fact(rank) for rank in selected.by_rank]
+    stored = [stored_fact(rank, NAME) for rank in selected.by_rank]
     now = definition(catalog, NAME)
     ranks: dict[int, tuple[str, ...]] = dict.fromkeys(selected.ranks, ())
     if all(fact.get("hash") == now and fact.get("searched") == searched for fact in stored):
@@ -485,9 +457,11 @@ def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, capture
     if not found:
         notice = f"{selected.run}: no graph launches with GPU activities"
         return Derived(selected.run, ranks, None, (notice,))
-    version = _publish(store, catalog, selected, found, searched)
-    facts = [_rank_fact(each, searched) for each in found.values()]
-    return Derived(selected.run, ranks, version.number if version else None, (), _counts(facts))
+    facts = {rank: _rank_fact(found.get(rank), searched) for rank in selected.ranks}
+    tables = {_TABLE: {rank: attributed.rows for rank, attributed in found.items()}}
+    version = publish_tables(store, catalog, selected, NAME, tables, facts)
+    counts = _counts(list(facts.values()))
+    return Derived(selected.run, ranks, version.number if version else None, (), counts)
 
 
 def _counts(facts: Sequence[dict[str, Json]]) -> tuple[int, int]:
@@ -499,51 +473,31 @@ def _counts(facts: Sequence[dict[str, Json]]) -> tuple[int, int]:
     return attributed, activities
 
 
-def _fact(rank: Rank) -> dict[str, Json]:
-    derived = rank.main.facts.get(FACT)
-    fact = derived.get(NAME) if isinstance(derived, dict) else None
-    return fact if isinstance(fact, dict) else {}
-
-
 def _attribute_ranks(
     store: Store, catalog: Catalog, selected: SelectedRun, captures: CaptureRuns
 ) -> dict[int, Attributed]:
     """Rank → its rows, for ranks with graph replays."""
-    found = {}
+    attributed = {}
     with ExitStack() as stack:
         connections: dict[str, Connection] = {}
 
         def connected(run: SelectedRun) -> Connection:
             if run.run not in connections:
-                connections[run.run] = stack.enter_context(opened(store, catalog, run))
+                contracts = [catalog.get(name) for name in _READS]
+                opened = connection(store, catalog, (run,), contracts)
+                connections[run.run] = stack.enter_context(opened)
             return connections[run.run]
+
+        def captures_at(run: SelectedRun, rank: int) -> tuple[Capture, ...]:
+            return captures_of(connected(run), run.run, rank)
 
         replays = replays_by_rank(connected(selected))
         for rank in selected.by_rank:
             if rank.rank in replays:
                 places = [(selected, rank.rank), *captures.of(rank)]
-                found[rank.rank] = attribute(replays[rank.rank], _Sources(places, connected))
-    return found
-
-
-class _Sources(Sequence[Sequence[Capture]]):
-    """The captures of each place, read when they are first needed."""
-
-    def __init__(
-        self, places: Sequence[tuple[SelectedRun, int]], connected: Callable[[SelectedRun], Connection]
-    ) -> None:
-        self._places = places
-        self._connected = connected
-        self._read: dict[int, tuple[Capture, ...]] = {}
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __getitem__(self, index: int) -> Sequence[Capture]:  # type: ignore[override]
-        run, rank = self._places[index]
-        if index not in self._read:
-            self._read[index] = captures_of(self._connected(run), run.run, rank)
-        return self._read[index]
+                sources = [cache(partial(captures_at, *place)) for place in places]
+                attributed[rank.rank] = attribute(replays[rank.rank], sources)
+    return attributed
 
 
 def _rank_fact(rows: Attributed | None, searched: list[Json]) -> dict[str, Json]:
@@ -552,32 +506,3 @@ def _rank_fact(rows: Attributed | None, searched: list[Json]) -> dict[str, Json]
         "activities": rows.activities if rows else 0,
         "attributed": rows.attributed if rows else 0,
     }
-
-
-def _publish(
-    store: Store,
-    catalog: Catalog,
-    selected: SelectedRun,
-    found: dict[int, Attributed],
-    searched: list[Json],
-) -> RunVersion | None:
-    sources = [rank.main for rank in selected.by_rank]
-    headers = store.headers(sources)
-    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
-        for rank, of_rank in found.items():
-            files.add(selected.run, rank, _TABLE, of_rank.rows)
-        staged = files.staged(selected.run)
-        committed = store.commit(
-            [
-                with_derived(
-                    catalog,
-                    source,
-                    headers.get(source.name, "{}"),
-                    NAME,
-                    staged.get(source.rank, ()),
-                    _rank_fact(found.get(source.rank), searched),
-                )
-                for source in sources
-            ]
-        )
-        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version

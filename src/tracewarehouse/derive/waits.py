@@ -12,7 +12,7 @@ aligned clocks since the first start, separately for each set of ranks with a co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,13 @@ def expand(first: Integers, count: Integers) -> tuple[Integers, Integers]:
     owner = np.repeat(np.arange(len(count)), count)
     within = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
     return owner, np.repeat(first, count) + within
+
+
+def is_new(columns: Sequence[NDArray[Any]]) -> Flags:
+    """For each row of sorted columns, whether it differs from the row before."""
+    differs = np.ones(len(columns[0]), dtype=bool)
+    differs[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return differs
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,10 @@ class Queries:
         """Each query once, and for every query its place among them."""
         order = np.lexsort((self.to_ns, self.from_ns, self.stream, self.rank))
         columns = [column[order] for column in (self.rank, self.stream, self.from_ns, self.to_ns)]
-        is_new = np.ones(len(order), dtype=bool)
-        is_new[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+        kept = is_new(columns)
         place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.cumsum(is_new) - 1
-        return Queries(*(column[is_new] for column in columns)), place
+        place[order] = np.cumsum(kept) - 1
+        return Queries(*(column[kept] for column in columns)), place
 
 
 @dataclass(frozen=True)
@@ -379,11 +385,18 @@ class Inputs:
             known = np.zeros(len(ranks), dtype=bool)
             known[number] = True
             activities = con.execute("SELECT * FROM activity WHERE kind <> 'step'").fetchnumpy()
+        # Only ranks that have collectives: without them a rank has no place in time.
+        number = np.searchsorted(ranks, activities["rank"])
+        kept = known[number]
+        number = number[kept]
+        start, end = (
+            activities[name][kept].astype(np.int64) - zero[number] for name in ("start_ns", "end_ns")
+        )
         return cls(
             ranks,
             instances["instance_id"],
             _arrivals(rows, ranks),
-            _activities(activities, ranks, zero, known),
+            Activities(number, activities["kind"][kept], start, end),
             np.isin(ranks, activities["rank"][activities["on_gpu"].astype(bool)]),
             basis,
         )
@@ -417,15 +430,6 @@ def _arrivals(rows: Columns, ranks: Integers) -> Arrivals:
         is_possible=rows["is_possible"].astype(bool),
         **integers,
     )
-
-
-def _activities(rows: Columns, ranks: Integers, zero_ns: Integers, known: Flags) -> Activities:
-    """Those of ranks that have collectives, without which a rank has no place in time."""
-    number = np.searchsorted(ranks, rows["rank"])
-    kept = known[number]
-    number = number[kept]
-    start, end = (rows[name][kept].astype(np.int64) - zero_ns[number] for name in ("start_ns", "end_ns"))
-    return Activities(number, rows["kind"][kept], start, end)
 
 
 @contextmanager
