@@ -10,7 +10,12 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tracewarehouse.compare.stats.change_points import MIN_RUNS, _candidates, _noise, change_points
+from tracewarehouse.compare.stats.change_points import MIN_RUNS, Point, _candidates, _noise, find_levels
+
+
+def change_points(values: Sequence[float], min_effect: float = 0.01) -> tuple[Point, ...]:
+    return find_levels(values, min_effect).points
+
 
 RUNS, STEP, NOISE = 500, 0.03, 0.01
 NOISES: dict[str, Callable[[random.Random], float]] = {

@@ -28,7 +28,6 @@ from tracewarehouse.compare.diff.levels import (
     ranked,
     with_awaited_folded,
 )
-from tracewarehouse.compare.stats.many_series import row_tests
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.compare.stats.verdict import blocks
 from tracewarehouse.contracts.catalog import Catalog
@@ -622,6 +621,8 @@ def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
 
 def _with_tests(rows: Sequence[Row], sides: tuple[SideAmounts, SideAmounts], alpha: float) -> list[Row]:
     """The rows with their tests: by run, or by blocks of steps if a side has one run."""
+    from tracewarehouse.compare.stats.many_series import row_tests
+
     samples = [list(_replicate_blocks(side)) for side in sides]
     base = [_block_means(row.base_replicates, samples[0]) for row in rows]
     head = [_block_means(row.head_replicates, samples[1]) for row in rows]

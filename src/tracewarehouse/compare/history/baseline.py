@@ -21,7 +21,6 @@ from tracewarehouse.compare.history.recorded import RecordedAnalysis, part_value
 from tracewarehouse.compare.history.series import Point, Series
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
 from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, Earlier
-from tracewarehouse.compare.stats.many_series import PartChange, part_changes, run_factors
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.display_names import category, category_name
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
@@ -31,6 +30,7 @@ from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.storage import RunVersion, Store
 
 if TYPE_CHECKING:
+    from tracewarehouse.compare.stats.many_series import PartChange
     from tracewarehouse.query.selection import Selection
 
 
@@ -277,6 +277,8 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
     common in a run. At most 5 % of the changes are there by chance, over all kinds. Raises TwError if no
     kernels, operators or idle times are recorded.
     """
+    from tracewarehouse.compare.stats.many_series import part_changes
+
     files = _recorded(store, catalog, selected)
     runs = [run for run in next(iter(files.values())) if all(run in of for of in files.values())]
     series = [
@@ -311,6 +313,8 @@ def _part_series(
     source: _Source, runs: Sequence[str], table: Mapping[str, Mapping[str, tuple[float, float]]]
 ) -> Iterator[_Series]:
     """The series of all parts of a kind; a part that a run lacks is 0 there."""
+    from tracewarehouse.compare.stats.many_series import run_factors
+
     names = sorted({name for run in runs for name in table[run]})
     values = [[table[run].get(name, (0.0, 0.0)) for run in runs] for name in names]
     factors = run_factors([[ns for _, ns in of_part] for of_part in values])

@@ -19,7 +19,6 @@ from tracewarehouse.compare.history.recorded import (
 from tracewarehouse.compare.history.series import Point, Series, acknowledge, acknowledgements, build_series
 from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, is_normalized, per_unit
 from tracewarehouse.compare.metric.values import Statistic, check_filters, of_steps, parse_statistic
-from tracewarehouse.compare.stats.change_points import MIN_RUNS
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.present.render.text import one_line, plural
@@ -328,6 +327,8 @@ def _damaged(paths: Sequence[str]) -> Iterator[str]:
 def _notices(
     analysis: RecordedAnalysis, runs: Sequence[RecordedRun], series: Sequence[Series], per: str
 ) -> Iterator[str]:
+    from tracewarehouse.compare.stats.change_points import MIN_RUNS
+
     yield f"values are {per}"
     missing = [run.selected.selector for run in runs if not run.files]
     if missing:

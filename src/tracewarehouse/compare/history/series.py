@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tracewarehouse.compare.metric.expression import Metric
 from tracewarehouse.compare.stats.baseline import suspicion
-from tracewarehouse.compare.stats.change_points import Point as ChangePoint
-from tracewarehouse.compare.stats.change_points import Trend, find_levels
 from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Store, acknowledgement_key
+
+if TYPE_CHECKING:
+    from tracewarehouse.compare.stats.change_points import Point as ChangePoint
+    from tracewarehouse.compare.stats.change_points import Trend
 
 Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
 
@@ -178,6 +180,8 @@ def build_series(
     name: str, definition: str, points: Sequence[Point], reasons: Reasons, min_effect: float
 ) -> Series:
     """The points in time order, with the levels and changes of those that have a value."""
+    from tracewarehouse.compare.stats.change_points import find_levels
+
     known = [point for point in points if point.value is not None]
     values = [point.value for point in known if point.value is not None]
     found = find_levels(values, min_effect)

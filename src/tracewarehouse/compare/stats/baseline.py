@@ -20,6 +20,7 @@ from tracewarehouse.compare.stats.two_sample import (
     MIN_SPLITS,
     ShiftTest,
     has_enough_splits,
+    p_and_reach,
     pooled_deviation,
     shift,
 )
@@ -62,9 +63,7 @@ class Earlier:
     @property
     def deviation(self) -> float:
         """The standard deviation of their logs."""
-        import numpy as np
-
-        return float(np.log(self.values).std(ddof=1))
+        return float(_logs(self.values).std(ddof=1))
 
     @property
     def robust_deviation(self) -> float:
@@ -186,14 +185,11 @@ def _has_own_spread(base: Sequence[float], head: Sequence[float], logs: Floats) 
 def _one_run(logs: Floats, head: float, alpha: float) -> ShiftTest:
     """One run against the median of earlier ones: by their robust spread."""
     import numpy as np
-    from scipy.special import stdtr, stdtrit
 
     count, r = len(logs), autocorrelation(logs)
     estimate = head - float(np.median(logs))
     error = robust_deviation(logs) * math.sqrt(1 + math.pi / 2 / count)
-    freedom = _freedom(count, r)
-    p = 2 * float(stdtr(freedom, -abs(estimate) / error)) if error else float(estimate == 0)
-    reach = float(stdtrit(freedom, 1 - alpha / 2)) * error
+    p, reach = p_and_reach(estimate, error, _freedom(count, r), alpha)
     return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")
 
 
@@ -206,7 +202,6 @@ def _contrast(
     logs: Floats, base: Sequence[float], head: Sequence[float], earlier: Earlier, alpha: float
 ) -> ShiftTest:
     import numpy as np
-    from scipy.special import stdtr, stdtrit
 
     before = tuple(range(len(logs))) if earlier.is_baseline else earlier.base_at
     places = np.array([*before, *earlier.head_at])
@@ -217,9 +212,7 @@ def _contrast(
     # Runs next to each other on both sides vary together: only as far as the history shows it for certain.
     factors = [float(weights @ kept**apart @ weights) for kept in (r, least_autocorrelation(r, count))]
     error = math.sqrt(variance * max(factors))
-    freedom = _freedom(count, r)
-    p = 2 * float(stdtr(freedom, -abs(estimate) / error)) if error else float(estimate == 0)
-    reach = float(stdtrit(freedom, 1 - alpha / 2)) * error
+    p, reach = p_and_reach(estimate, error, _freedom(count, r), alpha)
     if earlier.is_baseline:
         aside = _blocks_beside(logs, len(head))
     else:
@@ -388,9 +381,8 @@ def suspicion(values: Sequence[float], sensitivity: str = "normal") -> Suspicion
 
     if len(values) <= MIN_BASE or min(values) <= 0:
         return None
-    logs = np.log(np.asarray(values, dtype=np.float64))
-    found = max((_lean(logs * sign, sensitivity) for sign in (1.0, -1.0)), key=lambda each: each[1])
-    start, excess = found
+    logs = _logs(values)
+    start, excess = max((_lean(logs * sign, sensitivity) for sign in (1.0, -1.0)), key=lambda lean: lean[1])
     if excess <= 0:
         return None
     base = logs[max(0, start - MAX_BASE) : start]

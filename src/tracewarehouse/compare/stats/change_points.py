@@ -21,18 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import median
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tracewarehouse.compare.stats.baseline import NORMAL
-from tracewarehouse.compare.stats.two_sample import ShiftTest, mann_whitney, orders_that_reject
+from tracewarehouse.compare.stats.two_sample import ShiftTest, mann_whitney, midranks, orders_that_reject
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from numpy.typing import NDArray
 
-    Floats = npt.NDArray[np.float64]
+    Floats = NDArray[np.float64]
 
 
 _GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)  # autocorrelations that are tried
@@ -43,8 +43,6 @@ _MORE_OFF = 0.2  # the share of values by which a line or levels, farther off th
 
 def drawn_in(values: Floats, center: Floats, noise: float) -> Floats:
     """The values, with those far from their center drawn in."""
-    import numpy as np
-
     return np.asarray(np.clip(values, center - _FAR * noise, center + _FAR * noise))
 
 
@@ -60,8 +58,6 @@ class Fit:
 
 def fit(values: Floats, *columns: Floats) -> Fit:
     """A regression on these columns and a constant, at the best autocorrelation of its noise."""
-    import numpy as np
-
     count = len(values)
     design = np.stack([np.ones(count), *columns, values], axis=1)
     best = Fit(-math.inf, 0.0, 0.0, 0.0)
@@ -82,52 +78,17 @@ def fit(values: Floats, *columns: Floats) -> Fit:
 
 def levels(count: int, bounds: Sequence[int]) -> list[Floats]:
     """A column per bound: 1 from it on."""
-    import numpy as np
-
     return [np.asarray(np.arange(count) >= bound, dtype=np.float64) for bound in bounds]
 
 
 def medians(values: Floats, bounds: Sequence[int]) -> Floats:
     """For each value the median between the bounds around it."""
-    import numpy as np
-
     parts = np.split(values, list(bounds))
     return np.concatenate([np.full(len(part), np.median(part)) for part in parts])
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """For a change of level: twice its gain in log-likelihood, and the autocorrelation of the noise then."""
-
-    evidence: float
-    autocorrelation: float
-
-
-def step_evidence(values: Floats, at: int) -> Evidence:
-    """That of a change of level at this index."""
-    with_step = fit(values, *levels(len(values), [at]))
-    gain = with_step.log_likelihood - fit(values).log_likelihood
-    return Evidence(2 * gain, with_step.autocorrelation)
-
-
-def evidence_needed(count: int) -> float:
-    """The evidence that a change in a series of this length needs: waves of the noise rarely have it."""
-    return 2.5 * math.log(count) + 6.0
-
-
-@dataclass(frozen=True)
-class Line:
-    """A straight line through a series: its rise from the first value to the last, with its 95 % interval."""
-
-    rise: float
-    low: float
-    high: float
-
-
-def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Line | None:
+def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Fit | None:
     """The line that explains a series better than level changes at these bounds, and than a constant."""
-    import numpy as np
-
     count = len(values)
     at = np.linspace(-0.5, 0.5, count)
     third = max(count // 3, 1)
@@ -148,15 +109,11 @@ def line_instead(values: Floats, noise: float, bounds: Sequence[int]) -> Line | 
     if 2 * (found.log_likelihood - fit(series).log_likelihood) < needed:
         return None
     if not bounds or off_levels > off_line + _MORE_OFF:
-        return _line(found)
+        return found
     by_levels = fit(stepped, *levels(count, bounds)).log_likelihood
     # Schwarz's criterion: half of log n for each size and for the slope of the line.
     cost = _PLACE_COST * len(bounds) + (len(bounds) - 1) * math.log(count) / 2
-    return _line(found) if found.log_likelihood >= by_levels - cost else None
-
-
-def _line(found: Fit) -> Line:
-    return Line(found.slope, found.slope - 1.96 * found.error, found.slope + 1.96 * found.error)
+    return found if found.log_likelihood >= by_levels - cost else None
 
 
 MIN_RUNS = 12  # a shorter series is not distinguishable from noise
@@ -211,18 +168,11 @@ class Point:
     latest: int
 
 
-def change_points(values: Sequence[float], min_effect: float = 0.01) -> tuple[Point, ...]:
-    """The level changes of a series, in order; none if it has fewer than `MIN_RUNS` values.
+def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
+    """The level changes of a series, or its trend; neither if it has fewer than `MIN_RUNS` values.
 
     Changes smaller than `min_effect`, relative to the level before, are not reported.
     """
-    return find_levels(values, min_effect).points
-
-
-def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
-    """The level changes of a series, or its trend, of at least `min_effect`."""
-    import numpy as np
-
     series = np.asarray(values, dtype=np.float64)
     if len(series) < MIN_RUNS or not (series != series[0]).any():
         return Levels()
@@ -246,9 +196,10 @@ def find_levels(values: Sequence[float], min_effect: float = 0.01) -> Levels:
 
 def _trend(scaled: Floats, noise: float, bounds: Sequence[int], min_effect: float) -> Trend | None:
     line = line_instead(scaled, noise, bounds)
-    if line is None or abs(math.expm1(line.rise)) < min_effect:
+    if line is None or abs(math.expm1(line.slope)) < min_effect:
         return None
-    return Trend(math.expm1(line.rise), math.expm1(line.low), math.expm1(line.high))
+    ends = line.slope, line.slope - 1.96 * line.error, line.slope + 1.96 * line.error
+    return Trend(*map(math.expm1, ends))
 
 
 def _with_evidence(scaled: Floats, noise: float, bounds: list[int]) -> list[int]:
@@ -286,8 +237,6 @@ def _placed(scaled: Floats, bounds: Sequence[int]) -> list[int]:
 
 def _best_split(scaled: Floats, near: int, reach: int) -> int:
     """The index, at most `reach` from `near`, at which two segments have the least kernel cost."""
-    import numpy as np
-
     count = len(scaled)
     pairs = np.exp(-_WIDTH * (scaled[:, None] - scaled) ** 2).cumsum(axis=0).cumsum(axis=1)
     at = np.arange(max(_MIN_SEGMENT, near - reach), min(count - _MIN_SEGMENT, near + reach) + 1)
@@ -297,13 +246,16 @@ def _best_split(scaled: Floats, near: int, reach: int) -> int:
 
 
 def _evidence(scaled: Floats, noise: float, start: int, bound: int, end: int) -> float:
-    """How much more evidence a change has than it needs."""
+    """How much more evidence a change has than it needs: twice its gain in log-likelihood."""
     part, at = scaled[start:end], bound - start
-    found = step_evidence(drawn_in(part, medians(part, [at]), noise), at)
+    values = drawn_in(part, medians(part, [at]), noise)
+    with_step = fit(values, *levels(len(values), [at]))
+    evidence = 2 * (with_step.log_likelihood - fit(values).log_likelihood)
     is_long = min(at, end - bound) >= _scan_edge(len(scaled))
-    if is_long and len(part) >= _SURE and found.autocorrelation <= _INDEPENDENT:
-        return found.evidence - _SCAN**2
-    return found.evidence - evidence_needed(len(scaled))
+    if is_long and len(part) >= _SURE and with_step.autocorrelation <= _INDEPENDENT:
+        return evidence - _SCAN**2
+    # Waves of the noise rarely have as much in a series of this length.
+    return evidence - (2.5 * math.log(len(scaled)) + 6.0)
 
 
 def _scan_edge(count: int) -> int:
@@ -333,13 +285,10 @@ class Scan:
 
 def rank_scan(values: Floats, edge: int = _MIN_SEGMENT) -> Scan | None:
     """The largest rank sum of the first values, at least `edge` from either end; None for short series."""
-    import numpy as np
-
     count = len(values)
     if count < 2 * edge or count < MIN_RUNS:
         return None
-    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[index]
+    ranks = midranks(values)
     deviation = float(ranks.std())
     if not deviation:
         return None
@@ -377,12 +326,10 @@ class _LevelShift:
 
 def _noise(scaled: Floats) -> float:
     """The standard deviation of the noise, from differences of adjacent values, so without level changes."""
-    import numpy as np
-
     steps = np.abs(np.diff(scaled))
-    robust = NORMAL * float(np.median(steps)) / sqrt(2)
+    robust = NORMAL * float(np.median(steps)) / math.sqrt(2)
     # If most adjacent values are equal, use the few that differ; the series is not constant, so some do.
-    return robust or float(np.mean(steps)) * sqrt(np.pi) / 2
+    return robust or float(np.mean(steps)) * math.sqrt(np.pi) / 2
 
 
 def _candidates(scaled: Floats) -> list[int]:
@@ -390,8 +337,6 @@ def _candidates(scaled: Floats) -> list[int]:
 
     No segment is longer than `_WINDOW`.
     """
-    import numpy as np
-
     count = len(scaled)
     penalty = _PENALTY * np.log(count)
     best = np.full(count + 1, np.inf)
@@ -443,8 +388,6 @@ def _shift(before: Floats, after: Floats) -> _LevelShift:
 def _points(
     scaled: Floats, noise: float, bounds: Sequence[int], shifts: Sequence[_LevelShift]
 ) -> list[Point]:
-    import numpy as np
-
     edges = [0, *bounds, len(scaled)]
     points = []
     for number, (bound, shift) in enumerate(zip(bounds, shifts, strict=True)):
@@ -452,10 +395,9 @@ def _points(
         jump = float(np.median(scaled[bound:end]) - np.median(scaled[start:bound])) / noise
         off = int(_BAI_95 / jump**2) + 1 if jump else len(scaled)
         test = shift.test
-        change, low, high = (_relative(value, shift.level) for value in (test.estimate, test.low, test.high))
+        change, low, high = (
+            value / abs(shift.level) if shift.level else None
+            for value in (test.estimate, test.low, test.high)
+        )
         points.append(Point(bound, change, low, high, max(start + 1, bound - off), min(end - 1, bound + off)))
     return points
-
-
-def _relative(value: float, level: float) -> float | None:
-    return value / abs(level) if level else None

@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tracewarehouse.compare.stats.change_points import MIN_RUNS, rank_scan
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES, ShiftTest
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
+    from numpy.typing import NDArray
 
-    Floats = npt.NDArray[np.float64]
-    Mask = npt.NDArray[np.bool_]
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,6 @@ def row_tests(
     a row that one side lacks entirely, p is the probability of such a split of the samples where that exceeds
     alpha: three runs with a row and three without prove little.
     """
-    import numpy as np
-
     if len(base) == 0:
         return []
     left, right = _table(base), _table(head)
@@ -78,7 +77,9 @@ def row_tests(
     }
     q = dict(zip(sorted(tests), adjusted([tests[row].p for row in sorted(tests)]), strict=True))
     return [
-        _row_test(tests[row], q[row], alpha) if row in tests else _untested(left[row], right[row])
+        _row_test(tests[row], q[row], alpha)
+        if row in tests
+        else RowTest(_mean_change(left[row], right[row]), None, None, None, None, False, False)
         for row in range(len(left))
     ]
 
@@ -89,21 +90,13 @@ def _row_test(test: ShiftTest, q: float, alpha: float) -> RowTest:
     return RowTest(test.estimate, low, high, test.p, q, q <= alpha, True)
 
 
-def _untested(left: Floats, right: Floats) -> RowTest:
-    return RowTest(_mean_change(left, right), None, None, None, None, False, False)
-
-
 def _table(values: Sequence[Sequence[float]]) -> Floats:
-    import numpy as np
-
     table = np.asarray(values, dtype=np.float64)
     return table if table.ndim == 2 else table.reshape(len(values), -1)
 
 
 def adjusted(p: Sequence[float]) -> list[float]:
     """p after Benjamini and Hochberg (1995), in the given order."""
-    import numpy as np  # scipy has it too, in a package whose import takes a second
-
     values = np.asarray(p, dtype=np.float64)
     order = values.argsort()
     share = np.arange(1, len(values) + 1) / max(len(values), 1)
@@ -114,8 +107,6 @@ def adjusted(p: Sequence[float]) -> list[float]:
 
 def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dict[int, ShiftTest]:
     """Moderated Welch tests of the rows that are present in every sample."""
-    import numpy as np
-
     if not rows.any():
         return {}
     sides = (np.log(left[rows]), np.log(right[rows]))
@@ -131,8 +122,6 @@ def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dic
 
 def _side_variances(sides: tuple[Floats, Floats]) -> tuple[Variances, Variances]:
     """The moderated variances of each side; a side of one sample is assumed to vary like the other."""
-    import numpy as np
-
     likeness = mean_squared_correlation(np.hstack([residuals(side) for side in sides]))
     return _both(*(moderated_variances(side, likeness) if side.shape[1] > 1 else None for side in sides))
 
@@ -147,7 +136,6 @@ def _welch(
     difference: Floats, variances: tuple[Variances, Variances], counts: tuple[int, int], alpha: float
 ) -> tuple[Floats, Floats, Floats]:
     """Ends of the interval, and p; degrees of freedom by Satterthwaite. Without variance p is 0 or 1."""
-    import numpy as np
     from scipy.special import stdtr, stdtrit
 
     parts = [side.variance / count for side, count in zip(variances, counts, strict=True)]
@@ -183,8 +171,6 @@ def _welch_on_row(left: Floats, right: Floats, alpha: float) -> ShiftTest:
 
 
 def _own_variance(side: Floats) -> Variances | None:
-    import numpy as np
-
     if len(side) < 2:
         return None
     return Variances(side.var(ddof=1, keepdims=True), np.array([len(side) - 1.0]))
@@ -222,8 +208,6 @@ def moderated_variances(values: Floats, likeness: float) -> Variances:
     vary together: with a mean squared correlation of `likeness`, n rows count as n / (1 + (n - 1) likeness).
     Rows that do not vary are not part of the estimate, and are shrunk towards it.
     """
-    import numpy as np
-
     own = values.shape[1] - 1
     observed = (residuals(values) ** 2).sum(axis=1) / own
     varying = int((observed > 0).sum())
@@ -251,8 +235,6 @@ def mean_squared_correlation(deviations: Floats) -> float:
     The variances of rows with correlation r have correlation r². With few samples the estimate is too large
     (1 / d for independent rows of d degrees of freedom), which errs to the safe side.
     """
-    import numpy as np
-
     size = np.sqrt((deviations**2).sum(axis=1, keepdims=True))
     scaled = (deviations / np.where(size > 0, size, 1.0))[size[:, 0] > 0]
     count = len(scaled)
@@ -264,7 +246,6 @@ def mean_squared_correlation(deviations: Floats) -> float:
 
 def variance_prior(variances: Floats, own: int) -> tuple[float, float]:
     """s0² and d0 by moments of logs; d0 is inf if variances scatter no more than by chance."""
-    import numpy as np
     from scipy.special import digamma, polygamma
 
     logs = np.log(variances) - digamma(own / 2) + math.log(own / 2)
@@ -312,8 +293,6 @@ def part_changes(series: Sequence[Sequence[float]], alpha: float = 0.05) -> list
 
     At most a share of alpha of them is there by chance, for runs that do not depend on each other.
     """
-    import numpy as np
-
     scans = [rank_scan(np.asarray(values, dtype=np.float64), _EDGE) for values in series]
     known = [(part, scan) for part, scan in enumerate(scans) if scan is not None]
     if not known:
@@ -334,8 +313,6 @@ def run_factors(series: Sequence[Sequence[float]]) -> list[float]:
     The weighted median of value over median, weighted by the median: series that are less than half of the
     sum do not move it.
     """
-    import numpy as np
-
     values = np.asarray(series, dtype=np.float64)
     usual = np.median(values, axis=1) if len(values) else np.zeros(0)
     if not usual.any():
@@ -361,8 +338,6 @@ def scan_p(deviations: float, runs: int) -> float:
 @lru_cache(maxsize=16)
 def _null(runs: int) -> Floats:
     """Largest deviations of random orders, in ascending order."""
-    import numpy as np
-
     if runs < MIN_RUNS:
         return np.zeros(0)
     chance = np.random.default_rng([_SEED, runs])

@@ -110,22 +110,16 @@ def dependence_p(values: Sequence[float], sides: Sides) -> float:
     is that of random orders within each side.
     """
     import numpy as np
+    from scipy.special import ndtri
 
     head, found = np.asarray(sides, dtype=bool), np.asarray(values, dtype=np.float64)
     residuals = found - np.where(head, np.median(found[head]), np.median(found[~head]))
-    scores = _scores(residuals)
+    # Normal scores of the midranks.
+    scores = np.asarray(ndtri((midranks(residuals) - 0.375) / (len(residuals) + 0.25)))
     weights = _weights(tuple(sides))
     null = _statistic(scores[_orders(tuple(sides))], weights)
     observed = float(_statistic(scores[None, :], weights)[0])
     return (1 + int((null <= observed + _TIE).sum())) / (len(null) + 1)
-
-
-def _scores(values: Floats) -> Floats:
-    """Normal scores of the midranks."""
-    import numpy as np
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri((midranks(values) - 0.375) / (len(values) + 0.25)))
 
 
 @lru_cache(maxsize=32)
@@ -252,7 +246,8 @@ def verdict(
         test = test.relative().around(change)
     word = _word(test, min_effect)
     is_open = kind == "run" and word == "inconclusive" and earlier is None
-    needs = _needs(*samples, alpha, min_effect) if is_open else None
+    needed = runs_to_conclude(*samples, alpha=alpha, min_effect=min_effect) if is_open else None
+    needs = None if needed is None else more_runs((len(samples[0]), len(samples[1])), needed)
     means = total_means or (_mean_time(base), _mean_time(head))
     return Verdict(
         word,
@@ -338,12 +333,6 @@ def _word(test: ShiftTest | None, min_effect: float) -> Word:
     if -min_effect <= test.low and test.high <= min_effect:
         return "no change"
     return "slower" if test.low > 0 else "faster" if test.high < 0 else "inconclusive"
-
-
-def _needs(base: Sequence[float], head: Sequence[float], alpha: float, min_effect: float) -> MoreRuns | None:
-    """Runs to add to each side."""
-    needed = runs_to_conclude(base, head, alpha=alpha, min_effect=min_effect)
-    return None if needed is None else more_runs((len(base), len(head)), needed)
 
 
 def _reason(
