@@ -1,4 +1,7 @@
-"""`tw derive critical_path`: graph and path of scopes, stored as tables of a new version of the run."""
+"""`tw derive critical_path`: graph and path of scopes; and how the tables of any derivation are stored.
+
+Derived tables are stored as a new version of the run, with the definition that they were computed by.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
 """Waits of ranks for other ranks: collectives, activities and steps of all ranks of a run, as arrays.
 
+Ranks are numbered from 0 in ascending order, collectives by their start on aligned clocks. Times are ns on
+aligned clocks since the first start, separately for each set of ranks with a common clock, and below `span`.
 A rank and a time are one integer, `rank * span + time`, so that a search or a running maximum over all ranks
-is one operation. Times are ns from the start of the run, below `span`; ranks are numbered from 0.
+is one operation.
 
 A wait that the rank's own computation hides, in a send say, delays nothing, unless it moves the transfer
 beyond that computation. On the same stream it delays what is queued behind it, whatever the rank computes.
-
-Ranks are numbered from 0 in ascending order, collectives by their start on aligned clocks. Times are ns on
-aligned clocks since the first start, separately for each set of ranks with a common clock.
 """
 
 from __future__ import annotations

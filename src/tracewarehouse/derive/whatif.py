@@ -278,7 +278,9 @@ def _rank_rows(
         periods = {row["scope"]: row["period_ns"] for row in scopes}
         sql = _EDGES.format(scales=" + ".join(bits) or "0")
         for scope in scope_names(scopes):
-            for part, (base, new) in _Graph.read(con, sql, scope).compare(scales, by).items():
+            edges = con.execute(sql, [scope]).fetchall()
+            graph = _Graph([row[:3] for row in edges], [row[3] for row in edges], [row[4:] for row in edges])
+            for part, (base, new) in graph.compare(scales, by).items():
                 period_ns = periods.get(scope) if part[0] == LENGTH else None
                 yield (selected.run, selected.ranks[0], scope, *part, base, new, base - new, period_ns)
 
@@ -302,11 +304,6 @@ class _Graph:
     edges: list[tuple[int, int, int]]
     scales: list[int]
     parts: list[Part]
-
-    @classmethod
-    def read(cls, con: Connection, sql: str, scope: str) -> _Graph:
-        rows = con.execute(sql, [scope]).fetchall()
-        return cls([row[:3] for row in rows], [row[3] for row in rows], [row[4:] for row in rows])
 
     def compare(self, scales: Sequence[Scale], by: str) -> dict[Part, tuple[int, int]]:
         """Part → its time on the critical path, unscaled and scaled; the length first, then by time."""

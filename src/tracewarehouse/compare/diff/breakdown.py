@@ -1,9 +1,8 @@
 """Breakdown of the change in mean step time: levels that each sum exactly to both means, with tests per row.
 
-The split into levels is the contract `diff_amounts`. This module fills its inputs: it keeps the intervals
-that count, pairs ranks, and recognizes kernels that were replaced by another one.
-
-The interval that is averaged is a complete step of a rank, its GPU window, or an annotation's occurrence.
+The mean is over complete steps of a rank, its GPU windows, or occurrences of an annotation. The contract
+`diff_amounts` splits it into levels; this module fills its inputs: it keeps the intervals that count, pairs
+ranks, and recognizes kernels that were replaced by another one.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from tracewarehouse.compare.diff.levels import (
     Row,
     both_have_blame,
     exposed_waits,
+    of_both_sides,
     ranked,
     with_awaited_folded,
 )
@@ -207,28 +207,24 @@ WHERE category <> 'exposed_wait'
 UNION ALL
 SELECT run_id, rank, step, 'exposed_wait', waits_for, wait_ns FROM {side}_waits_result
 """
-_KERNELS = """
-SELECT
-  kernels.* EXCLUDE ({interval}),
-  '{side}' AS side,
-  {interval} AS interval_id,
-  coalesce(replaced.label, kernels.name) AS label
+_IN_INTERVALS = """
+SELECT kernels.* EXCLUDE ({interval}), {interval} AS interval_id
 FROM {side}_kernels_result AS kernels
+SEMI JOIN {side}_intervals AS used
+  ON used.run_id = kernels.run_id AND used.rank = kernels.rank AND used.interval_id = {interval}
+"""
+_KERNELS = """
+SELECT kernels.*, '{side}' AS side, coalesce(replaced.label, kernels.name) AS label
+FROM {side}_kernels AS kernels
 LEFT JOIN {side}_replaced AS replaced
   ON replaced.kind = kernels.kind
   AND replaced.name = kernels.name
   AND replaced.path_sig IS NOT DISTINCT FROM kernels.path_sig
   AND replaced.op_sig IS NOT DISTINCT FROM kernels.op_sig
-SEMI JOIN {side}_intervals AS used
-  ON used.run_id = kernels.run_id AND used.rank = kernels.rank AND used.interval_id = {interval}
 """
 _LOCATED = """
 SELECT kind, name, path_sig, op_sig, sum(count)::BIGINT, sum(exclusive_ns)::BIGINT
-FROM {side}_kernels_result
-SEMI JOIN {side}_intervals AS used
-  ON used.run_id = {side}_kernels_result.run_id
-  AND used.rank = {side}_kernels_result.rank
-  AND used.interval_id = {interval}
+FROM {side}_kernels
 WHERE name IS NOT NULL
 GROUP BY ALL
 ORDER BY ALL
@@ -314,12 +310,12 @@ def amounts(
     with scratch() as con:
         for side, times in zip(SIDES, (base, head), strict=True):
             _register(con, side, times)
-        replaced = _label_replaced(con, base.interval)
+        replaced = _label_replaced(con)
         _label_ranks(con, roles)
         for contract, sql in ((segments, _SEGMENTS), (kernels, _KERNELS)):
             engine.create_table(con, contract)
             for side in SIDES:
-                engine.fill_table(con, contract, sql.format(side=side, interval=base.interval))
+                engine.fill_table(con, contract, sql.format(side=side))
         engine.create_table(con, levels, levels.body)
         left, right = (
             _side(con, side, by_run, replaced, by) for side, by in zip(SIDES, divisors, strict=True)
@@ -337,6 +333,7 @@ def _register(con: Connection, side: str, times: SideTimes) -> None:
         source, length_ns = f"{side}_intervals_result", "length_ns"
     sql = _INTERVALS.format(interval=times.interval, length_ns=length_ns, source=source)
     con.execute(f"CREATE TABLE {side}_intervals AS {sql}")
+    con.execute(f"CREATE VIEW {side}_kernels AS {_IN_INTERVALS.format(side=side, interval=times.interval)}")
     parts = _PARTS
     if times.waits is not None:
         con.register(f"{side}_waits_result", times.waits.arrow())
@@ -344,15 +341,12 @@ def _register(con: Connection, side: str, times: SideTimes) -> None:
     con.execute(f"CREATE VIEW {side}_parts AS {parts.format(side=side, interval=times.interval)}")
 
 
-def _label_replaced(con: Connection, interval: str) -> frozenset[str]:
+def _label_replaced(con: Connection) -> frozenset[str]:
     """Creates the tables `base_replaced` and `head_replaced` with labels `A → B`; returns the labels."""
     from tracewarehouse.duck.engine import create_from_rows
 
     located = {
-        side: [
-            LocatedKernel(*row)
-            for row in con.execute(_LOCATED.format(side=side, interval=interval)).fetchall()
-        ]
+        side: [LocatedKernel(*row) for row in con.execute(_LOCATED.format(side=side)).fetchall()]
         for side in SIDES
     }
     sizes = [con.execute(f"SELECT count(*) FROM {side}_intervals").fetchall()[0][0] for side in SIDES]
@@ -435,17 +429,16 @@ def _side(
     )
 
 
-# As above, also of ranks without GPU activities.
-_HOST_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"
-STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
-MIN_STEPS = 3  # complete steps of a rank; with fewer the interval is the window
-
 _STEPS = """
 SELECT run_id, rank, step, period_ns AS length_ns
 FROM steps
 SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
 WHERE NOT partial
 """
+# The same, also of ranks without GPU activities.
+_HOST_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"
+STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
+MIN_STEPS = 3  # complete steps of a rank; with fewer the interval is the window
 
 
 @dataclass(frozen=True)
@@ -508,7 +501,7 @@ def breakdown(
     own time grew, of the others only their waiting. Ranks are paired by number; by their role in the job if
     the layouts differ; in order if the numbers differ but both sides have as many.
     """
-    on_host = not any(_has_gpu(side) for side in (base, head))
+    on_host = not any(len(side.query_all("SELECT DISTINCT run_id FROM kernels")) for side in (base, head))
     per, notices = resolve_interval(per, (base, head), on_host)
     read = host_times if on_host else side_times
     times = read("base", base, per), read("head", head, per)
@@ -522,7 +515,7 @@ def breakdown(
     sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors)
     text = work.text if work else None
     level_per = f"{per} per {text}" if text else per
-    provenance = _provenance(times)
+    provenance = of_both_sides(*(side.parts.provenance for side in times))
     means = [side.length_ns / side.intervals for side in sides]
     return Breakdown(
         per=per,
@@ -582,12 +575,6 @@ def _with_waits(times: SideTimes, side: Selection, has_blame: bool) -> SideTimes
     """The same times, with those of exposed waits by the rank that is waited for."""
     waiting = WAIT in times.parts.arrow()["category"].unique().to_pylist()
     return replace(times, waits=exposed_waits(side, has_blame)) if waiting else times
-
-
-def _provenance(times: Sequence[SideTimes]) -> Provenance:
-    base, head = (side.parts.provenance for side in times)
-    ranks = {**(base.ranks or {}), **(head.ranks or {})} or None
-    return replace(base, runs=(*base.runs, *head.runs), ranks=ranks)
 
 
 def _level(
@@ -658,10 +645,6 @@ class SideTimes:
     waits: Result | None = None  # `exposed_wait` of steps by the rank that is waited for
 
 
-def _has_gpu(side: Selection) -> bool:
-    return bool(len(side.query_all("SELECT DISTINCT run_id FROM kernels")))
-
-
 def resolve_interval(
     per: str | None, sides: tuple[Selection, Selection], on_host: bool = False
 ) -> tuple[str, list[str]]:
@@ -704,29 +687,26 @@ def host_times(name: str, side: Selection, per: str) -> SideTimes:
     """The same for ranks without GPU activities, by what their training thread runs. Raises ParamError."""
     if per not in (STEP, WINDOW):
         raise ParamError(f"per {per!r} needs GPU activities", "use step or window")
-    interval, account, lacking = (
-        "step",
-        side.run("host_account", entire_trace=per == WINDOW),
-        "no complete step",
-    )
+    account = side.run("host_account", entire_trace=per == WINDOW)
+    if per == STEP:
+        interval, lacking, steps = "step", "no complete step", side.query_all(_HOST_STEPS).arrow()
+    else:
+        interval, lacking, steps = "occurrence", "no host slices", None
     kernels = side.run("step_kernels" if per == STEP else "window_kernels")
-    steps = side.query_all(_HOST_STEPS).arrow() if per == STEP else None
-    if per == WINDOW:
-        interval, lacking = "occurrence", "no host slices"
     keys = (Field("run_id", "VARCHAR"), Field("rank", "INTEGER"), Field(interval, "BIGINT"))
     fields = (*keys, Field("category", "VARCHAR"), Field("category_ns", "BIGINT", "ns"))
-    parts = from_rows(fields, [_named_row(row) for row in account.rows()])
+    rows = []
+    for row in account.rows():
+        number = 1 if row["step"] is None else row["step"]  # without a step it is the only interval
+        category = f"{row['category']}: {row['name'] or '(no name)'}"
+        rows.append([row["run_id"], row["rank"], number, category, row["self_ns"]])
     parts = replace(
-        parts, provenance=account.provenance, abstained=account.abstained, notices=account.notices
+        from_rows(fields, rows),
+        provenance=account.provenance,
+        abstained=account.abstained,
+        notices=account.notices,
     )
     return _check_not_empty(name, SideTimes(interval, steps, parts, kernels), lacking, None)
-
-
-def _named_row(row: Mapping[str, Any]) -> list[object]:
-    """A row of `host_account` by category and name; without a step it is the only interval."""
-    interval = 1 if row["step"] is None else row["step"]
-    named = f"{row['category']}: {row['name'] or '(no name)'}"
-    return [row["run_id"], row["rank"], interval, named, row["self_ns"]]
 
 
 def _check_not_empty(name: str, times: SideTimes, lacking: str, hint: str | None) -> SideTimes:

@@ -1,9 +1,9 @@
 """Overall change between two selections: comparability, verdict on the step time, gates and breakdown.
 
-The rows do not depend on the model: the same collective of the same size over as many ranks should be as fast
-in another job on the same machine.
-
-On each side the device with the highest peak of active memory counts.
+In words: the late rank or the largest row that caused the change, and where the spread between runs comes
+from. Two tables go with it. Bus bandwidths by collective, message size and number of ranks do not depend on
+the model: the same collective should be as fast in another job on the same machine. Memory by call is that at
+the peak of the device with the highest peak on each side.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, check, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
-from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, waits
+from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, result_of, waits
 from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
@@ -35,7 +35,7 @@ from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.selection import run_attributes
 
 if TYPE_CHECKING:
-    from tracewarehouse.compare.diff.levels import Level, Row
+    from tracewarehouse.compare.diff.levels import Row
     from tracewarehouse.result import Result
 
 
@@ -84,9 +84,6 @@ class _Total:
 
 def bandwidth(base: Selection, head: Selection) -> Bandwidth | None:
     """Bus bandwidths of both sides; None if they have no collective of the same kind, size and group size."""
-    from tracewarehouse.duck.arrow import table_of
-    from tracewarehouse.result import Result
-
     results = [side.run(BANDWIDTH_ANALYSIS) for side in (base, head)]
     before, after = (_totals(result) for result in results)
     rows = [_row(key, before[key], after[key]) for key in before if key in after]
@@ -95,8 +92,7 @@ def bandwidth(base: Selection, head: Selection) -> Bandwidth | None:
     rows.sort(key=lambda row: (-abs(row["lost_ns"]), row["collective"], row["size_bucket_bytes"]))
     collapsed = any(row["ratio"] < _COLLAPSED for row in rows)
     notices = tuple(_hypotheses(base, head)) if collapsed else ()
-    contract = _bandwidth_contract()
-    return Bandwidth(Result(table_of(contract, rows), results[0].provenance, contract), notices)
+    return Bandwidth(result_of(_bandwidth_contract(), rows, results[0].provenance), notices)
 
 
 def _totals(result: Result) -> Mapping[BandwidthKey, _Total]:
@@ -145,6 +141,8 @@ def _memory_share(side: Selection) -> float | None:
 
 
 def _bandwidth_contract() -> Contract:
+    busbw = "bus bandwidth in GB/s, without waiting for the last rank."
+    lost = "Transfer time of head minus what it would be at the bandwidth of base, over all collectives."
     return computed_contract(
         "bandwidth_diff",
         group="comms",
@@ -152,22 +150,18 @@ def _bandwidth_contract() -> Contract:
         requires=(Ref(BANDWIDTH_ANALYSIS, 1),),
         grain=("collective", "size_bucket_bytes", "members"),
         order=("-lost_ns",),
-        columns=tuple(_bandwidth_columns()),
+        columns=(
+            Column("collective", "VARCHAR", "The operation."),
+            Column("size_bucket_bytes", "BIGINT", "Message size rounded down to a power of 2.", "bytes"),
+            Column("members", "BIGINT", "Number of ranks in the group.", "count"),
+            Column("base_instances", "BIGINT", "base: number of collectives.", "count"),
+            Column("head_instances", "BIGINT", "head: number of collectives.", "count"),
+            Column("base_busbw_bytes_per_ns", "DOUBLE", f"base: {busbw}", "bytes_per_ns", better="higher"),
+            Column("head_busbw_bytes_per_ns", "DOUBLE", f"head: {busbw}", "bytes_per_ns", better="higher"),
+            Column("ratio", "DOUBLE", "Bandwidth of head as a multiple of that of base.", "ratio"),
+            Column("lost_ns", "BIGINT", lost, "ns", signed=True),
+        ),
     )
-
-
-def _bandwidth_columns() -> Iterator[Column]:
-    yield Column("collective", "VARCHAR", "The operation.")
-    yield Column("size_bucket_bytes", "BIGINT", "Message size rounded down to a power of 2.", "bytes")
-    yield Column("members", "BIGINT", "Number of ranks in the group.", "count")
-    for side in ("base", "head"):
-        yield Column(f"{side}_instances", "BIGINT", f"{side}: number of collectives.", "count")
-    for side in ("base", "head"):
-        doc = f"{side}: bus bandwidth in GB/s, without waiting for the last rank."
-        yield Column(f"{side}_busbw_bytes_per_ns", "DOUBLE", doc, "bytes_per_ns", better="higher")
-    yield Column("ratio", "DOUBLE", "Bandwidth of head as a multiple of that of base.", "ratio")
-    doc = "Transfer time of head minus what it would be at the bandwidth of base, over all collectives."
-    yield Column("lost_ns", "BIGINT", doc, "ns", signed=True)
 
 
 _LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
@@ -246,20 +240,16 @@ def _is_significant(row: Row) -> bool:
 
 
 def _row_text(row: Row, parts: Breakdown) -> str:
+    """The row, or, if it changed by more than the step, also the largest that went the other way."""
     if abs(row.delta) > _OFFSET * abs(parts.delta):
-        text = _offset_text(row, parts)
+        other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
+        both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
+        text = f"parts cancel out: {' and '.join(map(_changed, both))}"
     else:
         text = f"largest part: {_changed(row)} of the {_signed(parts.delta)} change"
     if _is_significant(row):
         return text
     return f"{text}, not {'tested' if row.test is None else 'significant'}"
-
-
-def _offset_text(row: Row, parts: Breakdown) -> str:
-    """A row that changed by more than the step, and the largest that went the other way, the larger first."""
-    other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
-    both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
-    return f"parts cancel out: {' and '.join(map(_changed, both))}"
 
 
 def _changed(row: Row) -> str:
@@ -291,13 +281,13 @@ class Share:
 
 def spread(parts: Breakdown) -> tuple[Share, ...]:
     """The rows of kernels and of ranks, the largest share first; empty with too few runs or steps."""
-    return tuple(share for name in ("kernels", "ranks") for share in _of_level(parts.level(name)))
-
-
-def _of_level(level: Level) -> Iterator[Share]:
-    shares = variance_shares([(row.base_replicates, row.head_replicates) for row in level.rows])
-    found = [Share(level.name, row.part, share) for row, share in zip(level.rows, shares or (), strict=False)]
-    yield from sorted(found, key=lambda each: (-each.share, each.name))
+    shares: list[Share] = []
+    for name in ("kernels", "ranks"):
+        rows = parts.level(name).rows
+        values = variance_shares([(row.base_replicates, row.head_replicates) for row in rows]) or ()
+        of_level = [Share(name, row.part, value) for row, value in zip(rows, values, strict=False)]
+        shares += sorted(of_level, key=lambda share: (-share.share, share.name))
+    return tuple(shares)
 
 
 def spread_notes(parts: Breakdown) -> Iterator[str]:
@@ -305,17 +295,14 @@ def spread_notes(parts: Breakdown) -> Iterator[str]:
     shares, between = spread(parts), f"{parts.replicate}s"
     kernels = [each for each in shares if each.level == "kernels" and each.share >= _LEAST][:_MOST_NAMED]
     if kernels:
-        yield f"the spread between {between} comes from {_listed(kernels)}"
+        listed = ", ".join(f"{_name(share.name)} ({100 * share.share:.0f} %)" for share in kernels)
+        yield f"the spread between {between} comes from {listed}"
     own = [each for each in shares if each.level == "ranks" and each.name.endswith(_OWN)]
     total = sum(max(each.share, 0.0) for each in own)
     # A late rank lengthens the steps of the others as much, by waiting: compare own times only.
     if len(own) > 1 and own[0].share >= max(_LEAST, _MOST_OF_RANKS * total):
         rank, share = own[0].name.removesuffix(_OWN), own[0].share / total
         yield f"{rank} varies most: {100 * share:.0f} % of the spread of the ranks' own times"
-
-
-def _listed(shares: Iterable[Share]) -> str:
-    return ", ".join(f"{_name(each.name)} ({100 * each.share:.0f} %)" for each in shares)
 
 
 def _name(part: str) -> str:
@@ -346,9 +333,6 @@ class SnapshotDiff:
 
 def snapshot_diff(base: Selection, head: Selection) -> SnapshotDiff | None:
     """The bytes at the peaks of both sides; None unless both have a memory snapshot."""
-    from tracewarehouse.duck.arrow import table_of
-    from tracewarehouse.result import Result
-
     results = [side.run_or_skip(SNAPSHOT_ANALYSIS) for side in (base, head)]
     before, after = (_by_call(result.rows()) for result in results)
     if not before or not after:
@@ -365,8 +349,7 @@ def snapshot_diff(base: Selection, head: Selection) -> SnapshotDiff | None:
     ]
     rows.sort(key=lambda row: (-abs(row["delta_bytes"]), row["category"], row["top_frame"]))
     peak = max(sum(before.values()), sum(after.values()))
-    contract = _snapshot_contract()
-    return SnapshotDiff(Result(table_of(contract, rows), results[0].provenance, contract), peak)
+    return SnapshotDiff(result_of(_snapshot_contract(), rows, results[0].provenance), peak)
 
 
 def _by_call(rows: list[dict[str, Any]]) -> Mapping[SnapshotKey, int]:
@@ -390,16 +373,14 @@ def _snapshot_contract() -> Contract:
         requires=(Ref(SNAPSHOT_ANALYSIS, 1),),
         grain=("category", "top_frame"),
         order=("-delta_bytes",),
-        columns=tuple(_snapshot_columns()),
+        columns=(
+            Column("category", "VARCHAR", "What the allocations are for."),
+            Column("top_frame", "VARCHAR", "Innermost Python frame outside of PyTorch."),
+            Column("base_bytes", "BIGINT", "base: active bytes at the peak.", "bytes", better="lower"),
+            Column("head_bytes", "BIGINT", "head: active bytes at the peak.", "bytes", better="lower"),
+            Column("delta_bytes", "BIGINT", "Bytes of head minus bytes of base.", "bytes", signed=True),
+        ),
     )
-
-
-def _snapshot_columns() -> Iterator[Column]:
-    yield Column("category", "VARCHAR", "What the allocations are for.")
-    yield Column("top_frame", "VARCHAR", "Innermost Python frame outside of PyTorch.")
-    for side in ("base", "head"):
-        yield Column(f"{side}_bytes", "BIGINT", f"{side}: active bytes at the peak.", "bytes", better="lower")
-    yield Column("delta_bytes", "BIGINT", "Bytes of head minus bytes of base.", "bytes", signed=True)
 
 
 STEP_TIME = "step_time"
@@ -489,9 +470,6 @@ class Change:
 
     def rows(self, levels: Sequence[str] = LEVELS) -> Result:
         """The rows of levels of the breakdown, one level after the other; raises TwError without one."""
-        from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.result import Result
-
         if self.breakdown is None:
             raise TwError(f"no breakdown: {self.no_breakdown_reason}", "see the verdict")
         results = [self.breakdown.level(name).result() for name in levels]
@@ -499,8 +477,7 @@ class Change:
         assert contract is not None
         summary = "Change of the mean by several levels that each sum to the total."
         contract = replace(contract, name="breakdown", summary=summary, grain=("level", "name"), order=())
-        table = table_of(contract, [row for result in results for row in result.rows()])
-        return Result(table, provenance, contract)
+        return result_of(contract, [row for result in results for row in result.rows()], provenance)
 
     @property
     def failed(self) -> tuple[GateResult, ...]:
@@ -523,7 +500,7 @@ def changes(
         check(config_differences)
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
-    work = _work(base, head, options)
+    work = None if options.normalize is None else read_work(options.normalize, base, head)
     parts, reason = _breakdown(base, head, catalog, options, work)
     step_verdict = _verdict(base, head, catalog, options, parts, work)
     known = _step_time_test(step_verdict, options.within_run)
@@ -545,19 +522,13 @@ def changes(
     )
 
 
-def _work(base: Selection, head: Selection, options: CompareOptions) -> Work | None:
-    if options.normalize is None:
-        return None
-    return read_work(options.normalize, base, head)
-
-
 def _breakdown(
     base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, work: Work | None
 ) -> tuple[Breakdown | None, str | None]:
     """The breakdown, or why there is none; raises TwError if its interval or a unit was requested."""
     try:
-        settings: dict[str, Any] = {"per": options.per, "alpha": options.alpha, "catalog": catalog}
-        return breakdown(base, head, **settings, work=work), None
+        parts = breakdown(base, head, per=options.per, alpha=options.alpha, catalog=catalog, work=work)
+        return parts, None
     except TwError as error:
         if options.per is not None or work is not None:
             raise

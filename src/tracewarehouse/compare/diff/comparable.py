@@ -49,16 +49,14 @@ def _positions(side: Selection) -> dict[int, Positions]:
     """Rank → its position in each group; empty if a rank has two positions in groups of one kind."""
     found: dict[int, Positions] = {}
     for row in side.query_all(_GROUPS).rows():
-        for kind, position, size in _memberships(row["rank"], _groups(row["process_groups"])):
+        groups = row["process_groups"]
+        groups = json.loads(groups) if isinstance(groups, str) else groups
+        listed = groups if isinstance(groups, list) else ()
+        for kind, position, size in _memberships(row["rank"], listed):
             known = found.setdefault(row["rank"], {}).setdefault(kind, (position, size))
             if known != (position, size):
                 return {}
     return found
-
-
-def _groups(value: Any) -> Iterable[Any]:
-    groups = json.loads(value) if isinstance(value, str) else value
-    return groups if isinstance(groups, list) else ()
 
 
 def _memberships(rank: int, groups: Iterable[Any]) -> Iterable[tuple[str, int, int]]:
@@ -153,6 +151,9 @@ class _SideFacts:
         return {each.selector for each in self.selection.selected()}
 
 
+_Check = Callable[[_SideFacts, _SideFacts], Iterator[Difference]]
+
+
 def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
     """The configuration differences of two sides, hard ones first."""
     facts = tuple(
@@ -186,16 +187,15 @@ def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
         yield Difference("gpu", message, hard=True)
 
 
-def _model(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    names = base.values("device_name"), head.values("device_name")
-    if all(names) and names[0] != names[1]:
-        yield Difference("gpu_model", f"GPU model: {_base_vs_head(*names)}", hard=True)
+def _differing(what: str, column: str, name: str, hard: bool = False, null: bool = False) -> _Check:
+    """A check of a column that has the same values on both sides; `null` if it counts as a value."""
 
+    def check(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+        values = base.values(column), head.values(column)
+        if values[0] != values[1] and (null or all(values)):
+            yield Difference(what, f"{name}: {_base_vs_head(*values)}", hard)
 
-def _world(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    sizes = base.values("world_size"), head.values("world_size")
-    if all(sizes) and sizes[0] != sizes[1]:
-        yield Difference("world_size", f"world size: {_base_vs_head(*sizes)}", hard=True)
+    return check
 
 
 def _layouts(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
@@ -253,18 +253,6 @@ def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
             yield Difference("profiler", f"only {name} has {what}; profiling overhead differs")
 
 
-def _framework(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    versions = base.values("framework_version"), head.values("framework_version")
-    if all(versions) and versions[0] != versions[1]:
-        yield Difference("framework", f"framework: {_base_vs_head(*versions)}")
-
-
-def _reader(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    versions = base.values("format_version"), head.values("format_version")
-    if versions[0] != versions[1]:
-        yield Difference("reader", f"ingested with different reader versions: {_base_vs_head(*versions)}")
-
-
 def _steps(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     counts = [
         sorted({row["steps"] for row in side.selection.query_all(_STEPS).rows()}) for side in (base, head)
@@ -319,13 +307,12 @@ def _range(counts: Sequence[int]) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-_Check = Callable[[_SideFacts, _SideFacts], Iterator[Difference]]
 # The most important first.
 _CHECKS: tuple[_Check, ...] = (
     _same,
     _gpu,
-    _model,
-    _world,
+    _differing("gpu_model", "device_name", "GPU model", hard=True),
+    _differing("world_size", "world_size", "world size", hard=True),
     _layouts,
     _missing,
     _ranks,
@@ -334,6 +321,6 @@ _CHECKS: tuple[_Check, ...] = (
     _work,
     _steps,
     _flags,
-    _framework,
-    _reader,
+    _differing("framework", "framework_version", "framework"),
+    _differing("reader", "format_version", "ingested with different reader versions", null=True),
 )

@@ -1,11 +1,9 @@
 """`Diff`: analyses run on two selections and compared row by row, with a verdict for each row.
 
-It depends on the columns of the analysis, so it is generated. Ranks are combined by the `fold` of each
-column; sums are divided by the number of ranks, or of their complete steps, only at the end, so that they
-stay exact.
-
-Rows are joined by their keys. The verdict of a row tests its values in the replicates of each
-side: runs if there are four or more in total, else complete steps.
+Rows are joined by their keys, with SQL that is generated from the columns of the analysis. Ranks are combined
+by the `fold` of each column; sums are divided by the number of ranks, or of their complete steps, only at the
+end, so that they stay exact. The verdict of a row tests its values in the replicates of each side: runs if
+there are four or more in total, else complete steps.
 """
 
 from __future__ import annotations
@@ -18,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
+from tracewarehouse.compare.diff.levels import of_both_sides, ratio_column
 from tracewarehouse.compare.metric.expression import BY_STEP
-from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL
+from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, if_complete
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 COMBINED = ("run_id", "rank", "device", "step")  # keys whose rows are combined, unless ranks are compared
-_NOT_MEASURES = ("id", "ts", "depth")
+_NOT_MEASURES = (None, "id", "ts", "depth")
 CHANGES = "added, deleted, increased, decreased or unchanged"
 
 _JOIN = """
@@ -54,7 +53,6 @@ FULL JOIN head_side ON {condition}
 _SIDE = "SELECT {columns} FROM {side}"
 _COMBINED_SIDE = "SELECT {columns} FROM {side} {group} HAVING count(*) > 0"
 _KEY = "coalesce(head_side.{name}, base_side.{name}) AS {name}"
-_IF_COMPLETE = "CASE WHEN count({name}) = count(*) THEN {value} END"
 _SUM_OR_0 = "CASE WHEN {side}_side.present IS NULL THEN 0 ELSE {side}_side.{name} END"
 # `ProfilerStep#12` as `ProfilerStep#N`, `<Model object at 0x7f3a…>` as `<Model object at 0x…>`.
 _FOLDED_NAME = (
@@ -90,6 +88,8 @@ class Comparison:
     @property
     def result(self) -> Contract:
         """The contract of the result, without a SELECT."""
+        name = self.classifier.name
+        change = f"{CHANGES}: by the presence of rows in base and head, then by {name}; null if unknown."
         return replace(
             self.contract,
             name=f"{self.contract.name}_diff",
@@ -99,7 +99,7 @@ class Comparison:
             requires=(self.contract.ref,),
             needs=(),
             params=(),
-            columns=(*self.keys, *self._values(), _change_column(self.classifier)),
+            columns=(*self.keys, *self._values(), Column("change", "VARCHAR", change, null=True)),
             source=f"{self.contract.name}_diff",
             body="",
         )
@@ -133,7 +133,7 @@ def compare(contract: Contract, by_rank: bool, by_step: bool, measure: str | Non
     measures = tuple(
         column
         for column in contract.columns
-        if column.name not in contract.grain and _is_measure(column) and (by_rank or column.fold)
+        if column.name not in contract.grain and column.unit not in _NOT_MEASURES and (by_rank or column.fold)
     )
     if not classifiers(measures, by_rank):
         raise ParamError(
@@ -143,10 +143,6 @@ def compare(contract: Contract, by_rank: bool, by_step: bool, measure: str | Non
     per = "of this rank" if by_rank else "per step and rank" if by_step else "per rank"
     classifier = _classifier(contract, measures, by_rank, measure)
     return Comparison(contract, keys, measures, classifier, not by_rank, per)
-
-
-def _is_measure(column: Column) -> bool:
-    return column.unit is not None and column.unit not in _NOT_MEASURES
 
 
 def classifiers(measures: tuple[Column, ...], by_rank: bool) -> list[Column]:
@@ -164,11 +160,6 @@ def _classifier(contract: Contract, measures: tuple[Column, ...], by_rank: bool,
             return column
     known = ", ".join(column.name for column in candidates)
     raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known or 'none'}")
-
-
-def _change_column(classifier: Column) -> Column:
-    doc = f"{CHANGES}: by the presence of rows in base and head, then by {classifier.name}; null if unknown."
-    return Column("change", "VARCHAR", doc, null=True)
 
 
 def join_sql(comparison: Comparison, base_divisor: int, head_divisor: int) -> str:
@@ -223,14 +214,9 @@ def _side_sql(comparison: Comparison, side: str) -> str:
 def _combined_sql(measure: Column) -> str:
     fold = measure.fold or "sum"
     if "/" in fold:
-        over, under = (_if_complete("sum", quote_name(name)) for name in fold.split("/"))
+        over, under = (if_complete("sum", name) for name in fold.split("/"))
         return f"{over} / nullif({under}, 0)"
-    return _if_complete(fold, _quoted(measure))
-
-
-def _if_complete(function: str, name: str) -> str:
-    """The aggregate of a column, null if a value is null."""
-    return _IF_COMPLETE.format(name=name, value=f"{function}({name})")
+    return if_complete(fold, measure.name)
 
 
 def _measure_sql(comparison: Comparison, measure: Column, divisors: Mapping[str, int]) -> Iterator[str]:
@@ -439,7 +425,11 @@ def _scope(
         notice = f"values are {comparison.per}: base has {divisors[0]:,}, head has {divisors[1]:,}"
         return divisors, None, [notice]
     ranks = _common_ranks(results)
-    return [1, 1], ranks, _ignored_ranks(results, ranks)
+    extra = {each.side: {rank for _, rank in each.ranks} - ranks for each in results}
+    notices = [
+        f"ignored, only in {side}: rank {rank_list(others)}" for side, others in extra.items() if others
+    ]
+    return [1, 1], ranks, notices
 
 
 def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
@@ -454,11 +444,6 @@ def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
         hint = hints.fill("omit {}", hints.option("by_rank"))
         raise ParamError("base and head share no rank with data", hint)
     return base & head
-
-
-def _ignored_ranks(results: Sequence[_SideResult], common: set[int]) -> list[str]:
-    extra = {each.side: {rank for _, rank in each.ranks} - common for each in results}
-    return [f"ignored, only in {side}: rank {rank_list(ranks)}" for side, ranks in extra.items() if ranks]
 
 
 def _largest_first(comparison: Comparison, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
@@ -499,9 +484,7 @@ def _result(
 ) -> Result:
     """The rows with provenance, abstained ranks and notices of both sides."""
     base, head = (each.result for each in results)
-    runs = (*base.provenance.runs, *head.provenance.runs)
-    ranks = {**(base.provenance.ranks or {}), **(head.provenance.ranks or {})} or None
-    provenance = replace(base.provenance, runs=runs, ranks=ranks)
+    provenance = of_both_sides(base.provenance, head.provenance)
     abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
     all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
     return Result(table, provenance, contract, abstained, all_notices)
@@ -526,17 +509,14 @@ def _verdict_columns(measure: Column, kind: str | None) -> tuple[Column, ...]:
     """The columns of a row's verdict; `kind` is that of the replicates, None if there are too few."""
     noise = f"noise over {kind}" if kind else "noise, unknown here: it takes four runs in total, or steps"
     untested = "null if not tested, as rows below 0.1 % of the total"
+    interval = f"the interval of the relative change of {measure.name}"
     verdict_doc = f"By {measure.name} and its {noise}: {VERDICTS}; {untested}."
     return (
         Column("verdict", "VARCHAR", verdict_doc, null=True),
-        _ratio("low", f"Lower end of the interval of the relative change of {measure.name}; {untested}."),
-        _ratio("high", f"Upper end of that interval; {untested}."),
-        _ratio("q", f"p adjusted after Benjamini and Hochberg over the rows; {untested}."),
+        ratio_column("low", f"Lower end of {interval}; {untested}."),
+        ratio_column("high", f"Upper end of that interval; {untested}."),
+        ratio_column("q", f"p adjusted after Benjamini and Hochberg over the rows; {untested}."),
     )
-
-
-def _ratio(name: str, doc: str) -> Column:
-    return Column(name, "DOUBLE", doc, "ratio", null=True, signed=True)
 
 
 def _row_verdicts(
@@ -555,7 +535,7 @@ def _row_verdicts(
     base, head = (
         _replicate_values(con, comparison, side, replicates, keys) for side, replicates in sides.items()
     )
-    sizes = [max(map(_mean, pair)) for pair in zip(base, head, strict=True)]
+    sizes = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
     total = sum(sizes) or 1.0
     tests = row_tests(base, head, [size / total for size in sizes], alpha=alpha)
     return [_verdict(comparison.classifier, test, min_effect) for test in tests]
@@ -576,10 +556,6 @@ def _replicate_values(
     return [[values[key].get(each, 0.0) / ranks for each, ranks in replicates.items()] for key in keys]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
 def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[str, object]:
     if test is None or not test.tested:
         return {"verdict": None, "low": None, "high": None, "q": None}
@@ -587,11 +563,9 @@ def _verdict(measure: Column, test: RowTest | None, min_effect: float) -> dict[s
     if test.low is not None and test.high is not None and max(-test.low, test.high) <= min_effect:
         word = "no change"
     elif test.significant:
-        word = _direction(measure, test.change > 0)
+        higher = test.change > 0
+        if measure.better is None:
+            word = "higher" if higher else "lower"
+        else:
+            word = "better" if higher == (measure.better == "higher") else "worse"
     return {"verdict": word, "low": test.low, "high": test.high, "q": test.q}
-
-
-def _direction(measure: Column, higher: bool) -> str:
-    if measure.better is None:
-        return "higher" if higher else "lower"
-    return "better" if higher == (measure.better == "higher") else "worse"

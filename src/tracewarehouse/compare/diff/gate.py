@@ -63,10 +63,6 @@ class Work:
             scale *= 1_000
         return replace(self, scale=scale)
 
-    def divide(self, base: Measured, head: Measured) -> tuple[Measured, Measured]:
-        """The metric per unit, if it is a time or a size."""
-        return per_unit(base, self.base), per_unit(head, self.head)
-
 
 def read_work(normalize: str, base: Selection, head: Selection) -> Work:
     """The work of each run by its labels: `sample`, `token` or `label.K`.
@@ -171,19 +167,14 @@ def parse(text: str, catalog: Catalog) -> Gate:
         return Gate(text.strip(), metric, "<=", 0.0, "", False, value)
     match = _BOUND.fullmatch(text, at) if value != "absent" else None
     if match is None:
-        raise _bound_error(text, at)
+        what, hint = _mistake(text[at:].strip())
+        raise ExpressionError(f"gate {text!r}, character {at + 1}: {what}", hint)
     op, sign, number, unit = match.groups()
     _check_unit(text, match.start(4), metric, unit, bool(sign))
     own = _OWN_UNIT.get(unit)
     scale = 0.01 if unit == "%" else _SCALES[own][1][unit] if own else 1.0
     bound = float(number) * scale * (-1 if sign == "-" else 1)
     return Gate(text.strip(), metric, op, bound, unit, bool(sign), value)
-
-
-def _bound_error(text: str, at: int) -> ExpressionError:
-    """What is wrong with the text after the metric."""
-    what, hint = _mistake(text[at:].strip())
-    return ExpressionError(f"gate {text!r}, character {at + 1}: {what}", hint)
 
 
 def _mistake(text: str) -> tuple[str, str]:
@@ -236,7 +227,7 @@ def evaluate(
     options = options or GateOptions()
     left, right = measure_statistic(gate.value, gate.metric, base, head)
     if options.work is not None:
-        left, right = options.work.divide(left, right)
+        left, right = per_unit(left, options.work.base), per_unit(right, options.work.head)
     earlier = options.earlier(gate.metric) if gate.signed and gate.value == "value" else None
     base_value = left.median if earlier is None or not earlier.is_baseline else earlier.median
     head_value = right.median

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.display_names import EXPOSED
-from tracewarehouse.result import Field
+from tracewarehouse.result import Field, Provenance, Result, from_rows
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.stats.many_series import RowTest
     from tracewarehouse.query.selection import Selection
-    from tracewarehouse.result import Provenance, Result
 
 
 ZERO = Fraction(0)
@@ -121,15 +120,26 @@ class Level:
         if len(self.rows) <= count + 1:
             return self
         first, rest = self.rows[:count], self.rows[count:]
-        return replace(self, rows=(*first, _combined(rest)))
+        base, head = sum((row.base for row in rest), ZERO), sum((row.head for row in rest), ZERO)
+        other = Row(f"other ({len(rest):,} rows)", base, head, folded=len(rest))
+        return replace(self, rows=(*first, other))
 
     def result(self, count: int | None = None) -> Result:
         """The rows in whole ns, which sum to the rounded means; `count` rows and the others as one."""
-        from tracewarehouse.duck.arrow import table_of
-        from tracewarehouse.result import Result
+        return result_of(level_contract(self.name, self.per), _rows_in_ns(self, count), self.provenance)
 
-        contract = level_contract(self.name, self.per)
-        return Result(table_of(contract, _rows_in_ns(self, count)), self.provenance, contract)
+
+def result_of(contract: Contract, rows: Iterable[Mapping[str, object]], provenance: Provenance) -> Result:
+    """Rows as a result with the columns of a contract."""
+    from tracewarehouse.duck.arrow import table_of
+
+    return Result(table_of(contract, rows), provenance, contract)
+
+
+def of_both_sides(base: Provenance, head: Provenance) -> Provenance:
+    """The provenance of what is computed from a result of each side."""
+    ranks = {**(base.ranks or {}), **(head.ranks or {})} or None
+    return replace(base, runs=(*base.runs, *head.runs), ranks=ranks)
 
 
 WAIT = "exposed_wait"
@@ -172,16 +182,11 @@ def _sum_of_waits(rows: Sequence[Row]) -> Row:
 
 def ranked(rows: Sequence[Row]) -> tuple[Row, ...]:
     """By the size of the change; ties by whether it changed, then a rank's own time first, then by name."""
-    return tuple(sorted(rows, key=_rank_key))
 
+    def key(row: Row) -> tuple[Fraction, bool, bool, str]:
+        return -abs(row.delta), row.change == "unchanged", row.part.endswith(EXPOSED), row.part
 
-def _rank_key(row: Row) -> tuple[Fraction, bool, bool, str]:
-    return -abs(row.delta), row.change == "unchanged", row.part.endswith(EXPOSED), row.part
-
-
-def _combined(rows: Sequence[Row]) -> Row:
-    base, head = (sum(values, ZERO) for values in zip(*((row.base, row.head) for row in rows), strict=True))
-    return Row(f"other ({len(rows):,} rows)", base, head, folded=len(rows))
+    return tuple(sorted(rows, key=key))
 
 
 def _rows_in_ns(level: Level, count: int | None = None) -> Iterator[dict[str, object]]:
@@ -277,7 +282,7 @@ def _columns(per: str) -> tuple[Column, ...]:
         _ns("base_ns", f"Base: ns of a mean {per}. All rows sum to the mean."),
         _ns("head_ns", f"Head: ns of a mean {per}. All rows sum to the mean."),
         _ns("delta_ns", "head_ns minus base_ns.", signed=True),
-        _ratio(
+        ratio_column(
             "share", "Share of the total change; null if that is below 10 % of the sum of all rows' changes."
         ),
         _ns(
@@ -290,9 +295,9 @@ def _columns(per: str) -> tuple[Column, ...]:
         _count("base_count", f"Base: calls in a mean {per}, {work}; {calls}."),
         _count("head_count", f"Head: calls in a mean {per}, {work}; {calls}."),
         Column("change", "VARCHAR", f"{CHANGES}; null for combined rows.", null=True),
-        _ratio("low", f"Lower end of the interval of the relative change; {untested}."),
-        _ratio("high", f"Upper end of that interval; {untested}."),
-        _ratio("q", f"p adjusted after Benjamini and Hochberg over the rows of the level; {untested}."),
+        ratio_column("low", f"Lower end of the interval of the relative change; {untested}."),
+        ratio_column("high", f"Upper end of that interval; {untested}."),
+        ratio_column("q", f"p adjusted after Benjamini and Hochberg over the rows of the level; {untested}."),
         Column("significant", "BOOLEAN", f"q is at most alpha; {untested}.", null=True),
     )
 
@@ -301,7 +306,8 @@ def _ns(name: str, doc: str, signed: bool = False, null: bool = False) -> Column
     return Column(name, "BIGINT", doc, "ns", null=null, signed=signed, fold="sum")
 
 
-def _ratio(name: str, doc: str) -> Column:
+def ratio_column(name: str, doc: str) -> Column:
+    """A relative change, null if it is unknown."""
     return Column(name, "DOUBLE", doc, "ratio", null=True, signed=True)
 
 
@@ -395,8 +401,6 @@ class Waits:
 
 def waits(base: Selection, head: Selection) -> Waits | None:
     """Waits at synchronizing collectives; None if there are none, or a side has no complete step."""
-    from tracewarehouse.result import from_rows
-
     sides = base, head
     (base_steps,), (head_steps,) = (side.query_all(_STEPS).rows() for side in sides)
     if not base_steps["steps"] or not head_steps["steps"]:

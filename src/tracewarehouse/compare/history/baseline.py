@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -30,6 +30,7 @@ from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.storage import RunVersion, Store
 
 if TYPE_CHECKING:
+    from tracewarehouse.compare.diff.change import FindEarlier
     from tracewarehouse.compare.stats.many_series import PartChange
     from tracewarehouse.query.selection import Selection
 
@@ -80,7 +81,8 @@ def find_baseline(
     """
     wanted = configuration(compared.head[0].version, compared.same)
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
-    before = [each for each in alike if run_attributes(each.version).order < compared.first and _whole(each)]
+    whole = [each for each in alike if len(each.version.ranks) >= (expected_ranks(each.version) or 0)]
+    before = [each for each in whole if run_attributes(each.version).order < compared.first]
     form = ValueForm(unit=unit if is_normalized(metric) else None)
     found = _metric_series(store, catalog, metric, before, form)
     points = _last_level(found)[-MAX_EARLIER:] if found else ()
@@ -111,10 +113,6 @@ def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuratio
     framework = {".".join(str(each).split(".")[:2]) for each in names if each is not None}
     labels = tuple(version.labels.get(key) for key in same)
     return *hardware(version), tuple(sorted(framework)), labels
-
-
-def _whole(run: SelectedRun) -> bool:
-    return len(run.version.ranks) >= (expected_ranks(run.version) or 0)
 
 
 def _metric_series(
@@ -150,8 +148,6 @@ def _places(
 BASELINE = "@baseline"
 SPREADS = ("own", "history")
 _BREAKDOWN_RUNS = 8  # newest runs of the baseline that a breakdown compares with
-Selectors = str | Iterable[str]
-FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
 
 
 def sides_with_history(

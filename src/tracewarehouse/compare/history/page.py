@@ -183,11 +183,6 @@ class HistoryPage:
     footer: str
 
 
-def html(history: HistoryData) -> Iterator[str]:
-    """The page as one HTML file, in chunks."""
-    return render_page("history.html", page=_page(history))
-
-
 def _page(history: HistoryData) -> HistoryPage:
     source = history.provenance
     definition = (source.effective_hash or "")[:16]
@@ -198,16 +193,18 @@ def _page(history: HistoryData) -> HistoryPage:
             ("Runs", f"{sum(len(series.known) for series in history.series):,}"),
             ("Changes", f"{len(history.changes):,}"),
         ),
-        sections=tuple(_section(history, series, at) for at, series in enumerate(history.series, 1)),
+        sections=tuple(
+            SeriesSection(
+                f"series-{number}",
+                history.title(series),
+                _chart(history, series) if series.known else None,
+                tuple(_change_row(history, series, at) for at in range(len(series.changes))),
+            )
+            for number, series in enumerate(history.series, 1)
+        ),
         notices=history.notices,
         footer=f"{source.analysis}@{source.version}, definition {definition}, tracewarehouse {source.tool}",
     )
-
-
-def _section(history: HistoryData, series: Series, number: int) -> SeriesSection:
-    changes = tuple(_change_row(history, series, at) for at in range(len(series.changes)))
-    chart = _chart(history, series) if series.known else None
-    return SeriesSection(f"series-{number}", history.title(series), chart, changes)
 
 
 def _change_row(history: HistoryData, series: Series, at: int) -> tuple[str, ...]:
@@ -337,7 +334,7 @@ class History(HistoryData):
 
     def html(self) -> str:
         """The series as one self-contained HTML file."""
-        return "".join(html(self))
+        return "".join(render_page("history.html", page=_page(self)))
 
     def polars(self) -> polars.DataFrame:
         """The rows of `result` as a Polars data frame."""

@@ -179,28 +179,25 @@ class RecordedAnalysis:
 
     def key(self, version: RunVersion, by_step: bool) -> Recorded:
         """The key of its result for a version of a run."""
-        return Recorded(
-            self.contract.name,
-            self.contract.version,
-            run_key(version.run),
-            self.definition,
-            self._inputs_hash(version, self.params(by_step)),
-            version.source,
-        )
-
-    def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
-        """The keys that its result can have, the one with rows per step first."""
-        return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
-
-    def _inputs_hash(self, version: RunVersion, params: Mapping[str, object]) -> str:
-        """8 hex digits for the parameters and for tables that were derived after the trace was ingested."""
+        # The request: parameters, and tables that were derived after the trace was ingested.
         derived = [
             (source.rank, file.table, file.sha256)
             for source in version.sources
             for file in source.files
             if file.table in self.derived_tables
         ]
-        return request_hash(params, derived)
+        return Recorded(
+            self.contract.name,
+            self.contract.version,
+            run_key(version.run),
+            self.definition,
+            request_hash(self.params(by_step), derived),
+            version.source,
+        )
+
+    def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
+        """The keys that its result can have, the one with rows per step first."""
+        return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
 
 
 def recorded_values(

@@ -193,14 +193,10 @@ def build_series(
     )
     level_of = {point: levels[sum(each.at <= at for each in detected)] for at, point in enumerate(known)}
     leveled = tuple(replace(point, level=level_of.get(point)) for point in points)
-    suspected = None if found.trend else _suspected(known, edges[-2] if detected else 0)
+    start = edges[-2] if detected else 0  # the last known change
+    lean = None if found.trend else suspicion(values[start:])
+    suspected = None if lean is None else Suspected(known[start + lean.at].name, lean.change, lean.runs)
     return Series(name, definition, leveled, changes, found.trend, suspected)
-
-
-def _suspected(known: Sequence[Point], start: int) -> Suspected | None:
-    """The change that the newest runs suggest, among those from `start` on, the last known change."""
-    found = suspicion([point.value or 0.0 for point in known[start:]])
-    return None if found is None else Suspected(known[start + found.at].name, found.change, found.runs)
 
 
 def _change(
@@ -352,7 +348,12 @@ def notices_on_acknowledged(
     for run in stored:
         changes = _changes_at(history, run)
         if not changes:
-            yield _no_change(history, run)
+            shown = any(point.selector == run for series in history.series for point in series.points)
+            yield (
+                f"no change point of {history.measured} at {run}"
+                if shown
+                else f"{run} is not in this history"
+            )
         yield from (_shown(each) for each in changes if each.acknowledged_at not in (None, run))
     for run in removed:
         yield from (_shown(each) for each in _changes_at(history, run) if each.why is not None)
@@ -360,12 +361,6 @@ def notices_on_acknowledged(
 
 def _changes_at(history: HistoryData, run: str) -> list[Change]:
     return [change for series in history.series for change in series.changes if run in change.nearby]
-
-
-def _no_change(history: HistoryData, run: str) -> str:
-    if any(point.selector == run for series in history.series for point in series.points):
-        return f"no change point of {history.measured} at {run}"
-    return f"{run} is not in this history"
 
 
 def _shown(change: Change) -> str:

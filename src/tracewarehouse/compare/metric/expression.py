@@ -158,10 +158,11 @@ class _Reader:
         if word in SHORT and not self.text.startswith((".", "@"), self.at):
             word, _, column = SHORT[word].partition(".")
             contract = self.catalog.get(word, kind="analysis")
-            return contract, _named(contract, column)
+            return contract, next(each for each in contract.columns if each.name == column)
         contract = self.contract(word, start)
         if not self.accept("."):
-            raise self.error("expected `.` and a column", f"{contract.name} has {_names(measures(contract))}")
+            names = ", ".join(each.name for each in measures(contract)) or "no measure"
+            raise self.error("expected `.` and a column", f"{contract.name} has {names}")
         start = self.at
         named = {column.name: column for column in measures(contract)}
         word = self.word("a column")
@@ -289,14 +290,6 @@ def measures(contract: Contract) -> tuple[Column, ...]:
 
 def _is_measure(column: Column) -> bool:
     return column.unit not in _NOT_MEASURES and column.type in ("BIGINT", "INTEGER", "DOUBLE")
-
-
-def _named(contract: Contract, name: str) -> Column:
-    return next(column for column in contract.columns if column.name == name)
-
-
-def _names(columns: Iterable[Column]) -> str:
-    return ", ".join(column.name for column in columns) or "no measure"
 
 
 _TYPE_NAMES = {

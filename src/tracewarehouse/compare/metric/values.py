@@ -1,7 +1,7 @@
-"""Values of a metric: per run, rank and step, and their statistic.
+"""Values of a metric: per run, rank and step, and statistics of the steps of a run.
 
-A percentile is one of steps, each the mean of its ranks; percentiles of calls or ranks are columns of
-analyses.
+Such a statistic is over steps that are each the mean of their ranks; percentiles of calls or ranks are
+columns of analyses.
 """
 
 from __future__ import annotations
@@ -112,50 +112,54 @@ def evaluate_in(
 ) -> Measured:
     """Like `evaluate`, over the relations `ROWS` and, with `complete`, `STEPS` of a connection."""
     by_step = complete is not None
-    scopes, rows = _scopes(metric, ranks, complete), _filtered_rows(metric, by_step)
+    scopes = _scopes(metric, ranks, complete)
+    # The rows that match the filters, of complete steps if values are per step.
+    join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if by_step else ""
+    rows = f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
     if metric.column.fold:
-        values = _folded(con, metric, rows, scopes, by_step)
+        aggregates = _aggregates(con, metric, rows, by_step)
+        fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
+        values = {}
+        for run, scope in scopes.items():
+            within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
+            if scope:
+                values[run] = fold(metric, run, within, scope)
     else:
         values = _single(con, metric, rows, scopes)
     nothing = "no complete step" if by_step else "no such rank"
-    runs = [
-        values.get(run) or _absent(metric, run, of_run)
-        if scopes[run]
-        else RunValue(run, reason=of_run.reason or nothing)
-        for run, of_run in ranks.items()
-    ]
+    runs = []
+    for run, of_run in ranks.items():
+        if not scopes[run]:
+            value = RunValue(run, reason=of_run.reason or nothing)
+        elif run in values:
+            value = values[run]
+        elif metric.absent_is_zero:
+            value = RunValue(run, 0.0, 0.0, ranks=len(of_run.with_data))
+        else:
+            value = RunValue(run, reason="no such row")
+        runs.append(value)
     return Measured(metric, metric.per(by_step), tuple(runs))
 
 
-def _absent(metric: Metric, run: str, ranks: Ranks) -> RunValue:
-    """The value of a run without a matching row."""
-    if metric.absent_is_zero:
-        return RunValue(run, 0.0, 0.0, ranks=len(ranks.with_data))
-    return RunValue(run, reason="no such row")
-
-
 def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
-    """Raises UnknownName if there are rows, but none has the values of the filters."""
+    """Raises UnknownName if there are rows, but none has the values of the filters, in any step."""
+    from tracewarehouse.duck.engine import scratch
+
     used = any(run.rows for each in measured for run in each.runs)
     if used or metric.absent_is_zero or not metric.filters or not any(map(len, tables)):
         return
-    if any(_has_match(metric, table) for table in tables):
-        return
+    with scratch() as con:
+        for table in tables:
+            con.register(ROWS, table)
+            matching = f"SELECT count(*) FROM {ROWS} WHERE {condition(metric)}"
+            if con.execute(matching).fetchall()[0][0]:
+                return
     for column, value in metric.filters:
         present = {each for table in tables for each in table[column.name].unique().to_pylist()}
         if value not in present:
             raise UnknownName(f"{column.name} of {metric.contract.ref}", _text(value), map(_text, present))
     names = ", ".join(column.name for column, _ in metric.filters)
     raise UnknownName(f"row of {metric.contract.ref}", metric.text, [], f"no row has all of these: {names}")
-
-
-def _has_match(metric: Metric, table: pa.Table) -> bool:
-    """Whether a row matches the filters, in any step."""
-    from tracewarehouse.duck.engine import scratch
-
-    with scratch() as con:
-        con.register(ROWS, table)
-        return bool(con.execute(f"SELECT count(*) FROM {ROWS} WHERE {condition(metric)}").fetchall()[0][0])
 
 
 def _text(value: object) -> str:
@@ -178,12 +182,6 @@ def _scopes(
     return {run: frozenset(scope) for run, scope in found.items()}
 
 
-def _filtered_rows(metric: Metric, by_step: bool) -> str:
-    """The rows that match the filters, of complete steps if values are per step, as a SELECT."""
-    join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if by_step else ""
-    return f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
-
-
 def condition(metric: Metric) -> str:
     """The filters as a SQL condition."""
     return " AND ".join(_equals(column, value) for column, value in metric.filters) or "TRUE"
@@ -196,20 +194,6 @@ def _equals(column: Column, value: object) -> str:
     return f"{name} = CAST({quote_text(str(value))} AS {column.type})"
 
 
-def _folded(
-    con: Connection, metric: Metric, rows: str, scopes: Mapping[str, frozenset[RankStep]], by_step: bool
-) -> dict[str, RunValue]:
-    """Run → its rows aggregated by the column's fold."""
-    aggregates = _aggregates(con, metric, rows, by_step)
-    fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
-    values = {}
-    for run, scope in scopes.items():
-        if scope:
-            within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
-            values[run] = fold(metric, run, within, scope)
-    return values
-
-
 def _aggregates(
     con: Connection, metric: Metric, rows: str, by_step: bool
 ) -> dict[str, dict[RankStep, _Aggregate]]:
@@ -217,9 +201,9 @@ def _aggregates(
     fold = metric.column.fold or ""
     over, _, under = fold.partition("/")
     if under:
-        columns = f"{_if_complete('sum', over)}, {_if_complete('sum', under)}"
+        columns = f"{if_complete('sum', over)}, {if_complete('sum', under)}"
     else:
-        columns = f"{_if_complete(fold, metric.column.name)}, NULL"
+        columns = f"{if_complete(fold, metric.column.name)}, NULL"
     step = "step" if by_step else "NULL"
     keys = f"run_id, rank, {step}"
     sql = f"SELECT {keys}, count(*), {columns} FROM ({rows}) GROUP BY {keys}"
@@ -229,7 +213,7 @@ def _aggregates(
     return found
 
 
-def _if_complete(function: str, column: str) -> str:
+def if_complete(function: str, column: str) -> str:
     """The aggregate of a column, null if a value is null."""
     name = quote_name(column)
     return f"CASE WHEN count({name}) = count(*) THEN {function}({name}) END"

@@ -1,11 +1,11 @@
 """Earlier runs as a baseline: the spread they give, its components, outliers, and early warning.
 
 The spread comes from the history in two ways that guard each other: a model (normal values whose deviations
-fade with the autocorrelation of the history) covers dependence, and the same contrast of runs anywhere in
-the history covers heavy tails and drift. The larger p and the wider interval hold.
+fade with the autocorrelation of the history) covers dependence, and the same contrast of runs anywhere in the
+history covers heavy tails and drift. The larger p and the wider interval hold.
 
-Two one-sided cumulative sums (Page 1954) of deviations from the runs before, in robust standard deviations
-and clipped, so that one bad run is not enough.
+The early warning is by two one-sided cumulative sums (Page 1954) of deviations from the runs before, in
+robust standard deviations and clipped, so that one bad run is not enough.
 """
 
 from __future__ import annotations

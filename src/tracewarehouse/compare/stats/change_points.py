@@ -1,19 +1,22 @@
 """Change points in a series of runs: where the level changed, by how much, and with what uncertainty.
 
-Likelihoods of regressions whose noise is autoregressive (AR(1), Gaussian, with outliers drawn in): a
-constant, two levels, a straight line. Without the autocorrelation every slow wave of the noise would be a
-change.
-
 Candidates are the exact optimum of kernel change-point detection with a linear penalty (Arlot, Celisse,
-Harchaoui 2019; the penalty as in PELT, Killick et al. 2012), and the scan of rank sums after Pettitt
-(1979), which finds small changes between long levels. The kernel is Gaussian, so bounded: an outlier costs
-the same however far off it is, and spikes make no change points. A candidate is kept if the series has more
-evidence for it than for noise that depends on the run before, if the 99 % interval of
-Hodges and Lehmann for the shift excludes 0 (a rank test, dual to that of Mann and Whitney), and if the
-shift is as large as requested; the weakest is removed first, and the rest is tested again. Each remaining
-change is placed where the kernel costs of the segments beside it are least. A series that a straight line
-explains better has a trend instead. The uncertainty of the position follows Bai (1997). The constants are
-measured: see tests/stats/POWER.md.
+Harchaoui 2019; the penalty as in PELT, Killick et al. 2012), and the scan of rank sums after Pettitt (1979),
+which finds small changes between long levels. The kernel is Gaussian, so bounded: an outlier costs the same
+however far off it is, and spikes make no change points.
+
+A candidate is kept if the series has more evidence for it than for noise that depends on the run before, if
+the 99 % interval of Hodges and Lehmann for the shift excludes 0 (a rank test, dual to that of Mann and
+Whitney), and if the shift is as large as requested; the weakest is removed first, and the rest is tested
+again. The evidence is the likelihood of regressions whose noise is autoregressive (AR(1), Gaussian, with
+outliers drawn in): a constant, two levels, a straight line. Without the autocorrelation every slow wave of
+the noise would be a change.
+
+Each remaining change is placed where the kernel costs of the segments beside it are least; the uncertainty of
+the position follows Bai (1997). A series that a straight line explains better has a trend instead. The
+constants are measured: see tests/stats/POWER.md.
+
+The module needs numpy throughout: import it where it is used.
 """
 
 from __future__ import annotations

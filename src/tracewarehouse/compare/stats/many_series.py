@@ -1,10 +1,11 @@
 """Many rows or series at once: which changed by more than their noise, with control of false discoveries.
 
-Welch's t on each row with variances moderated over all rows, as in Smyth's `limma`, and p-values adjusted for
-the number of rows.
+A row of two samples is tested by Welch's t with variances moderated over all rows, as in Smyth's `limma`. A
+series of runs is tested by the scan of rank sums after Pettitt (1979); the distribution of its largest value
+depends on the number of runs only, and is simulated. p is adjusted after Benjamini and Hochberg over all rows
+or series.
 
-The scan of rank sums after Pettitt (1979) on each series. The distribution of its largest value depends on
-the number of runs only; it is simulated. p is adjusted after Benjamini and Hochberg over all series.
+The module needs numpy throughout: import it where it is used.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""Two samples: permutation test, location shift with its interval, and how many runs a comparison needs.
+"""Two samples: the location shift with its interval, and how many runs a comparison needs.
 
-Means have more power for normal values, ranks for values with outliers. For every split of all values into
-two sides of the given sizes, both statistics are computed; each split gets, for each statistic, the share
-of splits that are at least as extreme, and its combined statistic is the smaller of the two shares. p is
-the share of splits whose combined statistic is at most that of the observed split, which is exact for
-exchangeable values. The means are equivalent to Student's t here: with the same values in total, one grows
-with the other.
+The test is selected by sample size. From 5 + 5 values on it is a permutation test of the better of means and
+ranks, above 20 + 20 of ranks alone: one value that is far off neither hides a change nor looks like one.
+Below that, the smallest p that permutations can reach is coarse, and Student's t has more power: see
+tests/stats/POWER.md.
 
-Selected by sample size. From 5 + 5 values on, a permutation test of the better of means and ranks
-and above 20 + 20 ranks alone: one value that is far off neither hides a change nor
-looks like one. Below that, the smallest p that permutations can reach is coarse, and Student's t has more
-power: see tests/stats/POWER.md.
+Means have more power for normal values, ranks for values with outliers. The permutation test computes both
+statistics for every split of all values into two sides of the given sizes; each split gets, for each
+statistic, the share of splits that are at least as extreme, and its combined statistic is the smaller of the
+two shares. p is the share of splits whose combined statistic is at most that of the observed split, which is
+exact for exchangeable values. The means are equivalent to Student's t here: with the same values in total,
+one grows with the other.
 """
 
 from __future__ import annotations

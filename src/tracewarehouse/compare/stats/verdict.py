@@ -1,8 +1,7 @@
 """Verdict on the step times of two sides (slower, faster, no change, inconclusive) and the runs it needs.
 
-Unless the sides of a comparison alternate, a drift between them looks like a change.
-
-With one run per side, blocks of its steps serve as independent samples.
+With one run per side, blocks of its steps serve as independent samples. With several, notices warn of a
+drift, which looks like a change unless the sides were run alternately.
 """
 
 from __future__ import annotations
