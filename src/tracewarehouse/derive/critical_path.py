@@ -299,15 +299,8 @@ def _dict(value: Json) -> dict[str, Json]:
     return dict(value) if isinstance(value, dict) else {}
 
 
-def write_tables(
-    con: Connection, catalog: Catalog, contracts: Iterable[Contract], folder: Path
-) -> tuple[StagedTable, ...]:
-    """Each table that has rows as a Parquet file in the folder, in the order of its contract."""
-    written = [_write(con, catalog, contract, folder) for contract in contracts]
-    return tuple(sorted(filter(None, written), key=lambda one: (one.table, one.version)))
-
-
 def _write(con: Connection, catalog: Catalog, contract: Contract, folder: Path) -> StagedTable | None:
+    """The table as a Parquet file in the folder, in the order of its contract; None without rows."""
     path = folder / f"{contract.name}.v{contract.version}.parquet"
     count = con.execute(f"SELECT count(*) FROM {contract.name}").fetchone()
     if not count or not count[0]:
@@ -411,7 +404,9 @@ class _DeriveTask:
             try:
                 attach(con, self.store, catalog, SelectedRun(version, (source.rank,)))
                 build(con, catalog, self.scopes[source.rank])
-                return write_tables(con, catalog, stored_tables(catalog, NAME), folder)
+                tables = stored_tables(catalog, NAME)
+                written = [_write(con, catalog, contract, folder) for contract in tables]
+                return tuple(sorted(filter(None, written), key=lambda file: (file.table, file.version)))
             except Error as error:
                 raise too_much(f"{source.run} rank {source.rank}", error) from error
 

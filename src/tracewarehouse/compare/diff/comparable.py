@@ -188,14 +188,14 @@ def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 
 
 def _differing(what: str, column: str, name: str, hard: bool = False, null: bool = False) -> _Check:
-    """A check of a column that has the same values on both sides; `null` if it counts as a value."""
+    """A check that a column has the same values on both sides; `null`: also if a side does not record it."""
 
-    def check(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    def differs(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
         values = base.values(column), head.values(column)
         if values[0] != values[1] and (null or all(values)):
             yield Difference(what, f"{name}: {_base_vs_head(*values)}", hard)
 
-    return check
+    return differs
 
 
 def _layouts(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:

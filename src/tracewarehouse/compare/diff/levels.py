@@ -199,7 +199,9 @@ def _rows_in_ns(level: Level, count: int | None = None) -> Iterator[dict[str, ob
         _combined_ns(rounded(values), len(shown.rows))
         for values in ([row.base for row in level.rows], [row.head for row in level.rows])
     )
-    total = _shared_total(level)
+    # If the changes of the rows cancel so far, shares of the total say nothing.
+    gross = sum((abs(row.delta) for row in level.rows), ZERO)
+    total = level.delta if abs(level.delta) >= LEAST_NET * gross else ZERO
     for row, base_ns, head_ns in zip(shown.rows, base, head, strict=True):
         calls_ns = None if row.calls is None else round(row.calls)
         delta_ns, test = head_ns - base_ns, row.test
@@ -225,12 +227,6 @@ def _rows_in_ns(level: Level, count: int | None = None) -> Iterator[dict[str, ob
 def _combined_ns(values: Sequence[int], count: int) -> list[int]:
     """The values as `count` ones, the last of which is the sum of the others."""
     return [*values[: count - 1], sum(values[count - 1 :])] if values else []
-
-
-def _shared_total(level: Level) -> Fraction | None:
-    """The total change; None if the changes of the rows cancel so far that shares of it say nothing."""
-    gross = sum((abs(row.delta) for row in level.rows), ZERO)
-    return level.delta if level.delta and abs(level.delta) >= LEAST_NET * gross else None
 
 
 def rounded(values: Sequence[Fraction]) -> list[int]:
