@@ -8,7 +8,7 @@ import house
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    "code lines of Python": 53_310,
+    "code lines of Python": 52_320,
     "lines of C and JavaScript": 1_900,
     "modules": 245,
     "import cycles": 0,
