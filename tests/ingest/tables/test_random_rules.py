@@ -28,7 +28,7 @@ def evidence_of(columns: Columns) -> QualityInput:
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
     put_steps(columns, rules, find_step_intervals(find_step_annotations(columns, rules)), launches)
-    return QualityInput(columns, rules, nesting, calls, launches, find_flows(columns, nesting).without_start)
+    return QualityInput(columns, rules, calls, launches, find_flows(columns, nesting).without_start)
 
 
 def check_flows(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting) -> None:
@@ -50,9 +50,9 @@ def check_memory(rows: list[dict[str, Any]], columns: Columns, nesting: Nesting)
 
 def check(rows: list[dict[str, Any]], columns: Columns) -> None:
     """Asserts that flows, allocations and rules equal the reference."""
-    evidence = evidence_of(columns)
-    check_flows(rows, columns, evidence.nesting)
-    check_memory(rows, columns, evidence.nesting)
+    evidence, nesting = evidence_of(columns), nest(columns, rules_of())
+    check_flows(rows, columns, nesting)
+    check_memory(rows, columns, nesting)
     found = {each.rule: (each.rows, each.ns, each.first) for each in fired_rules(evidence)}
     assert found == plain_rules.summed(plain_rules.hits(rows))
 

@@ -12,7 +12,7 @@ from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.nesting import nest
-from tracewarehouse.ingest.tables.quality import Coverage, RankContents, activity_facts, coverage, rank_facts
+from tracewarehouse.ingest.tables.quality import Coverage, activity_facts, coverage, rank_facts
 from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 NONE = {
@@ -44,9 +44,7 @@ def of(
     launches = find_launches(columns, rules, nesting, calls)
     annotations = find_step_annotations(columns, rules)
     wanted = {"counters": False, "gpu_metrics": False, "memory_events": False} | held
-    facts = rank_facts(
-        activity_facts(columns, RankContents(nesting, launches, annotations, **wanted), rules), timeline, 7
-    )
+    facts = rank_facts(activity_facts(columns, rules, nesting, launches, annotations, wanted), timeline, 7)
     assert list(facts) == list(NONE)
     cover = coverage(columns, launches, attribute_calls(columns, nesting, calls, launches))
     return {name: value for name, value in facts.items() if value != NONE[name]}, cover

@@ -7,6 +7,7 @@ another slice outlives it. Recomputation frames (`: recompute_fn`) only determin
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,8 +24,10 @@ from tracewarehouse.ingest.tables.model import (
     Attribution,
     Paths,
     enclosing,
-    last_before,
+    flags,
     last_reaching,
+    latest_on_thread,
+    start_and_end,
 )
 from tracewarehouse.ingest.tables.nesting import intervals
 
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Nesting, Rows, Times
+    from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Nesting, Rows, Small, Times
     from tracewarehouse.ingest.tables.nesting import NestingInterval
 
 
@@ -49,9 +52,9 @@ class Annotations:
     lane: NDArray[np.int64]
     start_ns: Times
     end_ns: Times
-    pass_: NDArray[np.int8]
+    pass_: Small
 
-    def enclosing(self, calls: Rows, ts: Times) -> tuple[Rows, NDArray[np.int8], Times]:
+    def enclosing(self, calls: Rows, ts: Times) -> tuple[Rows, Small, Times]:
         """The innermost annotation of each call, and pass and start of the innermost one that implies a pass.
 
         All are -1 for none.
@@ -59,7 +62,7 @@ class Annotations:
         if not self.rows.size or not len(calls):
             none = np.full(len(calls), -1, np.int32)
             return none, none.astype(np.int8), none.astype(np.int64)
-        latest = self._latest(calls, ts)
+        latest = latest_on_thread(self.columns, self.rows, self.start_ns, calls, ts)
         inner = self._open(np.arange(len(self.rows)), latest, ts)
         with_pass = np.flatnonzero(self.pass_ >= 0)
         pass_ = np.append(with_pass, -1)[self._open(with_pass, latest, ts)]
@@ -69,17 +72,6 @@ class Annotations:
             np.where(has_pass, self.pass_[pass_], np.int8(-1)),
             np.where(has_pass, self.start_ns[pass_], -1),
         )
-
-    def _latest(self, calls: Rows, ts: Times) -> NDArray[np.int64]:
-        """The last annotation on each call's process and thread that started by its start, -1 for none."""
-        pid, tid = self.columns.codes("pid", calls).codes, self.columns.codes("tid", calls).codes
-        found = last_before(self._threads(self.rows), self.start_ns, self._threads(calls), ts)
-        found[(pid < 0) | (tid < 0)] = -1
-        return found
-
-    def _threads(self, rows: Rows) -> NDArray[np.int64]:
-        pid, tid = self.columns.codes("pid", rows), self.columns.codes("tid", rows)
-        return pid.codes.astype(np.int64) * (len(tid.words) + 1) + tid.codes
 
     def _open(self, some: NDArray[np.int64], latest: NDArray[np.int64], ts: Times) -> NDArray[np.int64]:
         """The index in `some` of the last annotation up to `latest` that ends after the time; -1 for none."""
@@ -94,24 +86,17 @@ def find_annotations(columns: Columns, nesting: Nesting) -> Annotations:
     is_annotation = columns.is_one_of("category", ("user_annotation",), nesting.rows)
     positions = np.flatnonzero(is_annotation)
     rows = nesting.rows[positions]
-    start = columns.ints("ts_ns", rows).values
+    lane = np.searchsorted(nesting.lanes, positions, side="right")
     names = columns.codes("name", rows)
-    return Annotations(
-        columns,
-        rows,
-        np.searchsorted(nesting.lanes, positions, side="right"),
-        start,
-        start + columns.ints("dur_ns", rows).values,
-        _passes(names.words)[names.codes],
-    )
+    pass_ = _implied_passes(names.words, _ANNOTATION_PASSES)[names.codes]
+    return Annotations(columns, rows, lane, *start_and_end(columns, rows), pass_)
 
 
-def _passes(words: pa.Array) -> NDArray[np.int8]:
-    """The pass that each annotation name implies, -1 for none."""
+def _implied_passes(words: pa.Array, prefixes: Iterable[tuple[str, str]]) -> Small:
+    """The pass that each name implies by its prefix, -1 for none; the last entry is for no name."""
     found = np.full(len(words) + 1, -1, np.int8)
-    for prefix, name in _ANNOTATION_PASSES:
-        selected = pc.starts_with(words, prefix).to_numpy(zero_copy_only=False).astype(np.bool_)
-        found[:-1][selected] = PASSES.index(name)
+    for prefix, name in prefixes:
+        found[:-1][flags(pc.starts_with(words, prefix))] = PASSES.index(name)
     return found
 
 
@@ -119,8 +104,7 @@ def _passes(words: pa.Array) -> NDArray[np.int8]:
 _OPERATOR_PASSES: Final = (
     (ENGINE_OPERATOR, "backward"),
     ("torch.distributed.ddp.reducer::", "backward"),
-    ("Optimizer.", "optimizer"),
-    ("enumerate(DataLoader)#", "data"),
+    *_ANNOTATION_PASSES,
 )
 # Number of calls below crossing slices whose paths are found together: with the longest paths, 130 MB.
 _SLAB: Final = 16_384
@@ -141,7 +125,7 @@ class _ScopedCalls:
     is_op: Flags
     is_module: Flags
     is_collective: Flags
-    pass_: NDArray[np.int8]
+    pass_: Small
     word: NDArray[np.int32]
     call: NDArray[np.int32]
 
@@ -152,8 +136,8 @@ class _Words:
 
     module: Flags
     recompute: Flags
-    op_pass: NDArray[np.int8]
-    frame_pass: NDArray[np.int8]
+    op_pass: Small
+    frame_pass: Small
 
 
 def attribute_calls(columns: Columns, nesting: Nesting, calls: Calls, launches: Launches) -> Attribution:
@@ -205,8 +189,8 @@ def _scoped_calls(
     selected = np.flatnonzero((call >= 0) | scope)
     positions, call = interval.positions[selected], call[selected]
     rows, is_call = nesting.rows[positions], call >= 0
-    word, ts = columns.codes("name", rows).codes, columns.ints("ts_ns", rows).values
-    end = np.where(is_call, ts, ts + columns.ints("dur_ns", rows).values)
+    word, (ts, end) = columns.codes("name", rows).codes, start_and_end(columns, rows)
+    end = np.where(is_call, ts, end)
     is_op = columns.is_one_of("category", ("cpu_op",), rows)
     is_module, is_collective = words.module[word] & ~is_call, is_op.copy()
     is_collective[is_op] = columns.flags("has_collective", rows[is_op])
@@ -233,28 +217,12 @@ def _encloses_selected(nesting: Nesting, interval: NestingInterval, selected: Fl
 
 
 def _words(names: pa.Array) -> _Words:
-    module = _flags(pc.starts_with(names, MODULE_FRAME))
-    recompute = _flags(pc.match_substring(names, RECOMPUTE_FRAME))
-    frame_pass = _frame_passes(recompute)
-    return _Words(np.append(module, False), np.append(recompute, False), _op_passes(names), frame_pass)
-
-
-def _flags(found: pa.Array) -> Flags:
-    return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
-
-
-def _op_passes(words: pa.Array) -> NDArray[np.int8]:
-    """The pass that each operator name implies, -1 for none; the last entry is for no name."""
-    found = np.full(len(words) + 1, -1, np.int8)
-    for prefix, name in _OPERATOR_PASSES:
-        found[:-1][_flags(pc.starts_with(words, prefix))] = PASSES.index(name)
-    found[:-1][_flags(pc.equal(words, CHECKPOINT_OPERATOR))] = PASSES.index("recompute")
-    return found
-
-
-def _frame_passes(recompute: Flags) -> NDArray[np.int8]:
-    """The pass that each name of a Python frame implies, in the same form."""
-    return np.where(np.append(recompute, False), PASSES.index("recompute"), -1).astype(np.int8)
+    module = np.append(flags(pc.starts_with(names, MODULE_FRAME)), False)
+    recompute = np.append(flags(pc.match_substring(names, RECOMPUTE_FRAME)), False)
+    op_pass = _implied_passes(names, _OPERATOR_PASSES)
+    op_pass[:-1][flags(pc.equal(names, CHECKPOINT_OPERATOR))] = PASSES.index("recompute")
+    frame_pass = np.where(recompute, PASSES.index("recompute"), -1).astype(np.int8)
+    return _Words(module, recompute, op_pass, frame_pass)
 
 
 def _innermost(scoped: _ScopedCalls, scope: Flags) -> NDArray[np.int32]:
@@ -391,7 +359,7 @@ def _open_paths(
     return found
 
 
-def passes(columns: Columns, nesting: Nesting, positions: NDArray[np.int64]) -> NDArray[np.int8]:
+def passes(columns: Columns, nesting: Nesting, positions: NDArray[np.int64]) -> Small:
     """The pass (an index into `PASSES`) of operators at ascending positions in nesting order.
 
     As for calls: that of the innermost operator, frame or annotation around it, or itself, that implies one.

@@ -36,7 +36,6 @@ from tracewarehouse.ingest.tables.quality import (
     ADDED_TABLES,
     Coverage,
     FiredRule,
-    RankContents,
     activity_facts,
     coverage,
     data_quality,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.formats.base import Outcome
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting, StepAnnotations
+    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, StepAnnotations
 
 Batches: TypeAlias = "pa.Table | Iterable[pa.RecordBatch]"
 Add = Callable[[str, "Batches"], object]
@@ -154,33 +153,18 @@ class _Builders:
         yield "events", events(columns)
         attribution = attribute_calls(columns, nesting, calls, launches)
         self.coverage = coverage(columns, launches, attribution)
-        yield from self._device(columns, step_annotations, calls, launches, attribution)
-        yield from self._modules(columns, nesting, calls, launches, attribution)
+        yield "kernels", kernels(columns, rules, launches, attribution)
+        yield "runtime", runtime(columns, rules, calls, launches, attribution)
+        yield "correlations", correlations(calls, launches)
+        yield "steps", steps(columns, step_annotations, launches)
+        if (frames := find_modules(columns, nesting)) is not None:
+            rows = kernel_modules(columns, rules, nesting, calls, launches, attribution, frames)
+            yield "modules", module_table(columns, frames)
+            yield "kernel_modules", rows
+            del frames, rows
         if (work := op_work(columns, rules, nesting, launches, attribution, self.device_name)) is not None:
             yield "op_work", work
         yield from self._host(columns, nesting, step_annotations, calls, launches)
-
-    def _device(
-        self,
-        columns: Columns,
-        step_annotations: StepAnnotations,
-        calls: Calls,
-        launches: Launches,
-        attribution: Attribution,
-    ) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
-        yield "kernels", kernels(columns, self.rules, launches, attribution)
-        yield "runtime", runtime(columns, self.rules, calls, launches, attribution)
-        yield "correlations", correlations(calls, launches)
-        yield "steps", steps(columns, step_annotations, launches)
-
-    def _modules(
-        self, columns: Columns, nesting: Nesting, calls: Calls, launches: Launches, attribution: Attribution
-    ) -> Iterator[tuple[str, pa.Table]]:
-        frames = find_modules(columns, nesting)
-        if frames is not None:
-            rows = kernel_modules(columns, self.rules, nesting, calls, launches, attribution, frames)
-            yield "modules", module_table(columns, frames)
-            yield "kernel_modules", rows
 
     def _host(
         self,
@@ -192,25 +176,21 @@ class _Builders:
     ) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
         yield "annotations", annotation_table(columns)
         yield "syncs", syncs(columns, calls)
-        flows_ = find_flows(columns, nesting)
-        without_start = flows_.without_start
-        yield "flows", flow_slabs(columns, flows_)
-        del flows_
+        flow_rows = find_flows(columns, nesting)
+        without_start = flow_rows.without_start
+        yield "flows", flow_slabs(columns, flow_rows)
+        del flow_rows
         allocations = find_allocations(columns, nesting)
-        allocated = len(allocations[0]) > 0
+        has = {"memory_events": len(allocations[0]) > 0}
         yield "memory_events", allocation_slabs(columns, *allocations)
         del allocations
         values = counters(columns, self.rules)
-        counted, has_gpu_metrics = values.num_rows > 0, samples_gpu(values, self.rules)
+        has |= {"counters": values.num_rows > 0, "gpu_metrics": samples_gpu(values, self.rules)}
         yield "counters", values
         del values
-        self.fired = list(
-            fired_rules(
-                QualityInput(columns, self.rules, nesting, calls, launches, without_start, step_annotations)
-            )
-        )
-        held = RankContents(nesting, launches, step_annotations, counted, has_gpu_metrics, allocated)
-        self.facts = activity_facts(columns, held, self.rules)
+        given = QualityInput(columns, self.rules, calls, launches, without_start, step_annotations)
+        self.fired = list(fired_rules(given))
+        self.facts = activity_facts(columns, self.rules, nesting, launches, step_annotations, has)
 
 
 def _device_name(outcome: Outcome) -> str | None:

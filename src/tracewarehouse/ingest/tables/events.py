@@ -1,4 +1,4 @@
-"""Tables `events` and `flows`.
+"""Tables of events: `events`, `annotations`, `counters`, `memory_events` and `flows`.
 
 A flow links a start to one or more steps or ends; they share id and category. A GPU activity without a
 correlation id is linked by a flow of category ac2g that ends at its device, stream and start: of several the
@@ -8,8 +8,8 @@ flow's start that contains the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,33 +18,27 @@ import pyarrow.compute as pc
 from tracewarehouse.ingest.tables.model import (
     bigint_column,
     encoded_texts,
+    flags,
     group_numbers,
     id_column,
     is_slice,
     last_before,
     last_reaching,
+    latest_on_thread,
     selected_columns,
     slabs,
+    start_and_end,
     text_codes,
 )
-from tracewarehouse.ingest.tables.nesting import (
-    OPERATOR_CATEGORY,
-    host_lanes,
-    lane_times,
-    on_known_threads,
-    operators,
-)
+from tracewarehouse.ingest.tables.nesting import OPERATOR_CATEGORY, host_lanes, lane_times, on_known_threads
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Calls, Nesting, Rows, Times
+    from tracewarehouse.ingest.tables.model import Calls, Flags, Nesting, Numbers, Positions, Rows, Times
     from tracewarehouse.ingest.tables.nesting import LaneTimes, NestingInterval
 
-    Positions = NDArray[np.integer[Any]]
-    Flags = NDArray[np.bool_]
+    _FindOperators = Callable[[Columns, Nesting, NestingInterval, LaneTimes], Rows]
 
 
 _EVENT_COLUMNS: Final = (
@@ -104,9 +98,7 @@ def events(columns: Columns, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
     for low in range(0, max(columns.rows, 1), slab_rows):
         part = slice(low, min(low + slab_rows, columns.rows))
         ids = bigint_column(np.arange(part.start, part.stop))
-        yield pa.table(
-            {"event_id": ids, **selected_columns(columns, part, {name: name for name in _EVENT_COLUMNS})}
-        )
+        yield pa.table({"event_id": ids, **selected_columns(columns, part, _EVENT_COLUMNS)})
 
 
 def annotation_table(columns: Columns) -> pa.Table:
@@ -116,9 +108,9 @@ def annotation_table(columns: Columns) -> pa.Table:
     return pa.table(
         {
             "event_id": bigint_column(rows),
-            **selected_columns(columns, rows, {"name": "name"}),
+            **selected_columns(columns, rows, ["name"]),
             "on_gpu": pa.array(columns.is_one_of("category", ("gpu_user_annotation",), rows)),
-            **selected_columns(columns, rows, {name: name for name in _ANNOTATION_COLUMNS}),
+            **selected_columns(columns, rows, _ANNOTATION_COLUMNS),
         }
     )
 
@@ -146,12 +138,6 @@ def samples_gpu(counted: pa.Table, rules: Rules) -> bool:
     return any(any(rules.matches(pattern, names)) for pattern in rules.gpu_metric_patterns)
 
 
-def _memory_rows(columns: Columns) -> Positions:
-    """The rows of allocations and frees: instant events with the name `[memory]`."""
-    selected = columns.is_one_of("ph", ["i", "I"]) & columns.is_one_of("name", [MEMORY_EVENT_NAME])
-    return np.flatnonzero(selected).astype(np.int32)
-
-
 def memory_events(columns: Columns, nesting: Nesting) -> pa.Table:
     """The whole table `memory_events`; see `find_allocations`."""
     found = find_allocations(columns, nesting)
@@ -165,10 +151,12 @@ def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Pos
     that is open on the thread at that time: among the slice that started last and its ancestors, the last
     operator that ends later. Needs the column that steps add.
     """
-    rows = _memory_rows(columns)
+    selected = columns.is_one_of("ph", ["i", "I"]) & columns.is_one_of("name", [MEMORY_EVENT_NAME])
+    rows = np.flatnonzero(selected).astype(np.int32)
     times = columns.ints("ts_ns", rows)
     rows = rows[np.lexsort((rows, times.values, ~times.valid))]
-    return rows, _allocating_operators(columns, nesting, rows)
+    ts_ns = columns.ints("ts_ns", rows)
+    return rows, _operators(columns, nesting, rows, ts_ns, np.flatnonzero(ts_ns.valid), _open_operators)
 
 
 def allocation_slabs(
@@ -177,21 +165,20 @@ def allocation_slabs(
     """Table `memory_events` in slabs, at least one."""
     for low in range(0, max(len(rows), 1), slab_rows):
         part = rows[low : low + slab_rows]
-        found = selected_columns(columns, part, {name: name for name in _MEMORY_COLUMNS})
+        found = selected_columns(columns, part, _MEMORY_COLUMNS)
         found |= {"event_id": bigint_column(part), "op_id": id_column(operators[low : low + slab_rows])}
         yield pa.table({name: found[name] for name in ("event_id", *_MEMORY_COLUMNS[:-1], "op_id", "step")})
 
 
-def _allocating_operators(columns: Columns, nesting: Nesting, rows: Positions) -> Positions:
-    """The row of each allocation's operator; -1 if none is open."""
+def _operators(
+    columns: Columns, nesting: Nesting, rows: Positions, ts_ns: Ints, wanted: Numbers, find: _FindOperators
+) -> Rows:
+    """The row of the operator that `find` returns for each of the wanted positions in `rows`; else -1."""
     found = np.full(len(rows), -1, np.int32)
-    ts_ns = columns.ints("ts_ns", rows)
-    wanted = np.flatnonzero(ts_ns.valid)
-    allocations = lane_times(host_lanes(columns, nesting, rows[wanted]), ts_ns.values[wanted])
-    del ts_ns
-    for interval, times in allocations.within(columns, nesting):
-        latest = _latest_slices(columns, nesting, interval, times)
-        found[wanted[times.number]] = _open_operators(columns, nesting, interval, times, latest)
+    if len(wanted):
+        on_lanes = lane_times(host_lanes(columns, nesting, rows[wanted]), ts_ns.values[wanted])
+        for interval, times in on_lanes.within(columns, nesting):
+            found[wanted[times.number]] = find(columns, nesting, interval, times)
     return found
 
 
@@ -211,18 +198,30 @@ def _latest_slices(
     return latest
 
 
-def _open_operators(
-    columns: Columns, nesting: Nesting, interval: NestingInterval, times: LaneTimes, latest: Positions
-) -> Positions:
-    """The row of the last operator up to each position, in its lane, that ends after the time."""
+def _open_operators(columns: Columns, nesting: Nesting, interval: NestingInterval, times: LaneTimes) -> Rows:
+    """The row of the last operator up to the latest slice, in its lane, that ends after each time."""
+    latest = _latest_slices(columns, nesting, interval, times)
     is_operator = columns.is_one_of("category", [OPERATOR_CATEGORY], nesting.rows[interval.positions])
     positions = interval.positions[is_operator]
     rows = nesting.rows[positions]
-    ends = columns.ints("ts_ns", rows).values + columns.ints("dur_ns", rows).values
+    _, ends = start_and_end(columns, rows)
     found = last_reaching(ends, np.searchsorted(positions, latest, side="right"), times.ts_ns)
     there = (found >= 0) & (latest >= 0)
     there[there] = positions[found[there]] >= nesting.lanes[times.lane[there]]
     return np.where(there, np.append(rows, np.int32(-1))[found], np.int32(-1))
+
+
+def _starting_operators(
+    columns: Columns, nesting: Nesting, interval: NestingInterval, times: LaneTimes
+) -> Rows:
+    """The row of the innermost operator that starts at each time; -1 for none."""
+    is_operator = columns.is_one_of("category", [OPERATOR_CATEGORY], nesting.rows[interval.positions])
+    positions = on_known_threads(columns, nesting, interval.positions[is_operator])
+    starts = columns.ints("ts_ns", nesting.rows[positions]).values
+    # In nesting order the innermost of operators with equal starts comes last.
+    latest = times.latest(nesting, positions, starts)
+    latest[np.append(starts, 0)[latest] != times.ts_ns] = -1
+    return np.append(nesting.rows[positions], np.int32(-1))[latest]
 
 
 # Ids below this are numbers as written; any other text gets a number from here on.
@@ -242,14 +241,14 @@ _MAX_PARTS: Final = 127
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def flow_numbers(columns: Columns, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
+def flow_numbers(columns: Columns, rows: Positions) -> Numbers:
     """A number from 0 for each id and category (as in the file), -1 without an id.
 
     Most ids are digits, so the texts of millions of rows need not be in memory together. Rows without a
     category share a number.
     """
     found = np.empty(len(rows), np.int64)
-    other_texts: list[tuple[NDArray[np.int64], pa.Array]] = []
+    other_texts: list[tuple[Numbers, pa.Array]] = []
     for part in slabs(len(rows), _ID_SLAB_ROWS):
         texts = columns.texts("flow_id", rows[part])
         found[part] = _plain(texts)
@@ -269,7 +268,7 @@ def flow_numbers(columns: Columns, rows: NDArray[np.integer[Any]]) -> NDArray[np
     return found
 
 
-def _plain(texts: pa.Array) -> NDArray[np.int64]:
+def _plain(texts: pa.Array) -> Numbers:
     """The number that each text spells, -1 for null, `_OTHER` for any other text."""
     try:
         numbers = texts.cast(pa.int64())
@@ -279,7 +278,7 @@ def _plain(texts: pa.Array) -> NDArray[np.int64]:
     values = pc.fill_null(numbers, _OTHER).to_numpy(zero_copy_only=False).copy()
     # A text such as 007 is not the number 7.
     same = pc.fill_null(pc.equal(numbers.cast(pa.string()), texts), False)
-    values[~same.to_numpy(zero_copy_only=False).astype(np.bool_)] = _OTHER
+    values[~flags(same)] = _OTHER
     values[(values < 0) | (values > _OTHER)] = _OTHER
     values[np.asarray(texts.is_null())] = -1
     return values  # type: ignore[no-any-return]
@@ -290,7 +289,7 @@ class FlowEnds(NamedTuple):
 
     rows: Positions
     is_start: Flags
-    group: NDArray[np.int64]
+    group: Numbers
     ts_ns: Ints
 
     def only(self, some: Positions) -> FlowEnds:
@@ -326,11 +325,15 @@ def find_flows(columns: Columns, nesting: Nesting) -> FlowRows:
     innermost operator on the same thread that starts at the same time; null for flows from launches to GPU
     activities.
     """
-    ends = _ends(columns)
-    start = _all_starts(ends)
-    rows, ts_ns = ends.rows, ends.ts_ns
-    del ends
-    return FlowRows(rows, start, _starting_operators(columns, nesting, rows, ts_ns))
+    rows = np.flatnonzero(columns.is_one_of("ph", ROLES)).astype(np.int32)
+    group, ts_ns = flow_numbers(columns, rows), columns.ints("ts_ns", rows)
+    start = _all_starts(FlowEnds(rows, columns.is_one_of("ph", ["s"], rows), group, ts_ns))
+    del group
+    category = columns.codes("category", rows)
+    is_bound = (category.codes >= 0) & ~category.is_one_of([LAUNCH_CATEGORY]) & ts_ns.valid
+    del category
+    bound = _operators(columns, nesting, rows, ts_ns, np.flatnonzero(is_bound), _starting_operators)
+    return FlowRows(rows, start, bound)
 
 
 def flow_slabs(columns: Columns, flow_rows: FlowRows, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
@@ -338,9 +341,7 @@ def flow_slabs(columns: Columns, flow_rows: FlowRows, slab_rows: int = SLAB_ROWS
     roles = pa.array([ROLES.get(word) for word in columns.words("ph").to_pylist()], pa.string())
     for low in range(0, max(len(flow_rows.rows), 1), slab_rows):
         rows, start, bound = (each[low : low + slab_rows] for each in flow_rows)
-        found = selected_columns(
-            columns, rows, {name: name for name in ("category", "flow_id", "name", "pid", "tid")}
-        )
+        found = selected_columns(columns, rows, ("category", "flow_id", "name", "pid", "tid"))
         times = columns.ints("ts_ns", rows)
         found |= {
             "event_id": bigint_column(rows),
@@ -350,12 +351,6 @@ def flow_slabs(columns: Columns, flow_rows: FlowRows, slab_rows: int = SLAB_ROWS
             "slice_id": id_column(bound),
         }
         yield pa.table({name: found[name] for name in COLUMNS})
-
-
-def _ends(columns: Columns) -> FlowEnds:
-    rows = np.flatnonzero(columns.is_one_of("ph", ROLES)).astype(np.int32)
-    group = flow_numbers(columns, rows)
-    return FlowEnds(rows, columns.is_one_of("ph", ["s"], rows), group, columns.ints("ts_ns", rows))
 
 
 def _all_starts(ends: FlowEnds) -> Positions:
@@ -376,7 +371,7 @@ def _all_starts(ends: FlowEnds) -> Positions:
     return found
 
 
-def _divided(group: NDArray[np.int64], some: Positions) -> Iterator[Positions]:
+def _divided(group: Numbers, some: Positions) -> Iterator[Positions]:
     """The positions of each id of very many rows, and of all others."""
     if len(some) <= 2 * _PART_ENDS:
         yield some
@@ -450,38 +445,19 @@ def _first(ends: FlowEnds, starts: Positions, wanted: Positions) -> Positions:
     return np.where(found < 0, -1, np.append(starts, -1)[found])
 
 
-def _starting_operators(columns: Columns, nesting: Nesting, rows: Positions, ts_ns: Ints) -> Positions:
-    """The row of the innermost operator that starts at the same time on each row's thread; -1 for none."""
-    found = np.full(len(rows), -1, np.int32)
-    category = columns.codes("category", rows)
-    wanted = np.flatnonzero((category.codes >= 0) & ~category.is_one_of([LAUNCH_CATEGORY]) & ts_ns.valid)
-    del category
-    if not len(wanted):
-        return found
-    ends = lane_times(host_lanes(columns, nesting, rows[wanted]), ts_ns.values[wanted])
-    for interval, times in ends.within(columns, nesting):
-        positions = operators(columns, nesting, interval)
-        starts = columns.ints("ts_ns", nesting.rows[positions]).values
-        # In nesting order the innermost of operators with equal starts comes last.
-        at = times.latest(nesting, positions, starts)
-        at[np.append(starts, 0)[at] != times.ts_ns] = -1
-        found[wanted[times.number]] = np.append(nesting.rows[positions], np.int32(-1))[at]
-    return found
-
-
 def calls_by_flow(columns: Columns, nesting: Nesting, calls: Calls, unlinked: Rows, ts: Times) -> Times:
     """The index in `calls` of the launch of each of these GPU activities without an id, -1 for none."""
-    none = np.full(len(unlinked), -1, np.int64)
+    call = np.full(len(unlinked), -1, np.int64)
     if not len(calls.rows):
-        return none
+        return call
     head, tail = _gpu_flows(columns, ts)
     if not head.size:
-        return none
+        return call
     begin = _begins(columns, unlinked, ts, head, tail)
-    found = begin >= 0
-    if found.any():
-        none[found] = _calls_at(columns, nesting, calls, begin[found])
-    return none
+    begins = begin >= 0
+    if begins.any():
+        call[begins] = _calls_at(columns, nesting, calls, begin[begins])
+    return call
 
 
 def _gpu_flows(columns: Columns, times: Times) -> tuple[Rows, Rows]:
@@ -507,47 +483,35 @@ def _gpu_flows(columns: Columns, times: Times) -> tuple[Rows, Rows]:
     return heads[there], tails[order[position[there]]]
 
 
-def _flow_keys(columns: Columns, rows: Rows) -> NDArray[np.int64]:
+def _flow_keys(columns: Columns, rows: Rows) -> Numbers:
     """A number for each category (as in the file) and id; -1 if either is null."""
     keys = flow_numbers(columns, rows)
     keys[columns.codes("raw_category", rows).codes < 0] = -1
     return keys
 
 
-def _latest(keys: NDArray[np.int64], ts: Times, count: int) -> NDArray[np.int64]:
-    """For each key the item with the latest time, the first of equal ones; -1 for none."""
-    best = np.full(count, -1, np.int64)
-    order = np.lexsort((-np.arange(len(keys)), ts))
-    best[keys[order]] = order  # the last of several wins
-    return best
-
-
-def _begins(columns: Columns, unlinked: Rows, ts: Times, head: Rows, tail: Rows) -> NDArray[np.int64]:
+def _begins(columns: Columns, unlinked: Rows, ts: Times, head: Rows, tail: Rows) -> Numbers:
     """The row where the flow to each GPU activity starts, -1 for none."""
     rows = np.concatenate((unlinked, head))
     pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
     times = np.concatenate((ts, columns.ints("ts_ns", head).values))
     key = group_numbers(pid, tid, times)
     by_tail = np.argsort(tail, kind="stable")  # of flows that start together the first in the file
-    best = _latest(
-        key[len(unlinked) :][by_tail], columns.ints("ts_ns", tail[by_tail]).values, int(key.max()) + 1
-    )
+    order = np.lexsort((-np.arange(len(tail)), columns.ints("ts_ns", tail[by_tail]).values))
+    best = np.full(int(key.max()) + 1, -1, np.int64)
+    best[key[len(unlinked) :][by_tail][order]] = order  # the latest of several wins
     found = best[key[: len(unlinked)]]
     known = (found >= 0) & (pid[: len(unlinked)] >= 0) & (tid[: len(unlinked)] >= 0)
     return np.where(known, tail[by_tail][found], -1)
 
 
-def _calls_at(columns: Columns, nesting: Nesting, calls: Calls, begin: NDArray[np.int64]) -> Times:
+def _calls_at(columns: Columns, nesting: Nesting, calls: Calls, begin: Numbers) -> Times:
     """The innermost call on the thread of each flow start that contains it, -1 for none."""
     order = np.argsort(calls.pre, kind="stable")
     rows = calls.rows[order]
-    at = columns.ints("ts_ns", begin).values
-    position = np.concatenate((rows, begin.astype(np.int32)))
-    pid, tid = columns.codes("pid", position).codes, columns.codes("tid", position).codes
-    thread = group_numbers(pid, tid)
-    latest = last_before(thread[: len(rows)], calls.ts_ns[order], thread[len(rows) :], at)
-    latest[(pid[len(rows) :] < 0) | (tid[len(rows) :] < 0)] = -1
-    call = last_reaching(calls.end_ns[order], latest + 1, at, inclusive=True)
+    times = columns.ints("ts_ns", begin).values
+    latest = latest_on_thread(columns, rows, calls.ts_ns[order], begin.astype(np.int32), times)
+    call = last_reaching(calls.end_ns[order], latest + 1, times, inclusive=True)
     lane = np.searchsorted(nesting.lanes, calls.pre[order] - 1, side="right")
     same = (call >= 0) & (latest >= 0)
     same[same] = lane[call[same]] == lane[latest[same]]

@@ -1,9 +1,8 @@
-"""Table `kernels`: GPU activities (kernels, memcpy, memset), their launches and their attribution.
-
-The activities of a stream are in order of start, end, launch (unknown ones last) and position in the file.
+"""Table `kernels`: GPU activities (kernels, memcpy, memset), their launches, attribution and idle streams.
 
 Rules for category and name classify an activity; one with arguments of a collective is communication. The
-arguments of a collective are the activity's own, else those of the operator that launched it.
+arguments of a collective are the activity's own, else those of the operator that launched it. For idle time,
+the activities of a stream are in order of start, end, launch (unknown ones last) and position in the file.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from tracewarehouse.ingest.tables.model import (
     distinct_combinations,
     encoded_texts,
     id_column,
+    indexed_texts,
     selected_columns,
     text_codes,
 )
@@ -165,14 +165,14 @@ def _slab(
             "kind": encoded_texts(kind, _KINDS),
             "device": bigint_column(launches.device[part]),
             "stream": bigint_column(launches.stream[part]),
-            **selected_columns(columns, rows, {name: name for name in ("ts_ns", "dur_ns", *_SIZES)}),
+            **selected_columns(columns, rows, ("ts_ns", "dur_ns", *_SIZES)),
             **_columns_at(columns, message_rows, _MESSAGE),
             "runtime_id": id_column(launches.runtime[part]),
             "op_id": enclosing(attribution.op),
             "top_op_id": enclosing(attribution.top_op),
             "module_id": enclosing(attribution.module),
             "annotation_id": enclosing(attribution.annotation),
-            **selected_columns(columns, rows, {"step": "step"}),
+            **selected_columns(columns, rows, ["step"]),
             "pass": encoded_texts(pass_, PASSES),
             "launch_state": encoded_texts(launches.state[part], _STATES),
             "op_sig": _op_signatures(columns, np.append(attribution.op, np.int32(-1))[call_index]),
@@ -223,14 +223,7 @@ def _classified(
     kinds = np.array([_KINDS.index(each) for each in kind], np.int8)[number]
     is_copy = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
     kinds[has_message & ~is_copy] = _KINDS.index("communication")
-    return _spread(activity, number), kinds, _spread(short, number)
-
-
-def _spread(texts: list[str] | list[str | None], number: NDArray[np.integer[Any]]) -> pa.Array:
-    """The text of each row; `number` is its index into the texts."""
-    words: dict[str, int] = {}
-    codes = [-1 if text is None else words.setdefault(text, len(words)) for text in texts]
-    return encoded_texts(np.array(codes, np.int32)[number], list(words))
+    return indexed_texts(activity, number), kinds, indexed_texts(short, number)
 
 
 def _columns_at(
@@ -250,24 +243,17 @@ def _op_signatures(columns: Columns, op: Rows) -> pa.Array:
     rows = ops[known]
     parts = [text_codes(columns.arrow(name, rows)) for name in ("name", "shapes", "dtypes")]
     first, distinct = distinct_combinations(*(codes for codes, _ in parts))
-    texts = [_signature(*(_word(words, codes[row]) for codes, words in parts)) for row in first.tolist()]
+    texts: list[str | None] = []
+    for row in first.tolist():
+        known_words = [words[codes[row]].as_py() for codes, words in parts if codes[row] >= 0]
+        texts.append(" ".join(known_words) if parts[0][0][row] >= 0 else None)
     position = np.full(len(ops), -1, np.int64)
     position[known] = distinct
-    return _spread([*texts, None], position[number])
-
-
-def _word(words: pa.Array, code: int) -> str | None:
-    return words[code].as_py() if code >= 0 else None
-
-
-def _signature(name: str | None, shapes: str | None, dtypes: str | None) -> str | None:
-    if name is None:
-        return None
-    return " ".join(text for text in (name, shapes, dtypes) if text is not None)
+    return indexed_texts([*texts, None], position[number])
 
 
 def _path_signatures(attribution: Attribution, path: NDArray[np.int32]) -> pa.Array:
     """The text of each row's path, null for the empty path."""
     used, number = np.unique(path, return_inverse=True)
     texts: list[str | None] = [None] * int((used < 0).sum())
-    return _spread([*texts, *attribution.paths.texts(used[used >= 0].tolist())], number)
+    return indexed_texts([*texts, *attribution.paths.texts(used[used >= 0].tolist())], number)

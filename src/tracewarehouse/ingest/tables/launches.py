@@ -1,11 +1,11 @@
-"""Calls of the GPU runtime and the GPU activities that they launched.
+"""Calls of the GPU runtime, the GPU activities that they launched, and synchronizations.
+
+These are the tables `runtime`, `correlations` and `syncs`.
 
 A GPU activity and its call share a correlation id. If several calls share one, the outermost counts (a driver
 call inside a runtime call is part of it); of several outermost ones the last that started before the GPU
 activity, else the first after it. A call farther away than `MAX_LAUNCH_DISTANCE_NS` did not launch it. A GPU
-activity without an id is linked by its flow (`flows.calls_by_flow`).
-
-Tables `runtime`, `correlations` and `syncs`.
+activity without an id is linked by its flow (`calls_by_flow`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from tracewarehouse.ingest.tables.model import (
     bigint_column,
     categories_with_role,
     encoded_texts,
+    flags,
     group_numbers,
     has_pairing_id,
     has_role,
     id_column,
     is_slice,
     last_before,
+    latest_before,
     selected_columns,
-    text_codes,
+    start_and_end,
+    used_texts,
 )
 
 if TYPE_CHECKING:
@@ -54,11 +57,8 @@ def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
     positions = np.flatnonzero(columns.is_one_of("category", runtime, nesting.rows)).astype(np.int32)
     positions = positions[np.argsort(nesting.rows[positions], kind="stable")]
     rows = nesting.rows[positions]
-    ts = columns.ints("ts_ns", rows).values
-    end = ts + columns.ints("dur_ns", rows).values
-    return Calls(
-        rows, ts, end, positions + np.int32(1), nesting.post[positions], columns.ints("correlation", rows)
-    )
+    pre, post = positions + np.int32(1), nesting.post[positions]
+    return Calls(rows, *start_and_end(columns, rows), pre, post, columns.ints("correlation", rows))
 
 
 def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls) -> Launches:
@@ -84,7 +84,7 @@ def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, 
     runtime, call_ts = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
     runtime[known], call_ts[known] = calls.rows[call[known]], calls.ts_ns[call[known]]
     words = columns.words("name")
-    graph = pc.match_substring(words, "GraphLaunch").to_numpy(zero_copy_only=False).astype(np.bool_)
+    graph = flags(pc.match_substring(words, "GraphLaunch"))
     is_graph = np.zeros(len(rows), np.bool_)
     is_graph[known] = columns.where("name", graph, runtime[known])
     state = _states(device, stream, ts, known)
@@ -112,7 +112,7 @@ def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
     """The index in `calls` of the launch of GPU activities with these ids and starts, -1 for none."""
     if not len(ids) or not len(calls.rows):
         return np.full(len(ids), -1, np.int64)
-    order = _outermost(calls)
+    order = outermost_calls(calls)
     call_ids, call_ts = calls.correlation.values[order], calls.ts_ns[order]
     if not order.size:
         return np.full(len(ids), -1, np.int64)
@@ -149,7 +149,7 @@ def _near(one: Times, other: Times) -> Flags:
     return distance <= np.uint64(MAX_LAUNCH_DISTANCE_NS)
 
 
-def _outermost(calls: Calls) -> Times:
+def outermost_calls(calls: Calls) -> Times:
     """Indexes of calls by id and start, without those that end no later than an earlier one with their id."""
     with_id = np.flatnonzero(has_pairing_id(calls.correlation))
     ids = calls.correlation.values[with_id]
@@ -166,52 +166,40 @@ def _outermost(calls: Calls) -> Times:
     some = some[np.lexsort((some, ~calls.end_ns[some], calls.ts_ns[some], ids[positions]))]
     order[positions] = some
     kept = np.ones(len(order), np.bool_)
-    kept[positions] = _longer_than_earlier(ids[positions], calls.end_ns[some])
+    earlier_end, has_earlier = latest_before(ids[positions], calls.end_ns[some])
+    kept[positions] = ~has_earlier | (calls.end_ns[some] > earlier_end)
     return order[kept]
-
-
-def _longer_than_earlier(groups: Times, ends: Times) -> Flags:
-    """Whether each end is later than all before it in its group; groups are contiguous."""
-    rank = np.unique(ends, return_inverse=True)[1]
-    group = np.cumsum(np.concatenate(([0], groups[1:] != groups[:-1])))
-    level = group * (int(rank.max()) + 1) + rank
-    highest = np.maximum.accumulate(level)
-    found = np.ones(len(ends), np.bool_)
-    found[1:] = highest[1:] > highest[:-1]
-    return found
 
 
 def runtime(
     columns: Columns, rules: Rules, calls: Calls, launches: Launches, attribution: Attribution
 ) -> pa.Table:
     """Table `runtime`: each call, and whether it launches or waits (by a linked GPU activity or its name)."""
-    names = columns.arrow("name", calls.rows)
-    is_launch, is_sync = _by_name(names, rules)
+    is_launch, is_sync = calls_by_name(columns, rules, calls)
     is_launch[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
     return pa.table(
         {
             "event_id": bigint_column(calls.rows),
             **selected_columns(columns, calls.rows, {"api": "category"}),
-            "name": names,
-            **selected_columns(columns, calls.rows, {name: name for name in ("correlation", "pid", "tid")}),
+            **selected_columns(columns, calls.rows, ["name"]),
+            **selected_columns(columns, calls.rows, ("correlation", "pid", "tid")),
             "ts_ns": bigint_column(calls.ts_ns),
             "dur_ns": bigint_column(calls.end_ns - calls.ts_ns),
             "is_launch": pa.array(is_launch),
             "is_sync": pa.array(is_sync),
             "op_id": id_column(attribution.call_op),
-            **selected_columns(columns, calls.rows, {"step": "step"}),
+            **selected_columns(columns, calls.rows, ["step"]),
         }
     )
 
 
-def _by_name(names: pa.Array, rules: Rules) -> tuple[Flags, Flags]:
+def calls_by_name(columns: Columns, rules: Rules, calls: Calls) -> tuple[Flags, Flags]:
     """Whether each call launches, and whether it waits, according to its name."""
-    codes, words = text_codes(names)
-    used = np.unique(codes[codes >= 0])
-    flags_of_names = rules.calls(words.take(pa.array(used)).to_pylist()) if used.size else []
-    flags = np.zeros((2, len(words) + 1), np.bool_)  # the last column is for no name
-    flags[:, used] = np.array(flags_of_names, np.bool_).reshape(len(used), 2).T
-    return flags[0][codes], flags[1][codes]
+    names = columns.codes("name", calls.rows)
+    used, texts = used_texts(names)
+    flags_of_names = np.zeros((2, len(names.words) + 1), np.bool_)  # the last column is for no name
+    flags_of_names[:, used] = np.array(rules.calls(texts), np.bool_).reshape(len(used), 2).T
+    return flags_of_names[0][names.codes], flags_of_names[1][names.codes]
 
 
 def correlations(calls: Calls, launches: Launches) -> pa.Table:
@@ -241,9 +229,9 @@ def syncs(columns: Columns, calls: Calls) -> pa.Table:
         {
             "event_id": bigint_column(rows),
             "kind": kind,
-            **selected_columns(columns, rows, {name: name for name in _SYNC_COLUMNS}),
+            **selected_columns(columns, rows, _SYNC_COLUMNS),
             "runtime_id": id_column(_first_calls(columns, rows, calls)),
-            **selected_columns(columns, rows, {name: name for name in _WAITED_FOR}),
+            **selected_columns(columns, rows, _WAITED_FOR),
         }
     )
 

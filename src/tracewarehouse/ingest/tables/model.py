@@ -1,12 +1,7 @@
-"""What the builders of tables share: rows, sorted look-ups, paths of modules, and results of other builders.
+"""What the builders of tables share: results of other builders, columns of tables, paths and sorted look-ups.
 
-The text of a path with more than `LONGEST` names keeps the innermost ones and begins with an ellipsis.
-
-All of them hold rows: a row is the position of an activity, which is its event_id. The arrays of one class
-are parallel.
-
-The parent of an interval is the last one before it that has not ended: starts ascend, so an interval that
-ends after a later start was open at every start in between.
+A row is the position of an activity, which is its event_id; -1 is no row. The arrays of one class are
+parallel.
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracewarehouse.ingest.columns import Columns, Ints
+    from tracewarehouse.ingest.columns import Codes, Columns, Ints
     from tracewarehouse.ingest.rules import Rules
 
     Rows = NDArray[np.int32]
@@ -32,7 +27,6 @@ if TYPE_CHECKING:
     Small = NDArray[np.int8]
     Positions = NDArray[np.integer[Any]]
     Numbers = NDArray[np.int64]
-    Some = NDArray[np.integer[Any]] | slice
 
 
 LONGEST: Final = 1024
@@ -46,7 +40,10 @@ _CACHED_WORDS: Final = 1 << 16
 
 
 class Paths:
-    """Distinct paths; path -1 is empty. `words` are the names."""
+    """Distinct paths; path -1 is empty. `words` are the names.
+
+    The text of a path with more than `LONGEST` names keeps the innermost ones and begins with an ellipsis.
+    """
 
     def __init__(self, words: pa.Array) -> None:
         self._word = lru_cache(_CACHED_WORDS)(lambda word: str(words[word].as_py()))
@@ -98,15 +95,15 @@ class Paths:
             prefix = self.extended(prefix, word)
         return prefix
 
-    def texts(self, paths: Iterable[int]) -> list[str]:
-        """The text of each path."""
-        return [self._text(path) for path in paths]
-
     def lengths(self, paths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
         """The number of names in the text of each path."""
         names = np.minimum(np.array([*self._names, 0], np.int64), LONGEST)
         found: NDArray[np.int64] = names[paths]
         return found
+
+    def texts(self, paths: Iterable[int]) -> list[str]:
+        """The text of each path."""
+        return [self._text(path) for path in paths]
 
     def _text(self, path: int) -> str:
         prefix = self._prefixes[path]
@@ -118,15 +115,12 @@ class Paths:
         above = self._texts.get(prefix)
         if above is None:
             above = self._full_text(prefix)
-            self._cache(prefix, above)
+            if self._cached_characters > _MAX_CACHED_CHARACTERS:
+                self._texts.clear()
+                self._cached_characters = 0
+            self._texts[prefix] = above
+            self._cached_characters += len(above)
         return f"{above}{_BETWEEN}{last}"
-
-    def _cache(self, path: int, text: str) -> None:
-        if self._cached_characters > _MAX_CACHED_CHARACTERS:
-            self._texts.clear()
-            self._cached_characters = 0
-        self._texts[path] = text
-        self._cached_characters += len(text)
 
     def _full_text(self, path: int) -> str:
         names: list[str] = []
@@ -280,7 +274,6 @@ class QualityInput:
 
     columns: Columns
     rules: Rules
-    nesting: Nesting
     calls: Calls
     launches: Launches
     flows_without_start: Positions
@@ -312,6 +305,11 @@ def is_slice(columns: Columns) -> Flags:
     return columns.is_one_of("ph", ("X", "B")) & columns.valid("dur_ns")
 
 
+def flags(found: pa.Array) -> Flags:
+    """A BOOLEAN array without nulls."""
+    return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
+
+
 def has_role(columns: Columns, rules: Rules, *roles: str) -> Flags:
     """Whether the category of each row has one of these roles; False without a category."""
     return columns.is_one_of("category", categories_with_role(rules, *roles))
@@ -320,6 +318,12 @@ def has_role(columns: Columns, rules: Rules, *roles: str) -> Flags:
 def categories_with_role(rules: Rules, *roles: str) -> list[str]:
     """The categories that have one of these roles."""
     return [category for category, role in rules.roles.items() if role in roles]
+
+
+def used_texts(names: Codes) -> tuple[Positions, list[str]]:
+    """The codes that occur, in ascending order, and their texts."""
+    used = np.flatnonzero(np.bincount(names.codes + 1)[1:])
+    return used, names.words.take(pa.array(used)).to_pylist()
 
 
 def text_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
@@ -343,6 +347,41 @@ def distinct_combinations(*codes: NDArray[np.integer[Any]]) -> tuple[NDArray[np.
     first = np.zeros(int(number.max(initial=-1)) + 1, np.int64)
     first[number[rows]] = rows  # the last one stays
     return first, number
+
+
+def start_and_end(columns: Columns, rows: Positions | slice) -> tuple[Times, Times]:
+    """The times of slices."""
+    start = columns.ints("ts_ns", rows).values
+    return start, start + columns.ints("dur_ns", rows).values
+
+
+def window(columns: Columns, selected: Flags) -> tuple[int, int]:
+    """The first start and the last end of the selected slices; without any, the end precedes the start."""
+    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for part in slabs(columns.rows):
+        starts, ends = (times[selected[part]] for times in start_and_end(columns, part))
+        first = min(first, int(starts.min(initial=first)))
+        last = max(last, int(ends.max(initial=last)))
+    return first, last
+
+
+def thread_numbers(columns: Columns, rows: Positions) -> Numbers:
+    """A number per process and thread; see `is_known`."""
+    pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
+    return pid.astype(np.int64) << 32 | (tid.astype(np.int64) + 1)
+
+
+def is_known(threads: Numbers) -> Flags:
+    """Whether both process and thread of each number are known."""
+    return (threads >= 0) & (threads & 0xFFFFFFFF > 0)
+
+
+def latest_on_thread(columns: Columns, rows: Positions, starts: Times, wanted: Rows, times: Times) -> Numbers:
+    """The index of the last row that starts on the thread of each wanted one by its time; -1 for none."""
+    threads = thread_numbers(columns, wanted)
+    latest = last_before(thread_numbers(columns, rows), starts, threads, times)
+    latest[~is_known(threads)] = -1
+    return latest
 
 
 def has_pairing_id(ids: Ints) -> NDArray[np.bool_]:
@@ -369,9 +408,18 @@ def encoded_texts(codes: NDArray[np.integer[Any]], words: Sequence[str] | pa.Arr
     return pa.DictionaryArray.from_arrays(indices, known.fill_null(""))
 
 
-def selected_columns(columns: Columns, rows: Some, names: Mapping[str, str]) -> dict[str, pa.Array]:
-    """The given rows of columns, by their name in the table, in the types of the contracts."""
-    return {name: _typed(source, columns.arrow(source, rows)) for name, source in names.items()}
+def indexed_texts(texts: Sequence[str | None], indexes: Positions) -> pa.Array:
+    """The text at each index, dictionary-encoded."""
+    codes, words = text_codes(pa.array(texts, pa.string()))
+    return encoded_texts(codes[indexes], words)
+
+
+def selected_columns(
+    columns: Columns, rows: Positions | slice, names: Mapping[str, str] | Iterable[str]
+) -> dict[str, pa.Array]:
+    """The given rows of columns in the types of the contracts; a mapping has name in the table → column."""
+    sources = names if isinstance(names, Mapping) else {name: name for name in names}
+    return {name: _typed(source, columns.arrow(source, rows)) for name, source in sources.items()}
 
 
 def _typed(name: str, column: pa.Array) -> pa.Array:
@@ -398,9 +446,10 @@ _LARGE: Final = 1 << 21
 
 
 def enclosing(starts: NDArray[np.int64], ends: NDArray[np.int64], lanes: Positions) -> NDArray[np.int32]:
-    """For each interval the last one before it in its lane that ends after its start; -1 for none.
+    """The parent of each interval: the last one before it in its lane that ends after its start; -1 for none.
 
-    Starts ascend within a lane; lane k has the positions from `lanes[k]` to `lanes[k + 1]`.
+    Starts ascend within a lane, so an interval that ends after a later start was open at every start in
+    between. Lane k has the positions from `lanes[k]` to `lanes[k + 1]`.
     """
     count = len(starts)
     parent = np.arange(-1, count - 1, dtype=np.int64 if count < _LARGE else np.int32)
@@ -491,6 +540,17 @@ def last_before(
     same = found >= 0
     same[same] = groups[found[same]] == query_groups[same]
     return np.where(same, found, -1)
+
+
+def latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]:
+    """For rows sorted by group: the latest end of earlier rows of the group, and whether there are any."""
+    starts = np.ones(len(ends), np.bool_)
+    starts[1:] = groups[1:] != groups[:-1]
+    ranked, rank = np.unique(ends, return_inverse=True)
+    # The offset ascends from group to group, so that one running maximum stays within each group.
+    offset = (np.cumsum(starts) - 1) * len(ranked)
+    highest = np.maximum.accumulate(rank + offset) - offset
+    return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
 
 
 def group_numbers(*keys: NDArray[Any]) -> NDArray[np.int64]:

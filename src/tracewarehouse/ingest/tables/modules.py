@@ -1,14 +1,14 @@
-"""Tables `modules` and `kernel_modules`.
+"""Tables `modules`, the calls of modules, and `kernel_modules`, the module of each GPU activity.
 
 The path of a call has the modules that enclose it, outermost first. Below a frame in which checkpointing
 runs a forward again (`recompute_fn`, or its operator in backward), the path is cut, and continues the one
 that the same instance had when it last ran outside of recomputation.
 
-That is the innermost module that encloses the launch. If an operator of the autograd engine lies between the
-two, its sequence number leads to an operator of forward, and the module that encloses this one counts: of the
-operators with the number, on the thread that ran forward, the last to start by the start of the engine's
-operator; of several with that start the outermost. Communication has no module, and neither has the gradient
-accumulation of a parameter. The table is empty without calls of modules.
+The module of a GPU activity is the innermost one that encloses its launch. If an operator of the autograd
+engine lies between the two, its sequence number leads to an operator of forward, and the module that encloses
+this one counts: of the operators with the number, on the thread that ran forward, the last to start by the
+start of the engine's operator; of several with that start the outermost. Communication has no module, and
+neither has the gradient accumulation of a parameter. Both tables are empty without calls of modules.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tracewarehouse.ingest.tables.model import (
     Paths,
     bigint_column,
     encoded_texts,
+    flags,
     id_column,
     last_before,
     last_reaching,
@@ -43,11 +44,17 @@ if TYPE_CHECKING:
 
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Attribution, Calls, Flags, Launches, Nesting, Rows
-
-    Indexes = NDArray[np.integer[Any]]
-    Pre = NDArray[np.int64]
-    Positions = NDArray[np.int64]
+    from tracewarehouse.ingest.tables.model import (
+        Attribution,
+        Calls,
+        Flags,
+        Launches,
+        Nesting,
+        Numbers,
+        Positions,
+        Rows,
+        Small,
+    )
 
 
 _INSTANCE: Final = r"_\d+$"
@@ -60,7 +67,7 @@ class Texts:
     codes: NDArray[np.int32]
     words: pa.Array
 
-    def column(self, frames: Indexes) -> pa.Array:
+    def column(self, frames: Positions) -> pa.Array:
         """The text of each frame, null for -1."""
         return encoded_texts(np.append(self.codes, np.int32(-1))[frames], self.words)
 
@@ -74,8 +81,8 @@ class ModuleFrames:
     """
 
     rows: Rows
-    pre: Pre
-    post: Pre
+    pre: Numbers
+    post: Numbers
     recompute: Flags
     repeated: Flags
     parent: NDArray[np.int32]
@@ -84,11 +91,11 @@ class ModuleFrames:
     module_path: Texts
     class_path: Texts
 
-    def innermost(self, pre: Pre) -> NDArray[np.int64]:
+    def innermost(self, pre: Numbers) -> Numbers:
         """The innermost frame that encloses each position in nesting order."""
         return last_reaching(self.post, np.searchsorted(self.pre, pre, side="right"), pre, inclusive=True)
 
-    def of_rows(self, rows: Rows) -> NDArray[np.int64]:
+    def of_rows(self, rows: Rows) -> Numbers:
         """The frame of each row; -1 for -1."""
         order = np.argsort(self.rows)
         found = order[np.searchsorted(self.rows[order], np.maximum(rows, self.rows.min()))]
@@ -98,7 +105,10 @@ class ModuleFrames:
 def find_modules(columns: Columns, nesting: Nesting) -> ModuleFrames | None:
     """All calls of modules; None if there are none."""
     words = columns.words("name")
-    module, recompute = _starts_with(words, MODULE_FRAME), _recomputes(words)
+    module = flags(pc.starts_with(words, MODULE_FRAME))
+    recompute = flags(
+        pc.or_(pc.match_substring(words, RECOMPUTE_FRAME), pc.equal(words, CHECKPOINT_OPERATOR))
+    )
     if not module.any():
         return None
     positions = np.flatnonzero(columns.where("name", module | recompute, nesting.rows))
@@ -159,17 +169,7 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
     )
 
 
-def _starts_with(words: pa.Array, prefix: str) -> Flags:
-    return pc.starts_with(words, prefix).to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
-
-
-def _recomputes(words: pa.Array) -> Flags:
-    """Whether a frame or operator of this name runs a forward again."""
-    found = pc.or_(pc.match_substring(words, RECOMPUTE_FRAME), pc.equal(words, CHECKPOINT_OPERATOR))
-    return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
-
-
-def _repeated(above: Indexes, recompute: Flags) -> Flags:
+def _repeated(above: Positions, recompute: Flags) -> Flags:
     """Whether each frame lies inside a recomputation."""
     found = np.zeros(len(above), np.bool_)
     ancestor = above
@@ -180,7 +180,7 @@ def _repeated(above: Indexes, recompute: Flags) -> Flags:
 
 
 def _continued(
-    above: Indexes, recompute: Flags, repeated: Flags, name: NDArray[np.int32], ts: NDArray[np.int64]
+    above: Positions, recompute: Flags, repeated: Flags, name: NDArray[np.int32], ts: Numbers
 ) -> NDArray[np.int32]:
     """The parent of each frame; right below a recomputation, that of the last call outside of one."""
     parent = above.astype(np.int32)
@@ -220,9 +220,9 @@ class _CallModules:
     Both are -1 for none; `how` is an index into `_HOW`, -1 for none.
     """
 
-    frame: Positions
+    frame: Numbers
     forward: Rows
-    how: NDArray[np.int8]
+    how: Small
 
 
 def kernel_modules(
@@ -238,11 +238,9 @@ def kernel_modules(
     call = call_indexes(attribution, launches.runtime)
     communication = has_kind(columns, rules, launches.rows, "communication")
     found = _modules_of_calls(columns, nesting, calls, attribution, frames)
+    pass_ = np.append(attribution.pass_, np.int8(PASSES.index("other")))[call]
     call = np.where(communication, -1, call)
     frame, how = np.append(found.frame, -1)[call], np.append(found.how, np.int8(-1))[call]
-    pass_ = np.append(attribution.pass_, np.int8(PASSES.index("other")))[
-        call_indexes(attribution, launches.runtime)
-    ]
     pass_[communication] = _KERNEL_PASSES.index("communication")
     return pa.table(
         {
@@ -257,7 +255,7 @@ def kernel_modules(
     )
 
 
-def _with_accumulation(texts: Texts, frame: Positions, how: NDArray[np.int8]) -> pa.Array:
+def _with_accumulation(texts: Texts, frame: Numbers, how: Small) -> pa.Array:
     """The path of each activity's module, or the name of gradient accumulation."""
     words = pa.concat_arrays([texts.words, pa.array([ACCUMULATION])])
     codes = np.append(texts.codes, np.int32(-1))[frame]
@@ -269,7 +267,8 @@ def _modules_of_calls(
 ) -> _CallModules:
     """The module of each launching call: by the enclosing frame, else by what the engine's operator says."""
     pre = calls.pre[np.searchsorted(calls.rows, attribution.calls)].astype(np.int64)
-    frame = _enclosing(frames, attribution.module, pre)
+    frame, innermost = frames.of_rows(attribution.module), frames.innermost(pre)
+    frame[(innermost > frame) & frames.recompute[innermost]] = -1  # a recomputation lies between the two
     found = _CallModules(
         frame, np.full(len(pre), -1, np.int32), np.where(frame >= 0, _ENCLOSING, -1).astype(np.int8)
     )
@@ -291,7 +290,7 @@ def _modules_of_engine(
     columns: Columns, nesting: Nesting, engine: Rows, frames: ModuleFrames
 ) -> _CallModules:
     """The module of each operator of the engine, by its operator of forward."""
-    accumulates = columns.where("name", _ends_with(columns.words("name"), _ACCUMULATE), engine)
+    accumulates = columns.where("name", flags(pc.ends_with(columns.words("name"), _ACCUMULATE)), engine)
     forward = np.where(accumulates, -1, _forward_operators(columns, nesting, engine))
     frame = frames.innermost(np.maximum(forward, 0) + 1)
     frame = np.where((forward >= 0) & (frame >= 0) & ~frames.recompute[frame], frame, -1)
@@ -299,22 +298,15 @@ def _modules_of_engine(
     return _CallModules(frame, np.append(nesting.rows, np.int32(-1))[forward], how.astype(np.int8))
 
 
-def _enclosing(frames: ModuleFrames, module: Rows, pre: Positions) -> Positions:
-    """The frame of each call's innermost module, -1 if a recomputation lies between the two."""
-    frame, innermost = frames.of_rows(module), frames.innermost(pre)
-    cut = (innermost > frame) & frames.recompute[innermost]
-    return np.where(cut, -1, frame)
-
-
-def _engine_operators(columns: Columns, nesting: Nesting) -> Positions:
+def _engine_operators(columns: Columns, nesting: Nesting) -> Numbers:
     """The positions in nesting order of operators of the autograd engine."""
     words = columns.words("name")
-    named = columns.where("name", _flags(pc.starts_with(words, ENGINE_OPERATOR)), nesting.rows)
+    named = columns.where("name", flags(pc.starts_with(words, ENGINE_OPERATOR)), nesting.rows)
     positions = np.flatnonzero(named)
     return positions[columns.is_one_of("category", (OPERATOR_CATEGORY,), nesting.rows[positions])]
 
 
-def _forward_operators(columns: Columns, nesting: Nesting, engine: Rows) -> Positions:
+def _forward_operators(columns: Columns, nesting: Nesting, engine: Rows) -> Numbers:
     """The position of the operator of forward of each operator of the engine, -1 for none."""
     number, ts = columns.ints("sequence_number", engine), columns.ints("ts_ns", engine).values
     candidates = _numbered(columns, nesting)
@@ -333,24 +325,24 @@ def _forward_operators(columns: Columns, nesting: Nesting, engine: Rows) -> Posi
     starts = np.where(found >= 0, starts, np.iinfo(np.int64).min)
     threads = columns.ints("forward_thread", engine)
     lane_of = _forward_lanes(found, starts, np.where(threads.valid, threads.values, -1))
-    chosen: Positions = found[lane_of, np.arange(len(engine))]
+    chosen: Numbers = found[lane_of, np.arange(len(engine))]
     return chosen
 
 
-def _numbered(columns: Columns, nesting: Nesting) -> Positions:
+def _numbered(columns: Columns, nesting: Nesting) -> Numbers:
     """The positions of operators with a sequence number that are not part of backward."""
     if not columns.has("sequence_number"):
         return np.empty(0, np.int64)
     positions = np.flatnonzero(columns.is_one_of("category", (OPERATOR_CATEGORY,), nesting.rows))
     rows = nesting.rows[positions]
     numbers = columns.ints("sequence_number", rows)
-    backward = _flags(pc.match_substring_regex(columns.words("name"), _BACKWARD))
+    backward = flags(pc.match_substring_regex(columns.words("name"), _BACKWARD))
     return positions[numbers.valid & (numbers.values >= 0) & ~columns.where("name", backward, rows)]
 
 
 def _last_on_lane(
-    columns: Columns, nesting: Nesting, positions: Positions, number: Positions, ts: Positions
-) -> Positions:
+    columns: Columns, nesting: Nesting, positions: Numbers, number: Numbers, ts: Numbers
+) -> Numbers:
     """The last of the operators with each number that starts by the time, the outermost of a start."""
     positions = positions[::-1]  # of equal starts the last in this order counts
     rows = nesting.rows[positions]
@@ -358,25 +350,17 @@ def _last_on_lane(
     return np.append(positions, -1)[last_before(numbers, starts, number, ts)]
 
 
-def _forward_lanes(found: Positions, starts: Positions, thread: Positions) -> Positions:
+def _forward_lanes(found: Numbers, starts: Numbers, thread: Numbers) -> Numbers:
     """The lane (row of `found`) of each operator of the engine.
 
     The profiler numbers threads in its own way: the lane of a number is the one with most of its operators,
     of equal ones the one that holds most of the latest. Without a thread, the latest operator counts.
     """
     latest = starts.argmax(axis=0)
-    lane: Positions = latest.copy()
+    lane: Numbers = latest.copy()
     for each in np.unique(thread[thread >= 0]).tolist():
         of_thread = thread == each
         held = (found[:, of_thread] >= 0).sum(axis=1)
         last = np.bincount(latest[of_thread], minlength=len(found))
         lane[of_thread] = np.lexsort((last, held))[-1]
     return lane
-
-
-def _ends_with(words: pa.Array, suffix: str) -> Flags:
-    return _flags(pc.ends_with(words, suffix))
-
-
-def _flags(found: Any) -> Flags:
-    return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]

@@ -16,16 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tracewarehouse.ingest.tables.model import Nesting, enclosing, has_role, is_slice
+from tracewarehouse.ingest.tables.model import Nesting, enclosing, has_role, is_slice, start_and_end
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Codes, Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Flags, Rows, Times
-
-    Positions = NDArray[np.integer[Any]]
+    from tracewarehouse.ingest.tables.model import Flags, Positions, Rows, Times
 
 
 _NO_HOST_SLICE: Final = (
@@ -44,8 +42,12 @@ def nest(columns: Columns, rules: Rules) -> Nesting:
     """Returns the tree of host slices and adds the columns depth, parent_id, pre, post and crosses."""
     rows = np.flatnonzero(is_slice(columns) & ~has_role(columns, rules, *_NO_HOST_SLICE)).astype(np.int32)
     lane, threads = _lanes(columns, rows)
-    rows, ts, end, lanes = _ordered(columns, rows, lane, len(threads))
-    del lane
+    lanes = np.concatenate(([0], np.cumsum(np.bincount(lane, minlength=len(threads)))))
+    ts, dur = columns.ints("ts_ns", rows).values, columns.ints("dur_ns", rows).values
+    order, ts = _nesting_order(lane, lanes, ts, dur)
+    rows, end = rows[order], dur[order]
+    end += ts
+    del lane, dur, order
     parent = enclosing(ts, end, lanes)
     crosses = parent >= 0
     crosses &= end > end[parent]
@@ -76,7 +78,7 @@ def _scattered(count: int, rows: Rows, values: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _lanes(columns: Columns, rows: Rows) -> tuple[NDArray[np.integer[Any]], list[tuple[bool, str, str]]]:
+def _lanes(columns: Columns, rows: Rows) -> tuple[Positions, list[tuple[bool, str, str]]]:
     """The lane of each row, numbered by layer (annotations last), process and thread; and all lanes."""
     pid, pids = _texts(columns.codes("pid", rows))
     tid, tids = _texts(columns.codes("tid", rows))
@@ -102,7 +104,7 @@ def _texts(codes: Codes) -> tuple[NDArray[np.int32], list[str]]:
     return found, words if empty < len(words) else [*words, ""]
 
 
-def _distinct(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], NDArray[np.integer[Any]]]:
+def _distinct(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], Positions]:
     """The distinct keys in ascending order, and the index of each key among them; keys are below `limit`."""
     if limit > _MAX_TABLE_LANES:
         used, number = np.unique(keys, return_inverse=True)
@@ -112,20 +114,8 @@ def _distinct(keys: NDArray[np.int64], limit: int) -> tuple[NDArray[np.int64], N
     return np.flatnonzero(seen), (np.cumsum(seen, dtype=np.int32) - np.int32(1))[keys]
 
 
-def _ordered(
-    columns: Columns, rows: Rows, lane: NDArray[np.integer[Any]], count: int
-) -> tuple[Rows, Times, Times, NDArray[np.int64]]:
-    """Rows, starts and ends in nesting order, and the first position of each lane, followed by the end."""
-    ts, dur = columns.ints("ts_ns", rows).values, columns.ints("dur_ns", rows).values
-    lanes = np.concatenate(([0], np.cumsum(np.bincount(lane, minlength=count))))
-    order, ts = _nesting_order(lane, lanes, ts, dur)
-    end = dur[order]
-    end += ts
-    return rows[order], ts, end, lanes
-
-
 def _nesting_order(
-    lane: NDArray[np.integer[Any]], lanes: NDArray[np.int64], ts: Times, dur: Times
+    lane: Positions, lanes: NDArray[np.int64], ts: Times, dur: Times
 ) -> tuple[NDArray[np.int64], Times]:
     """The order by lane, start, longest first, then position; and the sorted starts. Overwrites `ts`."""
     if not len(ts):
@@ -223,21 +213,16 @@ def _open(columns: Columns, nesting: Nesting, interval: NestingInterval) -> NDAr
     lane = int(nesting.lanes[np.searchsorted(nesting.lanes, high, side="right") - 1])
     positions = interval.positions[np.searchsorted(interval.positions, lane) :]
     rows = nesting.rows[positions]
-    ends = columns.ints("ts_ns", rows).values
-    ends += columns.ints("dur_ns", rows).values
+    _, ends = start_and_end(columns, rows)
     return positions[ends > columns.ints("ts_ns", nesting.rows[high : high + 1]).values]
 
 
-def operators(columns: Columns, nesting: Nesting, interval: NestingInterval) -> Positions:
-    """The positions of operators with a known process and thread."""
-    is_operator = columns.is_one_of("category", [OPERATOR_CATEGORY], nesting.rows[interval.positions])
-    return on_known_threads(columns, nesting, interval.positions[is_operator])
-
-
-def host_lanes(columns: Columns, nesting: Nesting, rows: NDArray[np.integer[Any]]) -> NDArray[np.int32]:
+def host_lanes(columns: Columns, nesting: Nesting, rows: Positions) -> NDArray[np.int32]:
     """The lane of slices (not annotations) on the thread of each row; -1 for none."""
     pid, tid = columns.codes("pid", rows), columns.codes("tid", rows)
-    processes, threads = _word_indexes(pid.words.to_pylist()), _word_indexes(tid.words.to_pylist())
+    processes, threads = (
+        {word: index for index, word in enumerate(codes.words.to_pylist())} for codes in (pid, tid)
+    )
     known = [
         (processes[process] * len(threads) + threads[thread], lane)
         for lane, (is_annotation, process, thread) in enumerate(nesting.threads)
@@ -251,10 +236,6 @@ def host_lanes(columns: Columns, nesting: Nesting, rows: NDArray[np.integer[Any]
     found[np.append(keys, -1)[position] != wanted] = -1
     found[(pid.codes < 0) | (tid.codes < 0)] = -1
     return found
-
-
-def _word_indexes(words: list[str]) -> dict[str, int]:
-    return {word: position for position, word in enumerate(words)}
 
 
 def on_known_threads(columns: Columns, nesting: Nesting, positions: Positions) -> Positions:

@@ -7,7 +7,7 @@ distinct combination of name, shapes, types, strides and values; all else is com
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,9 @@ from tracewarehouse.ingest.tables.model import (
     bigint_column,
     distinct_combinations,
     encoded_texts,
+    flags,
     id_column,
+    indexed_texts,
     selected_columns,
     text_codes,
 )
@@ -30,13 +32,17 @@ from tracewarehouse.ingest.tables.work_formulas import Inputs, Work, work_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Attribution, Flags, Launches, Nesting, Rows, Times
-
-    Numbers = NDArray[np.integer[Any]]
+    from tracewarehouse.ingest.tables.model import (
+        Attribution,
+        Flags,
+        Launches,
+        Nesting,
+        Positions,
+        Rows,
+        Times,
+    )
 
 # Kernels that move or reduce data beside the main kernel of an operator, by name.
 _SIDE_KERNEL: Final = "(?i)memcpy|memset|copy|fill|reduce|elementwise"
@@ -59,15 +65,15 @@ class _Counted:
     """The operators that count, in nesting order: rows, and their positions up to the last descendant."""
 
     rows: Rows
-    first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    first: Times
+    last: Times
 
 
 @dataclass(frozen=True)
 class _OnGpu:
     """GPU activities of each counted operator; `main` is the row of the main kernel, -1 for none."""
 
-    count: Numbers
+    count: Positions
     sum_ns: Times
     other_ns: Times
     union_ns: Times
@@ -95,8 +101,8 @@ def op_work(
     return pa.table(
         {
             "event_id": bigint_column(rows),
-            **selected_columns(columns, rows, {"name": "name"}),
-            "family": _text_column(families, number),
+            **selected_columns(columns, rows, ["name"]),
+            "family": indexed_texts(families, number),
             **_formula_columns(works, number),
             "compute_dtype": compute,
             "dtype_known": pa.array(known),
@@ -106,8 +112,8 @@ def op_work(
             "other_sum_ns": bigint_column(on_gpu.other_ns[order]),
             "main_kernel_id": id_column(main),
             "pass": encoded_texts(passes(columns, nesting, counted.first)[order], PASSES),
-            **selected_columns(columns, rows, {"step": "step"}),
-            "device_name": _text_column([device_name], np.zeros(len(rows), np.int64)),
+            **selected_columns(columns, rows, ["step"]),
+            "device_name": indexed_texts([device_name], np.zeros(len(rows), np.int64)),
         }
     )
 
@@ -131,13 +137,13 @@ def _counted_operators(columns: Columns, rules: Rules, nesting: Nesting) -> _Cou
     return _Counted(nesting.rows[first], first, last)
 
 
-def _rule_numbers(names: pa.Array, rules: Rules) -> Numbers:
+def _rule_numbers(names: pa.Array, rules: Rules) -> Positions:
     """The index in `rules.work` of each name's rule, -1 without one."""
     exact = pc.index_in(names, value_set=pa.array([rule.name for rule in rules.work]))
-    found: Numbers = pc.fill_null(exact, -1).to_numpy(zero_copy_only=False).astype(np.int32)
+    found: Positions = pc.fill_null(exact, -1).to_numpy(zero_copy_only=False).astype(np.int32)
     for number, rule in enumerate(rules.work):
         if rule.is_prefix:
-            found[pc.starts_with(names, rule.name).to_numpy(zero_copy_only=False).astype(np.bool_)] = number
+            found[flags(pc.starts_with(names, rule.name))] = number
     return found
 
 
@@ -162,7 +168,7 @@ def _on_gpu(
     return _OnGpu(np.bincount(owner, minlength=count), total, other, union, main)
 
 
-def _union(owner: Numbers, start: Times, dur: Times, count: int) -> Times:
+def _union(owner: Positions, start: Times, dur: Times, count: int) -> Times:
     """Time covered by the activities of each owner."""
     found = np.zeros(count, np.int64)
     if not len(owner):
@@ -179,13 +185,12 @@ def _union(owner: Numbers, start: Times, dur: Times, count: int) -> Times:
     return found
 
 
-def _main_kernels(columns: Columns, owner: Numbers, rows: Rows, dur: Times, count: int) -> Rows:
+def _main_kernels(columns: Columns, owner: Positions, rows: Rows, dur: Times, count: int) -> Rows:
     """The longest activity of each owner that no name makes a side kernel, else the longest."""
     words, number = np.unique(columns.codes("name", rows).codes, return_inverse=True)
     names = columns.words("name").take(pa.array(words, mask=words < 0))
     side = pc.fill_null(pc.match_substring_regex(names, _SIDE_KERNEL), False)
-    is_side = side.to_numpy(zero_copy_only=False).astype(np.bool_)[number]
-    order = np.lexsort((-rows, dur, ~is_side, owner))
+    order = np.lexsort((-rows, dur, ~flags(side)[number], owner))
     found = np.full(count, -1, np.int32)
     found[owner[order]] = rows[order]  # the last of an owner wins
     return found
@@ -193,7 +198,7 @@ def _main_kernels(columns: Columns, owner: Numbers, rows: Rows, dur: Times, coun
 
 def _works(
     columns: Columns, rules: Rules, rows: Rows
-) -> tuple[Numbers, Sequence[Work], Sequence[str | None]]:
+) -> tuple[Positions, Sequence[Work], Sequence[str | None]]:
     """The index of each row in the distinct works, these, and their families."""
     name, names = text_codes(columns.arrow("name", rows))
     texts = [columns.arrow("shapes", rows), columns.arrow("dtypes", rows)]
@@ -214,7 +219,7 @@ def _works(
 def _values_and_strides(args: pa.Array, rules: Rules) -> list[pa.Array]:
     """The values and the strides of each row's inputs as JSON; only arguments that have them are parsed."""
     recorded = pc.fill_null(pc.match_substring_regex(args, '"(Concrete Inputs|Input Strides)"'), False)
-    there: Flags = recorded.to_numpy(zero_copy_only=False).astype(np.bool_)
+    there = flags(recorded)
     if not there.any():
         return [pa.nulls(len(args), pa.string())] * 2
     found = rules.query(_INPUTS, pa.table({"args": args.filter(recorded)}))
@@ -234,7 +239,7 @@ def _plain(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _compute_types(
     columns: Columns,
     rules: Rules,
-    number: Numbers,
+    number: Positions,
     works: Sequence[Work],
     families: Sequence[str | None],
     main: Rows,
@@ -259,7 +264,7 @@ def _compute_types(
     return encoded_texts(codes, words_of), known
 
 
-def _formula_columns(works: Sequence[Work], number: Numbers) -> dict[str, pa.Array]:
+def _formula_columns(works: Sequence[Work], number: Positions) -> dict[str, pa.Array]:
     """The results of the formulas, by row."""
     place = pa.array(number)
 
@@ -270,18 +275,11 @@ def _formula_columns(works: Sequence[Work], number: Numbers) -> dict[str, pa.Arr
     matrix = {name: numbers([size[at] for size in sizes]) for at, name in enumerate(("m", "n", "k", "batch"))}
     return {
         **matrix,
-        "dtype": _text_column([work.dtype for work in works], number),
+        "dtype": indexed_texts([work.dtype for work in works], number),
         "model_flop": numbers([work.model_flop for work in works]),
         "hardware_flop": numbers([work.hardware_flop for work in works]),
         "read_bytes": numbers([work.read_bytes for work in works]),
         "write_bytes": numbers([work.write_bytes for work in works]),
-        "bound": _text_column([work.bound for work in works], number),
-        "reason": _text_column([work.reason for work in works], number),
+        "bound": indexed_texts([work.bound for work in works], number),
+        "reason": indexed_texts([work.reason for work in works], number),
     }
-
-
-def _text_column(texts: Sequence[str | None], number: Numbers) -> pa.Array:
-    """The text of each row, dictionary-encoded."""
-    encoded = pc.dictionary_encode(pa.array(texts, pa.string()))
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-    return encoded_texts(codes.astype(np.int32)[number], encoded.dictionary)

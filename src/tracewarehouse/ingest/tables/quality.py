@@ -1,7 +1,4 @@
-"""Table `data_quality`: each rule that fired on a rank, its number of rows, the affected time, an example.
-
-The rules on launches are in `launch_quality`.
-"""
+"""Table `data_quality`, each rule that fired on a rank with an example, and the facts of a rank."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.ingest.columns import among
+from tracewarehouse.ingest.tables.launches import calls_by_name, outermost_calls
 from tracewarehouse.ingest.tables.model import (
     MODULE_FRAME,
     SENTINEL_IDS,
@@ -22,9 +20,14 @@ from tracewarehouse.ingest.tables.model import (
     QualityInput,
     RuleHits,
     Via,
+    flags,
     has_pairing_id,
     is_slice,
+    latest_before,
     slabs,
+    start_and_end,
+    used_texts,
+    window,
 )
 
 if TYPE_CHECKING:
@@ -72,7 +75,8 @@ def _unknown_launch(given: QualityInput) -> RuleHits:
     calls = given.calls
     named = given.columns.codes("name", calls.rows).codes >= 0
     linked = np.isin(calls.rows, given.launches.runtime)
-    return _calls(given, linked & named & ~_named_as_launch(given))
+    is_launch, _ = calls_by_name(given.columns, given.rules, calls)
+    return _calls(given, linked & named & ~is_launch)
 
 
 def _launch_without_gpu_activity(given: QualityInput) -> RuleHits:
@@ -80,22 +84,13 @@ def _launch_without_gpu_activity(given: QualityInput) -> RuleHits:
     calls, launches = given.calls, given.launches
     ids = given.columns.ints("correlation", launches.rows[launches.runtime >= 0])
     shares = np.isin(calls.correlation.values, ids.values[has_pairing_id(ids)]) & calls.correlation.valid
-    return _calls(given, _named_as_launch(given) & ~np.isin(calls.rows, launches.runtime) & ~shares)
+    is_launch, _ = calls_by_name(given.columns, given.rules, calls)
+    return _calls(given, is_launch & ~np.isin(calls.rows, launches.runtime) & ~shares)
 
 
 def _calls(given: QualityInput, which: Flags) -> RuleHits:
     calls = given.calls
     return RuleHits(calls.rows[which], calls.end_ns[which] - calls.ts_ns[which])
-
-
-def _named_as_launch(given: QualityInput) -> Flags:
-    """Whether each call launches according to its name."""
-    names = given.columns.codes("name", given.calls.rows)
-    codes = np.flatnonzero(np.bincount(names.codes + 1)[1:])
-    launching = [launch for launch, _ in given.rules.calls(names.words.take(pa.array(codes)).to_pylist())]
-    wanted = np.zeros(len(names.words), np.bool_)
-    wanted[codes] = launching
-    return names.where(wanted)
 
 
 def _many_activities_per_launch(given: QualityInput) -> RuleHits:
@@ -113,17 +108,11 @@ def _many_activities_per_launch(given: QualityInput) -> RuleHits:
 
 
 def _correlation_reused(given: QualityInput) -> RuleHits:
+    """Calls that are no part of an earlier one with their id."""
     calls = given.calls
-    positions = np.flatnonzero(has_pairing_id(calls.correlation))
-    ids = calls.correlation.values[positions]
-    ranked = np.sort(ids)
-    positions = positions[np.isin(ids, ranked[1:][ranked[1:] == ranked[:-1]])]
-    ids = calls.correlation.values[positions]
-    # Of calls that start together the longest comes first; ~ reverses the order without overflow.
-    order = np.lexsort((calls.rows[positions], ~calls.end_ns[positions], calls.ts_ns[positions], ids))
-    positions = positions[order]
-    earlier_end, has_earlier = _latest_before(ids[order], calls.end_ns[positions])
-    return RuleHits(calls.rows[positions[has_earlier & (earlier_end < calls.end_ns[positions])]])
+    order = outermost_calls(calls)
+    ids = calls.correlation.values[order]
+    return RuleHits(calls.rows[order[1:][ids[1:] == ids[:-1]]])
 
 
 def _start_before_launch(given: QualityInput) -> RuleHits:
@@ -142,20 +131,9 @@ def _stream_overlap(given: QualityInput) -> RuleHits:
     ends = starts + lengths[order]
     changes = (streams[1:] != streams[:-1]) | (devices[1:] != devices[:-1])
     group = np.cumsum(np.append(False, changes)[: len(order)])
-    earlier_end, has_earlier = _latest_before(group, ends)
+    earlier_end, has_earlier = latest_before(group, ends)
     over = has_earlier & (earlier_end > starts)
     return RuleHits(launches.rows[order[over]], np.minimum(earlier_end, ends)[over] - starts[over])
-
-
-def _latest_before(groups: NDArray[Any], ends: Numbers) -> tuple[Numbers, Flags]:
-    """For rows sorted by group: the latest end of earlier rows of the group, and whether there are any."""
-    starts = np.ones(len(ends), np.bool_)
-    starts[1:] = groups[1:] != groups[:-1]
-    ranked, rank = np.unique(ends, return_inverse=True)
-    # The offset ascends from group to group, so that one running maximum stays within each group.
-    offset = (np.cumsum(starts) - 1) * len(ranked)
-    highest = np.maximum.accumulate(rank + offset) - offset
-    return ranked[np.append(0, highest[:-1])[: len(ends)]], ~starts
 
 
 def _multiple_processes(given: QualityInput) -> RuleHits:
@@ -163,22 +141,14 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     rows = given.launches.rows
     devices, (codes, words) = given.columns.ints("device", rows), given.columns.codes("pid", rows)
     known = np.flatnonzero(devices.valid & (codes >= 0))
-    rank = _text_ranks(words, codes[known])[codes[known]]
+    used, number = np.unique(codes[known], return_inverse=True)
+    rank = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())[number]  # in byte order
     distinct, device = np.unique(devices.values[known], return_inverse=True)
     first = np.full(len(distinct), np.iinfo(np.int64).max)
     np.minimum.at(first, device, rank)
     which = np.zeros(len(rows), np.bool_)
     which[known[rank != first[device]]] = True
     return _activities(given, which)
-
-
-def _text_ranks(words: pa.Array, codes: NDArray[np.int32]) -> Numbers:
-    """The rank of each used word in byte order; 0 for unused words."""
-    used = np.unique(codes)
-    positions = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())
-    ranks = np.zeros(len(words), np.int64)
-    ranks[used] = positions
-    return ranks
 
 
 def _invalid_block_size(given: QualityInput) -> RuleHits:
@@ -261,7 +231,7 @@ def non_events(columns: Columns) -> Positions:
     rows = np.flatnonzero(~(no_phase | _has_text(columns, "name") | columns.valid("ts_ns")))
     named = pc.fill_null(pc.match_substring(columns.texts("extra", rows).cast(pa.string()), '"name"'), False)
     bare = columns.texts("ts_text", rows).is_null()
-    rows = rows[_flags(pc.and_(bare, pc.invert(named)))]
+    rows = rows[flags(pc.and_(bare, pc.invert(named)))]
     return np.sort(np.concatenate((np.flatnonzero(no_phase), rows)))
 
 
@@ -321,10 +291,13 @@ def _repeated(columns: Columns, slices: Flags) -> Positions:
     del ordered
     if not len(repeated):
         return np.empty(0, np.int64)
-    found = [
-        np.flatnonzero(slices[part] & _is_in(_time_hashes(columns, part), repeated)) + part.start
-        for part in slabs(len(slices))
-    ]
+
+    def is_repeated(part: slice) -> Flags:
+        hashes = _time_hashes(columns, part)
+        positions = np.searchsorted(repeated, hashes).clip(max=len(repeated) - 1)
+        return repeated[positions] == hashes  # type: ignore[no-any-return]
+
+    found = [np.flatnonzero(slices[part] & is_repeated(part)) + part.start for part in slabs(len(slices))]
     return np.concatenate(found)
 
 
@@ -352,11 +325,6 @@ def _time_hashes(columns: Columns, part: slice) -> NDArray[np.uint64]:
     return times.view(np.uint64) * _HASH_FACTORS[0] + lengths.view(np.uint64) * _HASH_FACTORS[1]
 
 
-def _is_in(numbers: NDArray[np.uint64], ordered: NDArray[np.uint64]) -> Flags:
-    found: Flags = ordered[np.searchsorted(ordered, numbers).clip(max=len(ordered) - 1)] == numbers
-    return found
-
-
 def _slices(columns: Columns) -> Flags:
     return columns.is_one_of("ph", ["X", "B"])
 
@@ -365,7 +333,7 @@ def _untimed(columns: Columns) -> tuple[Positions, Flags]:
     """Slices without a valid duration, and which of them have a negative one in the file."""
     rows = np.flatnonzero(_slices(columns) & ~columns.valid("dur_ns"))
     negative = pc.starts_with(columns.texts("dur_text", rows).cast(pa.string()), "-")
-    return rows, _flags(pc.fill_null(negative, False))
+    return rows, flags(pc.fill_null(negative, False))
 
 
 def _negative_duration(given: QualityInput) -> RuleHits:
@@ -404,11 +372,9 @@ def _crossing_slice(given: QualityInput) -> RuleHits:
     """The affected time is how much later than its parent it ends."""
     columns = given.columns
     rows = np.flatnonzero(columns.flags("crosses"))
-    ends, around = (
-        columns.ints("ts_ns", some).values + columns.ints("dur_ns", some).values
-        for some in (rows, columns.ints("parent_id", rows).values)
-    )
-    return RuleHits(rows, ends - around)
+    _, ends = start_and_end(columns, rows)
+    _, parent_ends = start_and_end(columns, columns.ints("parent_id", rows).values)
+    return RuleHits(rows, ends - parent_ends)
 
 
 def _dangling_frame(given: QualityInput) -> RuleHits:
@@ -441,10 +407,6 @@ def _sentinel_id(given: QualityInput) -> RuleHits:
 def _steps_inferred(given: QualityInput) -> RuleHits:
     steps = given.step_annotations
     return RuleHits(np.zeros(0, np.int64) if steps is None or not steps.inferred else steps.rows)
-
-
-def _flags(found: pa.Array) -> Flags:
-    return found.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
 
 _RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
@@ -481,7 +443,9 @@ def data_quality(
     Findings of the format are stored unchanged. A rule that is not in `quality_rules` (of a format that is
     registered from outside) gets the severity info.
     """
-    rows = [*_of_file(columns, outcome)]
+    rows = [*_losses(outcome.losses), *_redactions(outcome.redactions), *_findings(outcome.findings)]
+    if columns is not None and len(repaired := np.flatnonzero(columns.flags("repaired"))):
+        rows.append(Row("repaired_event", len(repaired), None, _example(columns, int(repaired[0]))))
     rows += [Row(each.rule, each.rows, each.ns, _example(columns, each.first)) for each in fired]
     known = rules.quality
     severities = [(known[row.rule].severity if row.rule in known else "info", row) for row in rows]
@@ -489,15 +453,6 @@ def data_quality(
     return pa.Table.from_pylist(
         [{"severity": severity} | row._asdict() for severity, row in severities], SCHEMA
     )
-
-
-def _of_file(columns: Columns | None, outcome: Outcome) -> Iterator[Row]:
-    """The rules that the file reader determines; none of them affects time."""
-    yield from _losses(outcome.losses)
-    yield from _redactions(outcome.redactions)
-    if columns is not None:
-        yield from _repaired(columns)
-    yield from _findings(outcome.findings)
 
 
 def _losses(losses: Iterable[Loss]) -> Iterator[Row]:
@@ -525,12 +480,6 @@ def _redactions(redactions: Iterable[Redaction]) -> Iterator[Row]:
     if locations:
         example = ", ".join(text for _, text in locations)
         yield Row("redacted_value", len(locations), None, example[:_REDACTIONS_LENGTH])
-
-
-def _repaired(columns: Columns) -> Iterator[Row]:
-    rows = np.flatnonzero(columns.flags("repaired"))
-    if len(rows):
-        yield Row("repaired_event", len(rows), None, _example(columns, int(rows[0])))
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[Row]:
@@ -580,18 +529,6 @@ class Coverage:
     with_op_ns: int = 0
 
 
-@dataclass(frozen=True)
-class RankContents:
-    """What facts are computed from beside the activities; for some tables only whether they have rows."""
-
-    nesting: Nesting
-    launches: Launches
-    step_annotations: StepAnnotations
-    counters: bool
-    gpu_metrics: bool
-    memory_events: bool
-
-
 def rank_facts(
     from_activities: Mapping[str, Any],
     timeline: pa.Table | None,
@@ -614,21 +551,26 @@ def rank_facts(
     }
 
 
-def activity_facts(columns: Columns, contents: RankContents, rules: Rules) -> dict[str, Any]:
-    """The facts that follow from the activities."""
+def activity_facts(
+    columns: Columns,
+    rules: Rules,
+    nesting: Nesting,
+    launches: Launches,
+    step_annotations: StepAnnotations,
+    has: Mapping[str, bool],
+) -> dict[str, Any]:
+    """The facts that follow from the activities; `has`: whether tables have rows, or rows of a kind."""
     return {
-        "pid": _process(columns, contents.nesting),
+        "pid": _process(columns, nesting),
         **_window(columns),
-        **_device(columns, contents.launches),
+        **_device(columns, launches),
         "events": columns.rows,
         "non_events": len(non_events(columns)),
-        "steps": len(np.unique(contents.step_annotations.step)),
+        "steps": len(np.unique(step_annotations.step)),
         "shapes": columns.has("shapes"),
         **_host(columns),
-        "memory_events": contents.memory_events,
-        "collectives": _communicates(columns, contents.launches, rules) or _host_collectives(columns, rules),
-        "counters": contents.counters,
-        "gpu_metrics": contents.gpu_metrics,
+        "collectives": _communicates(columns, launches, rules) or _host_collectives(columns, rules),
+        **has,
     }
 
 
@@ -686,14 +628,8 @@ def _process(columns: Columns, nesting: Nesting) -> str | None:
 
 def _window(columns: Columns) -> dict[str, int | None]:
     """First start and last end of slices with valid times."""
-    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
     timed = is_slice(columns)
-    if not timed.any():
-        return {"start_ns": None, "end_ns": None}
-    for part in slabs(columns.rows):
-        starts = columns.ints("ts_ns", part).values[timed[part]]
-        ends = starts + columns.ints("dur_ns", part).values[timed[part]]
-        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
+    first, last = window(columns, timed) if timed.any() else (None, None)
     return {"start_ns": first, "end_ns": last}
 
 
@@ -712,9 +648,7 @@ def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
 
 def _host(columns: Columns) -> dict[str, bool]:
     frames = columns.is_one_of("category", ["python_function"])
-    modules = (
-        pc.starts_with(columns.words("name"), MODULE_FRAME).to_numpy(zero_copy_only=False).astype(np.bool_)
-    )
+    modules = flags(pc.starts_with(columns.words("name"), MODULE_FRAME))
     return {
         "stacks": bool(frames.any()),
         "modules": bool((frames & columns.where("name", modules)).any()),
@@ -729,10 +663,9 @@ def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
     if columns.flags("has_collective", rows).any():
         return True
     for code in np.flatnonzero(np.bincount(category.codes, minlength=len(category.words))):
-        of_category = names.codes[category.codes == code]
-        used = np.flatnonzero(np.bincount(of_category + 1, minlength=len(names.words) + 1)[1:])
+        _, texts = used_texts(names._replace(codes=names.codes[category.codes == code]))
         word = category.words[int(code)].as_py()
-        pairs = [(word, name) for name in names.words.take(pa.array(used)).to_pylist()]
+        pairs = [(word, name) for name in texts]
         if any(kind == "communication" for _, kind, _ in rules.device_kinds(pairs)):
             return True
     return False
@@ -741,7 +674,5 @@ def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
 def _host_collectives(columns: Columns, rules: Rules) -> bool:
     """Whether any annotation with valid times is a collective of a host backend."""
     noted = np.flatnonzero(columns.is_one_of("category", _ANNOTATIONS) & is_slice(columns))
-    names = columns.codes("name", noted)
-    codes = np.unique(names.codes)
-    texts = names.words.take(pa.array(codes[codes >= 0])).to_pylist()
+    _, texts = used_texts(columns.codes("name", noted))
     return any(rules.matches(_HOST_COLLECTIVE, texts))

@@ -1,11 +1,12 @@
 """Table `steps`: profiler steps, the time that belongs to each, and the step of every row.
 
-The rules are those of `step_rules`, or one pattern of the user. Of nested annotations that match, the
-outermost counts. The numbers of a thread must rise; a pattern without a group numbers its annotations from 0.
-
 A step annotation is a slice `ProfilerStep#N` among annotations or operators. Where they overlap, time belongs
 to the one that started last, of those to the last in the file. The step of a host row contains its start; the
 step of a GPU activity is that of its launch.
+
+Without profiler steps, or if the user gives a pattern, names of annotations mark steps, by that pattern or by
+the rules in `step_rules`. Of nested annotations that match, the outermost counts. The numbers of a thread
+must rise; a pattern without a group numbers its annotations from 0.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from tracewarehouse.ingest.tables.model import (
     StepIntervals,
     bigint_column,
     categories_with_role,
+    flags,
     is_slice,
+    slabs,
+    start_and_end,
+    thread_numbers,
+    used_texts,
+    window,
 )
 
 if TYPE_CHECKING:
@@ -32,9 +39,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Flags, Launches, Rows, Times
-
-    Numbers = NDArray[np.int64]
+    from tracewarehouse.ingest.tables.model import Flags, Launches, Numbers, Rows, Times
 
 
 _ANNOTATION: Final = "user_annotation"
@@ -59,8 +64,7 @@ def infer_steps(columns: Columns, rules: Rules, pattern: str | None = None) -> S
 
 def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -> StepAnnotations:
     names = columns.codes("name", annotations)
-    used = np.unique(names.codes[names.codes >= 0])
-    texts = names.words.take(pa.array(used)).to_pylist()
+    used, texts = used_texts(names)
     selected = np.zeros(len(names.words), np.bool_)
     selected[used] = rules.matches(pattern, texts)
     rows = annotations[names.where(selected)]
@@ -76,24 +80,15 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
 
 def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
     order = np.argsort(rows, kind="stable")
-    rows, step = rows[order], step[order]
-    start = columns.ints("ts_ns", rows).values
-    return StepAnnotations(rows, step, start, start + columns.ints("dur_ns", rows).values)
-
-
-def _threads(columns: Columns, rows: Rows) -> Numbers:
-    """A number per process and thread."""
-    pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
-    return pid.astype(np.int64) << 32 | (tid.astype(np.int64) + 1)
+    return StepAnnotations(rows[order], step[order], *start_and_end(columns, rows[order]))
 
 
 def _outermost(columns: Columns, rows: Rows) -> Rows:
     """The rows that are not inside another one on their thread, by thread and start."""
-    start, length = columns.ints("ts_ns", rows).values, columns.ints("dur_ns", rows).values
-    threads = _threads(columns, rows)
-    order = np.lexsort((rows, -length, start, threads))
-    rows, start, threads = rows[order], start[order], threads[order]
-    end = start + length[order]
+    start, end = start_and_end(columns, rows)
+    threads = thread_numbers(columns, rows)
+    order = np.lexsort((rows, start - end, start, threads))
+    rows, start, end, threads = rows[order], start[order], end[order], threads[order]
     keep = np.ones(len(rows), np.bool_)
     for number in np.unique(threads):
         part = np.flatnonzero(threads == number)
@@ -104,7 +99,7 @@ def _outermost(columns: Columns, rows: Rows) -> Rows:
 
 def _ordinals(columns: Columns, rows: Rows) -> Numbers:
     """The position of each row on its thread, from 0; `rows` are sorted by thread and start."""
-    threads = _threads(columns, rows)
+    threads = thread_numbers(columns, rows)
     first = np.flatnonzero(np.diff(threads, prepend=-1))
     lengths = np.diff(np.append(first, len(threads)))
     return np.arange(len(rows)) - np.repeat(first, lengths)
@@ -112,7 +107,7 @@ def _ordinals(columns: Columns, rows: Rows) -> Numbers:
 
 def _rising(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
     """The steps of the threads on which the numbers rise; `rows` are sorted by thread and start."""
-    threads = _threads(columns, rows)
+    threads = thread_numbers(columns, rows)
     falls = (threads[1:] == threads[:-1]) & (step[1:] <= step[:-1])
     good = ~np.isin(threads, threads[1:][falls])
     return _steps(columns, rows[good], step[good])
@@ -122,7 +117,6 @@ _PREFIX: Final = "ProfilerStep#"
 _NUMBER: Final = "^ProfilerStep#([0-9]+)"
 _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
 _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event", "span")
-_SLAB_ROWS: Final = 1 << 20
 
 
 def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None = None) -> StepAnnotations:
@@ -142,15 +136,14 @@ def _profiler_steps(columns: Columns, rules: Rules) -> StepAnnotations:
     rows = np.flatnonzero(columns.where("name", steps.valid)).astype(np.int32)
     rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
     rows = rows[columns.is_one_of("category", ("user_annotation", "cpu_op"), rows)]
-    start = columns.ints("ts_ns", rows).values
-    end = start + columns.ints("dur_ns", rows).values
-    return StepAnnotations(rows, steps.values[columns.codes("name", rows).codes], start, end)
+    step = steps.values[columns.codes("name", rows).codes]
+    return StepAnnotations(rows, step, *start_and_end(columns, rows))
 
 
 def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
     """The step number in each name, valid where a name has one."""
     found = Ints(np.zeros(len(words), np.int64), np.zeros(len(words), np.bool_))
-    selected = np.flatnonzero(pc.starts_with(words, _PREFIX).to_numpy(zero_copy_only=False).astype(np.bool_))
+    selected = np.flatnonzero(flags(pc.starts_with(words, _PREFIX)))
     texts = words.take(pa.array(selected)).to_pylist()
     numbers = rules.whole_numbers(rules.extracted(_NUMBER, texts, 1)) if texts else []
     for word, step in zip(selected.tolist(), numbers, strict=True):
@@ -186,8 +179,7 @@ def put_steps(columns: Columns, rules: Rules, intervals: StepIntervals, launches
     placed = columns.is_one_of("ph", _PHASES)
     placed &= ~columns.is_one_of("category", categories_with_role(rules, *_NO_STEP))
     found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: odd means inside a step
-    for low in range(0, columns.rows, _SLAB_ROWS):
-        part = slice(low, low + _SLAB_ROWS)
+    for part in slabs(columns.rows):
         ts = columns.ints("ts_ns", part)
         found[part] = np.searchsorted(edges, ts.values, side="right") * (placed[part] & ts.valid)
     linked = launches.runtime >= 0
@@ -219,7 +211,9 @@ def steps(columns: Columns, annotations: StepAnnotations, launches: Launches) ->
     device_start, device_end, has_device = _device_intervals(columns, launches, step)
     by_start = np.lexsort((step, host_start))
     done, period_start = _periods(host_start, np.where(has_device, device_end, host_end), by_start)
-    partial = _touches(host_start, host_end, *_host_window(columns)) if count else np.zeros(0, np.bool_)
+    partial = np.zeros(count, np.bool_)
+    if count:
+        partial = _touches(host_start, host_end, *window(columns, columns.valid("pre")))
     if has_device.any():
         ends = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
         partial |= has_device & _touches(device_start, device_end, int(launches.ts_ns.min()), int(ends.max()))
@@ -267,19 +261,6 @@ def _periods(host_start: Times, end: Times, order: NDArray[np.integer]) -> tuple
     begin[order[:1]] = host_start[order[:1]]
     begin[order[1:]] = reached[:-1]
     return done, begin
-
-
-def _host_window(columns: Columns) -> tuple[int, int]:
-    """The first start and the last end of all host slices."""
-    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    for low in range(0, columns.rows, _SLAB_ROWS):
-        part = slice(low, low + _SLAB_ROWS)
-        nests = columns.ints("pre", part).valid
-        ts = columns.ints("ts_ns", part).values[nests]
-        end = ts + columns.ints("dur_ns", part).values[nests]
-        first = min(first, int(ts.min(initial=first)))
-        last = max(last, int(end.max(initial=last)))
-    return first, last
 
 
 def _touches(start: Times, end: Times, first: int, last: int) -> Flags:
