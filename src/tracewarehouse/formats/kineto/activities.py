@@ -9,8 +9,8 @@ but lie in this century as nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
@@ -37,6 +37,9 @@ from tracewarehouse.formats.kineto.scanner import TYPED_INTS
 if TYPE_CHECKING:
     from tracewarehouse.formats.kineto.columns import BatchColumns, Dictionaries
 
+
+# Values, and which of them are valid.
+Numbers = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 # A longer slice (28 hours) has a wrong start or end: its duration is invalid.
 LONGEST_NS: Final = 100_000_000_000_000
@@ -89,7 +92,8 @@ def times(
     end_ok &= dur.ns >= 0
     if pairs is not None:
         _set_ends(end, end_ok, pairs, first, clock)
-    length, fits = _difference(end, start)
+    length = end - start
+    fits = ((end ^ start) & (end ^ length)) >= 0
     length_ok = start_ok & end_ok & fits & (length <= LONGEST_NS)
     ts_text = _ts_text(batch, ts, start, start_ok, clock)
     dur_text = _dur_text(batch, dur, length, length_ok, is_begin)
@@ -122,7 +126,7 @@ def _sum(a: Exact, b: Exact) -> Exact:
     return Exact(ns + carry, fractions, valid & ~((carry > 0) & (ns == _MOST)))
 
 
-def _rounded(time: Exact, base_ns: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _rounded(time: Exact, base_ns: int) -> Numbers:
     """Integer nanoseconds since the epoch, and whether they fit 64 bits."""
     base = np.int64(base_ns)
     ns = time.ns + base
@@ -141,11 +145,6 @@ def _overflowed(
     return found
 
 
-def _difference(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    found = a - b
-    return found, ((a ^ b) & (a ^ found)) >= 0
-
-
 def _set_ends(
     end: NDArray[np.int64], end_ok: NDArray[np.bool_], pairs: EventPairs, first: int, clock: Clock
 ) -> None:
@@ -161,8 +160,9 @@ def _ts_text(
 ) -> pa.Array:
     """The digits of the file where formatting `ts_ns` minus the base time does not reproduce them."""
     text = _texts(batch, "ts", ts.valid & ~start_ok)
-    changed = _changed(ts) & start_ok & (start >= clock.base_ns)
-    return _without_printed(text, start - np.int64(clock.base_ns), changed)
+    if ts.fractions is None:
+        return text
+    return _without_printed(text, start - np.int64(clock.base_ns), start_ok & (start >= clock.base_ns))
 
 
 def _dur_text(
@@ -171,12 +171,7 @@ def _dur_text(
 ) -> pa.Array:  # fmt: skip
     """The digits of the file where formatting `dur_ns` does not reproduce them, and for begin events."""
     text = _texts(batch, "dur", dur.valid & (~length_ok | is_begin))
-    return _without_printed(text, length, _changed(dur) & length_ok & ~is_begin)
-
-
-def _changed(time: Exact) -> NDArray[np.bool_]:
-    """The rows that may store digits of the file although formatting reproduces them."""
-    return np.full(len(time.ns), time.fractions is not None)
+    return text if dur.fractions is None else _without_printed(text, length, length_ok & ~is_begin)
 
 
 def _texts(batch: BufferedBatch, name: str, wanted: NDArray[np.bool_]) -> pa.Array:
@@ -377,15 +372,44 @@ class FileContext:
     repaired: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-class _Ids(NamedTuple):
-    """Distinct process or thread ids: texts, and per token the position of its text and its parsed values."""
+@dataclass(frozen=True)
+class _Ids:
+    """Distinct process or thread ids: texts, and per token the position of its text and its parsed values.
 
+    `codes` has the token of each row, -1 for none.
+    """
+
+    codes: NDArray[np.int32]
     texts: pa.Array
     places: NDArray[np.int32]
-    numbers: tuple[NDArray[np.int64], NDArray[np.bool_]]
-    last_numbers: tuple[NDArray[np.int64], NDArray[np.bool_]]
+    numbers: Numbers
+    last_numbers: Numbers
     keeps_type: NDArray[np.bool_]
     tokens: list[str]
+
+    @classmethod
+    def read(cls, values: pa.Array) -> _Ids:
+        """Parses distinct tokens, without any rows."""
+        tokens = values.to_pylist()
+        found = read_tokens(tokens)
+        texts = pa.array(found.texts, pa.string()).dictionary_encode()
+        return cls(
+            np.zeros(0, np.int32),
+            texts.dictionary,
+            texts.indices.to_numpy(zero_copy_only=False).astype(np.int32),
+            numbers_array(found.numbers),
+            numbers_array(found.last_numbers),
+            np.array(found.keeps_type, np.bool_),
+            tokens,
+        )
+
+    def rows_of(self, values: Numbers) -> Numbers:
+        """The values of each row, of those of each token."""
+        return np.append(values[0], 0)[self.codes], np.append(values[1], False)[self.codes]
+
+    def column(self) -> pa.Array:
+        """The text of each row."""
+        return _dictionary(np.append(self.places, np.int32(-1))[self.codes], self.texts)
 
 
 class ActivityBuilder:
@@ -421,7 +445,7 @@ class ActivityBuilder:
         columns: dict[str, pa.Array] = {"event_id": pa.array(np.arange(first, first + batch.rows))}
         columns["category"] = self._category_texts(kinds)
         columns |= {name: self._text(batch, source) for name, source in _TEXTS.items()}
-        columns |= {"pid": _id_texts(pid), "tid": _id_texts(tid)}
+        columns |= {"pid": pid.column(), "tid": tid.column()}
         no_zero = (ph.codes >= 0) & ~is_m
         columns |= times(batch, self._context.clock, is_b, no_zero, self._context.pairs, first)._asdict()
         columns |= self._streams(batch, kinds, pid, tid)
@@ -449,14 +473,13 @@ class ActivityBuilder:
             return found.values.take(_codes(found.codes))
         return _dictionary(*batch.coded(name, self._dictionaries))
 
-    def _ids(self, batch: BufferedBatch, name: str) -> tuple[NDArray[np.int32], _Ids]:
+    def _ids(self, batch: BufferedBatch, name: str) -> _Ids:
         found = batch.coded(name, self._dictionaries)
-        ids = self._once(name, found.values, _read_ids)
-        return found.codes, ids
+        return replace(self._once(name, found.values, _Ids.read), codes=found.codes)
 
     def _kinds(
         self, batch: BufferedBatch, cat: Coded, is_x: NDArray[np.bool_], is_b: NDArray[np.bool_],
-        pid: tuple[NDArray[np.int32], _Ids],
+        pid: _Ids,
     ) -> NDArray[np.int32]:  # fmt: skip
         """The category number of each row, 0 for none."""
         kinds = np.zeros(batch.rows, np.int32)
@@ -470,32 +493,29 @@ class ActivityBuilder:
         return kinds
 
     def _by_spelling(self, values: pa.Array, *, is_slice: bool) -> NDArray[np.int32]:
-        found = [columns.category(raw, is_slice=is_slice) for raw in values.to_pylist()]
-        return np.array([self._number(category) for category in found], np.int32)
+        return self._numbers(columns.category(raw, is_slice=is_slice) for raw in values.to_pylist())
 
-    def _by_name(
-        self, batch: BufferedBatch, rows: NDArray[np.int64], pid: tuple[NDArray[np.int32], _Ids]
-    ) -> NDArray[np.int32]:
+    def _by_name(self, batch: BufferedBatch, rows: NDArray[np.int64], pid: _Ids) -> NDArray[np.int32]:
         """The categories of slices that have none in the file."""
         names = batch.coded("name", self._dictionaries)
-        codes, ids = pid
-        is_device = np.array([text in self._context.devices for text in ids.texts.to_pylist()], np.bool_)
-        on_device = np.append(is_device, False)[np.append(ids.places, -1)[codes[rows]]]
+        is_device = np.array([text in self._context.devices for text in pid.texts.to_pylist()], np.bool_)
+        on_device = np.append(is_device, False)[np.append(pid.places, -1)[pid.codes[rows]]]
         found = np.zeros(len(rows), np.int32)
-        for selected, infer in (
-            (on_device, columns.infer_on_device),
-            (~on_device, columns.infer_on_host),
-        ):
+        by_process = ((on_device, columns.infer_on_device), (~on_device, columns.infer_on_host))
+        for selected, infer in by_process:
             used, places = np.unique(names.codes[rows[selected]], return_inverse=True)
             if used.size:
-                categories = infer(names.values.take(_codes(used)))
-                found[selected] = np.array([self._number(one) for one in categories], np.int32)[places]
+                found[selected] = self._numbers(infer(names.values.take(_codes(used))))[places]
         return found
 
-    def _number(self, category: Category) -> int:
-        if category == columns.NOTHING:
-            return 0
-        return self._categories.setdefault(category, len(self._categories) + 1)
+    def _numbers(self, categories: Iterable[Category]) -> NDArray[np.int32]:
+        """The number of each category, 0 for none; new ones are numbered from 1."""
+        known = self._categories
+        found = [
+            0 if category == columns.NOTHING else known.setdefault(category, len(known) + 1)
+            for category in categories
+        ]
+        return np.array(found, np.int32)
 
     def _category_texts(self, kinds: NDArray[np.int32]) -> pa.Array:
         texts = list(dict.fromkeys(category.name for category in self._categories))
@@ -505,13 +525,13 @@ class ActivityBuilder:
 
     def _streams(
         self, batch: BufferedBatch, kinds: NDArray[np.int32],
-        pid: tuple[NDArray[np.int32], _Ids], tid: tuple[NDArray[np.int32], _Ids],
+        pid: _Ids, tid: _Ids,
     ) -> dict[str, pa.Array]:  # fmt: skip
         """Stream and device; which fields hold them depends on the role of the category."""
         roles = [None, *(category.role for category in self._categories)]
         is_role = {role: np.array([one == role for one in roles])[kinds] for role in _DEVICE_ROLES}
         stream, stream_ok = batch.ints("stream")
-        at_end, at_end_ok = _id_numbers(tid, "last_numbers")
+        at_end, at_end_ok = tid.rows_of(tid.last_numbers)
         stream = np.where(is_role["sync"] & stream_ok & (stream == _ALL_STREAMS), -1, stream)
         tagged = is_role["device"] | is_role["device_event"] | is_role["sync"]
         second = _first(batch.ints("stream_id"), (at_end, at_end_ok))
@@ -522,29 +542,23 @@ class ActivityBuilder:
         valid = np.where(annotation, at_end_ok, valid)
         found[~valid] = 0
         on_device = tagged | annotation
-        process, older = _id_numbers(pid, "numbers"), batch.ints("device_id")
+        process, older = pid.rows_of(pid.numbers), batch.ints("device_id")
         other = np.where(on_device, process[0], older[0]), np.where(on_device, process[1], older[1])
         return {"stream": numbers(found, valid), "device": numbers(*_first(batch.ints("device"), other))}
 
-    def _extra(
-        self, batch: BufferedBatch, pid: tuple[NDArray[np.int32], _Ids], tid: tuple[NDArray[np.int32], _Ids]
-    ) -> pa.Array:
+    def _extra(self, batch: BufferedBatch, pid: _Ids, tid: _Ids) -> pa.Array:
         """`extra`, with pid and tid where their text does not show whether they are numbers or strings."""
         found = batch.coded("extra", self._dictionaries)
-        loses = [np.append(~ids.keeps_type, False)[codes] for codes, ids in (pid, tid)]
+        loses = [np.append(~ids.keeps_type, False)[ids.codes] for ids in (pid, tid)]
         rows = np.flatnonzero(loses[0] | loses[1])
         if not rows.size:
             return _dictionary(*found)
-        key = np.stack(
-            [
-                found.codes[rows],
-                *(np.where(lost, ids[0], -1)[rows] for lost, ids in zip(loses, (pid, tid), strict=True)),
-            ]
-        )
+        lost = [np.where(lose, ids.codes, -1)[rows] for lose, ids in zip(loses, (pid, tid), strict=True)]
+        key = np.stack([found.codes[rows], *lost])
         distinct, places = np.unique(key, axis=1, return_inverse=True)
         values = found.values.to_pylist()
         made = [
-            _with_ids(None if extra < 0 else values[extra], pid[1].tokens, p, tid[1].tokens, t)
+            _with_ids(None if extra < 0 else values[extra], pid.tokens, p, tid.tokens, t)
             for extra, p, t in distinct.T.tolist()
         ]
         codes = found.codes.copy()
@@ -567,33 +581,7 @@ def _with_ids(extra: str | None, pids: list[str], pid: int, tids: list[str], tid
     return "{" + ", ".join([*parts, *([extra[1:-1]] if extra else [])]) + "}"
 
 
-def _read_ids(values: pa.Array) -> _Ids:
-    tokens = values.to_pylist()
-    found = read_tokens(tokens)
-    encoded = pa.array(found.texts, pa.string()).dictionary_encode()
-    places = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    keeps = np.array(found.keeps_type, np.bool_)
-    numbers, last = numbers_array(found.numbers), numbers_array(found.last_numbers)
-    return _Ids(encoded.dictionary, places, numbers, last, keeps, tokens)
-
-
-def _id_texts(found: tuple[NDArray[np.int32], _Ids]) -> pa.Array:
-    codes, ids = found
-    return _dictionary(np.append(ids.places, np.int32(-1))[codes], ids.texts)
-
-
-def _id_numbers(
-    found: tuple[NDArray[np.int32], _Ids], name: str
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The number in the id of each row."""
-    codes, ids = found
-    values, valid = getattr(ids, name)
-    return np.append(values, 0)[codes], np.append(valid, False)[codes]
-
-
-def _first(
-    a: tuple[NDArray[np.int64], NDArray[np.bool_]], b: tuple[NDArray[np.int64], NDArray[np.bool_]]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _first(a: Numbers, b: Numbers) -> Numbers:
     """The first number of each pair that is valid."""
     return np.where(a[1], a[0], np.where(b[1], b[0], 0)), a[1] | b[1]
 

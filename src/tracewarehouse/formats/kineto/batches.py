@@ -1,10 +1,10 @@
 """Batches of a scanner: flagged rows are read again from their text, then all are buffered until the end.
 
-In typed arguments, a number may be written as a string, a value that does not fit the type of its column is
-null, and the first value of a repeated key wins. Shapes and types of inputs are verbatim.
-
 Secrets are replaced and flagged rows are filled before a batch is buffered. Distinct strings are searched for
 secrets once; rows are searched one by one only if a distinct string is a secret.
+
+In typed arguments, a number may be written as a string, a value that does not fit the type of its column is
+null, and the first value of a repeated key wins. Shapes and types of inputs are verbatim.
 """
 
 from __future__ import annotations
@@ -314,12 +314,8 @@ def _verbatim(text: str | None) -> dict[str, str]:
     """Shapes and types of inputs that are present and not null."""
     if text is None or not text.startswith("{") or ('"Input ' not in text and "\\" not in text):
         return {}
-    return {key: value for key, value in dict(_first(text)).items() if value != "null" and key in _KNOWN}
-
-
-def _first(text: str) -> Iterator[tuple[str, str]]:
-    """The members in reverse order, so that the first value of a repeated key wins in a dict."""
-    return reversed(members(text))
+    values = dict(reversed(members(text)))  # the first value of a repeated key wins
+    return {key: value for key, value in values.items() if value != "null" and key in _KNOWN}
 
 
 _CODES = ("ph", "cat", "name", "pid", "tid", "extra")
@@ -342,12 +338,7 @@ def fill_odd(
     for name in ("args", "id"):
         values = pa.array([row[name] for row in found], pa.string())
         columns.set_texts("flow_id" if name == "id" else name, rows, values)
-    _fill_times(columns, rows, found, in_ns)
-
-
-def fill_times(columns: BatchColumns, rows: Rows, texts: Sequence[str], *, in_ns: bool = False) -> None:
-    """Fills start and duration of these rows."""
-    _fill_times(columns, rows, [row(text) for text in texts], in_ns)
+    fill_times(columns, rows, found, in_ns=in_ns)
 
 
 def to_ns(columns: BatchColumns, rows: Rows) -> None:
@@ -357,28 +348,15 @@ def to_ns(columns: BatchColumns, rows: Rows) -> None:
     """
     fractions = {}
     for name in ("ts", "dur"):
-        values, valid = columns.ints.get(name, _nothing(columns.rows))
-        _keep_digits(columns, name, rows[valid[rows] & ~_has_text(columns, name)[rows]])
+        values, valid = columns.times(name)
+        kept = valid[rows]
+        if (texts := columns.texts.get(f"{name}_text")) is not None:
+            kept &= texts.is_null().to_numpy(zero_copy_only=False)[rows]
+        if (without_text := rows[kept]).size:
+            columns.set_texts(f"{name}_text", without_text, printed(values[without_text]))
         values[rows], rest = np.divmod(values[rows], 1000)
         fractions[name] = (rest * 1000).astype(np.int32)
     columns.add_fractions(Fractions(rows, **fractions))
-
-
-def _nothing(rows: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-
-
-def _has_text(columns: BatchColumns, name: str) -> NDArray[np.bool_]:
-    texts = columns.texts.get(f"{name}_text")
-    if texts is None:
-        return np.zeros(columns.rows, np.bool_)
-    found: NDArray[np.bool_] = texts.is_valid().to_numpy(zero_copy_only=False)
-    return found
-
-
-def _keep_digits(columns: BatchColumns, name: str, rows: Rows) -> None:
-    if rows.size:
-        columns.set_texts(f"{name}_text", rows, printed(columns.ints[name][0][rows]))
 
 
 def fill_arguments(columns: BatchColumns, rows: Rows, dictionaries: Dictionaries) -> None:
@@ -387,20 +365,15 @@ def fill_arguments(columns: BatchColumns, rows: Rows, dictionaries: Dictionaries
     if args is None:
         return
     table = typed_arguments(args if len(rows) == columns.rows else args.take(pa.array(rows)))
-    for name in TYPED_INTS:
-        columns.set_ints(name, rows, *_numbers(table.column(name), np.int64))
-    for name in DOUBLES:
-        columns.set_doubles(name, rows, *_numbers(table.column(name), np.float64))
+    for name in (*TYPED_INTS, *DOUBLES):
+        column, dtype = table.column(name), np.float64 if name in DOUBLES else np.int64
+        values = pc.fill_null(column, 0).to_numpy().astype(dtype, copy=False)
+        columns.set_numbers(name, rows, values, column.is_valid().to_numpy().astype(np.bool_, copy=False))
     for name in TYPED_TEXTS:
         texts = table.column(name).cast(pa.string()).combine_chunks()
         if texts.null_count < len(texts) or name in columns.codes:
             columns.set_codes(name, rows, dictionaries.of(name).codes_of(texts))
     columns.collective[rows] = table.column("has_collective").to_numpy()
-
-
-def _numbers(column: pa.ChunkedArray, dtype: type[np.generic]) -> tuple[NDArray, NDArray[np.bool_]]:  # type: ignore[type-arg]
-    valid = column.is_valid().to_numpy().astype(np.bool_, copy=False)
-    return pc.fill_null(column, 0).to_numpy().astype(dtype, copy=False), valid
 
 
 def _place_ids(found: Sequence[Row]) -> None:
@@ -417,7 +390,8 @@ def _place_ids(found: Sequence[Row]) -> None:
             row["extra"] = f'{{"id": {token}, {rest[1:-1]}}}' if rest else f'{{"id": {token}}}'
 
 
-def _fill_times(columns: BatchColumns, rows: Rows, found: Sequence[Row], in_ns: bool) -> None:
+def fill_times(columns: BatchColumns, rows: Rows, found: Sequence[Row], *, in_ns: bool = False) -> None:
+    """Fills start and duration of these rows."""
     read_time = time_in_ns if in_ns else time_of
     texts = {name: [row[f"{name}_text"] for row in found] for name in ("ts", "dur")}
     times = {name: [read_time(text) for text in values] for name, values in texts.items()}
@@ -428,7 +402,7 @@ def _fill_times(columns: BatchColumns, rows: Rows, found: Sequence[Row], in_ns: 
     for name, values in times.items():
         ns = np.fromiter((time.ns if time else 0 for time in values), np.int64, len(values))
         valid = np.fromiter((time is not None for time in values), np.bool_, len(values))
-        columns.set_ints(name, rows, ns, valid)
+        columns.set_numbers(name, rows, ns, valid)
         fractions[name] = np.fromiter(
             (time.fraction if time else 0 for time in values), np.int32, len(values)
         )
@@ -461,24 +435,21 @@ class BatchStore:
     def add(self, found: Iterable[Batch]) -> None:
         """Appends batches, in file order."""
         for batch in found:
-            self._add(batch)
+            self.dictionaries.begin(batch.dictionaries, batch.restarted)
+            columns = BatchColumns.of(batch)
+            self.secrets.clean_batch(batch, columns, self.rows, self.dictionaries)
+            if (batch.flags & (ODD | SLOW | SUBNS)).any():
+                self._fill(batch, columns)
+            if self._in_ns:
+                to_ns(columns, np.flatnonzero((batch.flags & (ODD | SUBNS)) == 0))
+            self.time_unit.add_times(columns)
+            self.facts.add(columns, self.rows, self.dictionaries)
+            self.batches.add(to_record_batch(columns, self.dictionaries))
+            self.rows += batch.rows
 
     def close(self) -> None:
         """Discards all batches."""
         self.batches.close()
-
-    def _add(self, batch: Batch) -> None:
-        self.dictionaries.begin(batch.dictionaries, batch.restarted)
-        columns = BatchColumns.of(batch)
-        self.secrets.clean_batch(batch, columns, self.rows, self.dictionaries)
-        if (batch.flags & (ODD | SLOW | SUBNS)).any():
-            self._fill(batch, columns)
-        if self._in_ns:
-            to_ns(columns, np.flatnonzero((batch.flags & (ODD | SUBNS)) == 0))
-        self.time_unit.add_times(columns)
-        self.facts.add(columns, self.rows, self.dictionaries)
-        self.batches.add(to_record_batch(columns, self.dictionaries))
-        self.rows += batch.rows
 
     def _fill(self, batch: Batch, columns: BatchColumns) -> None:
         odd = np.flatnonzero(batch.flags & ODD)
@@ -490,8 +461,8 @@ class BatchStore:
             fill_arguments(columns, typed, self.dictionaries)
         fractions = np.flatnonzero((batch.flags & (ODD | SUBNS)) == SUBNS)
         if fractions.size:
-            texts = _texts(batch, fractions).to_pylist()
-            fill_times(columns, fractions, texts, in_ns=self._in_ns)
+            found = [row(text) for text in _texts(batch, fractions).to_pylist()]
+            fill_times(columns, fractions, found, in_ns=self._in_ns)
 
 
 def _texts(batch: Batch, rows: NDArray[np.int64]) -> pa.Array:
@@ -499,7 +470,6 @@ def _texts(batch: Batch, rows: NDArray[np.int64]) -> pa.Array:
     return texts if len(rows) == batch.rows else texts.take(pa.array(rows))
 
 
-# Columns of a kept batch that are no columns of a scanner.
 _SECOND: Final = 10**9
 
 
@@ -521,12 +491,12 @@ class FileFacts:
         phases = columns.codes.get("ph")
         if phases is None:
             return
-        ph = _code_of(dictionaries, "ph", ("X", "B", "E", "M"))
+        ph = {text: dictionaries.of("ph").codes_with(text) for text in "XBEM"}
         self._add_start(columns, np.isin(phases, ph["X"]))
-        if _any(phases, ph["B"], ph["E"]):
+        if np.isin(phases, ph["B"] + ph["E"]).any():
             self._add_begin_end(columns, first, dictionaries, ph)
-        if _any(phases, ph["M"]):
-            self._add_processes(columns, np.isin(phases, ph["M"]), dictionaries)
+        if (is_metadata := np.isin(phases, ph["M"])).any():
+            self._add_processes(columns, is_metadata, dictionaries)
 
     def _add_start(self, columns: BatchColumns, is_slice: NDArray[np.bool_]) -> None:
         out_of_range = [ns for row, ns in columns.out_of_range_ns.items() if ns > 0 and is_slice[row]]
@@ -548,7 +518,7 @@ class FileFacts:
         self, columns: BatchColumns, first: int, dictionaries: Dictionaries, ph: Mapping[str, list[int]]
     ) -> None:
         phases = columns.codes["ph"]
-        values, valid = columns.ints.get("ts") or _none(columns.rows)
+        values, valid = columns.times("ts")
         seconds, ns = np.divmod(values, _SECOND)
         for row, start_ns in columns.out_of_range_ns.items():
             seconds[row], ns[row] = divmod(start_ns, _SECOND)
@@ -571,9 +541,8 @@ class FileFacts:
         args = columns.texts.get("args")
         if names is None or args is None:
             return
-        rows = np.flatnonzero(
-            is_metadata & np.isin(names, _code_of(dictionaries, "name", ("process_name",))["process_name"])
-        )
+        codes = dictionaries.of("name").codes_with("process_name")
+        rows = np.flatnonzero(is_metadata & np.isin(names, codes))
         pids = _texts_at(columns, "pid", rows, dictionaries).to_pylist()
         self.process_names.update(zip(pids, args.take(pa.array(rows)).to_pylist(), strict=True))
 
@@ -583,19 +552,6 @@ def _texts_at(
 ) -> pa.Array:
     codes = columns.codes.get(name)
     return pa.nulls(len(rows), pa.string()) if codes is None else dictionaries.of(name).texts(codes[rows])
-
-
-def _none(rows: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
-
-
-def _any(codes: NDArray[np.int32], *wanted: list[int]) -> bool:
-    return any(bool((codes == code).any()) for found in wanted for code in found)
-
-
-def _code_of(dictionaries: Dictionaries, name: str, texts: tuple[str, ...]) -> dict[str, list[int]]:
-    """The codes of each text, which the scanner and the row path may both have."""
-    return {text: dictionaries.of(name).codes_with(text) for text in texts}
 
 
 # Columns whose dictionary values are JSON, not strings.
@@ -648,7 +604,9 @@ class SecretSearch:
             first += len(new)
         if not self._search_rows:
             found = (_decoded(strings[at - first].as_py()) for at in places if at >= first)
-            self._search_rows = any(self._is_suspect(string) for string in found)
+            self._search_rows = any(
+                self.redactor.is_weak_key(string) or self.redactor.is_suspect(string) for string in found
+            )
 
     def _new_values(self, name: str, batch: Batch) -> tuple[int, pa.Array]:
         """The values of a dictionary that were not searched before, and the code of the first."""
@@ -657,22 +615,16 @@ class SecretSearch:
         self._searched[name] = len(found)
         return start, found.slice(start)
 
-    def _is_suspect(self, string: str) -> bool:
-        return self.redactor.is_weak_key(string) or self.redactor.is_suspect(string)
-
     def _search_values(
         self, name: str, dictionary: ColumnDictionary, start: int, flagged: Mapping[int, str]
     ) -> None:
         """Stores the redacted form of values with a secret."""
         for at, value in flagged.items():
-            clean = self._clean_value(name, value)
+            clean, _ = self.redactor.text(value) if name in _JSON else self.redactor.clean(value)
             if clean != value:
                 dictionary.clean[start + at] = clean
                 # The arguments contain the value, too.
                 self._search_rows = self._search_rows or name in TYPED_TEXTS
-
-    def _clean_value(self, name: str, value: str) -> str:
-        return (self.redactor.text(value) if name in _JSON else self.redactor.clean(value))[0]
 
     def _note_values(
         self, name: str, columns: BatchColumns, first: int, dictionary: ColumnDictionary
@@ -684,14 +636,9 @@ class SecretSearch:
         codes = columns.codes[name]
         for at in np.flatnonzero(np.isin(codes, secret)).tolist():
             value = dictionary.of_scanner[int(codes[at])].as_py()
-            self._note(first + at, name, value)
-
-    def _note(self, event_id: int, name: str, value: str) -> None:
-        if name == "extra":
-            self.redactions += self.redactor.text(value, event_id)[1]
-        else:
-            text = value if name in _JSON else quote(value)
-            self.redactions += self.redactor.text(f'{{"{name}":{text}}}', event_id)[1]
+            if name != "extra":
+                value = f'{{"{name}":{value if name in _JSON else quote(value)}}}'
+            self.redactions += self.redactor.text(value, first + at)[1]
 
     def _clean_rows(self, columns: BatchColumns, first: int) -> None:
         """Replaces secrets in arguments and flow ids."""

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ from tracewarehouse.formats.kineto.scanner import (
     COLLECTIVE,
     DICTIONARY_MAX_BYTES,
     DICTIONARY_MAX_VALUES,
+    DOUBLES,
     Batch,
 )
 
@@ -83,15 +84,21 @@ class BatchColumns:
             self.codes[name] = np.full(self.rows, -1, np.int32)
         self.codes[name][rows] = codes
 
-    def set_ints(self, name: str, rows: Rows, values: NDArray[np.int64], valid: NDArray[np.bool_]) -> None:
-        """Replaces the values of these rows."""
-        _set(self.ints, name, self.rows, rows, values, valid)
-
-    def set_doubles(
-        self, name: str, rows: Rows, values: NDArray[np.float64], valid: NDArray[np.bool_]
+    def set_numbers(
+        self, name: str, rows: Rows, values: NDArray[np.generic], valid: NDArray[np.bool_]
     ) -> None:
         """Replaces the values of these rows."""
-        _set(self.doubles, name, self.rows, rows, values, valid)
+        columns: dict[str, Any] = self.doubles if name in DOUBLES else self.ints
+        if name not in columns:
+            if not valid.any():
+                return
+            columns[name] = np.zeros(self.rows, values.dtype), np.zeros(self.rows, np.bool_)
+        columns[name][0][rows] = values
+        columns[name][1][rows] = valid
+
+    def times(self, name: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Times in ns and which of them are valid, as in `ints`."""
+        return self.ints.get(name) or (np.zeros(self.rows, np.int64), np.zeros(self.rows, np.bool_))
 
     def set_texts(self, name: str, rows: Rows, texts: pa.Array) -> None:
         """Replaces the texts of these rows."""
@@ -117,15 +124,6 @@ class BatchColumns:
                 np.concatenate([before.dur, found.dur]),
             )
         self.fractions = found
-
-
-def _set(columns: dict, name: str, count: int, rows: Rows, values: NDArray, valid: NDArray[np.bool_]) -> None:  # type: ignore[type-arg]
-    if name not in columns:
-        if not valid.any():
-            return
-        columns[name] = np.zeros(count, values.dtype), np.zeros(count, np.bool_)
-    columns[name][0][rows] = values
-    columns[name][1][rows] = valid
 
 
 HAS_COLLECTIVE: Final = "has_collective"
@@ -437,8 +435,8 @@ def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozense
 
 def infer_on_device(names: pa.Array) -> list[Category]:
     """The categories of uncategorized slices of a device process, by their names."""
-    rules = _device_rules()
-    table = evaluate(_FIRST_RULE.format(rules=rules), {"place": pa.array(range(len(names))), "name": names})
+    sql = _FIRST_RULE.format(rules=_select("kernel_rules"))
+    table = evaluate(sql, {"place": pa.array(range(len(names))), "name": names})
     activities: Mapping[int, str] = dict(zip(*(table.column(at).to_pylist() for at in range(2)), strict=True))
     return [
         Category(f"gpu_{activities[at]}", "device") if at in activities else KERNEL
@@ -450,13 +448,11 @@ def infer_on_host(names: pa.Array) -> list[Category]:
     """The categories of uncategorized slices of other processes, by their names."""
     table = evaluate(f"SELECT regexp_matches(name, '{_RUNTIME_CALL}') FROM given", {"name": names})
     return [
-        NOTHING if not is_call else Category(_runtime(name), "runtime")
+        NOTHING
+        if not is_call
+        else Category("privateuse1_runtime" if name.startswith("AscendCL@") else "cuda_runtime", "runtime")
         for name, is_call in zip(names.to_pylist(), table.column(0).to_pylist(), strict=True)
     ]
-
-
-def _runtime(name: str) -> str:
-    return "privateuse1_runtime" if name.startswith("AscendCL@") else "cuda_runtime"
 
 
 _FIRST_RULE: Final = """
@@ -478,10 +474,6 @@ def _known() -> Mapping[str, Category]:
 
 
 @cache
-def _device_rules() -> str:
-    return _select("kernel_rules")
-
-
 def _select(name: str) -> str:
     contract = Catalog.load().get(name, kind="table")
     return engine.sql_with_params(contract, {})

@@ -22,7 +22,6 @@ from tracewarehouse.formats.base import AFTER_THE_END
 from tracewarehouse.formats.file_text import Buffer, Text
 from tracewarehouse.formats.json_text import deep_members, elements, is_utf8, minify, quote, unquote
 from tracewarehouse.formats.kineto.event_array import (
-    CHUNK_BYTES,
     ArrayWalker,
     Chunk,
     Losses,
@@ -255,12 +254,12 @@ class Document:
             return
         start, end = found.events
         if self.buffer[start] == ord("["):
-            yield from ArrayWalker(self.buffer, start + 1, self.losses, CHUNK_BYTES).walk(end)
+            yield from ArrayWalker(self.buffer, start + 1, self.losses).walk(end)
         else:
             self._wrong_events = bytes(self.buffer[start : start + 4]).decode(errors="replace")
 
     def _salvage(self) -> Iterator[Chunk]:
-        walker = DocumentWalker(self.buffer, self.losses, CHUNK_BYTES)
+        walker = DocumentWalker(self.buffer, self.losses)
         yield from walker.walk()
         if self.losses.status == "intact":
             self.losses.repair(0, "the text is not strict JSON")
@@ -315,10 +314,9 @@ def is_lines(buffer: Buffer) -> bool:
 class DocumentWalker:
     """Iterates over a complete text; fills `members` with header values; `closed`: it ended properly."""
 
-    def __init__(self, buffer: Buffer, losses: Losses, step: int) -> None:
+    def __init__(self, buffer: Buffer, losses: Losses) -> None:
         self.buffer = buffer
         self.losses = losses
-        self.step = step
         self.members: dict[str, bytes] = {}
         self.wrong_events: str | None = None
         self.starts = True
@@ -371,7 +369,7 @@ class DocumentWalker:
 
     def _array(self, at: int, *, lines: bool = False) -> Iterator[Chunk]:
         self._arrays += 1
-        walker = ArrayWalker(self.buffer, at, self.losses, self.step, lines=lines)
+        walker = ArrayWalker(self.buffer, at, self.losses, lines=lines)
         yield from walker.walk()
         self.at, self.closed = walker.at, walker.closed
         lost = self.losses.losses
@@ -434,8 +432,7 @@ class DocumentWalker:
         value = minify(raw)
         if value is None and not _EVENTS.search(raw) and (repaired := repair(raw)) is not None:
             value = repaired[0]
-            for reason in repaired[1]:
-                self.losses.repair(at, reason)
+            self.losses.repair(at, *repaired[1])
         if value is None or name is None:
             return False
         self._keep(name, value, key.start(), stop)
@@ -449,8 +446,7 @@ class DocumentWalker:
             if repaired is None:
                 return None
             token = repaired[0]
-            for reason in repaired[1]:
-                self.losses.repair(key.start(), reason)
+            self.losses.repair(key.start(), *repaired[1])
         return unquote(token.decode())
 
     def _keep(self, name: str, value: bytes, start: int, stop: int) -> None:
@@ -467,12 +463,11 @@ class DocumentWalker:
         self.losses.lose(start, stop, 0, reason, damaged=False)
 
     def _end_missing(self) -> None:
-        reason = (
-            _END_MISSING
-            if not self._arrays
-            else "the closing brace is missing: header keys may have followed"
-        )
-        self.losses.lose(len(self.buffer), len(self.buffer), None if not self._arrays else 0, reason)
+        end = len(self.buffer)
+        if self._arrays:
+            self.losses.lose(end, end, 0, "the closing brace is missing: header keys may have followed")
+        else:
+            self.losses.lose(end, end, None, _END_MISSING)
 
     def _resync(self, start: int) -> bool:
         """Resumes after unreadable text at the next event array, else at the end of the object."""

@@ -30,10 +30,11 @@ class Losses:
     losses: list[Loss] = field(default_factory=list)
     repairs: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def repair(self, at: int, reason: str) -> None:
-        """Records a position where the text was repaired without loss."""
-        first, count = self.repairs.get(reason, (at, 0))
-        self.repairs[reason] = first, count + 1
+    def repair(self, at: int, *reasons: str) -> None:
+        """Records a position where the text was repaired without loss, and how."""
+        for reason in reasons:
+            first, count = self.repairs.get(reason, (at, 0))
+            self.repairs[reason] = first, count + 1
 
     def lose(self, start: int, end: int, events: int | None, reason: str, *, damaged: bool = True) -> None:
         """Records bytes that could not be read."""
@@ -148,10 +149,10 @@ class _Repairer:
         self.out.append("null")
 
     def _colon(self, token: str) -> bool:
-        found = self.last == "key"
+        follows_key = self.last == "key"
         self.out.append(":")
         self.last = "colon"
-        return found
+        return follows_key
 
     def _scalar(self, token: str) -> bool:
         if not self._before_value():
@@ -276,7 +277,10 @@ def cut(buffer: Buffer, at: int, end: int, size: int, *, last: bool) -> tuple[in
     while True:
         stop = at + size
         if stop >= end:
-            return _whole(buffer, at, end) if last else cut_before(buffer, at, end, parse_chunk)
+            if not last:
+                return cut_before(buffer, at, end, parse_chunk)
+            chunk = parse_chunk(_array(buffer, at, end))
+            return None if chunk is None else (end, chunk)
         if (found := cut_before(buffer, at, stop, parse_chunk)) is not None:
             return found
         if not last:
@@ -314,11 +318,6 @@ def parse_chunk(array: bytes) -> Chunk | None:
     """The array as a chunk; None if it is not strict JSON in UTF-8."""
     found = elements(array)
     return Chunk(array, len(found)) if found is not None and is_utf8(array) else None
-
-
-def _whole(buffer: Buffer, at: int, end: int) -> tuple[int, Chunk] | None:
-    found = parse_chunk(_array(buffer, at, end))
-    return (end, found) if found is not None else None
 
 
 def _array(buffer: Buffer, at: int, stop: int) -> bytes:
@@ -378,18 +377,17 @@ def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
 class ArrayWalker:
     """Iterates over the elements of an array; `at` is the position, `closed` whether the end was read."""
 
-    def __init__(self, buffer: Buffer, at: int, losses: Losses, step: int, *, lines: bool = False) -> None:
+    def __init__(self, buffer: Buffer, at: int, losses: Losses, *, lines: bool = False) -> None:
         self.buffer = buffer
         self.at = at
         self.losses = losses
-        self.step = step
         self.lines = lines
         self.closed = False
         self.limit = len(buffer)
 
     def walk(self, end: int | None = None) -> Iterator[Chunk]:
         """The chunks up to the closing bracket; `end`: its position, if strict JSON has found it."""
-        size, after_value = self.step, False
+        size, after_value = CHUNK_BYTES, False
         while not self._at_end(after_value):
             if self.buffer[self.at] == ord(","):
                 if not after_value:
@@ -404,7 +402,7 @@ class ArrayWalker:
                 after_value = False
                 continue
             chunk = found or self._element()
-            size = min(max(size, 512) * 2, self.step)
+            size = min(max(size, 512) * 2, CHUNK_BYTES)
             after_value = chunk is not None
             if chunk is not None and chunk.events:
                 yield chunk
@@ -465,7 +463,7 @@ class ArrayWalker:
             stop = value_end(self.buffer, start, min(start + _LIST_MOST, self.limit))
         if stop is not None and (chunk := self._read_element(start, stop, next_start)) is not None:
             return chunk
-        return self._broken_last(start) if next_start is None else self._broken(start, next_start)
+        return self._broken(start, next_start)
 
     def _read_element(self, start: int, stop: int, next_start: int | None) -> Chunk | None:
         """The element in these bytes if it is valid, or repairable and contains no other event."""
@@ -479,8 +477,7 @@ class ArrayWalker:
         repaired = repair(raw) if alone and raw[:1] in _CONTAINERS else None
         if repaired is None:
             return None
-        for reason in repaired[1]:
-            self.losses.repair(start, reason)
+        self.losses.repair(start, *repaired[1])
         self.at = stop
         return Chunk(b"[" + repaired[0] + b"]", 1, (0,))
 

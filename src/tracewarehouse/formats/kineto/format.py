@@ -6,7 +6,6 @@ import codecs
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -92,7 +91,6 @@ class _StrictReader:
     store: BatchStore
     request: Request
     members: dict[str, bytes] = field(default_factory=dict)
-
     # Lengths of strings that were too long to store.
     replaced: list[int] = field(default_factory=list)
 
@@ -107,7 +105,7 @@ class _StrictReader:
         self._feed(rest)
         while self.scanner.state is State.MORE and (piece := next(self._text, None)) is not None:
             self._feed(piece)
-        self._flush()
+        self.store.add(iter(self.scanner.flush, None))
         if self.scanner.state is not State.CLOSED:
             raise NotStrictError
         tail = self.scanner.take_rest()
@@ -159,10 +157,6 @@ class _StrictReader:
         if self.scanner.state in (State.REFUSED, State.TOO_LONG):
             raise NotStrictError
 
-    def _flush(self) -> None:
-        while (batch := self.scanner.flush()) is not None:
-            self.store.add([batch])
-
     def _head(self) -> tuple[bool, bytes]:
         """Reads up to the first event; returns whether the document is a list, and the text from there."""
         text, size = b"", 0
@@ -184,8 +178,7 @@ class _StrictReader:
         if (start := _LIST_START.match(text)) is not None:
             return self._from(True, text, start.end())
         for start in document.EVENTS_START.finditer(text):
-            found = document.members_before(text[: start.end()] + b"]}")
-            if found is not None:
+            if (found := document.members_before(text[: start.end()] + b"]}")) is not None:
                 self.members = found
                 return self._from(False, text, start.end())
         return None
@@ -229,8 +222,7 @@ def _read_tolerant(path: Path, request: Request) -> Reading:
             repaired += [scanner.rows + at for at in chunk.repaired]
             array = chunk.array if len(chunk.array) <= LONGEST_BYTES else strings.feed(chunk.array)
             store.add(scanner.feed_array(array))
-        while (batch := scanner.flush()) is not None:
-            store.add([batch])
+        store.add(iter(scanner.flush, None))
     except RefusedError:
         store.close()
         if request.exact:
@@ -293,16 +285,12 @@ class KinetoFile:
 
         Raises TraceFormatError.
         """
-        members = self._members
+        members = document.head_members(head_of(self.path, _HEAD_BYTES))
         return (Part(rank=document.rank_of(members), world_size=document.world_size_of(members)),)
 
     def read(self, part: Part, request: Request) -> KinetoSource:
         """Reads the file to its end. Raises TraceFormatError if nothing in it can be read."""
         return KinetoSource(self.path, request)
-
-    @cached_property
-    def _members(self) -> document.Members:
-        return document.head_members(head_of(self.path, _HEAD_BYTES))
 
 
 class KinetoSource:

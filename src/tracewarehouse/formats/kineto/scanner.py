@@ -1,18 +1,15 @@
 """Scanners of event arrays: `scan.c` as a shared library, called without the GIL, or pure Python.
 
-Two scanners implement it. The native scanner fills the columns; the Python scanner flags every row ODD, and
-the row reader fills flagged rows from their text. Both lead to the same activities, regardless of the sizes
-of the pieces of text; only the batch boundaries may differ.
-
 A batch holds the elements of the event array in file order, before any rule is applied: times are relative to
-the base time of the file, categories and ids are verbatim.
+the base time of the file, categories and ids are verbatim. Both scanners lead to the same activities,
+regardless of the sizes of the pieces of text; only the batch boundaries may differ.
 
-The library is built when the package is installed (see `build.py`) and is located beside this module. It is
-used only if it was built from the `scan.c` in the same folder.
+The native scanner fills the columns. Its library is built when the package is installed (see `build.py`), is
+located beside this module, and is used only if it was built from the `scan.c` in the same folder.
 
-It flags every row ODD, so that the row reader fills all columns from the text of the element. The text is
-split at a comma after a closing bracket; the split is valid if the text before it is a strict JSON array,
-because a split inside a string or nested value leaves something open.
+The Python scanner flags every row ODD, so that the row reader fills all columns from the text of the element.
+It splits the text at a comma after a closing bracket; the split is valid if the text before it is a strict
+JSON array, because a split inside a string or nested value leaves something open.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ import hashlib
 import os
 import re
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from dataclasses import dataclass
 from enum import IntEnum
@@ -30,7 +27,7 @@ from functools import cache
 from importlib.metadata import version
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -229,8 +226,6 @@ _FOLDER: Final = Path(__file__).parent
 _REMEDY: Final = "install the package again where there is a C compiler"
 _BATCH_ENDED: Final = 4
 _NO_MEMORY: Final = 5
-_CODES: Final = len(CODES)
-_NUMBERS: Final = _CODES + len(INTS) + len(DOUBLES)
 _NAMES: Final = (*CODES, *INTS, *DOUBLES, *TEXTS)
 _NUMBER_OF: Final = {name: number for number, name in enumerate(_NAMES)}
 
@@ -380,17 +375,13 @@ class NativeScanner:
         if not self._scanner:
             raise MemoryError
         self.longest_bytes = LONGEST_BYTES
-        self._state = State.MORE
+        self.state = State.MORE
         self._dictionaries: dict[str, pa.Array] = {}
         self._ready: list[Batch] = []
 
     def __del__(self) -> None:
         if self._scanner:
             self._library.tw_free(self._scanner)
-
-    @property
-    def state(self) -> State:
-        return self._state
 
     @property
     def offset(self) -> int:
@@ -402,7 +393,7 @@ class NativeScanner:
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[Batch]:
         """See `Scanner.feed`."""
-        if self._state not in (State.MORE, State.TOO_LONG):
+        if self.state not in (State.MORE, State.TOO_LONG):
             raise ValueError("the array was read to its end")
         buffer = pa.py_buffer(piece)
         self._ready += self._feed(buffer.address, buffer.size, self.longest_bytes)
@@ -411,12 +402,14 @@ class NativeScanner:
     def feed_array(self, array: bytes | bytearray | memoryview) -> list[Batch]:
         """See `Scanner.feed_array`."""
         text = pa.py_buffer(bytes(array).strip(b" \t\r\n"))
-        if text.size > MOST_BYTES or text.to_pybytes()[:1] != b"[" or self._rest_length():
+        length = c_int64()
+        self._library.tw_rest(self._scanner, byref(length))
+        if text.size > MOST_BYTES or text.to_pybytes()[:1] != b"[" or length.value:
             raise RefusedError("not an array of strict JSON")
         start = self.offset
         self._ready += self._feed(text.address + 1, text.size - 1, MOST_BYTES)
-        closed = self._state is State.CLOSED and self.offset - start == text.size - 2
-        self._state = State.MORE
+        closed = self.state is State.CLOSED and self.offset - start == text.size - 2
+        self.state = State.MORE
         self._library.tw_next_array(self._scanner)
         if not closed:
             raise RefusedError("not an array of strict JSON")
@@ -424,7 +417,7 @@ class NativeScanner:
 
     def flush(self) -> Batch | None:
         """See `Scanner.flush`."""
-        if self._state is State.MORE:
+        if self.state is State.MORE:
             self._ready += self._feed(None, 0, self.longest_bytes)
         return self._ready.pop(0) if self._ready else self._take()
 
@@ -434,18 +427,13 @@ class NativeScanner:
         address = self._library.tw_rest(self._scanner, byref(length))
         rest = ctypes.string_at(address, length.value) if length.value else b""
         self._library.tw_drop_rest(self._scanner)
-        if self._state is State.TOO_LONG:
-            self._state = State.MORE
+        if self.state is State.TOO_LONG:
+            self.state = State.MORE
         return rest
 
     def _full(self) -> list[Batch]:
         found, self._ready = self._ready, []
         return found
-
-    def _rest_length(self) -> int:
-        length = c_int64()
-        self._library.tw_rest(self._scanner, byref(length))
-        return length.value
 
     def _feed(self, address: int | None, length: int, longest: int) -> list[Batch]:
         batches = []
@@ -458,7 +446,7 @@ class NativeScanner:
             raise MemoryError
         if answer == State.TOO_LONG and longest >= MOST_BYTES:
             answer = State.REFUSED
-        self._state = State(answer)
+        self.state = State(answer)
         return batches
 
     def _take(self) -> Batch | None:
@@ -470,26 +458,22 @@ class NativeScanner:
         restarted = frozenset(n for i, n in enumerate(CODES) if fields.restarted >> i & 1)
         for name in restarted:
             self._dictionaries.pop(name, None)
-        codes, dictionaries = self._codes(memory, rows)
+        codes = {
+            name: memory.array(address, rows, np.int32)
+            for name, address in zip(CODES, fields.values[: len(CODES)], strict=True)
+            if address
+        }
         return Batch(
             rows=rows,
             codes=codes,
-            ints={name: Ints(*pair) for name, pair in _numbers(memory, INTS, np.int64).items()},
-            doubles={name: Doubles(*pair) for name, pair in _numbers(memory, DOUBLES, np.float64).items()},
+            ints=_numbers(memory, INTS, np.int64, Ints),
+            doubles=_numbers(memory, DOUBLES, np.float64, Doubles),
             texts=_texts(memory),
             flags=memory.array(fields.flags, rows, np.uint8),
-            new_strings=self._strings(fields.strings_from) if fields.strings_from >= 0 else None,
-            dictionaries=dictionaries,
+            new_strings=_copied(self._view(-1), fields.strings_from) if fields.strings_from >= 0 else None,
+            dictionaries={name: self._dictionary(name) for name in codes},
             restarted=restarted,
         )
-
-    def _codes(self, memory: _Memory, rows: int) -> tuple[dict[str, NDArray[np.int32]], dict[str, pa.Array]]:
-        codes = {
-            name: memory.array(address, rows, np.int32)
-            for name, address in zip(CODES, memory.fields.values[:_CODES], strict=True)
-            if address
-        }
-        return codes, {name: self._dictionary(name) for name in codes}
 
     def _dictionary(self, name: str) -> pa.Array:
         """The dictionary of a column; copied only if it has new values."""
@@ -498,9 +482,6 @@ class NativeScanner:
         if known is None or len(known) != view.count:
             self._dictionaries[name] = known = _copied(view, 0)
         return known
-
-    def _strings(self, first: int) -> pa.Array:
-        return _copied(self._view(-1), first)
 
     def _view(self, column: int) -> _View:
         view = _View()
@@ -520,23 +501,26 @@ def _copied(view: _View, first: int) -> pa.Array:
     )
 
 
+Numbers = TypeVar("Numbers", Ints, Doubles)
+
+
 def _numbers(
-    memory: _Memory, names: tuple[str, ...], dtype: type[np.generic]
-) -> dict[str, tuple[NDArray[Any], NDArray[np.bool_]]]:
+    memory: _Memory, names: tuple[str, ...], dtype: type[np.generic], make: Callable[..., Numbers]
+) -> dict[str, Numbers]:
     """Column → values and validity mask, of the columns in the batch."""
     fields, found = memory.fields, {}
     for name in names:
         number = _NUMBER_OF[name]
         if valid := fields.valid[number]:
             values = memory.array(fields.values[number], fields.rows, dtype)
-            found[name] = (values, memory.array(valid, fields.rows, np.bool_))
+            found[name] = make(values, memory.array(valid, fields.rows, np.bool_))
     return found
 
 
 def _texts(memory: _Memory) -> dict[str, pa.Array]:
     fields, found = memory.fields, {}
     for at, name in enumerate(TEXTS):
-        number = _NUMBERS + at
+        number = _NUMBER_OF[name]
         if valid := fields.valid[number]:
             bitmap = memory.buffer(valid, fields.rows // 8 + 1)
             offsets = memory.buffer(fields.values[number], 4 * (fields.rows + 1))
@@ -561,8 +545,12 @@ def strict_elements(text: bytes) -> Sequence[Text] | None:
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\]]', re.DOTALL)
 
 
-def value_end(text: bytes | bytearray) -> int | None:
-    """The end of the object or array that the text starts with; None if it is not closed."""
+def closing_end(text: bytes | bytearray) -> int | None:
+    """The end of the object or array that the text starts with; None if it is not closed.
+
+    It counts brackets of both kinds together: text with the wrong bracket is closed, and refused when it is
+    parsed.
+    """
     depth = 0
     for match in _TOKEN.finditer(text):
         sign = text[match.start()]
@@ -573,10 +561,6 @@ def value_end(text: bytes | bytearray) -> int | None:
             if depth == 0:
                 return match.end()
     return None
-
-
-def _text_bytes(texts: Sequence[Text]) -> int:
-    return sum(map(len, texts))
 
 
 class PythonScanner:
@@ -644,16 +628,18 @@ class PythonScanner:
             self._size = min(4 * self._size, self.longest_bytes)
             return
         start = skip_whitespace(self._text, 0)
-        is_open = self._text.startswith((b"{", b"["), start) and value_end(self._text[start:]) is None
+        is_open = self._text.startswith((b"{", b"["), start) and closing_end(self._text[start:]) is None
         self.state = State.TOO_LONG if is_open else State.REFUSED
 
     def _end(self, *, whole: bool) -> None:
         """Reads up to the end of the array; if it is not closed and `whole`, all complete elements."""
         text = b"[" + bytes(self._text)
-        stop = value_end(text)
+        stop = closing_end(text)
         if stop is None:
-            if whole and self._text.strip():
-                self._rest()
+            complete = cut_before(self._text, 0, len(self._text), strict_elements) if whole else None
+            if complete is not None:
+                self._take(complete[0] + 1)
+                self._keep(complete[1])
             return
         texts = strict_elements(text[:stop])
         if texts is None or (self.rows and not texts):
@@ -663,16 +649,9 @@ class PythonScanner:
         self._keep(texts)
         self.state = State.CLOSED
 
-    def _rest(self) -> None:
-        """Reads the complete elements of a text that ends inside the array."""
-        found = cut_before(self._text, 0, len(self._text), strict_elements)
-        if found is not None:
-            self._take(found[0] + 1)
-            self._keep(found[1])
-
     def _keep(self, texts: Sequence[Text]) -> None:
         self._elements += texts
-        self._bytes += _text_bytes(texts)
+        self._bytes += sum(map(len, texts))
         self.rows += len(texts)
 
     def _add(self, texts: Sequence[Text]) -> list[Batch]:
@@ -689,8 +668,9 @@ class PythonScanner:
             return None
         count = self._fitting()
         texts, self._elements = self._elements[:count], self._elements[count:]
-        self._bytes -= _text_bytes(texts)
-        return _odd(texts)
+        self._bytes -= sum(map(len, texts))
+        flags = np.full(count, ODD, np.uint8)
+        return Batch(count, {}, {}, {}, {"text": strings(texts)}, flags, None, {})
 
     def _fitting(self) -> int:
         """The number of elements in the next batch; at least one."""
@@ -703,12 +683,6 @@ class PythonScanner:
             if size >= BATCH_BYTES:
                 return count + 1
         return most
-
-
-def _odd(texts: Sequence[Text]) -> Batch:
-    """A batch whose rows the row reader fills."""
-    flags = np.full(len(texts), ODD, np.uint8)
-    return Batch(len(texts), {}, {}, {}, {"text": strings(texts)}, flags, None, {})
 
 
 def new_scanner(*, exact: bool = False) -> Scanner:
