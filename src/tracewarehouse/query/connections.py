@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -37,6 +37,7 @@ from tracewarehouse.query.relations import (
     shared_views,
 )
 from tracewarehouse.result import Abstained
+from tracewarehouse.runs.readable import compatible_tables
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, Versions
 from tracewarehouse.temp_folders import new_folder
@@ -84,44 +85,32 @@ def event_batches(
 ) -> list[tuple[SelectedRun, ...]]:
     """Consecutive ranks with up to this number of events each (None: 2 million), in order of run and rank."""
     limit = most_events or BATCH_EVENTS
-    return list(consecutive_ranks(selected, lambda: _EventBatch(limit)))
+    return list(_consecutive_ranks(selected, lambda rank: {(rank.run, rank.rank): _events(rank)}, limit))
 
 
-class Batch(Protocol):
-    """A batch of ranks with a limit."""
-
-    def add(self, rank: Rank) -> bool:
-        """Whether the rank was added: it fits, or is the first one."""
-
-
-def consecutive_ranks(
-    selected: Iterable[SelectedRun], new_batch: Callable[[], Batch]
+def _consecutive_ranks(
+    selected: Iterable[SelectedRun], sizes: Callable[[Rank], Mapping[Hashable, int]], limit: int
 ) -> Iterator[tuple[SelectedRun, ...]]:
-    """The ranks of one or several runs in batches, in order of run and rank."""
+    """The ranks of one or several runs in batches that fit, or have one rank, in order of run and rank.
+
+    `sizes` are those of what a rank reads. What several ranks share, such as a file, counts once.
+    """
     parts: list[SelectedRun] = []
-    batch = new_batch()
+    held: set[Hashable] = set()
+    size = 0
     for each in sorted(selected, key=lambda each: each.run):
         ranks: list[int] = []
         for rank in each.by_rank:
-            if not batch.add(rank):
+            read = sizes(rank)
+            new = sum(count for key, count in read.items() if key not in held)
+            if size and size + new > limit:
                 yield (*parts, replace(each, ranks=tuple(ranks))) if ranks else tuple(parts)
-                parts, ranks, batch = [], [], new_batch()
-                batch.add(rank)
+                parts, ranks, held, size, new = [], [], set(), 0, sum(read.values())
+            held |= read.keys()
+            size += new
             ranks.append(rank.rank)
         parts.append(replace(each, ranks=tuple(ranks)))
     yield tuple(parts)
-
-
-@dataclass
-class _EventBatch:
-    limit: int
-    events: int = 0
-
-    def add(self, rank: Rank) -> bool:
-        if self.events and self.events + _events(rank) > self.limit:
-            return False
-        self.events += _events(rank)
-        return True
 
 
 def _events(rank: Rank) -> int:
@@ -145,34 +134,13 @@ def copy_batches(
     built = any(each.is_built for each in read)
     if limit is None or built or not is_by_rank(contract, read):
         return []
-    wanted = {each.ref for table in read if table.is_stored for each in catalog.compatible(table)}
-    tables = frozenset((ref.name, ref.version) for ref in wanted)
-    batches = list(consecutive_ranks(selected, lambda: _CopyBatch(tables, limit)))
-    fits = all(_bytes(each.by_rank, tables) <= limit for batch in batches for each in batch)
+    tables = compatible_tables(catalog, read)
+    batches = list(_consecutive_ranks(selected, lambda rank: _files([rank], tables), limit))
+    fits = all(sum(_files(each.by_rank, tables).values()) <= limit for batch in batches for each in batch)
     return batches if len(batches) > 1 and fits else []
 
 
-@dataclass
-class _CopyBatch:
-    """A file that several ranks share counts once."""
-
-    tables: frozenset[tuple[str, int]]
-    limit: int
-    held: dict[str, int] = field(default_factory=dict)
-
-    def add(self, rank: Rank) -> bool:
-        new = _files([rank], self.tables)
-        if self.held and sum({**self.held, **new}.values()) > self.limit:
-            return False
-        self.held |= new
-        return True
-
-
-def _bytes(ranks: Iterable[Rank], tables: frozenset[tuple[str, int]]) -> int:
-    return sum(_files(ranks, tables).values())
-
-
-def _files(ranks: Iterable[Rank], tables: frozenset[tuple[str, int]]) -> dict[str, int]:
+def _files(ranks: Iterable[Rank], tables: frozenset[tuple[str, int]]) -> dict[Hashable, int]:
     """Key → size of the files of these tables."""
     return {
         file.path: file.bytes

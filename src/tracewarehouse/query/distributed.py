@@ -116,11 +116,6 @@ class ComputePart:
         return tuple(found)
 
 
-def ranks_of(selected: Sequence[SelectedRun]) -> tuple[Ranks, ...]:
-    """What a task needs to select the same ranks."""
-    return tuple((each.run, each.version.number, each.ranks) for each in selected)
-
-
 @contextmanager
 def parts_folder(on_this_machine: bool) -> Iterator[Path | None]:
     """A new folder for the parts of one answer, deleted afterwards; None if there is none that all reach.
@@ -204,7 +199,7 @@ class Spread:
                 self.catalog.custom_folder,
                 tuple(queries),
                 bound,
-                ranks_of(group),
+                tuple((each.run, each.version.number, each.ranks) for each in group),
                 self.level,
                 folder,
                 1 if remote else max(1, cores() // self.engine.slots),

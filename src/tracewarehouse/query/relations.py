@@ -181,6 +181,11 @@ class Relations:
         """The name of each contract's relation."""
         return self.dependencies.names
 
+    @property
+    def _only_run(self) -> str | None:
+        runs = {each.run for each in self.selected}
+        return runs.pop() if len(runs) == 1 else None
+
     def create(self, con: Connection, contract: Contract, replace: bool = False) -> None:
         """Creates the relation of a table or view in the current schema, or fills an empty one."""
         name = self.names[contract.ref]
@@ -194,9 +199,7 @@ class Relations:
 
     def create_computed(self, con: Connection, contract: Contract, rows: pa.Table) -> None:
         """Creates the relation of a view from rows that were computed before, with the columns they have."""
-        runs = {each.run for each in self.selected}
-        names = frozenset(rows.column_names)
-        columns = _of_run(_named(contract, names), runs.pop() if len(runs) == 1 else None)
+        columns = _of_run(_named(contract, frozenset(rows.column_names)), self._only_run)
         con.register("tw_rows", rows)
         name = quote_name(self.names[contract.ref])
         con.execute(f"CREATE TABLE {name} AS SELECT {_casts(columns, None)} FROM tw_rows")
@@ -233,9 +236,8 @@ class Relations:
         for group in self._files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
             selects.append(_rows_sql(", ".join(["*", *nulls]), group))
-        if contract.name == _QUALITY and (issues := run_issues(self.selected)):
-            selects.append(_values_sql(contract.columns, map(vars, issues)))
-        return "\nUNION ALL BY NAME\n".join(selects) if selects else _empty_sql(contract.columns)
+        selects.append(_values_sql(contract.columns, _rows(self.store, contract, self.selected)))
+        return "\nUNION ALL BY NAME\n".join(filter(None, selects)) or _empty_sql(contract.columns)
 
     def paths(self) -> frozenset[str]:
         """The files of all tables that the relations read."""
@@ -285,8 +287,7 @@ class Relations:
         return contract.name == "ranks" and sum(len(each.ranks) for each in self.selected) <= _INLINE_RANKS
 
     def _cte(self, contract: Contract, names: Collection[str] | None) -> str:
-        runs = {each.run for each in self.selected}
-        run = runs.pop() if len(runs) == 1 else None
+        run = self._only_run
         if contract.is_stored:
             return f"NOT MATERIALIZED (\n{self._stored_sql(contract, names, run)}\n)"
         if contract.is_built:
@@ -301,10 +302,8 @@ class Relations:
         """Only the columns with these names, None for all; `run` if it is the only selected run."""
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
         selects = [_rows_sql(_casts(columns, run, group.missing), group) for group in self._files(contract)]
-        issues = run_issues(self.selected) if contract.name == _QUALITY else []
-        if issues:
-            selects.append(_values_sql(columns, map(vars, issues)))
-        return "\nUNION ALL\n".join(selects) if selects else _empty_sql(columns)
+        selects.append(_values_sql(columns, _rows(self.store, contract, self.selected)))
+        return "\nUNION ALL\n".join(filter(None, selects)) or _empty_sql(columns)
 
 
 def data_files(
@@ -316,18 +315,14 @@ def data_files(
     found: dict[tuple[tuple[int, ...] | None, frozenset[str]], list[str]] = {}
     plans = (each.version.scan_plan(contract.name, tuple(missing), each.ranks) for each in selected)
     scans = [scan for plan in plans for scan in plan]
-    if store.is_remote:
-        _fetch(store, selected, {scan.path for scan in scans})
+    if store.is_remote:  # what is not local yet is downloaded, many files at once
+        keys = {scan.path for scan in scans}
+        files = (file for each in selected for source in each.sources for file in source.files)
+        store.fetch(file for file in files if file.path in keys)
     for scan in scans:
         group = scan.ranks, frozenset(missing[scan.version])
         found.setdefault(group, []).append(str(store.path(scan.path)))
     return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
-
-
-def _fetch(store: Versions, selected: Sequence[SelectedRun], keys: Collection[str]) -> None:
-    """Downloads the files that are not local yet, many at once."""
-    files = (file for each in selected for source in each.sources for file in source.files)
-    store.fetch(file for file in files if file.path in keys)
 
 
 def _rows_sql(columns: str, group: FileGroup) -> str:
@@ -450,7 +445,8 @@ def create_analysis_as_text(
     called, defaults = sql, sql
     for param, value in bind(contract, {}).items():
         called = called.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
-        defaults = defaults.replace(_mark(param), quote_text(_text_literal(value))[1:-1])
+        text = "NULL" if value is None else literal(value, "VARCHAR")
+        defaults = defaults.replace(_mark(param), quote_text(text)[1:-1])
     _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE FROM query({called})")
     _run(con, contract, f"CREATE VIEW {name} AS FROM query({defaults})")
 
@@ -474,18 +470,13 @@ def _mark(param: str) -> str:
     return f"$tw_{param}$"
 
 
-def _text_literal(value: object) -> str:
-    return "NULL" if value is None else literal(value, "VARCHAR")
-
-
 def _parameters(contract: Contract) -> str:
     """The parameters of a macro with their types and defaults."""
     defaults = bind(contract, {})
-    heads = (
+    return ", ".join(
         f"{quote_name(each.name)} {each.type} := {literal(defaults[each.name], each.type)}"
         for each in contract.params
     )
-    return ", ".join(heads)
 
 
 def _analysis_sql(
@@ -515,10 +506,7 @@ def create_analyses(
 def create_empty(con: Connection, contracts: Iterable[Contract]) -> None:
     """Creates views with the columns of analyses and no rows, for SQL that only lists relations."""
     for contract in contracts:
-        nulls = ", ".join(
-            f"{literal(None, each.type)} AS {quote_name(each.name)}" for each in contract.columns
-        )
-        con.execute(f"CREATE VIEW {quote_name(contract.name)} AS SELECT {nulls} WHERE false")
+        con.execute(f"CREATE VIEW {quote_name(contract.name)} AS {_empty_sql(contract.columns)}")
 
 
 def create_help(con: Connection, contracts: Iterable[Contract]) -> None:

@@ -5,8 +5,9 @@ Reading never writes: only `tw upgrade` builds a missing table.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from tracewarehouse import hints
@@ -292,11 +293,11 @@ def _null_columns(
 ) -> Iterator[str]:
     """A notice for the columns that the SQL names and that some runs were stored without."""
     for table in tables:
-        older = [each for each in catalog.compatible(table) if each.version < table.version]
+        serving = catalog.compatible(table)
+        older = [each for each in serving if each.version < table.version]
         if not older:
             continue
-        newer = {each.version for each in catalog.compatible(table)} - {each.version for each in older}
-        runs = _lacking(selected, table, newer)
+        runs = _lacking(selected, table, {each.version for each in serving if each not in older})
         known = {column.name for column in older[0].columns}
         added = [column.name for column in table.columns if column.name not in known]
         named = [name for name in added if names is None or name in names]
@@ -357,26 +358,30 @@ def without_expired(
 ) -> CapableRanks:
     """The selected ranks of which no table expired that the analysis reads; `read`: also through views."""
     tables = {each.name for each in read if each.is_stored} - set(contract.optional)
-    capable: list[SelectedRun] = []
-    abstained: list[Abstained] = []
-    for each in selected:
-        gone = {rank.rank: found for rank in each.by_rank if (found := expired_of(rank, tables))}
-        abstained += [Abstained(each.run, rank, expired_reason(found)) for rank, found in gone.items()]
-        if ranks := tuple(rank for rank in each.ranks if rank not in gone):
-            capable.append(replace(each, ranks=ranks))
-    return CapableRanks(tuple(capable), tuple(abstained))
+
+    def reasons(run: SelectedRun) -> dict[int, str]:
+        gone = {rank.rank: expired_of(rank, tables) for rank in run.by_rank}
+        return {rank: expired_reason(dates) for rank, dates in gone.items() if dates}
+
+    return _capable(selected, reasons)
 
 
 def with_capabilities(contract: Contract, selected: Sequence[SelectedRun]) -> CapableRanks:
     """The selected ranks that have the data the contract needs; the others with the first missing kind."""
+    return _capable(selected, partial(_reasons, contract))
+
+
+def _capable(
+    selected: Iterable[SelectedRun], reasons: Callable[[SelectedRun], Mapping[int, str]]
+) -> CapableRanks:
+    """The ranks without a reason to skip them, and the skipped ones."""
     capable: list[SelectedRun] = []
     abstained: list[Abstained] = []
-    for each in selected:
-        reasons = _reasons(contract, each)
-        abstained += [Abstained(each.run, rank, reason) for rank, reason in reasons.items()]
-        ranks = tuple(rank for rank in each.ranks if rank not in reasons)
-        if ranks:
-            capable.append(replace(each, ranks=ranks))
+    for run in selected:
+        skipped = reasons(run)
+        abstained += [Abstained(run.run, rank, reason) for rank, reason in skipped.items()]
+        if ranks := tuple(rank for rank in run.ranks if rank not in skipped):
+            capable.append(replace(run, ranks=ranks))
     return CapableRanks(tuple(capable), tuple(abstained))
 
 
@@ -434,6 +439,12 @@ def _plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
+def compatible_tables(catalog: Catalog, contracts: Iterable[Contract]) -> frozenset[tuple[str, int]]:
+    """Name and version of each stored table that can be read for these contracts."""
+    stored = (table for table in contracts if table.is_stored)
+    return frozenset((each.name, each.version) for table in stored for each in catalog.compatible(table))
+
+
 def intact_runs(
     store: Versions,
     catalog: Catalog,
@@ -447,9 +458,7 @@ def intact_runs(
     Raises DamagedRunError for a damaged run that was selected by name, or if no run is left, unless
     `allow_none`.
     """
-    wanted = {each.ref for table in contracts if table.is_stored for each in catalog.compatible(table)}
-    tables = frozenset((ref.name, ref.version) for ref in wanted)
-    faults = file_faults(store, selected, level, tables)
+    faults = file_faults(store, selected, level, compatible_tables(catalog, contracts))
     if not faults:
         return ReadableRuns(tuple(selected))
     intact = tuple(each for each in selected if each.run not in faults)

@@ -142,9 +142,6 @@ def _expirable(catalog: Catalog) -> frozenset[str]:
     return frozenset(names) - _NEVER
 
 
-_Act = Callable[[], object]
-
-
 @dataclass(frozen=True)
 class Removed:
     """A run that was removed, or would be; `clean` frees the bytes, recorded `results` are kept."""
@@ -170,7 +167,10 @@ class Removal:
         versions = (each.version for each in self.published)
         results = store.results_of(versions) if self.keep_results else {}
         return (
-            *(_removed(each, results.get(each.run, 0)) for each in self.published),
+            *(
+                Removed(each.run, len(each.version.ranks), each.version.bytes, results.get(each.run, 0))
+                for each in self.published
+            ),
             *(Removed(run, ranks, 0) for run, ranks in self.pending.items()),
             *(Removed(run, 0, 0) for run in (*self.kept, *self.damaged)),
         )
@@ -181,12 +181,19 @@ class Removal:
         Raises PartlyDone if it fails after some runs were removed.
         """
         published = [each.run for each in self.published]
-        acts: list[tuple[str, _Act]] = [
+        acts: list[tuple[str, Callable[[], object]]] = [
             (run, partial(store.remove, run, self.keep_results)) for run in (*published, *self.pending)
         ]
         acts += [(run, partial(store.remove, run, False)) for run in self.damaged]
         acts += [(run, partial(store.drop_kept, run)) for run in self.kept]
-        _one_by_one("removed", acts)
+        for number, (_, act) in enumerate(acts):
+            try:
+                act()
+            except TwError as error:
+                if not number:
+                    raise
+                done, left = (", ".join(run for run, _ in part) for part in (acts[:number], acts[number:]))
+                raise PartlyDone(f"removed {done}, but not {left}: {error.message}", error.hint) from error
 
 
 def remove_runs(
@@ -223,10 +230,6 @@ def remove_runs(
     if not dry_run:
         removal.apply(store)
     return report
-
-
-def _removed(selected: SelectedRun, results: int) -> Removed:
-    return Removed(selected.run, len(selected.version.ranks), selected.version.bytes, results)
 
 
 def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
@@ -304,19 +307,3 @@ def matching(
         if labels.items() <= each.version.labels.items()
         and (limit is None or run_attributes(each.version).order[0] < limit)
     )
-
-
-def _one_by_one(verb: str, acts: Iterable[tuple[str, _Act]]) -> None:
-    """Acts on each run in order. Raises the error of the first run, PartlyDone once a run was changed."""
-    done: list[str] = []
-    todo = list(acts)
-    for at, (run, act) in enumerate(todo):
-        try:
-            act()
-        except TwError as error:
-            if not done:
-                raise
-            left = ", ".join(name for name, _ in todo[at:])
-            message = f"{verb} {', '.join(done)}, but not {left}: {error.message}"
-            raise PartlyDone(message, error.hint) from error
-        done.append(run)

@@ -126,14 +126,9 @@ def _overlap(one: Rank, other: Rank) -> bool:
 
 def _rank_conflict(version: RunVersion) -> Iterator[QualityIssue]:
     for rank in version.by_rank:
-        in_file = _rank_in_file(rank)
-        if in_file is not None and in_file != rank.rank:
+        in_file = rank.facts.get("rank_in_file")
+        if isinstance(in_file, int) and not isinstance(in_file, bool) and in_file != rank.rank:
             yield _rank_issue(rank, "rank_conflict", "warning", f"the file says rank {in_file}")
-
-
-def _rank_in_file(rank: Rank) -> int | None:
-    found = rank.facts.get("rank_in_file")
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _rank_issue(rank: Rank, rule: str, severity: str, example: str) -> QualityIssue:
@@ -416,7 +411,9 @@ def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
     """The share of GPU time with a known launch, per run; nothing if it is 100 %."""
     lines = []
     for each in selected:
-        gpu_ns, launch_known_ns = (_total(each, fact) for fact in ("gpu_ns", "launch_known_ns"))
+        gpu_ns, launch_known_ns = (
+            sum(_numbers(each.by_rank, fact)) for fact in ("gpu_ns", "launch_known_ns")
+        )
         if launch_known_ns < gpu_ns:
             tenths = launch_known_ns * 1000 // gpu_ns  # rounded down: 99.99 % is not shown as 100 %
             of = f" of {each.run}" if len(selected) > 1 else ""
@@ -425,11 +422,6 @@ def _coverage(selected: Sequence[SelectedRun]) -> list[str]:
         return lines
     more = len(lines) - _NAMED_RUNS
     return [*lines[:_NAMED_RUNS], f"coverage of {more} more run{'' if more == 1 else 's'}: below 100 %"]
-
-
-def _total(selected: SelectedRun, fact: str) -> int:
-    values = (rank.facts.get(fact) for rank in selected.by_rank)
-    return sum(value for value in values if isinstance(value, int))
 
 
 def provenance_of(

@@ -339,15 +339,10 @@ def explain_unknown(store: Store, unknown: UnknownName) -> None:
     if waiting := store.pending_runs().get(unknown.name):
         text = "pending: {} of {} ranks ingested; {} adds the others"
         unknown.with_hint(hints.fill(text, len(waiting), waiting[0].expected_ranks, hints.ingest()))
-    elif _is_pushed(store, unknown.name):
-        unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
-
-
-def _is_pushed(store: Store, run: str) -> bool:
-    try:
-        return bool(store.pushed_bounds(run))
-    except ParamError:  # not a run name
-        return False
+        return
+    with suppress(ParamError):  # not a run name
+        if store.pushed_bounds(unknown.name):
+            unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:
