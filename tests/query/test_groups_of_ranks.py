@@ -12,7 +12,8 @@ import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep
 from object_store import BUCKET, s3_server
-from tracewarehouse.engines import LocalEngine, local
+from tracewarehouse import engines
+from tracewarehouse.engines import LocalEngine
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query import connections, distributed
 from tracewarehouse.query.connections import is_by_rank
@@ -169,7 +170,7 @@ def test_worker_processes_read_an_object_store(tmp_path: Path, monkeypatch: pyte
 
 def test_notices_name_the_engine_that_pays(simulated: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     few = simulated.on("local").run("temporal_breakdown").notices
-    monkeypatch.setattr(local, "MANY_EVENTS", 1_000)
+    monkeypatch.setattr(engines, "MANY_EVENTS", 1_000)
     monkeypatch.setattr(connections, "BATCH_EVENTS", 1_000)
     many = simulated.run("temporal_breakdown").notices
     assert not any("events are" in line for line in few)

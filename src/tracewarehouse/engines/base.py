@@ -79,15 +79,11 @@ class Engine(Protocol):
 
 def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
     """The results of all tasks, in their order. Raises TwError for the first task without one."""
-    results = [result for _, result in sorted(engine.run(tasks, _ignore), key=lambda item: item[0])]
+    results = [result for _, result in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
     for result in results:
         if isinstance(result, Failure):
             raise TwError(result.message, result.hint)
     return results
-
-
-def _ignore(number: int, done: int, total: int) -> None:
-    """Discards progress."""
 
 
 def attempt(task: Task, progress: TaskProgress) -> object:

@@ -227,15 +227,11 @@ def run_task(driver: Peer, pickled: bytes) -> object:
     if (what := Peer.here().mismatch(driver)) is not None:
         return _mismatch(what)
     task: Task = pickle.loads(pickled)
-    return attempt(task, _ignored)
+    return attempt(task, lambda *_: None)  # progress does not leave the worker
 
 
 def _mismatch(what: str) -> WorkerMismatch:
     return WorkerMismatch(what, "install the same versions on every node of the cluster")
-
-
-def _ignored(_done: int, _total: int) -> None:
-    """Discards progress, which does not leave the worker."""
 
 
 def _result(ray: Any, done: Any) -> object:

@@ -13,8 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tracewarehouse.engines import Failure, attempt
-from tracewarehouse.engines.base import TaskProgress
+from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
 from tracewarehouse.formats.base import Format, Part
 from tracewarehouse.formats.file_text import UnsupportedFormatError

@@ -110,7 +110,7 @@ def build_tables(columns: Columns) -> Built:
     calls = launches.find_calls(columns, rules, nest)
     launched = launches.find_launches(columns, rules, nest, calls)
     annotations = steps.find_step_annotations(columns, rules)
-    steps.put_steps(columns, rules, steps.find_step_intervals(annotations), launched)
+    steps.put_steps(columns, rules, annotations, launched)
     owned = attribution.attribute_calls(columns, nest, calls, launched)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),

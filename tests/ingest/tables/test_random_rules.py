@@ -18,7 +18,7 @@ from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.model import Nesting
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.quality import QualityInput, fired_rules
-from tracewarehouse.ingest.tables.steps import find_step_annotations, find_step_intervals, put_steps
+from tracewarehouse.ingest.tables.steps import find_step_annotations, put_steps
 
 SEEDS = [*range(15), *deep(*range(15, 400))]
 
@@ -27,7 +27,7 @@ def evidence_of(columns: Columns) -> QualityInput:
     rules, nesting = rules_of(), nest(columns, rules_of())
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
-    put_steps(columns, rules, find_step_intervals(find_step_annotations(columns, rules)), launches)
+    put_steps(columns, rules, find_step_annotations(columns, rules), launches)
     return QualityInput(columns, rules, calls, launches, find_flows(columns, nesting).without_start)
 
 

@@ -43,7 +43,7 @@ from tracewarehouse.ingest.tables.quality import (
     rank_facts,
     timeline_rules,
 )
-from tracewarehouse.ingest.tables.steps import find_step_annotations, find_step_intervals, put_steps, steps
+from tracewarehouse.ingest.tables.steps import find_step_annotations, put_steps, steps
 
 if TYPE_CHECKING:
     from tracewarehouse.contracts.catalog import Catalog
@@ -90,10 +90,12 @@ def build(
     missing = dict(_schemas(rules))
     builders = _Builders(tables, rules, step_range, _device_name(outcome))
     additions = {}
-    for name, rows in builders.from_format():
+    for name, rows in tables.items():
+        if not isinstance(rows, pa.Table):
+            continue
         if name not in missing:
             raise TwError(f"{name} is not a stored table", "the format is at fault")
-        add(name, _as_declared(name, missing.pop(name), rows))
+        add(name, _declared(name, missing.pop(name), rows))
         if name in ADDED_TABLES:
             additions[name] = rows
     for name, rows in builders.from_activities():
@@ -132,12 +134,6 @@ class _Builders:
         found = self.tables.get(_TIMELINE)
         return found if isinstance(found, pa.Table) else None
 
-    def from_format(self) -> Iterator[tuple[str, pa.Table]]:
-        """The tables that the format provides itself."""
-        for name, rows in self.tables.items():
-            if isinstance(rows, pa.Table):
-                yield name, rows
-
     def from_activities(self) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
         """The tables that are built from the activities."""
         if self.columns is None:
@@ -148,7 +144,7 @@ class _Builders:
         calls = find_calls(columns, rules, nesting)
         launches = find_launches(columns, rules, nesting, calls)
         step_annotations = find_step_annotations(columns, rules, self.step_range)
-        put_steps(columns, rules, find_step_intervals(step_annotations), launches)
+        put_steps(columns, rules, step_annotations, launches)
         # The largest table first: it is written while the others are built.
         yield "events", events(columns)
         attribution = attribute_calls(columns, nesting, calls, launches)

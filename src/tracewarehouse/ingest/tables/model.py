@@ -229,15 +229,6 @@ class StepAnnotations:
 
 
 @dataclass(frozen=True)
-class StepIntervals:
-    """Intervals that belong to one step each, by start; the end is exclusive."""
-
-    step: NDArray[np.int64]
-    start_ns: Times
-    end_ns: Times
-
-
-@dataclass(frozen=True)
 class Attribution:
     """What each call is attributed to; rows are -1 for none.
 

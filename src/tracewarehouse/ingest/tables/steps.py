@@ -22,7 +22,6 @@ import pyarrow.compute as pc
 from tracewarehouse.ingest.columns import Ints
 from tracewarehouse.ingest.tables.model import (
     StepAnnotations,
-    StepIntervals,
     bigint_column,
     categories_with_role,
     flags,
@@ -152,8 +151,11 @@ def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
     return found
 
 
-def find_step_intervals(annotations: StepAnnotations) -> StepIntervals:
-    """The intervals between edges of step annotations that belong to a step."""
+def _step_edges(annotations: StepAnnotations) -> tuple[Times, NDArray[np.int32] | Numbers]:
+    """Starts and ends, in turn, of the intervals between edges of annotations that belong to a step.
+
+    The second array has the step after each number of them, 0 for none.
+    """
     edges = np.unique(np.concatenate((annotations.start_ns, annotations.end_ns)))
     order = np.lexsort((annotations.rows, annotations.start_ns)).tolist()
     starts, ends = annotations.start_ns.tolist(), annotations.end_ns.tolist()
@@ -168,14 +170,17 @@ def find_step_intervals(annotations: StepAnnotations) -> StepIntervals:
         selected.append(open_[0][1] if open_ else -1)
     annotation = np.array(selected, np.int64)
     covered = np.flatnonzero(annotation >= 0)
-    return StepIntervals(annotations.step[annotation[covered]], edges[covered], edges[covered + 1])
+    step = np.zeros(2 * len(covered) + 1, np.int64)
+    step[1::2] = annotations.step[annotation[covered]]
+    bounds = np.stack((edges[covered], edges[covered + 1]), axis=1).ravel()
+    return bounds, step.astype(np.int32) if step.max() < 2**31 else step
 
 
-def put_steps(columns: Columns, rules: Rules, intervals: StepIntervals, launches: Launches) -> None:
+def put_steps(columns: Columns, rules: Rules, annotations: StepAnnotations, launches: Launches) -> None:
     """Adds the column `step`, null outside all steps. Adds nothing if there are no steps."""
-    if not len(intervals.step):
+    edges, step = _step_edges(annotations)
+    if not len(edges):
         return
-    edges, steps_ = _edges(intervals)
     placed = columns.is_one_of("ph", _PHASES)
     placed &= ~columns.is_one_of("category", categories_with_role(rules, *_NO_STEP))
     found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: odd means inside a step
@@ -184,15 +189,7 @@ def put_steps(columns: Columns, rules: Rules, intervals: StepIntervals, launches
         found[part] = np.searchsorted(edges, ts.values, side="right") * (placed[part] & ts.valid)
     linked = launches.runtime >= 0
     found[launches.rows[linked]] = np.searchsorted(edges, launches.call_ts_ns[linked], side="right")
-    columns.put("step", steps_[found], (found & 1).astype(np.bool_))
-
-
-def _edges(intervals: StepIntervals) -> tuple[Times, NDArray[np.int32] | NDArray[np.int64]]:
-    """Alternating starts and ends, and the step after each number of edges, 0 for none."""
-    edges = np.stack((intervals.start_ns, intervals.end_ns), axis=1).ravel()
-    steps_ = np.zeros(len(edges) + 1, np.int64)
-    steps_[1::2] = intervals.step
-    return edges, steps_.astype(np.int32) if intervals.step.max() < 2**31 else steps_
+    columns.put("step", step[found], (found & 1).astype(np.bool_))
 
 
 def steps(columns: Columns, annotations: StepAnnotations, launches: Launches) -> pa.Table:
