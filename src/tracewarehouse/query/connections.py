@@ -33,6 +33,7 @@ from tracewarehouse.query.relations import (
     create_analyses,
     create_empty,
     create_help,
+    needed,
     queryable,
     shared_views,
 )
@@ -411,43 +412,35 @@ class _PooledConnection:
 
     def add(self, relations: Relations) -> None:
         """Creates the relations that are missing."""
-        for contract in relations.dependencies.contracts:
-            if relations.names[contract.ref] not in self.created:
-                self._create(relations, contract)
+        for contract in self._missing(relations):
+            self._create(relations, contract)
 
     def with_clause(self, relations: Relations, requires: Collection[Ref], query: str) -> str:
         """The `WITH` clause of a query that requires these relations, in which each is bound only once.
 
         A view is materialized when a second query reads it, at once if it is shared.
         """
-        names = relations.names
-        missing = [each for each in relations.dependencies.contracts if names[each.ref] not in self.created]
-        read = {each.ref for each in self._still_missing(relations, requires, missing)}
+        missing = self._missing(relations)
+        read = {each.ref for each in needed(missing, requires)}
         for contract in missing:
             if contract.is_built and not relations.can_inline(contract):
                 self._create(relations, contract)
             elif contract.kind == "view" and contract.ref in read & self.shared:
-                self._materialize(relations, contract, missing)
+                self._materialize(relations, contract)
             elif contract.kind == "view" and contract.ref in requires:
                 if contract.ref in self.read_before and event_count(relations.selected) <= _CACHED_EVENTS:
-                    self._materialize(relations, contract, missing)
+                    self._materialize(relations, contract)
                 self.read_before.add(contract.ref)
-        return relations.with_clause(self._still_missing(relations, requires, missing), query)
+        return relations.with_clause(needed(self._missing(relations), requires), query)
 
-    def _still_missing(
-        self, relations: Relations, requires: Collection[Ref], missing: Sequence[Contract]
-    ) -> list[Contract]:
-        """The missing relations that a query needs, except those that only existing ones read."""
-        read = set(requires)
-        found = []
-        for contract in reversed(missing):  # readers before their dependencies
-            if contract.ref in read and relations.names[contract.ref] not in self.created:
-                found.append(contract)
-                read |= set(contract.requires) if contract.kind == "view" else set()
-        return found[::-1]
+    def _missing(self, relations: Relations) -> list[Contract]:
+        """The relations that do not exist, each after its dependencies."""
+        return [
+            each for each in relations.dependencies.contracts if relations.names[each.ref] not in self.created
+        ]
 
-    def _materialize(self, relations: Relations, view: Contract, missing: Sequence[Contract]) -> None:
-        clause = relations.with_clause(self._still_missing(relations, view.requires, missing), view.body)
+    def _materialize(self, relations: Relations, view: Contract) -> None:
+        clause = relations.with_clause(needed(self._missing(relations), view.requires), view.body)
         name = relations.names[view.ref]
         self.con.execute(
             f"CREATE TABLE {quote_name(name)} AS {clause}SELECT * FROM (\n{relations.sql(view)}\n)"

@@ -71,18 +71,6 @@ class Dependencies:
             contracts, names, {each.ref: catalog.compatible(each) for each in contracts if each.is_stored}
         )
 
-    def views_below(self, contract: Contract) -> list[Contract]:
-        """The views that a view reads, and those that they read, each after its own dependencies."""
-        if contract.kind != "view":
-            return []
-        read = set(contract.requires)
-        found = []
-        for each in reversed(self.contracts):  # readers before their dependencies
-            if each.kind == "view" and each.ref in read:
-                found.append(each)
-                read |= set(each.requires)
-        return found[::-1]
-
 
 def queryable(catalog: Catalog) -> tuple[Contract, ...]:
     """The newest version of every table and view that users can query, each after its dependencies."""
@@ -134,6 +122,17 @@ def dependencies(catalog: Catalog, contracts: Iterable[Contract]) -> tuple[Contr
     for contract in contracts:
         visit(contract)
     return tuple(order.values())
+
+
+def needed(contracts: Sequence[Contract], requires: Iterable[Ref]) -> list[Contract]:
+    """Those of the contracts, each after its dependencies, that are required directly or through views."""
+    read = set(requires)
+    found = []
+    for contract in reversed(contracts):  # readers before their dependencies
+        if contract.ref in read:
+            found.append(contract)
+            read |= set(contract.requires) if contract.kind == "view" else set()
+    return found[::-1]
 
 
 def shared_views(catalog: Catalog, read: Iterable[Contract]) -> frozenset[Ref]:
@@ -211,7 +210,8 @@ class Relations:
         Each is then bound once. Views that read views are bound once per path between them, of which there
         are many: planning takes seconds.
         """
-        views = self.dependencies.views_below(contract)
+        below = needed(self.dependencies.contracts, contract.requires if contract.kind == "view" else ())
+        views = [each for each in below if each.kind == "view"]
         if not views:
             return self.sql(contract)
         columns = ", ".join(quote_name(column.name) for column in contract.columns)
@@ -317,8 +317,7 @@ def data_files(
     scans = [scan for plan in plans for scan in plan]
     if store.is_remote:  # what is not local yet is downloaded, many files at once
         keys = {scan.path for scan in scans}
-        files = (file for each in selected for source in each.sources for file in source.files)
-        store.fetch(file for file in files if file.path in keys)
+        store.fetch(file for each in selected for file in each.files if file.path in keys)
     for scan in scans:
         group = scan.ranks, frozenset(missing[scan.version])
         found.setdefault(group, []).append(str(store.path(scan.path)))

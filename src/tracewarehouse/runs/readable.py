@@ -475,10 +475,15 @@ def file_faults(
     tables: Collection[tuple[str, int]] | None = None,
 ) -> dict[str, str]:
     """Run → its first damaged file and the problem, of these tables (name, version) or of all."""
-    files = {each.run: _files(each.sources, tables) for each in selected}
-    problems = store.fetch(file for each in files.values() for file in each)
-    found = ((run, _fault(store, each, problems, level)) for run, each in files.items())
-    return {run: what for run, what in found if what is not None}
+    files = {
+        run.run: {
+            file.path: file for file in run.files if tables is None or (file.table, file.version) in tables
+        }
+        for run in selected
+    }
+    problems = store.fetch(file for listed in files.values() for file in listed.values())
+    faults = {run: _fault(store, listed.values(), problems, level) for run, listed in files.items()}
+    return {run: what for run, what in faults.items() if what is not None}
 
 
 def damaged_run(run: str, what: str) -> DamagedRunError:
@@ -497,19 +502,6 @@ def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
         else hints.fill("run {} is damaged and left out: {}; {}", run, what, hints.repair(run))
         for run, what in faults.items()
     )
-
-
-def _files(
-    sources: Iterable[RankSource], tables: Collection[tuple[str, int]] | None
-) -> tuple[TableFile, ...]:
-    """The files of these tables, each once."""
-    files = {
-        file.path: file
-        for source in sources
-        for file in source.files
-        if tables is None or (file.table, file.version) in tables
-    }
-    return tuple(files.values())
 
 
 def _fault(

@@ -17,7 +17,7 @@ from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
-from tracewarehouse.runs.selection import SelectedRun, brief_attributes, select_runs
+from tracewarehouse.runs.selection import SelectedRun, run_attributes, select_runs
 from tracewarehouse.storage import (
     Json,
     PendingSource,
@@ -210,7 +210,7 @@ def stored_row(row: Json) -> dict[str, Any]:
 def listed_rows(store: Versions) -> list[dict[str, Any]]:
     """The row of `runs` of every run in time order, from the run catalog where it has them."""
     present = [entry for entry in store.entries(catalog_row) if not entry.brief.tombstone]
-    present.sort(key=lambda entry: brief_attributes(entry.brief).order)
+    present.sort(key=lambda entry: run_attributes(entry.brief).order)
     return [stored_row(entry.row) for entry in present]
 
 
@@ -339,11 +339,10 @@ def table_sizes(selected: SelectedRun) -> tuple[TableSize, ...]:
     """The stored tables of the selected ranks, by name and version."""
     rows: dict[tuple[str, int], int] = {}
     sizes: dict[tuple[str, int], dict[str, int]] = {}
-    for source in selected.sources:
-        for file in source.files:
-            key = (file.table, file.version)
-            rows[key] = rows.get(key, 0) + file.rows
-            sizes.setdefault(key, {})[file.path] = file.bytes
+    for file in selected.files:
+        key = (file.table, file.version)
+        rows[key] = rows.get(key, 0) + file.rows
+        sizes.setdefault(key, {})[file.path] = file.bytes
     return tuple(
         TableSize(*key, rows[key], sum(sizes[key].values()), len(sizes[key])) for key in sorted(rows)
     )
@@ -486,16 +485,12 @@ def committed_files(run: SelectedRun, table: str) -> Result:
                 ranks = rows.setdefault(file.path, {})
                 ranks[source.rank] = ranks.get(source.rank, 0) + file.rows
     if not files:
-        raise UnknownName("table", table, _tables(run))
+        raise UnknownName("table", table, {file.table for file in run.files})
     found = [
         (key, file.bytes, sum(rows[key].values()), rank_list(sorted(rows[key])), file.sha256)
         for key, file in sorted(files.items())
     ]
     return from_rows(_FIELDS, found)
-
-
-def _tables(run: SelectedRun) -> set[str]:
-    return {file.table for source in run.sources for file in source.files}
 
 
 def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[str] = ()) -> Fetched:
@@ -505,10 +500,9 @@ def fetch_files(store: Store, runs: Iterable[SelectedRun], tables: Collection[st
     """
     files: dict[str, TableFile] = {}
     for run in runs:
-        for table in set(tables) - (known := _tables(run)):
+        for table in set(tables) - (known := {file.table for file in run.files}):
             raise UnknownName("table", table, known)
-        named = (file for source in run.sources for file in source.files)
-        files |= {file.path: file for file in named if not tables or file.table in tables}
+        files |= {file.path: file for file in run.files if not tables or file.table in tables}
     before = {key for key, file in files.items() if store.has_copy(file)}
     problems = store.fetch(files.values())
     for key, what in sorted(problems.items()):

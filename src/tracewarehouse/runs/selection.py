@@ -7,7 +7,7 @@ A glob (`run-*`, `label:sweep=*`) has `*`, `?` or `[ab]`; a list has selectors s
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, run_key, run_name
-
-if TYPE_CHECKING:
-    pass
-
+from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, TableFile, run_key, run_name
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
@@ -241,6 +237,11 @@ class SelectedRun:
         return tuple(source for source in self.version.sources if source.rank in wanted)
 
     @property
+    def files(self) -> Iterator[TableFile]:
+        """The files of these sources; one that several sources share comes with each of them."""
+        return (file for source in self.sources for file in source.files)
+
+    @property
     def is_part(self) -> bool:
         """Whether some ranks of the run are not selected."""
         return len(self.ranks) < len(self.version.by_rank)
@@ -301,16 +302,12 @@ class StoredRuns:
         brief = self._listed.get(run) or self.store.brief(run)
         if brief is None:
             raise UnknownName("run", run, self.store.runs())
-        return brief_attributes(brief)
+        return run_attributes(brief)
 
 
-def run_attributes(version: RunVersion) -> RunAttributes:
+def run_attributes(version: RunVersion | Brief) -> RunAttributes:
     """The attributes of a run in this version: start from its traces, time of its first commit."""
-    return brief_attributes(version.brief)
-
-
-def brief_attributes(brief: Brief) -> RunAttributes:
-    """The attributes of a run of which only the brief is known."""
+    brief = version if isinstance(version, Brief) else version.brief
     return RunAttributes(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
 
 
