@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import cache
@@ -205,14 +205,7 @@ def time_of(text: str | None) -> Time | None:
     if (plain := _PLAIN_TIME.fullmatch(text)) is not None:
         ns = int(plain[2]) * 1000 + int((plain[3] or "").ljust(3, "0"))
         return _fitting(Time(-ns if plain[1] else ns, 0))
-    if not _NUMBER.fullmatch(text):
-        return None
-    number = Decimal(text)
-    if number and not _LEAST < number.adjusted() < _MOST_DIGITS:
-        return None if number.adjusted() > 0 else Time(0, 0)
-    cut = number.quantize(_STEP, rounding="ROUND_DOWN", context=_EXACT)
-    ns = int((cut * 1000).to_integral_value(ROUND_FLOOR))
-    return _fitting(Time(ns, int((cut * 1000 - ns) * _PICO)))
+    return _time(text, lambda us: us.quantize(_STEP, rounding="ROUND_DOWN", context=_EXACT) * 1000)
 
 
 def out_of_range_ns(text: str | None) -> int | None:
@@ -225,13 +218,18 @@ def out_of_range_ns(text: str | None) -> int | None:
 
 def time_in_ns(text: str | None) -> Time | None:
     """A number of nanoseconds; None if it is not a number or exceeds 64 bits."""
-    if text is None or not _NUMBER.fullmatch(text):
+    return None if text is None else _time(text, lambda ns: ns)
+
+
+def _time(text: str, in_ns: Callable[[Decimal], Decimal]) -> Time | None:
+    if not _NUMBER.fullmatch(text):
         return None
     number = Decimal(text)
     if number and not _LEAST < number.adjusted() < _MOST_DIGITS:
         return None if number.adjusted() > 0 else Time(0, 0)
-    ns = int(number.to_integral_value(ROUND_FLOOR))
-    return _fitting(Time(ns, int((number - ns) * _PICO)))
+    exact = in_ns(number)
+    ns = int(exact.to_integral_value(ROUND_FLOOR))
+    return _fitting(Time(ns, int((exact - ns) * _PICO)))
 
 
 def _fitting(time: Time) -> Time | None:
@@ -257,12 +255,9 @@ def typed_arguments(args: pa.Array) -> pa.Table:
     """The typed columns of each argument text, and `has_collective`."""
     flat = pa.array([_flat(text) for text in args.to_pylist()], pa.string())
     table = evaluate(_select(), {"args": flat})
-    verbatim: dict[str, list[str | None]] = {name: [] for name in _VERBATIM}
-    for text in args.to_pylist():
-        found = _verbatim(text)
-        for name, values in verbatim.items():
-            values.append(next((found[key] for key in KEYS[name] if key in found), None))
-    for name, values in verbatim.items():
+    verbatim = [_verbatim(text) for text in args.to_pylist()]
+    for name in _VERBATIM:
+        values = [next((found[key] for key in KEYS[name] if key in found), None) for found in verbatim]
         table = table.append_column(name, pa.array(values, pa.string()))
     return table
 
@@ -499,20 +494,18 @@ class FileFacts:
             self._add_processes(columns, is_metadata, dictionaries)
 
     def _add_start(self, columns: BatchColumns, is_slice: NDArray[np.bool_]) -> None:
-        out_of_range = [ns for row, ns in columns.out_of_range_ns.items() if ns > 0 and is_slice[row]]
-        self.first_ns = min(
-            (*out_of_range, *([] if self.first_ns is None else [self.first_ns])), default=None
-        )
-        if "ts" not in columns.ints:
-            return
-        values, valid = columns.ints["ts"]
-        if columns.fractions is not None:
-            values = values.copy()
-            values[columns.fractions.rows] += columns.fractions.ts > 0
-        positive = values[is_slice & valid & (values > 0)]
-        if positive.size:
-            first = int(positive.min())
-            self.first_ns = first if self.first_ns is None else min(first, self.first_ns)
+        starts = [ns for row, ns in columns.out_of_range_ns.items() if ns > 0 and is_slice[row]]
+        if self.first_ns is not None:
+            starts.append(self.first_ns)
+        if "ts" in columns.ints:
+            values, valid = columns.ints["ts"]
+            if columns.fractions is not None:
+                values = values.copy()
+                values[columns.fractions.rows] += columns.fractions.ts > 0
+            positive = values[is_slice & valid & (values > 0)]
+            if positive.size:
+                starts.append(int(positive.min()))
+        self.first_ns = min(starts, default=None)
 
     def _add_begin_end(
         self, columns: BatchColumns, first: int, dictionaries: Dictionaries, ph: Mapping[str, list[int]]

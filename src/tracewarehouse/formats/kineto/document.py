@@ -311,18 +311,18 @@ def is_lines(buffer: Buffer) -> bool:
     return is_event and _EVENTS.search(buffer) is None
 
 
+@dataclass
 class DocumentWalker:
     """Iterates over a complete text; fills `members` with header values; `closed`: it ended properly."""
 
-    def __init__(self, buffer: Buffer, losses: Losses) -> None:
-        self.buffer = buffer
-        self.losses = losses
-        self.members: dict[str, bytes] = {}
-        self.wrong_events: str | None = None
-        self.starts = True
-        self.closed = False
-        self.at = 0
-        self._arrays = 0
+    buffer: Buffer
+    losses: Losses
+    members: dict[str, bytes] = field(default_factory=dict)
+    wrong_events: str | None = None
+    starts: bool = True
+    closed: bool = False
+    at: int = 0
+    _arrays: int = 0
 
     def walk(self) -> Iterator[Chunk]:
         """The chunks of every event array, in file order."""

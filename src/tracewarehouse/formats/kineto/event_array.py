@@ -374,16 +374,18 @@ def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
     return None, closers[-1:] == [b"]"]
 
 
+@dataclass
 class ArrayWalker:
     """Iterates over the elements of an array; `at` is the position, `closed` whether the end was read."""
 
-    def __init__(self, buffer: Buffer, at: int, losses: Losses, *, lines: bool = False) -> None:
-        self.buffer = buffer
-        self.at = at
-        self.losses = losses
-        self.lines = lines
-        self.closed = False
-        self.limit = len(buffer)
+    buffer: Buffer
+    at: int
+    losses: Losses
+    lines: bool = False
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.limit = len(self.buffer)
 
     def walk(self, end: int | None = None) -> Iterator[Chunk]:
         """The chunks up to the closing bracket; `end`: its position, if strict JSON has found it."""
