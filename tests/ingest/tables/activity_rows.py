@@ -247,3 +247,15 @@ class _Maker:
             self.length(),
             self.luck.choice(("user_annotation", "cpu_op")),
         )
+
+
+def memory_events(columns: Columns, nesting: Nesting) -> pa.Table:
+    """The whole table `memory_events`."""
+    slabs = events.allocation_slabs(columns, *events.find_allocations(columns, nesting))
+    return pa.concat_tables(slabs, promote_options="permissive")
+
+
+def flows(columns: Columns, nesting: Nesting) -> pa.Table:
+    """The whole table `flows`."""
+    slabs = events.flow_slabs(columns, events.find_flows(columns, nesting))
+    return pa.concat_tables(slabs, promote_options="permissive")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from activity_rows import columns_of, slice_
+from activity_rows import columns_of, memory_events, slice_
 
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.events import COUNTERS_SCHEMA, counters, memory_events
+from tracewarehouse.ingest.tables.events import COUNTERS_SCHEMA, counters
 from tracewarehouse.ingest.tables.nesting import nest
 
 

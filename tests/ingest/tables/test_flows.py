@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from activity_rows import columns_of, slice_
+from activity_rows import columns_of, flows, slice_
 
 from tracewarehouse.formats.base import Ints
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import events as module
-from tracewarehouse.ingest.tables.events import find_flows, flows
+from tracewarehouse.ingest.tables.events import find_flows
 from tracewarehouse.ingest.tables.nesting import nest
 
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import plain_rules
 import pytest
-from activity_rows import columns_of, in_small_parts, table_of
+from activity_rows import columns_of, flows, in_small_parts, memory_events, table_of
 from odd_rows import odd_rows
 
 from conftest import deep
 from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.events import find_flows, flows, memory_events
+from tracewarehouse.ingest.tables.events import find_flows
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.model import Nesting
 from tracewarehouse.ingest.tables.nesting import nest

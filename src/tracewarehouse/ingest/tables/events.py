@@ -138,12 +138,6 @@ def samples_gpu(counted: pa.Table, rules: Rules) -> bool:
     return any(any(rules.matches(pattern, names)) for pattern in rules.gpu_metric_patterns)
 
 
-def memory_events(columns: Columns, nesting: Nesting) -> pa.Table:
-    """The whole table `memory_events`; see `find_allocations`."""
-    found = find_allocations(columns, nesting)
-    return pa.concat_tables(allocation_slabs(columns, *found), promote_options="permissive")
-
-
 def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Positions]:
     """The rows of all allocations and frees and of their operators, -1 for none.
 
@@ -309,11 +303,6 @@ class FlowRows(NamedTuple):
     def without_start(self) -> Positions:
         """The rows whose flow has no start in the file."""
         return self.rows[self.start < 0]
-
-
-def flows(columns: Columns, nesting: Nesting) -> pa.Table:
-    """The whole table; see `find_flows`."""
-    return pa.concat_tables(flow_slabs(columns, find_flows(columns, nesting)), promote_options="permissive")
 
 
 def find_flows(columns: Columns, nesting: Nesting) -> FlowRows:

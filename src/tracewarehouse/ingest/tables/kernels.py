@@ -53,8 +53,6 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     count = len(launches.rows)
     idle_ns, previous = np.zeros(count, np.int64), np.full(count, -1, np.int32)
     is_first = np.zeros(count, np.bool_)
-    if not count:
-        return StreamIdle(idle_ns, is_first, previous)
     end = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
     call = np.where(launches.runtime >= 0, launches.call_ts_ns, _UNKNOWN)
     order = np.lexsort((launches.rows, call, end, launches.ts_ns, launches.stream, launches.device))

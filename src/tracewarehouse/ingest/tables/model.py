@@ -1,6 +1,6 @@
 """What the builders of tables share: results of other builders, columns of tables, paths and sorted look-ups.
 
-A row is the position of an activity, which is its event_id; -1 is no row. The arrays of one class are
+A row is the position of an activity, which is its event_id; -1 means none. The arrays of one class are
 parallel.
 """
 

@@ -162,21 +162,6 @@ def _invalid_block_size(given: QualityInput) -> RuleHits:
     return _activities(given, known & ~((threads >= 1) & (threads <= MOST_BLOCK_THREADS)))
 
 
-LAUNCH_RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
-    "before_window": _before_window,
-    "missing_launch": _missing_launch,
-    "launch_by_flow": _launch_by_flow,
-    "unknown_launch": _unknown_launch,
-    "launch_without_gpu_activity": _launch_without_gpu_activity,
-    "many_activities_per_launch": _many_activities_per_launch,
-    "correlation_reused": _correlation_reused,
-    "start_before_launch": _start_before_launch,
-    "stream_overlap": _stream_overlap,
-    "multiple_processes": _multiple_processes,
-    "invalid_block_size": _invalid_block_size,
-}
-
-
 _HASH_FACTORS: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 SCHEMA: Final = pa.schema(
     {
@@ -422,7 +407,17 @@ _RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
     "flow_without_start": _flow_without_start,
     "sentinel_id": _sentinel_id,
     "steps_inferred": _steps_inferred,
-    **LAUNCH_RULES,
+    "before_window": _before_window,
+    "missing_launch": _missing_launch,
+    "launch_by_flow": _launch_by_flow,
+    "unknown_launch": _unknown_launch,
+    "launch_without_gpu_activity": _launch_without_gpu_activity,
+    "many_activities_per_launch": _many_activities_per_launch,
+    "correlation_reused": _correlation_reused,
+    "start_before_launch": _start_before_launch,
+    "stream_overlap": _stream_overlap,
+    "multiple_processes": _multiple_processes,
+    "invalid_block_size": _invalid_block_size,
 }
 
 

@@ -11,7 +11,6 @@ must rise; a pattern without a group numbers its annotations from 0.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -46,21 +45,6 @@ _ANNOTATION: Final = "user_annotation"
 _LEAST_STEPS: Final = 2
 
 
-def infer_steps(columns: Columns, rules: Rules, pattern: str | None = None) -> StepAnnotations:
-    """The annotations that mark steps by the first rule that applies, or by the given pattern.
-
-    Without a rule that applies there are no steps.
-    """
-    annotations = np.flatnonzero(is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))).astype(
-        np.int32
-    )
-    for each in rules.step_patterns if pattern is None else [pattern]:
-        found = _steps_by(columns, rules, annotations, each)
-        if len(np.unique(found.step)) >= (_LEAST_STEPS if pattern is None else 1):
-            return found
-    return _steps(columns, annotations[:0], np.zeros(0, np.int64))
-
-
 def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -> StepAnnotations:
     names = columns.codes("name", annotations)
     used, texts = used_texts(names)
@@ -79,7 +63,7 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
 
 def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
     order = np.argsort(rows, kind="stable")
-    return StepAnnotations(rows[order], step[order], *start_and_end(columns, rows[order]))
+    return StepAnnotations(rows[order], step[order], *start_and_end(columns, rows[order]), inferred=True)
 
 
 def _outermost(columns: Columns, rows: Rows) -> Rows:
@@ -119,7 +103,7 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 
 
 def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None = None) -> StepAnnotations:
-    """The annotations of all steps: profiler steps, else annotations by the rules for names of steps.
+    """The annotations of all steps: profiler steps, else those by the first rule for names that applies.
 
     `step_range` is a pattern for names of annotations that takes precedence over both.
     """
@@ -127,7 +111,13 @@ def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None
         annotations = _profiler_steps(columns, rules)
         if len(annotations.rows):
             return annotations
-    return replace(infer_steps(columns, rules, step_range), inferred=True)
+    selected = is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))
+    rows = np.flatnonzero(selected).astype(np.int32)
+    for pattern in rules.step_patterns if step_range is None else [step_range]:
+        steps = _steps_by(columns, rules, rows, pattern)
+        if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_range is None else 1):
+            return steps
+    return _steps(columns, rows[:0], np.zeros(0, np.int64))
 
 
 def _profiler_steps(columns: Columns, rules: Rules) -> StepAnnotations:
