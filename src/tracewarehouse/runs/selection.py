@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, TwError, UnknownName
