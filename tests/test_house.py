@@ -8,9 +8,9 @@ import house
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    "code lines of Python": 52_320,
+    "code lines of Python": 52_000,
     "lines of C and JavaScript": 1_900,
-    "modules": 245,
+    "modules": 244,
     "import cycles": 0,
 }
 
