@@ -1,4 +1,4 @@
-"""Upkeep that spans several packages: repair of what is stored, and removal of secrets from it.
+"""Upkeep that spans several packages: repair, removal of secrets, rebuilt tables, compaction, retention.
 
 Repair restores stored objects, then tables, derived tables, recorded results, and lost ranks.
 """
@@ -9,17 +9,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 
 from tracewarehouse import hints
-from tracewarehouse.compare.history.record import record_runs, recordable, repair_results
+from tracewarehouse.compare.history.record import record_again, record_runs, recordable, repair_results
 from tracewarehouse.derive.critical_path import ScopeRequest, derive, stored_scopes
-from tracewarehouse.errors import SchemaVersionError, TwError, UnknownName, WarehouseError
+from tracewarehouse.errors import ParamError, SchemaVersionError, TwError, UnknownName, WarehouseError
 from tracewarehouse.formats.file_text import prefix_digest
 from tracewarehouse.formats.redact import POLICY_FILE, policy_of
+from tracewarehouse.ingest import rebuild
 from tracewarehouse.ingest.inbox import INBOX
-from tracewarehouse.ingest.outcome import Options
+from tracewarehouse.ingest.outcome import Options, UpgradeReport
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.ingest.repair import LostSource, TableRepair
 from tracewarehouse.ingest.secrets import RemovalReport, SecretFound, SecretRemoval, scan_warehouse
@@ -27,7 +29,19 @@ from tracewarehouse.ingest.survey import discover
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.query import shell_file
 from tracewarehouse.query.selection import Selection
-from tracewarehouse.storage import Problem, Store, disk_errors, layout, quarantine, root, run_key
+from tracewarehouse.runs.removal import expiring, read_policy
+from tracewarehouse.storage import (
+    Compacted,
+    Expired,
+    Problem,
+    Store,
+    disk_errors,
+    layout,
+    quarantine,
+    root,
+    run_key,
+)
+from tracewarehouse.storage.compact import compact, expire
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.verify import verify
@@ -96,8 +110,8 @@ def repair(
             _ingest_again(selection, lost, [Path(path) for path in source], steps)
         if runs is None:
             steps += _rewrite_shell_file(selection, dry_run)
-    problems = () if dry_run else _problems(store, named)
-    return RepairReport(tuple(steps), tuple(problems))
+    left = () if dry_run else _problems_of(store, named)
+    return RepairReport(tuple(steps), tuple(left))
 
 
 @contextmanager
@@ -206,9 +220,11 @@ def _rewrite_shell_file(selection: Selection, dry_run: bool) -> list[Step]:
     return [Step("", shell_file.NAME, "derived file written again")]
 
 
-def _problems(store: Store, keys: Sequence[str] | None) -> list[Problem]:
-    problems = verify(store)
-    return problems if keys is None else [each for each in problems if each.run and run_key(each.run) in keys]
+def _problems_of(store: Store, keys: Sequence[str] | None) -> list[Problem]:
+    every = verify(store)
+    if keys is None:
+        return every
+    return [problem for problem in every if problem.run and run_key(problem.run) in keys]
 
 
 def remove_secrets(
@@ -261,3 +277,41 @@ def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]
     if analyses and runs:
         record_runs(selection.select(runs), recordable(selection.catalog, analyses))
     return [f"{len(files)} recorded results redacted"] if files else []
+
+
+def upgrade(selection: Selection) -> UpgradeReport:
+    """Rebuilds tables that are stored in another version; records outdated results again."""
+    store, catalog = selection.store, selection.catalog
+    rebuilt, errors = rebuild.upgrade(store, catalog, [run.run for run in selection.selected()])
+    recorded = record_again(store, catalog, selection.selected(), selection.verified)
+    failed = {run: error.message for run, error in errors.items()}
+    failed |= {run.run: hints.fill("{}; {}", run.why, run.hint or "") for run in selection.left_out}
+    return UpgradeReport((*rebuilt, *recorded), failed)
+
+
+def problems(store: Store, deep: bool) -> list[Problem]:
+    """The problems of the stored files, and of `warehouse.duckdb`."""
+    what = shell_file.fault(store.path(shell_file.NAME))
+    return [*store.verify(deep), *([Problem("", shell_file.NAME, what)] if what else [])]
+
+
+def compact_runs(
+    selection: Selection, names: Sequence[str] | None, target_bytes: int, dry_run: bool
+) -> tuple[Compacted, ...]:
+    """Compacts the runs, each once; None: all. Raises ParamError, UnknownName, WarehouseError."""
+    if target_bytes < 1:
+        raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
+    store, selected = selection.store, selection.matching(names) if names else selection.selected()
+    unique = dict.fromkeys(run.run for run in selected)
+    with disk_errors(store.folder):
+        return tuple(compact(store, run, target_bytes, dry_run) for run in unique)
+
+
+def retain_tables(selection: Selection, policy: Path, dry_run: bool) -> tuple[Expired, ...]:
+    """Drops the tables that expired by a retention policy. Raises ParamError for an invalid one."""
+    rules, now = read_policy(policy, selection.catalog), datetime.now(UTC)
+    tables = {run.run: expiring(run.version, rules, now) for run in selection.selected()}
+    with disk_errors(selection.store.folder):
+        return tuple(
+            expire(selection.store, run, expired, dry_run) for run, expired in tables.items() if expired
+        )

@@ -1,7 +1,4 @@
-"""`Warehouse`: queries, analyses, comparisons, reports and exports of the runs in a folder.
-
-A method is its documentation and a call of the package that does the work.
-"""
+"""`Warehouse`: queries, analyses, comparisons, reports and exports of the runs in a folder."""
 
 from __future__ import annotations
 
@@ -9,21 +6,20 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import wraps
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
 
-from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.errors import TwError
 from tracewarehouse.location import Location, StoreUrl, location, paths_in
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import catalog_row, damaged_runs
-from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.runs.selection import SelectedRun, as_list, unversioned, unversioned_runs
 from tracewarehouse.storage import (
     KEEP_VERSIONS_S,
     TARGET_BYTES,
@@ -34,9 +30,6 @@ from tracewarehouse.storage import (
     Published,
     Store,
     UnreadableRun,
-    check_labels,
-    disk_errors,
-    parse_reference,
 )
 from tracewarehouse.storage.parquet_file import Level, default_level
 from tracewarehouse.storage.store import objects_at
@@ -71,8 +64,10 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
     @wraps(method)
     def checked(*args: P.args, **named: P.kwargs) -> R:
         warehouse: Warehouse = args[0]  # type: ignore[assignment]
-        if _is_checked_first(warehouse.root, bool(named.get("dry_run"))):
-            objects_at(warehouse.root).check_writable()
+        root, dry_run = warehouse.root, named.get("dry_run")
+        # The first write tests an object store; a dry run in a folder writes nothing.
+        if root.is_web if isinstance(root, StoreUrl) else not dry_run:
+            objects_at(root).check_writable()
         try:
             done = method(*args, **named)
         except TwError:  # it may have published some runs before
@@ -82,29 +77,6 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
         return done
 
     return checked
-
-
-def _is_checked_first(root: Location, dry_run: bool) -> bool:
-    """False for object stores, which the first write tests, and for a dry run in a folder."""
-    return root.is_web if isinstance(root, StoreUrl) else not dry_run
-
-
-def _texts(given: str | Iterable[str] | None) -> list[str] | None:
-    """A text or several as a list; None stays None."""
-    return [given] if isinstance(given, str) else None if given is None else list(given)
-
-
-def _unversioned(run: str, what: str) -> str:
-    """The selector itself; raises ParamError if it selects one version, since `what` applies to all."""
-    name, version = parse_reference(run)
-    if version is not None:
-        raise ParamError(f"{run} is one version, and {what} applies to the run", f"use {name}")
-    return run
-
-
-def _unversioned_runs(runs: str | Iterable[str] | None, what: str) -> list[str] | None:
-    names = _texts(runs)
-    return None if names is None else [_unversioned(run, what) for run in names]
 
 
 class Warehouse(Analyses[Result]):
@@ -247,8 +219,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.rows import list_runs
 
-        selection = self._selection
-        return list_runs(self.store, self.catalog, selection.runs, self.left_out, selection.level)
+        return list_runs(self.store, self.catalog, self._selection.runs, self.left_out, self._level)
 
     def info(self, run: str) -> RunInfo:
         """A run with its ranks, tables and versions; raises UnknownName.
@@ -328,7 +299,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.compare.history.read import metric_history
 
-        wanted = _texts(runs), _texts(where) or (), _texts(by) or ()
+        wanted = as_list(runs), as_list(where) or (), as_list(by) or ()
         return metric_history(self._selection, metric, *wanted, min_effect, normalize)
 
     def moved_parts(
@@ -343,7 +314,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.history.baseline import moved_parts
         from tracewarehouse.compare.history.read import recorded_runs
 
-        selected = recorded_runs(self._selection, _texts(runs), _texts(where) or ())
+        selected = recorded_runs(self._selection, as_list(runs), as_list(where) or ())
         return moved_parts(self.store, self.catalog, selected)
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:
@@ -386,7 +357,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.present.report.make import many_runs_page
 
         part = self._selection if runs is None else self._selection.select(runs)
-        return many_runs_page(part, _texts(metrics) or (), notify or (lambda _: None))
+        return many_runs_page(part, as_list(metrics) or (), notify or (lambda _: None))
 
     def whatif(
         self,
@@ -410,10 +381,9 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.derive.whatif import whatif_of
 
         part = self._selection.one_run(run)
-        if ranks is not None:
-            part = part.select(ranks=ranks)
+        part = part if ranks is None else part.select(ranks=ranks)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        return whatif_of(part, wanted, _texts(scale) or (), by)
+        return whatif_of(part, wanted, as_list(scale) or (), by)
 
     def export_trace(
         self,
@@ -461,8 +431,8 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.rows import fetch_files
 
-        part = self if runs is None else self.select(runs)
-        return fetch_files(self.store, part.selected(), _texts(tables) or ())
+        selected = self.selected() if runs is None else self.select(runs).selected()
+        return fetch_files(self.store, selected, as_list(tables) or ())
 
     def publish_delta(
         self,
@@ -480,7 +450,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.export.delta import publish
 
-        return publish(self._selection, destination, _texts(runs), tables, on_run)
+        return publish(self._selection, destination, as_list(runs), tables, on_run)
 
     @contextmanager
     def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:
@@ -571,14 +541,15 @@ class Warehouse(Analyses[Result]):
         the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run, ParamError for
         a label that looks like a secret.
         """
+        from tracewarehouse.ingest.secrets import without_secrets
         from tracewarehouse.runs.seal import seal
 
         return seal(
             self.store,
-            _unversioned(run, "a seal"),
+            unversioned(run, "a seal"),
             expect_ranks=expect_ranks,
             allow_missing=allow_missing,
-            labels=self._checked_labels(labels or {}),
+            labels=without_secrets(self.store, labels or {}),
         )
 
     @writing
@@ -587,15 +558,10 @@ class Warehouse(Analyses[Result]):
 
         Raises UnknownName, ParamError for a label that looks like a secret.
         """
-        selected = self._selection.one_run(_unversioned(run, "a label")).selected()[0]
-        return self.store.relabel(selected.run, self._checked_labels(labels))
+        from tracewarehouse.ingest.secrets import without_secrets
 
-    def _checked_labels(self, labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
-        from tracewarehouse.ingest.secrets import check_no_secret
-
-        for name, value in check_labels(labels).items():
-            check_no_secret(self.store, "a label", {name: value})
-        return labels
+        selected = self._selection.one_run(unversioned(run, "a label")).selected()[0]
+        return self.store.relabel(selected.run, without_secrets(self.store, labels))
 
     @writing
     def remove(
@@ -615,12 +581,16 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.removal import remove_runs
 
-        names = [_unversioned(run, "removal") for run in _texts(runs) or ()]
+        names, conditions = unversioned_runs(runs, "removal") or (), as_list(where) or ()
+        within = self._selection.runs
+        return remove_runs(self.store, within, names, conditions, older_than, keep_results, dry_run)
+
+        names = [unversioned(run, "removal") for run in as_list(runs) or ()]
         return remove_runs(
             self.store,
             self._selection.runs,
             names,
-            _texts(where) or (),
+            as_list(where) or (),
             older_than,
             keep_results=keep_results,
             dry_run=dry_run,
@@ -646,7 +616,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.history.record import record_on, record_runs, recordable
         from tracewarehouse.engines import opened
 
-        contracts = recordable(self.catalog, _texts(analyses))
+        contracts = recordable(self.catalog, as_list(analyses))
         selection = self._selection.select(runs)
         if engine == "local":
             done = record_runs(selection, contracts, progress)
@@ -696,8 +666,8 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.derive.derivations import derive_tables
 
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        name_of_run = _unversioned(run, "a derivation")
-        return derive_tables(self._selection, name, name_of_run, ranks, wanted, capture, engine)
+        run = unversioned(run, "a derivation")
+        return derive_tables(self._selection, name, run, ranks, wanted, capture, engine)
 
     def refresh(self, on_notice: Callable[[str], object] | None = None) -> Path:
         """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
@@ -720,23 +690,15 @@ class Warehouse(Analyses[Result]):
         rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
         could not be rebuilt, and why.
         """
-        from tracewarehouse.compare.history.record import record_again
-        from tracewarehouse.ingest.outcome import UpgradeReport
-        from tracewarehouse.ingest.rebuild import upgrade
+        from tracewarehouse.upkeep import upgrade
 
-        selection = self._selection
-        rebuilt, errors = upgrade(self.store, self.catalog, [run.run for run in self.selected()])
-        recorded = record_again(self.store, self.catalog, self.selected(), selection.verified)
-        failed = {run: error.message for run, error in errors.items()}
-        failed |= {run.run: hints.fill("{}; {}", run.why, run.hint or "") for run in self.left_out}
-        return UpgradeReport((*rebuilt, *recorded), failed)
+        return upgrade(self._selection)
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
-        from tracewarehouse.query.shell_file import NAME, fault
+        from tracewarehouse.upkeep import problems
 
-        what = fault(self.store.path(NAME))
-        return [*self.store.verify(deep), *([Problem("", NAME, what)] if what else [])]
+        return problems(self.store, deep)
 
     @writing
     def repair(
@@ -759,7 +721,7 @@ class Warehouse(Analyses[Result]):
         if steps and dry_run:
             return RepairReport(steps)
         paths = [source] if isinstance(source, str | PathLike) else source
-        return repair(self._selection, _texts(runs), paths, dry_run, steps)
+        return repair(self._selection, as_list(runs), paths, dry_run, steps)
 
     @writing
     def compact(
@@ -774,15 +736,9 @@ class Warehouse(Analyses[Result]):
         Files of at least half that size stay, unless ranks in them were replaced. Recorded results stay
         valid. `clean` deletes the replaced files. Raises UnknownName, WarehouseError for a damaged file.
         """
-        from tracewarehouse.storage.compact import compact
+        from tracewarehouse.upkeep import compact_runs
 
-        if target_bytes < 1:
-            raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
-        names = [_unversioned(run, "a compaction") for run in _texts(runs) or ()]
-        selected = self._selection.matching(names) if names else self.selected()
-        unique = dict.fromkeys(run.run for run in selected)
-        with disk_errors(self.store.folder):
-            return tuple(compact(self.store, run, target_bytes, dry_run) for run in unique)
+        return compact_runs(self._selection, unversioned_runs(runs, "a compaction"), target_bytes, dry_run)
 
     @writing
     def retain(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
@@ -792,13 +748,9 @@ class Warehouse(Analyses[Result]):
         again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
         Raises ParamError for an invalid policy.
         """
-        from tracewarehouse.runs.removal import expiring, read_policy
-        from tracewarehouse.storage.compact import expire
+        from tracewarehouse.upkeep import retain_tables
 
-        rules, now = read_policy(Path(policy), self.catalog), datetime.now(UTC)
-        tables = {run.run: expiring(run.version, rules, now) for run in self.selected()}
-        with disk_errors(self.store.folder):
-            return tuple(expire(self.store, run, each, dry_run) for run, each in tables.items() if each)
+        return retain_tables(self._selection, Path(policy), dry_run)
 
     @writing
     def clean(
@@ -824,7 +776,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.formats.redact import POLICY_FILE, policy_of
         from tracewarehouse.ingest.secrets import scan_warehouse
 
-        names = _unversioned_runs(runs, "a search")
+        names = unversioned_runs(runs, "a search")
         return scan_warehouse(self.store, names, policy_of(self.store.folder_with(POLICY_FILE)))
 
     @writing
@@ -839,8 +791,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.upkeep import remove_secrets
 
-        names = _unversioned_runs(runs, "a search")
-        return remove_secrets(self._selection, names, redact=redact, purge=purge)
+        return remove_secrets(self._selection, unversioned_runs(runs, "a search"), redact=redact, purge=purge)
 
     def _list_new_versions(self) -> None:
         """Adds what this warehouse published to the lists of runs, if it published anything."""

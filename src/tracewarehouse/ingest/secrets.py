@@ -46,6 +46,7 @@ from tracewarehouse.storage import (
     Staged,
     Store,
     Versions,
+    check_labels,
     layout,
     run_catalog,
     run_key,
@@ -468,3 +469,10 @@ class RemovalReport:
 def check_no_secret(store: Store, what: str, texts: Mapping[str, str | None]) -> None:
     """Raises ParamError for a text (name → text) that looks like a secret."""
     check_text(Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE))), what, texts)
+
+
+def without_secrets(store: Store, labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
+    """The labels; raises ParamError for an invalid one, and for one that looks like a secret."""
+    for name, value in check_labels(labels).items():
+        check_no_secret(store, "a label", {name: value})
+    return labels

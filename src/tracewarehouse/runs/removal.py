@@ -202,7 +202,6 @@ def remove_runs(
     runs: Sequence[str],
     where: Iterable[str],
     older_than: str | timedelta | None,
-    *,
     keep_results: bool,
     dry_run: bool,
 ) -> tuple[Removed, ...]:

@@ -17,7 +17,17 @@ from typing import Protocol
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.storage import Brief, Rank, RankSource, RunVersion, Store, TableFile, run_key, run_name
+from tracewarehouse.storage import (
+    Brief,
+    Rank,
+    RankSource,
+    RunVersion,
+    Store,
+    TableFile,
+    parse_reference,
+    run_key,
+    run_name,
+)
 
 _VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
@@ -348,6 +358,25 @@ def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[Select
     return tuple(
         each for each in selected if each.run in numbers and numbers[each.run] in (None, each.version.number)
     )
+
+
+def as_list(texts: str | Iterable[str] | None) -> list[str] | None:
+    """A text or several as a list; None stays None."""
+    return [texts] if isinstance(texts, str) else None if texts is None else list(texts)
+
+
+def unversioned(run: str, what: str) -> str:
+    """The selector itself; raises ParamError if it selects one version, since `what` applies to all."""
+    name, version = parse_reference(run)
+    if version is not None:
+        raise ParamError(f"{run} is one version, and {what} applies to the run", f"use {name}")
+    return run
+
+
+def unversioned_runs(runs: str | Iterable[str] | None, what: str) -> list[str] | None:
+    """Each of the selectors, as `unversioned`; None stays None."""
+    names = as_list(runs)
+    return None if names is None else [unversioned(run, what) for run in names]
 
 
 def matching_runs(
