@@ -424,7 +424,9 @@ class ParquetFolder(Database):
             self.unusable[table] += self.rows(sql, values)[0][0]
 
     def _columns(self, table: str, file: Path) -> dict[str, str]:
-        source = f"read_parquet({quote_text(_literal_path(file))}, hive_partitioning = false)"
+        # DuckDB would expand these characters.
+        literal = "".join(f"[{char}]" if char in "*?[" else char for char in str(file.absolute()))
+        source = f"read_parquet({quote_text(literal)}, hive_partitioning = false)"
         self.rows(f"CREATE VIEW {quote_name(table)} AS SELECT * FROM {source}")
         found = self.rows(f"DESCRIBE {quote_name(table)}")
         return {name: str(type_) for name, type_, *_ in found}
@@ -441,8 +443,3 @@ def _converted(name: str, declared: str | None, type_: pa.DataType) -> str:
     if type_ == pa.binary() and declared == "VARCHAR":  # a cast would read escapes
         return f"encode({column})"
     return f"TRY_CAST({column} AS {_TYPES[type_]})"
-
-
-def _literal_path(file: Path) -> str:
-    """The path without characters that DuckDB would expand."""
-    return "".join(f"[{char}]" if char in "*?[" else char for char in str(file.absolute()))

@@ -313,7 +313,8 @@ class ExecutionTraceSource:
         stream = self._stream
         if self._table is None:
             return Outcome(stream.digest, "{}", stream.size, stream.stored_bytes)
-        header, hits = self._redactor.header(json.dumps({NAME: _header(self._trace)}, ensure_ascii=False))
+        facts = {"schema": self._trace.schema, "pid": self._trace.pid, "time": self._trace.time}
+        header, hits = self._redactor.header(json.dumps({NAME: facts}, ensure_ascii=False))
         return Outcome(
             digest=stream.digest,
             header_json=header,
@@ -324,7 +325,3 @@ class ExecutionTraceSource:
             findings=self._notes.findings(self._redactor),
             facts={"clock": "unknown", "source_schema": short_text(self._trace.schema, self._redactor, 40)},
         )
-
-
-def _header(trace: Trace) -> dict[str, object]:
-    return {"schema": trace.schema, "pid": trace.pid, "time": trace.time}

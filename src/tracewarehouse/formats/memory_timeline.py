@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -173,6 +173,12 @@ class MemoryTimelineSource:
 
     def outcome(self) -> Outcome:
         """The facts about the file."""
+        # The table has no column for repaired elements.
+        repaired = (
+            (Finding("repaired_event", len(self._repaired), f"#{self._repaired[0]}"),)
+            if self._repaired
+            else ()
+        )
         return Outcome(
             digest=self._stream.digest,
             header_json="{}",
@@ -183,13 +189,8 @@ class MemoryTimelineSource:
             losses=self._losses.all(),
             redactions=tuple(self._redactions),
             repaired=len(self._repaired),
-            findings=tuple(self._findings()),
+            findings=repaired,
         )
-
-    def _findings(self) -> Iterator[Finding]:
-        """A finding for repaired elements; the table has no column for them."""
-        if self._repaired:
-            yield Finding("repaired_event", len(self._repaired), f"#{self._repaired[0]}")
 
     def _read_strict(self) -> bool:
         """Reads the file if it is a complete list of strict JSON; else discards its rows: False."""

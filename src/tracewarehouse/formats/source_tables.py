@@ -362,7 +362,9 @@ class ActivityRows:
         ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
         texts = {name: pa.concat_arrays(self._pieces(name)) for name in names if name in _TEXTS}
         self._collected.clear()
-        step = self._batch_rows(texts)
+        # A batch holds all rows, unless there are many or they have very long texts.
+        is_long = any(column.nbytes > _LONG_TEXTS for column in texts.values())
+        step = OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
         for first in range(0, len(order), step):
             rows = pa.array(order[first : first + step])
             yield self._batch(
@@ -379,11 +381,6 @@ class ActivityRows:
         fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
         flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
         return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
-
-    def _batch_rows(self, texts: Mapping[str, pa.Array]) -> int:
-        """Rows of a batch: all of them, unless there are many or they have very long texts."""
-        is_long = any(column.nbytes > _LONG_TEXTS for column in texts.values())
-        return OUTPUT_ROWS if is_long or self.rows > _MOST_IN_ONE else self.rows
 
     def _pieces(self, name: str) -> list[pa.Array]:
         """The pieces of a column, which are no longer collected; null where it is missing."""
@@ -414,7 +411,9 @@ class ActivityRows:
             column = columns.get(name, pa.repeat(pa.scalar(False), rows))
             columns[name] = pc.fill_null(column, False)
         ids = pa.array(np.arange(first, first + rows))
-        fields = {"event_id": ids} | {name: _output(name, values) for name, values in columns.items()}
+        fields = {"event_id": ids} | {
+            name: values.cast(_output_type(name)) for name, values in columns.items()
+        }
         return pa.RecordBatch.from_pydict(fields)
 
     def _clean_words(self, name: str, words: pa.Array, codes: pa.Array, first: int = 0) -> pa.Array:
@@ -497,10 +496,6 @@ def _output_type(name: str) -> pa.DataType:
     if name in _DICTIONARIES:
         return pa.dictionary(pa.int32(), pa.string())
     return pa.string() if name in _TEXTS else column_type(name)
-
-
-def _output(name: str, values: pa.Array) -> pa.Array:
-    return values.cast(_output_type(name))
 
 
 class CollectedSource(ABC):

@@ -84,7 +84,7 @@ def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
     schema = _schema()
     for table in events:
         columns: dict[str, pa.Array] = {}
-        columns |= argument_columns(_text(table, "args"))
+        columns |= argument_columns(_storage(table, "args").cast(pa.string()))
         columns["repaired"] = pa.repeat(False, table.num_rows)
         columns["has_collective"] = pc.fill_null(columns["has_collective"], False)
         columns |= {name: _storage(table, name) for name in _STORED}
@@ -110,10 +110,6 @@ def _as(column: pa.Array, type_: pa.DataType) -> pa.Array:
     if type_ != CODED or pa.types.is_dictionary(column.type):
         return column.cast(type_)
     return column.cast(pa.string()).dictionary_encode()
-
-
-def _text(table: pa.Table, name: str) -> pa.Array:
-    return _storage(table, name).cast(pa.string())
 
 
 def _storage(table: pa.Table, name: str) -> pa.Array:

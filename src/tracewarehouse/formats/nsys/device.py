@@ -32,9 +32,16 @@ def add_device_activities(context: Context, rows: ActivityRows) -> None:
     for found in _batches(context, schema.KERNEL):
         rows.add(found.rows, _kernels(found))
     for found in _batches(context, schema.MEMCPY):
-        rows.add(found.rows, _copies(found))
+        kind = found.labels("copyKind", schema.COPY_KINDS, "Unknown")
+        source, target = (
+            found.labels(name, schema.MEMORY_KINDS, "Unknown") for name in ("srcKind", "dstKind")
+        )
+        name = pc.binary_join_element_wise("Memcpy ", kind, " (", source, " -> ", target, ")", "")
+        rows.add(found.rows, _transfers(found, "gpu_memcpy", name))
     for found in _batches(context, schema.MEMSET):
-        rows.add(found.rows, _sets(found))
+        kind = found.labels("memKind", schema.MEMORY_KINDS, "Unknown")
+        name = pc.binary_join_element_wise("Memset (", kind, ")", "")
+        rows.add(found.rows, _transfers(found, "gpu_memset", name))
     for found in _batches(context, schema.GRAPH):
         rows.add(found.rows, _graph_replays(found))
     for found in _batches(context, schema.SYNC):
@@ -118,18 +125,6 @@ def _kernels(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     }
 
 
-def _copies(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
-    kind = found.labels("copyKind", schema.COPY_KINDS, "Unknown")
-    source, target = (found.labels(name, schema.MEMORY_KINDS, "Unknown") for name in ("srcKind", "dstKind"))
-    name = pc.binary_join_element_wise("Memcpy ", kind, " (", source, " -> ", target, ")", "")
-    return _transfers(found, "gpu_memcpy", name)
-
-
-def _sets(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
-    kind = found.labels("memKind", schema.MEMORY_KINDS, "Unknown")
-    return _transfers(found, "gpu_memset", pc.binary_join_element_wise("Memset (", kind, ")", ""))
-
-
 def _transfers(found: SourceBatch, category: str, name: pa.Array) -> dict[str, pa.Array | pa.Scalar]:
     columns, arguments = _placement(found)
     graph_columns, graph_arguments = _graph(found)
@@ -169,7 +164,7 @@ def _synchronizations(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
     kind_column = "syncType" if "syncType" in found.batch.schema.names else "deprecatedSyncType"
     kind = found.labels(kind_column, schema.SYNC_KINDS)
     arguments = {
-        "cuda_sync_kind": _quoted(kind),
+        "cuda_sync_kind": pc.binary_join_element_wise('"', kind, '"', ""),
         "wait_on_cuda_event_id": event,
         "stream": stream,
         "correlation": correlation,
@@ -188,10 +183,6 @@ def _synchronizations(found: SourceBatch) -> dict[str, pa.Array | pa.Scalar]:
         "args": found.arguments(arguments),
         HAS_TEXT: found.has_text,
     }
-
-
-def _quoted(texts: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise('"', texts, '"', "")
 
 
 _DEALLOCATION: Final = 1

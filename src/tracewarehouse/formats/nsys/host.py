@@ -404,7 +404,9 @@ def add_nvtx(context: Context, rows: ActivityRows) -> bool:
     has_backend_ranges = has_sizes = False
     for batch in _range_batches(context, known):
         types = batch.column("eventType")
-        _note_unknown(context, types)
+        has_known_type = pc.is_in(types, value_set=pa.array([*_EVENTS, *_NAMES]))
+        unknown = len(types) - (pc.sum(has_known_type).as_py() or 0)
+        context.notes.add("kind_unknown", unknown, f"{schema.NVTX}.eventType")
         batch = batch.filter(pc.is_in(types, value_set=pa.array(_EVENTS)))
         found = SourceBatch(context, schema.NVTX, batch)
         if not found.rows:
@@ -429,12 +431,6 @@ def _range_batches(context: Context, known: Payloads | None) -> Iterator[pa.Reco
         yield from found
     elif parts := list(found):
         yield from pa.Table.from_batches(parts).combine_chunks().to_batches()
-
-
-def _note_unknown(context: Context, types: pa.Array) -> None:
-    known = pc.is_in(types, value_set=pa.array([*_EVENTS, *_NAMES]))
-    rows = len(types) - (pc.sum(known).as_py() or 0)
-    context.notes.add("kind_unknown", rows, f"{schema.NVTX}.eventType")
 
 
 def _ranges(

@@ -44,18 +44,14 @@ _PAGES: Final = "/proc/self/statm"
 def main() -> None:
     """Serves the jobs that the first argument lists, and writes a JSON line with the result of each."""
     jobs: list[dict[str, Any]] = json.loads(sys.argv[1])
-    walks = {name: _walk(name) for name in {job["walk"] for job in jobs}}
+    names = {job["walk"] for job in jobs}
+    walks: dict[str, Walk] = {name: import_module(WALKS[name]).walk for name in names}
     pa.set_cpu_count(1)
     gc.disable()
     for job in jobs:
         result = _forked(job, walks[job["walk"]])
         sys.stdout.write(json.dumps(result) + "\n")
         sys.stdout.flush()
-
-
-def _walk(name: str) -> Walk:
-    found: Walk = import_module(WALKS[name]).walk
-    return found
 
 
 def _forked(job: Mapping[str, Any], walk: Walk) -> dict[str, Any]:

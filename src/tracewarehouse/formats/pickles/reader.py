@@ -21,7 +21,7 @@ from typing import IO, Any, Final
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Finding, Outcome, Redaction, Request
+from tracewarehouse.formats.base import Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import (
     GZIP_MAGIC,
     FileContent,
@@ -215,7 +215,7 @@ class PlainSource:
             events=facts.pop("events", 0),
             rank=facts.pop("rank", None),
             redactions=(*hits, *self._redactions),
-            findings=self._findings(),
+            findings=self._notes.findings(self._redactor),
             facts={"clock": "utc", **facts},
         )
 
@@ -232,9 +232,6 @@ class PlainSource:
         for name, table in self._found.tables.items():
             self._tables[name], redactions = redacted(table, self._redactor)
             self._redactions += redactions
-
-    def _findings(self) -> tuple[Finding, ...]:
-        return self._notes.findings(self._redactor)
 
 
 @contextmanager

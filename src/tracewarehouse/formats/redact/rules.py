@@ -213,12 +213,8 @@ def _strength(names: KeyNames, name: str) -> str:
         return ""
     if joined.endswith(names.endings):
         return "secret"
-    return "weak" if words and (words[-1] in names.weak or joined.endswith(_session(names))) else ""
-
-
-def _session(names: KeyNames) -> tuple[str, ...]:
-    """Weak names of several words."""
-    return tuple(name for name in names.weak if "_" in name)
+    of_several_words = tuple(weak for weak in names.weak if "_" in weak)
+    return "weak" if words and (words[-1] in names.weak or joined.endswith(of_several_words)) else ""
 
 
 def is_about(name: str) -> bool:

@@ -86,8 +86,9 @@ class Pairs:
             if not strength:
                 continue
             for start, end in _values(rule, match):
-                if self._is_secret(strength, match, text[start:end]):
-                    out += [text[done:start], self.mark(text[start:end])]
+                value = text[start:end]
+                if len(value) >= _LEAST and (strength == "sure" or is_random(value)):
+                    out += [text[done:start], self.mark(value)]
                     done = end
                 at = max(at, end)
         return "".join([*out, text[done:]])
@@ -104,11 +105,6 @@ class Pairs:
         if self.rules.keys.is_secret(name):
             return "" if is_about(name) else "sure"
         return "weak" if self.rules.keys.is_weak(name) else ""
-
-    def _is_secret(self, strength: str, match: re.Match[str], value: str) -> bool:
-        if len(value) < _LEAST:
-            return False
-        return strength == "sure" or is_random(value)
 
 
 def _values(rule: TextRule, match: re.Match[str]) -> list[tuple[int, int]]:
@@ -248,7 +244,10 @@ class Redactor:
             if clean != value:
                 out += [text[at : token.start], quote(clean)]
                 at = token.end
-                found += [Redaction(event_id, self._path(token), kind) for kind in kinds]
+                # Secrets in keys are replaced, too.
+                keys = (key if isinstance(key, int) else self.clean(key)[0] for key in token.keys)
+                path = path_text(tuple(keys))
+                found += [Redaction(event_id, path, kind) for kind in kinds]
         return "".join([*out, text[at:]]), found
 
     def header(self, text: str) -> tuple[str, list[Redaction]]:
@@ -263,17 +262,12 @@ class Redactor:
             clean, kinds = self._token(token, value)
             # ["--password", "…"]: the option is the element before.
             if clean == value and flag is not None and flag[0] == token.keys:
-                clean, kinds = self._after_flag(flag[1], value)
+                is_secret = (
+                    len(value) >= MIN_LENGTH and not value.startswith("-") and self.is_secret_key(flag[1])
+                )
+                clean, kinds = (self.mark(value), ["flag"]) if is_secret else (value, [])
             flag = _next_to(token, value) if _FLAG.fullmatch(value) else None
             yield token, value, kinds, clean
-
-    def _after_flag(self, flag: str, value: str) -> tuple[str, list[str]]:
-        is_secret = len(value) >= MIN_LENGTH and not value.startswith("-") and self.is_secret_key(flag)
-        return (self.mark(value), ["flag"]) if is_secret else (value, [])
-
-    def _path(self, token: StringToken) -> str:
-        """The path of a token; secrets in keys are replaced, too."""
-        return path_text(tuple(key if isinstance(key, int) else self.clean(key)[0] for key in token.keys))
 
     def _token(self, token: StringToken, value: str) -> tuple[str, list[str]]:
         if len(value) < MIN_LENGTH:
