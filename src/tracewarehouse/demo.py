@@ -106,7 +106,10 @@ def demo(
     with temporary_folder() as folder:
         before, after = jobs()
         files = [simulate(folder / name, job).files for name, job in (("before", before), ("after", after))]
-        digest = _digest(files)
+        contents = hashlib.sha256()
+        for path in (path for paths in files for path in paths):
+            contents.update(path.read_bytes())
+        digest = contents.hexdigest()[:12]
         names, stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
         if not stored:
             report("ingesting")
@@ -120,14 +123,6 @@ def jobs() -> tuple[Job, Job]:
     before = Job(ranks=RANKS, steps=STEPS, seed=1, start="2026-05-04T09:00:00")
     injections = tuple(map(Injection.parse, INJECTED))
     return before, Job(ranks=RANKS, steps=STEPS, seed=2, start="2026-05-04T10:00:00", injections=injections)
-
-
-def _digest(files: Iterable[Sequence[Path]]) -> str:
-    """A digest of all traces."""
-    digest = hashlib.sha256()
-    for path in (path for paths in files for path in paths):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _run_names(store: Store, digest: str) -> tuple[tuple[str, str], bool]:

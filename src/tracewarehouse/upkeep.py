@@ -110,7 +110,9 @@ def repair(
             _ingest_again(selection, lost, [Path(path) for path in source], steps)
         if runs is None:
             steps += _rewrite_shell_file(selection, dry_run)
-    left = () if dry_run else _problems_of(store, named)
+    left = [] if dry_run else verify(store)
+    if named is not None:
+        left = [problem for problem in left if problem.run and run_key(problem.run) in named]
     return RepairReport(tuple(steps), tuple(left))
 
 
@@ -218,13 +220,6 @@ def _rewrite_shell_file(selection: Selection, dry_run: bool) -> list[Step]:
         except (TwError, OSError) as error:
             return [Step("", shell_file.NAME, f"derived file quarantined; not written again: {error}")]
     return [Step("", shell_file.NAME, "derived file written again")]
-
-
-def _problems_of(store: Store, keys: Sequence[str] | None) -> list[Problem]:
-    every = verify(store)
-    if keys is None:
-        return every
-    return [problem for problem in every if problem.run and run_key(problem.run) in keys]
 
 
 def remove_secrets(

@@ -287,7 +287,9 @@ def attribute(replays: Replays, sources: Sequence[Callable[[], Sequence[Capture]
     event_ids, rows = [], []
     for replay in replays.all:
         match = matcher.match(replay)
-        chosen = _chosen(match, replay)
+        # Order decides between several captures if all of them are there.
+        is_ordered = match is not None and len(match.captures) != 1 and len(match.captures) == replay.of
+        chosen = replay.order - 1 if is_ordered else None
         key = replay.shape, replay.ended_last, chosen
         if key not in templates:
             templates[key] = len(starts)
@@ -301,13 +303,6 @@ def attribute(replays: Replays, sources: Sequence[Callable[[], Sequence[Capture]
     taken = {name: column.take(pa.array(place[order])) for name, column in listed.items()}
     table = pa.table({"event_id": pa.array(ids[order], pa.int64()), **taken})
     return Attributed(table, len(ids), len(ids) - taken["how"].null_count)
-
-
-def _chosen(match: _Match | None, replay: Replay) -> int | None:
-    """The index of the replay's capture if order decides between several; None if it does not."""
-    if match is None or len(match.captures) == 1 or len(match.captures) != replay.of:
-        return None
-    return replay.order - 1
 
 
 def _add(columns: dict[str, list[Any]], match: _Match | None, chosen: int | None, activities: int) -> None:

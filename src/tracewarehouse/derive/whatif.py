@@ -307,9 +307,18 @@ class _Graph:
 
     def compare(self, scales: Sequence[Scale], by: str) -> dict[Part, tuple[int, int]]:
         """Part → its time on the critical path, unscaled and scaled; the length first, then by time."""
-        factors = {bits: _factor(scales, bits) for bits in set(self.scales)}
+        factors = {
+            bits: prod((scale.factor for at, scale in enumerate(scales) if bits >> at & 1), start=Fraction(1))
+            for bits in set(self.scales)
+        }
+        # Weights are rounded half up to whole ns.
         scaled = [
-            (source, target, _scaled(weight, factors[bits]))
+            (
+                source,
+                target,
+                (2 * weight * factors[bits].numerator + factors[bits].denominator)
+                // (2 * factors[bits].denominator),
+            )
             for (source, target, weight), bits in zip(self.edges, self.scales, strict=True)
         ]
         base, new = self._path(self.edges, by), self._path(scaled, by)
@@ -327,17 +336,6 @@ class _Graph:
             part = self.parts[number]
             times[part if by == "op" else (part[0], None, None)] += edges[number][2]
         return times
-
-
-def _factor(scales: Sequence[Scale], bits: int) -> Fraction:
-    return prod(
-        (scale.factor for number, scale in enumerate(scales) if bits >> number & 1), start=Fraction(1)
-    )
-
-
-def _scaled(weight: int, factor: Fraction) -> int:
-    """The scaled weight, rounded half up to whole ns."""
-    return (2 * weight * factor.numerator + factor.denominator) // (2 * factor.denominator)
 
 
 def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: str) -> Result:

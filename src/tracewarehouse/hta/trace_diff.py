@@ -142,12 +142,16 @@ class TraceDiff:
         key = "short_name" if use_short_name else "name"
         before = cls._summary(one, control_rank, control_iteration, device_type, key)
         after = cls._summary(other, test_rank, test_iteration, device_type, key)
-        cls._warn_about_unequal_parts(
-            {
-                one.label: one.summed(control_rank, control_iteration),
-                other.label: other.summed(test_rank, test_iteration),
-            }
-        )
+        parts = one.summed(control_rank, control_iteration), other.summed(test_rank, test_iteration)
+        for noun, count, other_count in zip(("rank", "step"), *parts, strict=True):
+            if count != other_count and count and other_count:
+                log.warning(
+                    "values are totals: %s has %s, %s %s",
+                    one.label,
+                    plural(count, noun),
+                    other.label,
+                    other_count,
+                )
         found = before.add_prefix(f"{one.label}_").join(after.add_prefix(f"{other.label}_"), how="outer")
         found = found.fillna(0)
         found["diff_counts"] = found[f"{other.label}_counts"] - found[f"{one.label}_counts"]
@@ -168,14 +172,6 @@ class TraceDiff:
     ) -> Any:
         ops = trace.get_ops_summary(trace.extract_ops(rank, iteration, device_type))
         return ops.groupby(key)[["counts", "total_duration"]].sum()
-
-    @staticmethod
-    def _warn_about_unequal_parts(parts: dict[str, tuple[int, int]]) -> None:
-        """One line if the totals are not of equally many ranks and steps."""
-        for position, noun in enumerate(("rank", "step")):
-            (control, one), (test, other) = ((label, each[position]) for label, each in parts.items())
-            if one != other and one and other:
-                log.warning("values are totals: %s has %s, %s %s", control, plural(one, noun), test, other)
 
     @classmethod
     def ops_diff(

@@ -352,13 +352,9 @@ class RankTruth:
         yield "queue_length_summary", self._queues()
         yield "collectives", self.collective_rows
         yield "clocks", [self.clock]
-        yield "memory_peak", self._memory()
-
-    def _memory(self) -> list[Row]:
-        if not self.changes:
-            return []
         totals = (None, None) if self.old else (self.peak, self.allocated)  # old PyTorch has no totals
-        return [(self.rank, self.device, self.changes, self.net, *totals)]
+        memory: Row = (self.rank, self.device, self.changes, self.net, *totals)
+        yield "memory_peak", [memory] if self.changes else []
 
     def _classify_without_launch(self) -> None:
         """Classifies activities without a launch: launched before the recording, or launch missing."""

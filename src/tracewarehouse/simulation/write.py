@@ -410,12 +410,17 @@ def simulate(
     UnknownName, and TwError if the folder is not empty.
     """
     started = perf_counter()
-    job = job or _job(settings)
+    if job is None:
+        given = settings.get("injections", ())
+        parsed = tuple(each if isinstance(each, Injection) else Injection.parse(each) for each in given)
+        job = Job(**{**settings, "injections": parsed})
     state = JobState(job)
     resolve_collectives(state)
     _check_groups(state)
     target = Path(folder)
-    _create_folder(target)
+    target.mkdir(parents=True, exist_ok=True)
+    if any(target.iterdir()):
+        raise TwError(f"{target} is not empty", "use a new or empty folder")
     files, events = [], 0
     truth, waits = TruthFile(target), WaitAttribution()
     groups: dict[str, Group] = {}
@@ -437,12 +442,6 @@ def simulate(
     return Simulated(tuple(files), path, events, perf_counter() - started)
 
 
-def _job(settings: dict[str, Any]) -> Job:
-    given = settings.get("injections", ())
-    parsed = tuple(each if isinstance(each, Injection) else Injection.parse(each) for each in given)
-    return Job(**{**settings, "injections": parsed})
-
-
 def _check_groups(state: JobState) -> None:
     """Raises UnknownName or ParamError for an injection into an unknown group or collective."""
     for each in state.faults.all:
@@ -454,12 +453,6 @@ def _check_groups(state: JobState) -> None:
         count = state.rendezvous.count(name)
         if "collective" in each.values and not 0 <= each.number("collective") < count:
             raise ParamError(f"{name} has no collective {each.values['collective']}", f"it has {count}")
-
-
-def _create_folder(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    if any(folder.iterdir()):
-        raise TwError(f"{folder} is not empty", "use a new or empty folder")
 
 
 def _write_rank(

@@ -47,7 +47,10 @@ def _text_chart(history: HistoryData, series: Series, width: int) -> Iterator[st
     for at, row in enumerate(rows):
         yield f"{labels.get(at, '').rjust(margin)} ┤{row}".rstrip()
     yield " " * (margin + 2) + _change_markers(series, columns)
-    yield " " * (margin + 2) + _text_dates(series, columns)
+    ends = series.points[0], series.points[-1]
+    first, last = (f"{datetime.fromtimestamp(point.time_ns // 10**9, UTC):%Y-%m-%d}" for point in ends)
+    dates = f"{first}{last.rjust(columns - len(first))}" if columns > 2 * len(first) else f"{first} to {last}"
+    yield " " * (margin + 2) + dates
 
 
 def _plot_area(series: Series, low: float, high: float, columns: int) -> list[str]:
@@ -84,14 +87,6 @@ def _change_markers(series: Series, columns: int) -> str:
         if all(character == " " for character in text[at : at + len(marker)]):
             text[at : at + len(marker)] = marker
     return "".join(text[:columns]).rstrip()
-
-
-def _text_dates(series: Series, columns: int) -> str:
-    """The dates of the first and the last run."""
-    first, last = (
-        f"{datetime.fromtimestamp(series.points[at].time_ns // 10**9, UTC):%Y-%m-%d}" for at in (0, -1)
-    )
-    return f"{first}{last.rjust(columns - len(first))}" if columns > 2 * len(first) else f"{first} to {last}"
 
 
 def _change_line(number: int, change: Change, history: HistoryData) -> str:

@@ -282,7 +282,9 @@ def _points_by_group(
     """The points of each series, by the values of their labels; those on other hardware are other series."""
     groups: dict[str, list[Point]] = {}
     values = {each.run: each for each in measured.runs}
-    kinds = _hardware_by_labels(runs, by)
+    kinds: dict[str, set[str]] = {}  # values of the labels `by` → the hardware of the runs with them
+    for version in (run.selected.version for run in runs):
+        kinds.setdefault(_label_text(version, by), set()).add(hardware_text(version))
     for run in runs:
         version, value = run.selected.version, values[run.selected.selector]
         labels = _label_text(version, by)
@@ -295,14 +297,6 @@ def _points_by_group(
         )  # fmt: skip
         groups.setdefault(name, []).append(point)
     return dict(sorted(groups.items()))
-
-
-def _hardware_by_labels(runs: Sequence[RecordedRun], by: Sequence[str]) -> dict[str, set[str]]:
-    """Values of the labels `by` → the hardware of the runs with them."""
-    kinds: dict[str, set[str]] = {}
-    for version in (run.selected.version for run in runs):
-        kinds.setdefault(_label_text(version, by), set()).add(hardware_text(version))
-    return kinds
 
 
 def _label_text(version: RunVersion, by: Sequence[str]) -> str:

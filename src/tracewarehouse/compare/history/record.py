@@ -177,7 +177,10 @@ class _Recorder:
         wanted = [(each, runs) for each in self.analyses if (runs := self.without_result(each, batch))]
         if not wanted:
             return
-        steps = _complete_steps(self.narrow(batch))
+        # Run → rank → complete steps, for the runs that have any.
+        steps: dict[str, dict[int, list[int]]] = {}
+        for row in self.narrow(batch).query_all(COMPLETE_STEPS_SQL).rows():
+            steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
         for analysis, missing in wanted:
             runs = self.with_current_tables(analysis, missing)
             if self.on_progress is not None:
@@ -253,14 +256,6 @@ class _Recorder:
 def _is_smaller(rolled: Path, rows: Path) -> bool:
     """Whether a roll-up pays: the rows of few ranks take less space."""
     return rolled.stat().st_size < rows.stat().st_size
-
-
-def _complete_steps(side: Selection) -> dict[str, Steps]:
-    """Run → rank → complete steps, for the runs that have any."""
-    steps: dict[str, dict[int, list[int]]] = {}
-    for row in side.query_all(COMPLETE_STEPS_SQL).rows():
-        steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
-    return dict(steps)
 
 
 def _metadata(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:

@@ -320,18 +320,15 @@ def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None)
     if why is None:
         known = acknowledgements(store, metric)
         if (run.run, source) not in known:
-            raise _no_acknowledgement(metric, run, sorted({each for each, _ in known}))
+            runs = sorted({acknowledged for acknowledged, _ in known})
+            shown = ", ".join(runs[:_RUNS_NAMED]) + (", …" if len(runs) > _RUNS_NAMED else "")
+            hint = f"acknowledged: {shown}" if runs else "no run has one"
+            raise TwError(f"{run.run} has no acknowledgement of {metric}", hint)
         store.forget_acknowledged(key)
         return
     if not why.strip():
         raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
     store.acknowledge(key, vars(Acknowledgement(name, run.run, source, why.strip())))
-
-
-def _no_acknowledgement(metric: Metric, run: SelectedRun, known: Sequence[str]) -> TwError:
-    shown = ", ".join(known[:_RUNS_NAMED]) + (", …" if len(known) > _RUNS_NAMED else "")
-    hint = f"acknowledged: {shown}" if known else "no run has one"
-    return TwError(f"{run.run} has no acknowledgement of {metric}", hint)
 
 
 def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:

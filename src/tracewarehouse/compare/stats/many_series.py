@@ -112,19 +112,16 @@ def _welch_on_logs(left: Floats, right: Floats, rows: Mask, alpha: float) -> dic
         return {}
     sides = (np.log(left[rows]), np.log(right[rows]))
     difference = _row_means(sides[1]) - _row_means(sides[0])
-    low, high, p = _welch(difference, _side_variances(sides), (left.shape[1], right.shape[1]), alpha)
+    likeness = mean_squared_correlation(np.hstack([residuals(side) for side in sides]))
+    # A side of one sample is assumed to vary like the other.
+    variances = _both(*(moderated_variances(side, likeness) if side.shape[1] > 1 else None for side in sides))
+    low, high, p = _welch(difference, variances, (left.shape[1], right.shape[1]), alpha)
     relative = (np.expm1(np.minimum(value, 700)) for value in (difference, low, high))
     columns = zip(np.flatnonzero(rows), *relative, p, strict=True)
     return {
         int(row): ShiftTest(float(change), float(low), float(high), float(p), "moderated Welch")
         for row, change, low, high, p in columns
     }
-
-
-def _side_variances(sides: tuple[Floats, Floats]) -> tuple[Variances, Variances]:
-    """The moderated variances of each side; a side of one sample is assumed to vary like the other."""
-    likeness = mean_squared_correlation(np.hstack([residuals(side) for side in sides]))
-    return _both(*(moderated_variances(side, likeness) if side.shape[1] > 1 else None for side in sides))
 
 
 def _both(base: Variances | None, head: Variances | None) -> tuple[Variances, Variances]:

@@ -290,14 +290,10 @@ def runs_needed(deviation: float, effect: float, *, alpha: float = 0.05, power: 
     side, detection = NormalDist().inv_cdf(1 - alpha / 2), NormalDist().inv_cdf(power)
     approximate = 2 * ((side + detection) * deviation / effect) ** 2 + side**2 / 4
     runs = max(MIN_RUNS, math.floor(approximate) - 1)
-    while _power(runs, abs(effect) / deviation if deviation else math.inf, alpha) < power:
+    ratio = abs(effect) / deviation if deviation else math.inf
+    while power_at(ratio * math.sqrt(runs / 2), 1.0, 2 * runs - 2, alpha=alpha) < power:
         runs += 1
     return runs
-
-
-def _power(runs: int, ratio: float, alpha: float) -> float:
-    """The power of Student's t with this many runs per side, for an effect of `ratio` standard deviations."""
-    return power_at(ratio * math.sqrt(runs / 2), 1.0, 2 * runs - 2, alpha=alpha)
 
 
 def runs_to_conclude(
