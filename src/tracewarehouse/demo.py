@@ -113,7 +113,15 @@ def demo(
         names, stored = _run_names(Store.open_or_create(warehouse.root, tool=__version__), digest)
         if not stored:
             report("ingesting")
-            _ingest(warehouse, files, names, digest, progress)
+            # All traces in one call; a run is named after its folder.
+            paths: list[Path] = []
+            for run_files, name in zip(files, names, strict=True):
+                run_folder = run_files[0].parent.rename(run_files[0].parent.with_name(name))
+                paths += [run_folder / path.name for path in run_files]
+            ingested = warehouse.ingest(*paths, labels={_LABEL: digest}, progress=progress)
+            for file in ingested.files:
+                if file.state not in ("intact", "same"):
+                    raise TwError(f"rank {file.rank} of {file.run} is {file.state}: {file.reason}", file.hint)
     report("comparing")
     return _compare(warehouse.select(runs=names), names, ingested=not stored)
 
@@ -136,24 +144,6 @@ def _run_names(store: Store, digest: str) -> tuple[tuple[str, str], bool]:
         if free and pending.isdisjoint(names):
             break
     return names, all(each is not None and len(each.ranks) == RANKS for each in stored)
-
-
-def _ingest(
-    warehouse: Warehouse,
-    files: Sequence[Sequence[Path]],
-    names: Sequence[str],
-    digest: str,
-    progress: Watch | None,
-) -> None:
-    """Ingests all traces in one call; a run is named after its folder."""
-    paths = []
-    for run_files, name in zip(files, names, strict=True):
-        folder = run_files[0].parent.rename(run_files[0].parent.with_name(name))
-        paths += [folder / path.name for path in run_files]
-    report = warehouse.ingest(*paths, labels={_LABEL: digest}, progress=progress)
-    for file in report.files:
-        if file.state not in ("intact", "same"):
-            raise TwError(f"rank {file.rank} of {file.run} is {file.state}: {file.reason}", file.hint)
 
 
 def _compare(selected: Warehouse, names: tuple[str, str], *, ingested: bool) -> Demo:

@@ -210,7 +210,12 @@ def _launches(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> di
             stack.append(following)
             following = next(frames, None)
         around = [frame for frame in stack if pre <= frame.post]
-        found[event_id] = _launch(event_id, op_id, around)
+        names = [frame.name for frame in around if frame.name is not None]
+        modules = [frame.name for frame in around if frame.is_module and frame.name is not None]
+        path, module = (_BETWEEN.join(part) or None for part in (names, modules))
+        op = next((frame for frame in around if frame.event_id == op_id), None)
+        name, signature = (op.name, op.op_sig) if op else (None, None)
+        found[event_id] = Launch(event_id, op_id, name, signature, path, module)
     return found
 
 
@@ -236,14 +241,6 @@ def _frames(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> list
     (kept,) = np.nonzero(first < last)
     parts = (np.ma.getdata(column)[kept].tolist() for column in columns.values())
     return [_Frame(*row) for row in zip(*parts, strict=True)]
-
-
-def _launch(event_id: int, op_id: int | None, around: Sequence[_Frame]) -> Launch:
-    names = [frame.name for frame in around if frame.name is not None]
-    modules = [frame.name for frame in around if frame.is_module and frame.name is not None]
-    op = next((frame for frame in around if frame.event_id == op_id), None)
-    path, module = (_BETWEEN.join(part) or None for part in (names, modules))
-    return Launch(event_id, op_id, op.name if op else None, op.op_sig if op else None, path, module)
 
 
 _TYPES: Final = {

@@ -311,14 +311,8 @@ class _Graph:
             bits: prod((scale.factor for at, scale in enumerate(scales) if bits >> at & 1), start=Fraction(1))
             for bits in set(self.scales)
         }
-        # Weights are rounded half up to whole ns.
         scaled = [
-            (
-                source,
-                target,
-                (2 * weight * factors[bits].numerator + factors[bits].denominator)
-                // (2 * factors[bits].denominator),
-            )
+            (source, target, _scaled(weight, factors[bits]))
             for (source, target, weight), bits in zip(self.edges, self.scales, strict=True)
         ]
         base, new = self._path(self.edges, by), self._path(scaled, by)
@@ -336,6 +330,11 @@ class _Graph:
             part = self.parts[number]
             times[part if by == "op" else (part[0], None, None)] += edges[number][2]
         return times
+
+
+def _scaled(weight: int, factor: Fraction) -> int:
+    """The scaled weight, rounded half up to whole ns."""
+    return (2 * weight * factor.numerator + factor.denominator) // (2 * factor.denominator)
 
 
 def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: str) -> Result:

@@ -240,7 +240,10 @@ class NsightComputeSource:
             _MOST_BYTES, f"more than {_MOST_BYTES >> 20} MiB of metrics", "profile fewer launches"
         )
         if request.known_digest != self._stream.digest:
-            self._table, self._redactions = redacted(self._parsed(text), self._redactor)
+            found = list(metrics(rows_of(text.decode(errors="replace").splitlines()), path))
+            if not found:
+                raise TraceFormatError(path, "no metrics", hint="no kernel was profiled; see its messages")
+            self._table, self._redactions = redacted(table(found, self._notes), self._redactor)
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
@@ -258,10 +261,3 @@ class NsightComputeSource:
             redactions=self._redactions,
             findings=self._notes.findings(self._redactor),
         )
-
-    def _parsed(self, text: bytes) -> pa.Table:
-        lines = text.decode(errors="replace").splitlines()
-        found = list(metrics(rows_of(lines), self._path))
-        if not found:
-            raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
-        return table(found, self._notes)

@@ -473,9 +473,14 @@ class _Recorder:
         half = len(graph.nodes) // 2
         for op, operand in graph.lines:
             if op is Op.BEGIN and isinstance(operand, Frame):
-                self._begin(operand)
+                shapes = {} if operand.shapes is None else {"Input Dims": operand.shapes}
+                self.open_ids.append(self._event(operand.category, operand.name, shapes))
+                self.stack.append(operand)
+                self.now_ns += operand.lead_ns
             elif op is Op.END:
-                self._end()
+                frame, event = self.stack.pop(), self.events[self.open_ids.pop()]
+                self.now_ns += frame.tail_ns
+                event["dur"] = self.now_ns - event["ts"]
             elif isinstance(operand, Kernel | Collective):
                 if len(self.origins) == half and extra is not None:
                     self._launch(extra)
@@ -488,17 +493,6 @@ class _Recorder:
         times = {"ts": self.now_ns, "dur": 0}
         self.events.append({"ph": "X", "cat": category, "name": name, **place, **times, "args": args})
         return len(self.events) - 1
-
-    def _begin(self, frame: Frame) -> None:
-        shapes = {} if frame.shapes is None else {"Input Dims": frame.shapes}
-        self.open_ids.append(self._event(frame.category, frame.name, shapes))
-        self.stack.append(frame)
-        self.now_ns += frame.lead_ns
-
-    def _end(self) -> None:
-        frame, event = self.stack.pop(), self.events[self.open_ids.pop()]
-        self.now_ns += frame.tail_ns
-        event["dur"] = self.now_ns - event["ts"]
 
     def _call(self, api: Api, kernel: Kernel | None = None) -> int:
         args: dict[str, Any] = {"correlation": len(self.events) + 1}

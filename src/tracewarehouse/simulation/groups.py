@@ -145,21 +145,19 @@ class Rendezvous:
         """Duration of the n-th collective of a group after the last arrival."""
         key = (group.name, collective)
         if key not in self._transfers:
-            self._transfers[key] = self._transfer(group, collective)
+            job, size = self.job, group.size
+            nodes = {rank // job.ranks_per_node for rank in group.ranks}
+            bytes_per_ns = job.link_bytes_per_ns if len(nodes) == 1 else job.network_gb_per_s
+            share = 1.0 if expert_split(job, collective, group) else _share(collective.name, size)
+            moved = message_bytes(job, collective, group) * share / bytes_per_ns
+            slowed_ns = (LATENCY_NS + moved) * self.faults.link_factor(group.name)
+            self._transfers[key] = round(slowed_ns)
         longer_ns = self.faults.longer_ns(group.name, number) if self._has_long else 0
         return self._transfers[key] + longer_ns
 
     @cached_property
     def _has_long(self) -> bool:
         return any(each.kind == "long-collective" for each in self.faults.all)
-
-    def _transfer(self, group: Group, collective: Collective) -> int:
-        job, size = self.job, group.size
-        nodes = {rank // job.ranks_per_node for rank in group.ranks}
-        bytes_per_ns = job.link_bytes_per_ns if len(nodes) == 1 else job.network_gb_per_s
-        share = 1.0 if expert_split(job, collective, group) else _share(collective.name, size)
-        moved = message_bytes(job, collective, group) * share / bytes_per_ns
-        return round((LATENCY_NS + moved) * self.faults.link_factor(group.name))
 
 
 def _share(name: str, size: int) -> float:

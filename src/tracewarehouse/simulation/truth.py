@@ -327,7 +327,9 @@ class RankTruth:
         """The rows of each section."""
         self._classify_without_launch()
         yield "temporal_breakdown", self._breakdown()
-        yield "comm_comp_overlap", self._overlap()
+        comm_ns, both_ns = overlapped(self._spans("communication"), self._spans("computation"))
+        overlap: Row = (self.rank, self.device, comm_ns, both_ns, comm_ns - both_ns)
+        yield "comm_comp_overlap", [overlap] if self.rows else []
         yield "comm_by_group", self._groups()
         spans = {kind: self._spans(kind) for kind in KINDS}
         yield "kernel_type_breakdown", [(self.rank, self.device, *row) for row in classes(spans)]
@@ -339,7 +341,13 @@ class RankTruth:
             ],
         )
         yield "annotation_breakdown", self._annotations()
-        yield "kernel_summary", self._summary()
+        lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for row in self.rows:
+            lengths[row.kind, row.name].append(row.end_ns - row.start_ns)
+        summary = [
+            (self.rank, self.device, *key, *_statistics(of_name)) for key, of_name in sorted(lengths.items())
+        ]
+        yield "kernel_summary", summary
         yield "launch_stats", [self._launch(row) for row in self.rows]
         yield "coverage", self._coverage()
         yield "quality", self._quality()
@@ -395,12 +403,6 @@ class RankTruth:
             rows.append((self.rank, on_gpu, self.device if on_gpu else None, name, *sums))
         return rows
 
-    def _overlap(self) -> list[Row]:
-        if not self.rows:
-            return []
-        total, both = overlapped(self._spans("communication"), self._spans("computation"))
-        return [(self.rank, self.device, total, both, total - both)]
-
     def _groups(self) -> list[Row]:
         found: dict[str | None, list[Span]] = defaultdict(list)
         for row in self.rows:
@@ -431,12 +433,6 @@ class RankTruth:
         """Calls of which the profiler lost all rows."""
         calls = {call.correlation: call for call in self.lost_calls if call.at is not None and not call.rows}
         return list(calls.values())
-
-    def _summary(self) -> list[Row]:
-        lengths: dict[tuple[str, str], list[int]] = defaultdict(list)
-        for row in self.rows:
-            lengths[row.kind, row.name].append(row.end_ns - row.start_ns)
-        return [(self.rank, self.device, *key, *_statistics(each)) for key, each in sorted(lengths.items())]
 
     def _launch(self, row: GpuActivity) -> Row:
         call, known = row.call, row.call.at is not None

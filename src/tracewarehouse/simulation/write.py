@@ -205,7 +205,10 @@ class RankSimulator:
         length = self._length(kernel)
         begins, path = self._first_start(COMPUTE, start, kernel.early_ns)
         if self.queue is not None:
-            self._wait_for_room(self.queue, begins)
+            room = self.queue.room_at(self.now)
+            if room > self.now:  # the launch blocks while the queue of the stream is full
+                self.now, self.path = room, earlier(self.paths[COMPUTE], self.tails[COMPUTE] - room)
+            self.queue.add(begins)
         ends = begins + length
         if ends >= self.tails.get(COMPUTE, 0):
             self.tails[COMPUTE], self.paths[COMPUTE] = ends, path + (length << COMPUTE_SHIFT)
@@ -216,13 +219,6 @@ class RankSimulator:
         """When the work of a call that began at `start` can start on a stream, and the path to it."""
         arrives, free = start + (self.now - start) * 3 // 5 + 900, self.tails.get(stream, 0) - early_ns
         return (free, self.paths[stream]) if arrives < free else (arrives, self.path)
-
-    def _wait_for_room(self, queue: Queue, begins: int) -> None:
-        """Blocks the launch while the queue of the stream is full."""
-        room = queue.room_at(self.now)
-        if room > self.now:
-            self.now, self.path = room, earlier(self.paths[COMPUTE], self.tails[COMPUTE] - room)
-        queue.add(begins)
 
     def _length(self, kernel: Kernel) -> int:
         self.turn = turn = (self.turn + 1) % TABLE
@@ -250,17 +246,13 @@ class RankSimulator:
         last = self.state.rendezvous.last(group, number)
         ends = last + self.state.rendezvous.transfer_ns(group, operand, number)
         if self.out is not None:
-            self.out.collective(
-                operand, group, number, arrives, last, ends, self._since(group, arrives, path)
-            )
+            # Time since the previous collective of the group, by cause.
+            data, host, compute, waited = self.previous.get(group.name, (0, 0, 0, 0))
+            now = parts(path, arrives)
+            since = now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
+            self.out.collective(operand, group, number, arrives, last, ends, since)
             self.previous[group.name] = parts(path + (ends - arrives << WAIT_SHIFT), ends)
         return group, ends
-
-    def _since(self, group: Group, arrives: int, path: int) -> Parts:
-        """Time since the previous collective of the group, by cause."""
-        data, host, compute, waited = self.previous.get(group.name, (0, 0, 0, 0))
-        now = parts(path, arrives)
-        return now[0] - data, now[1] - host, now[2] - compute, now[3] - waited
 
     def _graph(self, operand: Operand) -> Generator[Arrival]:
         """A captured graph: one launch, its nodes in sequence."""

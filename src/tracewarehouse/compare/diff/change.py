@@ -21,7 +21,7 @@ from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, check, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, result_of, waits
-from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, parse_metric
+from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
 from tracewarehouse.compare.stats.two_sample import ShiftTest
@@ -501,7 +501,14 @@ def changes(
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
     work = None if options.normalize is None else read_work(options.normalize, base, head)
-    parts, reason = _breakdown(base, head, catalog, options, work)
+    parts: Breakdown | None = None
+    reason = None
+    try:
+        parts = breakdown(base, head, per=options.per, alpha=options.alpha, catalog=catalog, work=work)
+    except TwError as error:
+        if options.per is not None or work is not None:  # its interval or a unit was requested
+            raise
+        reason = error.message
     step_verdict = _verdict(base, head, catalog, options, parts, work)
     known = _step_time_test(step_verdict, options.within_run)
     gate_options = GateOptions(options.alpha, options.within_run, partial(_earlier, options), work)
@@ -522,19 +529,6 @@ def changes(
     )
 
 
-def _breakdown(
-    base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, work: Work | None
-) -> tuple[Breakdown | None, str | None]:
-    """The breakdown, or why there is none; raises TwError if its interval or a unit was requested."""
-    try:
-        parts = breakdown(base, head, per=options.per, alpha=options.alpha, catalog=catalog, work=work)
-        return parts, None
-    except TwError as error:
-        if options.per is not None or work is not None:
-            raise
-        return None, error.message
-
-
 def _verdict(
     base: Selection,
     head: Selection,
@@ -550,7 +544,11 @@ def _verdict(
     if parts is None or parts.per == "step":
         metric = parse_metric(STEP_TIME, catalog)
         sides, earlier = measure(metric, base, head), _earlier(options, metric, work)
-        times = _step_times(sides, work)
+        divisors = work.divisors if work else ({}, {})
+        times = [
+            tuple(tuple(_per(step, by.get(run.run)) for step in run.steps) for run in side.runs)
+            for side, by in zip(sides, divisors, strict=True)
+        ]
         order: Sequence[bool] | None = start_order(
             base, head, [{run.run for run in side.runs if run.steps} for side in sides]
         )
@@ -566,15 +564,6 @@ def _verdict(
         order=order,
         earlier=earlier,
     )
-
-
-def _step_times(sides: Sequence[Measured], work: Work | None) -> list[tuple[tuple[float, ...], ...]]:
-    """The steps of each run in whole ns, or per unit of work."""
-    divisors = work.divisors if work else ({}, {})
-    return [
-        tuple(tuple(_per(step, by.get(run.run)) for step in run.steps) for run in side.runs)
-        for side, by in zip(sides, divisors, strict=True)
-    ]
 
 
 def _per(step_ns: float, work: Fraction | None) -> float:

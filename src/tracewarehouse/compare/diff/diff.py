@@ -369,7 +369,13 @@ class Diff(Analyses[Result]):
         contract = replace(comparison.result, body=join_sql(comparison, *divisors))
         kind, replicates = _replicates(comparison, results)
         with _side_tables(results, ranks, folded_names(comparison)) as con:
-            rows, size = _largest_first(comparison, execute(con, contract, {}).to_pylist())
+            rows = execute(con, contract, {}).to_pylist()
+            # By the first measure with a value: times on the GPU are unknown in a trace of the CPU.
+            known = (
+                name for name in comparison.sizes if any(row[f"delta_{name}"] is not None for row in rows)
+            )
+            size = next(known, comparison.sizes[0])
+            rows.sort(key=lambda row: -abs(row[f"delta_{size}"] or 0))
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
             verdicts = _row_verdicts(con, comparison, keys, replicates, self.alpha, self.min_effect)
         if size != comparison.sizes[0]:
@@ -378,7 +384,11 @@ class Diff(Analyses[Result]):
         columns = (*contract.columns, *_verdict_columns(comparison.classifier, kind))
         contract = replace(contract, columns=columns)
         table = table_of(contract, [row | verdict for row, verdict in zip(rows, verdicts, strict=True)])
-        return _result(results, contract, table, notices)
+        base, head = (side.result for side in results)
+        provenance = of_both_sides(base.provenance, head.provenance)
+        abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
+        all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
+        return Result(table, provenance, contract, abstained, all_notices)
 
 
 @dataclass(frozen=True)
@@ -446,17 +456,6 @@ def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
     return base & head
 
 
-def _largest_first(comparison: Comparison, rows: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """The rows by the size of their difference, increase or decrease, and the measure that sorts them.
-
-    It is the first one with a value: times on the GPU are unknown in a trace of the CPU.
-    """
-    sizes = comparison.sizes
-    known = (name for name in sizes if any(row[f"delta_{name}"] is not None for row in rows))
-    size = next(known, sizes[0])
-    return sorted(rows, key=lambda row: -abs(row[f"delta_{size}"] or 0)), size
-
-
 @contextmanager
 def _side_tables(
     results: Iterable[_SideResult], ranks: set[int] | None, folded: Mapping[str, str]
@@ -477,17 +476,6 @@ def _side_tables(
                 sql += f" WHERE rank IN ({', '.join(map(str, ranks))})"
             con.execute(f"CREATE TABLE {each.side} AS {sql}")
         yield con
-
-
-def _result(
-    results: Iterable[_SideResult], contract: Contract, table: pa.Table, notices: Iterable[str]
-) -> Result:
-    """The rows with provenance, abstained ranks and notices of both sides."""
-    base, head = (each.result for each in results)
-    provenance = of_both_sides(base.provenance, head.provenance)
-    abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
-    all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
-    return Result(table, provenance, contract, abstained, all_notices)
 
 
 def _replicates(

@@ -232,7 +232,11 @@ def evaluate(
     base_value = left.median if earlier is None or not earlier.is_baseline else earlier.median
     head_value = right.median
     if gate.value == "absent":
-        return _by_absence(gate, left, right)
+        # Passes if head has no matching row.
+        present = [run.run for run in right.runs if run.rows]
+        reason = f"present in {', '.join(present[:3])}" if present else None
+        before, after = (float(sum(run.rows for run in side.runs)) for side in (left, right))
+        return GateResult(gate, "fail" if present else "pass", before, after, after, reason=reason)
     if head_value is None or (gate.signed and base_value is None):
         unknown = [side.reason or "no row" for side in (left, right) if side.median is None]
         reason = "; ".join(dict.fromkeys(unknown))
@@ -241,14 +245,6 @@ def evaluate(
         return _by_value(gate, base_value, head_value, head_value)
     assert base_value is not None
     return _by_change(gate, (left, right), (base_value, head_value), known, earlier, options)
-
-
-def _by_absence(gate: Gate, base: Measured, head: Measured) -> GateResult:
-    """Passes if head has no matching row."""
-    present = [run.run for run in head.runs if run.rows]
-    reason = f"present in {', '.join(present[:3])}" if present else None
-    before, after = (float(sum(run.rows for run in side.runs)) for side in (base, head))
-    return GateResult(gate, "fail" if present else "pass", before, after, after, reason=reason)
 
 
 def _by_change(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
@@ -84,15 +85,25 @@ def find_baseline(
     whole = [each for each in alike if len(each.version.ranks) >= (expected_ranks(each.version) or 0)]
     before = [each for each in whole if run_attributes(each.version).order < compared.first]
     form = ValueForm(unit=unit if is_normalized(metric) else None)
-    found = _metric_series(store, catalog, metric, before, form)
+    definition = RecordedAnalysis.of(metric.contract, catalog).definition
+    every: tuple[Series, ...] = ()
+    with suppress(NothingRecorded):
+        every = build_history(store, catalog, metric, before, form=form).series
+    found = next((series for series in every if series.definition == definition), None)
     points = _last_level(found)[-MAX_EARLIER:] if found else ()
     if len(points) < MIN_EARLIER:
         what = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
         unrecorded = len(before) - (len(found.points) if found else 0)
         raise _no_baseline(what, compared, hints.record(metric.contract.name), unrecorded)
-    places = _places(alike, points[0], compared)
+    # The places of the runs of base and head among runs of this configuration; that of the first point is 0.
+    sides = (compared.base or (), compared.head)
+    runs = {run.selector: run for run in (*alike, *sides[0], *sides[1])}
+    ordered = sorted(runs, key=lambda name: run_attributes(runs[name].version).order)
+    first = ordered.index(f"{points[0].run}@v{points[0].number}")
+    place = {name: at - first for at, name in enumerate(ordered)}
+    base_at, head_at = (tuple(place[run.selector] for run in side) for side in sides)
     values = tuple(point.value or 0.0 for point in points)
-    return Baseline(points, Earlier(values, *places, compared.base is None))
+    return Baseline(points, Earlier(values, base_at, head_at, compared.base is None))
 
 
 def _no_baseline(what: str, compared: Compared, record: str, unrecorded: int) -> NoBaseline:
@@ -115,34 +126,10 @@ def configuration(version: RunVersion, same: Sequence[str] = ()) -> Configuratio
     return *hardware(version), tuple(sorted(framework)), labels
 
 
-def _metric_series(
-    store: Store, catalog: Catalog, metric: Metric, runs: Sequence[SelectedRun], form: ValueForm
-) -> Series | None:
-    """The runs that are recorded under the current definition."""
-    definition = RecordedAnalysis.of(metric.contract, catalog).definition
-    try:
-        every = build_history(store, catalog, metric, runs, form=form).series
-    except NothingRecorded:
-        return None
-    return next((series for series in every if series.definition == definition), None)
-
-
 def _last_level(series: Series) -> tuple[Point, ...]:
     """The points since the last change."""
     start = max(series.change_positions, default=0)
     return tuple(point for point in series.known[start:] if (point.value or 0) > 0)
-
-
-def _places(
-    alike: Sequence[SelectedRun], first: Point, compared: Compared
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The places of the runs of base and of head among runs of this configuration; that of `first` is 0."""
-    sides = (compared.base or (), compared.head)
-    every = {each.selector: each for each in (*alike, *sides[0], *sides[1])}
-    ordered = sorted(every, key=lambda name: run_attributes(every[name].version).order)
-    place = {name: at - ordered.index(f"{first.run}@v{first.number}") for at, name in enumerate(ordered)}
-    base, head = (tuple(place[each.selector] for each in side) for side in sides)
-    return base, head
 
 
 BASELINE = "@baseline"
@@ -275,7 +262,16 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
     """
     from tracewarehouse.compare.stats.many_series import part_changes
 
-    files = _recorded(store, catalog, selected)
+    recorded = {}  # kind of parts → `RUN@vN` → path of its result
+    for source in _SOURCES:
+        analysis = RecordedAnalysis.of(catalog.get(source.analysis, kind="analysis"), catalog)
+        recorded[source] = recorded_files(store, analysis, selected)
+    most = max(map(len, recorded.values()))
+    if not most:
+        names = [source.analysis for source in _SOURCES]
+        raise TwError(f"no recorded results of {', '.join(names)}", hints.record(names[0]))
+    # Of the kinds that have nearly all of the runs.
+    files = {source: paths for source, paths in recorded.items() if len(paths) >= _ENOUGH * most}
     runs = [run for run in next(iter(files.values())) if all(run in of for of in files.values())]
     series = [
         each
@@ -288,21 +284,6 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
         if part not in found or change.part >= len(series):
             found[part] = change
     return tuple(_events(runs, [(each.at, _moved(series[part], each)) for part, each in found.items()]))
-
-
-def _recorded(
-    store: Store, catalog: Catalog, selected: Sequence[SelectedRun]
-) -> dict[_Source, Mapping[str, str]]:
-    """The recorded results of each kind of parts, `RUN@vN` → path; those that have nearly all of the runs."""
-    found = {}
-    for source in _SOURCES:
-        analysis = RecordedAnalysis.of(catalog.get(source.analysis, kind="analysis"), catalog)
-        found[source] = recorded_files(store, analysis, selected)
-    most = max(map(len, found.values()))
-    if not most:
-        names = [source.analysis for source in _SOURCES]
-        raise TwError(f"no recorded results of {', '.join(names)}", hints.record(names[0]))
-    return {source: files for source, files in found.items() if len(files) >= _ENOUGH * most}
 
 
 def _part_series(

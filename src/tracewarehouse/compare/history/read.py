@@ -227,7 +227,15 @@ def _recorded_runs(
         found.append((each, current, [key for key in present if key.effective != analysis.definition]))
     missing = {key.effective for _, current, others in found if not current for key in others}
     pairs = [(other, key) for _, current, others in found for key in current for other in others]
-    equal = {definition for definition in missing if _have_same_rows(store, files, definition, pairs)}
+    equal = set()  # definitions under which at least one run has the same rows, and none has others
+    for definition in missing:
+        compared = [
+            same_rows(store.path(files[other]), store.path(files[key]))
+            for other, key in pairs
+            if other.effective == definition and other.request == key.request
+        ]
+        if compared and all(compared):
+            equal.add(definition)
     return [
         RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
         for each, current, others in found
@@ -252,21 +260,6 @@ def _intact(
 
 def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
     return analysis.definition if key.effective in equal else key.effective
-
-
-def _have_same_rows(
-    store: Store,
-    files: Mapping[Recorded, str],
-    definition: str,
-    pairs: Iterable[tuple[Recorded, Recorded]],
-) -> bool:
-    """Whether the runs that are recorded under both definitions, at least one, have the same rows."""
-    compared = [
-        same_rows(store.path(files[other]), store.path(files[key]))
-        for other, key in pairs
-        if other.effective == definition and other.request == key.request
-    ]
-    return bool(compared) and all(compared)
 
 
 def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:

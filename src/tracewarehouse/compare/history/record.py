@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, can_roll_up, roll_up
-from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, Ranks, ranks_with_data
+from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, ranks_with_data
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order
@@ -239,7 +239,13 @@ class _Recorder:
                 path = folder / f"{at}.parquet"
                 key = analysis.key(each.version, each.run in steps)
                 complete = steps.get(each.run, {}) if "step" in contract.grain else {}
-                metadata = _metadata(each, ranks[each.run], complete)
+                metadata: dict[str, Json] = {  # what a history needs besides the rows
+                    "run_id": each.run,
+                    "number": each.version.number,
+                    "ranks": list(ranks[each.run].with_data),
+                    "reason": ranks[each.run].reason,
+                    "complete": {str(rank): list(numbers) for rank, numbers in sorted(complete.items())},
+                }
                 write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
                 files[key] = path
                 if can_roll_up(contract):
@@ -256,17 +262,6 @@ class _Recorder:
 def _is_smaller(rolled: Path, rows: Path) -> bool:
     """Whether a roll-up pays: the rows of few ranks take less space."""
     return rolled.stat().st_size < rows.stat().st_size
-
-
-def _metadata(each: SelectedRun, ranks: Ranks, steps: Steps) -> dict[str, Json]:
-    """What a history needs besides the rows."""
-    return {
-        "run_id": each.run,
-        "number": each.version.number,
-        "ranks": list(ranks.with_data),
-        "reason": ranks.reason,
-        "complete": {str(rank): list(numbers) for rank, numbers in sorted(steps.items())},
-    }
 
 
 def repair_results(
@@ -288,11 +283,7 @@ def repair_results(
         yield Step(recorded.run, key, what, not is_back)
     if not dry_run:
         _unlist(store, keys)
-    yield from _take_out_rollups(store, keys, dry_run)
-
-
-def _take_out_rollups(store: Store, keys: Sequence[str], dry_run: bool) -> Iterator[Step]:
-    """Quarantines damaged roll-ups of these runs: they only repeat what the results hold."""
+    # Roll-ups only repeat what the results hold.
     for recorded, key in tuple(results.rollups_below(store.objects)):
         if recorded.run in keys and results.fault(store.path(key), recorded) is not None:
             if not dry_run:

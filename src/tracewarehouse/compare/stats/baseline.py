@@ -156,17 +156,13 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
         r = earlier.autocorrelation
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
     if one:
-        bad = _bad_share(_logs(earlier.values))
-        yield f"this is one run; run it again to rule out a bad run ({bad})"
+        import numpy as np
 
-
-def _bad_share(logs: Floats) -> str:
-    """How many of the earlier runs were bad ones."""
-    import numpy as np
-
-    aside = np.abs(logs - np.median(logs))
-    bad = int((aside > _BAD_RUN_DEVIATIONS * NORMAL * np.median(aside)).sum()) if aside.any() else 0
-    return f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
+        logs = _logs(earlier.values)
+        aside = np.abs(logs - np.median(logs))
+        bad = int((aside > _BAD_RUN_DEVIATIONS * NORMAL * np.median(aside)).sum()) if aside.any() else 0
+        share = f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
+        yield f"this is one run; run it again to rule out a bad run ({share})"
 
 
 def _has_own_spread(base: Sequence[float], head: Sequence[float], logs: Floats) -> bool:

@@ -75,7 +75,12 @@ def _serve(job: Mapping[str, Any], walk: Walk, writer: int) -> None:
     """Does a job, writes the result to the pipe, and ends the process."""
     result: dict[str, Any]
     try:
-        _limit(job["memory_bytes"], job["cpu_s"])
+        # What this process may use beyond what it uses now.
+        used = _address_space() + job["memory_bytes"]
+        resource.setrlimit(resource.RLIMIT_AS, (used, used))
+        spent = int(time.process_time()) + job["cpu_s"]
+        resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 1))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         result = _read(job, walk)
     except RefusedPickleError as error:
         result = {"refused": str(error)}
@@ -87,15 +92,6 @@ def _serve(job: Mapping[str, Any], walk: Walk, writer: int) -> None:
         result = {"damaged": str(error)[:300] or type(error).__name__}
     os.write(writer, json.dumps(result).encode())
     os._exit(0)  # without freeing millions of values
-
-
-def _limit(memory_bytes: int, cpu_s: int) -> None:
-    """Limits what this process may use beyond what it uses now."""
-    used = _address_space() + memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (used, used))
-    spent = int(time.process_time()) + cpu_s
-    resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _address_space() -> int:

@@ -231,16 +231,11 @@ def is_random(value: str) -> bool:
         return False
     if all(map(_WORD.fullmatch, _PARTS.split(value))):
         return False
-    bits = _entropy_bits(value)
+    shares = [count / len(value) for count in Counter(value).values()]
+    bits = -sum(share * math.log2(share) for share in shares)  # per character
     if _HEX.fullmatch(value):
         return bits >= _HEX_BITS
     return bits >= _SHARE_OF_MOST * math.log2(min(len(value), 64))
-
-
-def _entropy_bits(value: str) -> float:
-    """Bits per character."""
-    counts = Counter(value).values()
-    return -sum(count / len(value) * math.log2(count / len(value)) for count in counts)
 
 
 Check = Literal["", "digit", "mixed", "alnum"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -240,7 +240,17 @@ class Redactor:
         out: list[str] = []
         found: list[Redaction] = []
         at = 0
-        for token, value, kinds, clean in self._tokens_of(text):
+        flag: tuple[tuple[str | int, ...], str] | None = None
+        for token in strings(text):
+            value = unquote(text[token.start : token.end])
+            clean, kinds = self._token(token, value)
+            # ["--password", "…"]: the option is the element before.
+            if clean == value and flag is not None and flag[0] == token.keys:
+                is_secret = (
+                    len(value) >= MIN_LENGTH and not value.startswith("-") and self.is_secret_key(flag[1])
+                )
+                clean, kinds = (self.mark(value), ["flag"]) if is_secret else (value, [])
+            flag = _next_to(token, value) if _FLAG.fullmatch(value) else None
             if clean != value:
                 out += [text[at : token.start], quote(clean)]
                 at = token.end
@@ -254,20 +264,6 @@ class Redactor:
         """The same as `text`, faster for a long text that holds no secret."""
         is_short = len(text) < _SHORT
         return self.text(text) if is_short or self.flagged(pa.array([text])) else (text, [])
-
-    def _tokens_of(self, text: str) -> Iterator[tuple[StringToken, str, list[str], str]]:
-        flag: tuple[tuple[str | int, ...], str] | None = None
-        for token in strings(text):
-            value = unquote(text[token.start : token.end])
-            clean, kinds = self._token(token, value)
-            # ["--password", "…"]: the option is the element before.
-            if clean == value and flag is not None and flag[0] == token.keys:
-                is_secret = (
-                    len(value) >= MIN_LENGTH and not value.startswith("-") and self.is_secret_key(flag[1])
-                )
-                clean, kinds = (self.mark(value), ["flag"]) if is_secret else (value, [])
-            flag = _next_to(token, value) if _FLAG.fullmatch(value) else None
-            yield token, value, kinds, clean
 
     def _token(self, token: StringToken, value: str) -> tuple[str, list[str]]:
         if len(value) < MIN_LENGTH:
