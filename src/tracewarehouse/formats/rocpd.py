@@ -48,11 +48,6 @@ REFERENCES: Final = (
 )  # fmt: skip
 
 
-def guids(database: Database) -> list[str]:
-    """The GUIDs of the file."""
-    return [name.removeprefix(_DISPATCH) for name in database.tables if name.startswith(_DISPATCH)]
-
-
 class Tables:
     """The tables with one GUID."""
 
@@ -182,7 +177,8 @@ class RocpdFile:
     def parts(self) -> tuple[Part, ...]:
         """The processes by node, first device and number. Raises TraceFormatError if there is none."""
         with Database(self.path) as database:
-            found = [process for guid in guids(database) for process in Tables(database, guid).processes]
+            guids = [name.removeprefix(_DISPATCH) for name in database.tables if name.startswith(_DISPATCH)]
+            found = [process for guid in guids for process in Tables(database, guid).processes]
         if not found:
             raise TraceFormatError(self.path, "the file contains no GPU activity", hint=_HINT)
         several = len(found) > 1

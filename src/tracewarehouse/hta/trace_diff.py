@@ -140,18 +140,17 @@ class TraceDiff:
                 f"both traces have the label {one.label}", "set different labels: LabeledTrace(label=…)"
             )
         key = "short_name" if use_short_name else "name"
-        before = cls._summary(one, control_rank, control_iteration, device_type, key)
-        after = cls._summary(other, test_rank, test_iteration, device_type, key)
-        parts = one.summed(control_rank, control_iteration), other.summed(test_rank, test_iteration)
+        sides = (one, control_rank, control_iteration), (other, test_rank, test_iteration)
+        ops = (
+            trace.get_ops_summary(trace.extract_ops(rank, iteration, device_type))
+            for trace, rank, iteration in sides
+        )
+        before, after = (rows.groupby(key)[["counts", "total_duration"]].sum() for rows in ops)
+        parts = (trace.summed(rank, iteration) for trace, rank, iteration in sides)
         for noun, count, other_count in zip(("rank", "step"), *parts, strict=True):
             if count != other_count and count and other_count:
-                log.warning(
-                    "values are totals: %s has %s, %s %s",
-                    one.label,
-                    plural(count, noun),
-                    other.label,
-                    other_count,
-                )
+                totals = one.label, plural(count, noun), other.label, other_count
+                log.warning("values are totals: %s has %s, %s %s", *totals)
         found = before.add_prefix(f"{one.label}_").join(after.add_prefix(f"{other.label}_"), how="outer")
         found = found.fillna(0)
         found["diff_counts"] = found[f"{other.label}_counts"] - found[f"{one.label}_counts"]
@@ -161,17 +160,6 @@ class TraceDiff:
             "+" if each > 0 else "-" if each < 0 else "=" for each in found["diff_counts"]
         ]
         return found
-
-    @staticmethod
-    def _summary(
-        trace: LabeledTrace,
-        rank: int | list[int] | None,
-        iteration: int | list[int] | None,
-        device_type: DeviceType,
-        key: str,
-    ) -> Any:
-        ops = trace.get_ops_summary(trace.extract_ops(rank, iteration, device_type))
-        return ops.groupby(key)[["counts", "total_duration"]].sum()
 
     @classmethod
     def ops_diff(

@@ -52,20 +52,14 @@ def _positions(side: Selection) -> dict[int, Positions]:
         groups = row["process_groups"]
         groups = json.loads(groups) if isinstance(groups, str) else groups
         listed = groups if isinstance(groups, list) else ()
-        for kind, position, size in _memberships(row["rank"], listed):
-            known = found.setdefault(row["rank"], {}).setdefault(kind, (position, size))
-            if known != (position, size):
-                return {}
+        for group in listed:
+            ranks = group.get("ranks") if isinstance(group, dict) else None
+            kind = str(group.get("pg_desc") or "").rstrip("0123456789_") if ranks else ""
+            if isinstance(ranks, list) and row["rank"] in ranks and kind and kind != _WORLD:
+                place = ranks.index(row["rank"]), len(ranks)
+                if found.setdefault(row["rank"], {}).setdefault(kind, place) != place:
+                    return {}
     return found
-
-
-def _memberships(rank: int, groups: Iterable[Any]) -> Iterable[tuple[str, int, int]]:
-    """Kind, position and size of each group with this rank."""
-    for group in groups:
-        ranks = group.get("ranks") if isinstance(group, dict) else None
-        kind = str(group.get("pg_desc") or "").rstrip("0123456789_") if ranks else ""
-        if isinstance(ranks, list) and rank in ranks and kind and kind != _WORLD:
-            yield kind, ranks.index(rank), len(ranks)
 
 
 def _layout(ranks: Mapping[int, Positions]) -> dict[str, int]:

@@ -377,7 +377,7 @@ class Diff(Analyses[Result]):
             size = next(known, comparison.sizes[0])
             rows.sort(key=lambda row: -abs(row[f"delta_{size}"] or 0))
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
-            verdicts = _row_verdicts(con, comparison, keys, replicates, self.alpha, self.min_effect)
+            verdicts = self._row_verdicts(con, comparison, keys, replicates)
         if size != comparison.sizes[0]:
             notices.append(f"rows are sorted by {size}, because {comparison.sizes[0]} is unknown")
         contract = replace(contract, order=(f"-delta_{size}",))
@@ -389,6 +389,22 @@ class Diff(Analyses[Result]):
         abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
         all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
         return Result(table, provenance, contract, abstained, all_notices)
+
+    def _row_verdicts(
+        self, con: Connection, comparison: Comparison, keys: Sequence[Key], sides: Mapping[str, Replicates]
+    ) -> list[dict[str, object]]:
+        """The verdict of each row, from the tables `base` and `head` of the connection."""
+        from tracewarehouse.compare.stats.many_series import row_tests
+
+        if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
+            return [_verdict(comparison.classifier, None, self.min_effect)] * len(keys)
+        base, head = (
+            _replicate_values(con, comparison, side, replicates, keys) for side, replicates in sides.items()
+        )
+        sizes = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
+        total = sum(sizes) or 1.0
+        tests = row_tests(base, head, [size / total for size in sizes], alpha=self.alpha)
+        return [_verdict(comparison.classifier, test, self.min_effect) for test in tests]
 
 
 @dataclass(frozen=True)
@@ -505,28 +521,6 @@ def _verdict_columns(measure: Column, kind: str | None) -> tuple[Column, ...]:
         ratio_column("high", f"Upper end of that interval; {untested}."),
         ratio_column("q", f"p adjusted after Benjamini and Hochberg over the rows; {untested}."),
     )
-
-
-def _row_verdicts(
-    con: Connection,
-    comparison: Comparison,
-    keys: Sequence[Key],
-    sides: Mapping[str, Replicates],
-    alpha: float,
-    min_effect: float,
-) -> list[dict[str, object]]:
-    """The verdict of each row, from the tables `base` and `head` of the connection."""
-    from tracewarehouse.compare.stats.many_series import row_tests
-
-    if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
-        return [_verdict(comparison.classifier, None, min_effect)] * len(keys)
-    base, head = (
-        _replicate_values(con, comparison, side, replicates, keys) for side, replicates in sides.items()
-    )
-    sizes = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
-    total = sum(sizes) or 1.0
-    tests = row_tests(base, head, [size / total for size in sizes], alpha=alpha)
-    return [_verdict(comparison.classifier, test, min_effect) for test in tests]
 
 
 def _replicate_values(

@@ -93,11 +93,6 @@ def rows_sql(metric: Metric, files: str) -> str:
     return _select(metric, files, values)
 
 
-def all_rows_sql(metric: Metric, files: str) -> str:
-    """The same columns of recorded results without a roll-up."""
-    return _select(metric, files, [f"results.{quote_name(name)}" for name in columns_read(metric)])
-
-
 def _select(metric: Metric, files: str, values: Sequence[str]) -> str:
     names = dict.fromkeys(["rank", *([_STEP] if _STEP in metric.contract.grain else [])])
     names |= dict.fromkeys(column.name for column, _ in metric.filters)
@@ -230,7 +225,8 @@ def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str]) -> 
         )
     selects = [rows_sql(metric, _read_parquet(path for path in files if path in rolled))]
     if others := [path for path in files if path not in rolled]:
-        selects.append(all_rows_sql(metric, _read_parquet(others)))
+        values = [f"results.{quote_name(name)}" for name in columns_read(metric)]
+        selects.append(_select(metric, _read_parquet(others), values))
     return "\nUNION ALL BY NAME\n".join(selects)
 
 
