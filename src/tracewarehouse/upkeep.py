@@ -166,9 +166,8 @@ def _repair_run(
 def _derive_again(selection: Selection, key: str, ranks: Sequence[int], dry_run: bool) -> Step:
     """Derives the scopes again that the ranks had."""
     name = selection.store.name(key)
-    step = Step(key, layout.versions(key), f"critical_path derived again for rank {min(ranks)} and others")
-    if len(ranks) == 1:
-        step = Step(key, layout.versions(key), f"critical_path derived again for rank {ranks[0]}")
+    others = " and others" if len(ranks) > 1 else ""
+    step = Step(key, layout.versions(key), f"critical_path derived again for rank {min(ranks)}{others}")
     if dry_run:
         return step
     try:

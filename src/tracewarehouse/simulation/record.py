@@ -331,16 +331,13 @@ class Recorder:
             self.truth.flows_without_start += 1
         if stream == COMPUTE:
             self.busy_ns += end - start
-            self._extend_annotations(start, end)
-
-    def _extend_annotations(self, start: int, end: int) -> None:
-        """Extends the GPU copies of open annotations to include the activity."""
-        for opened in self.stack:
-            if opened.frame.category == "user_annotation":
-                if opened.gpu:
-                    opened.gpu[0], opened.gpu[1] = min(opened.gpu[0], start), max(opened.gpu[1], end)
-                else:
-                    opened.gpu = [start, end]
+            # The GPU copies of open annotations include the activity.
+            for opened in self.stack:
+                if opened.frame.category == "user_annotation":
+                    if opened.gpu:
+                        opened.gpu[0], opened.gpu[1] = min(opened.gpu[0], start), max(opened.gpu[1], end)
+                    else:
+                        opened.gpu = [start, end]
 
     def collective(self, collective: Collective, group: Group, number: int, arrives_ns: int, last_ns: int,
                 ends_ns: int, since: Parts) -> None:  # fmt: skip

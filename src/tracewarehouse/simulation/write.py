@@ -131,7 +131,13 @@ class RankSimulator:
                     yield from self._graph(operand)
                 else:
                     handlers[op](operand)
-            self._finish(step)
+            # Waits for the end of the previous step: the host runs at most one step ahead of the GPU.
+            self.record(Event(f"step {step % 2}", COMPUTE))
+            before = self.events.get(f"step {(step + 1) % 2}")
+            if before is not None:
+                self._block(self.state.lag_api, "Event Sync", COMPUTE, *before)
+            if self.out is not None:
+                self.out.end_step(self.now)
         self.state.ends[self.rank] = self.now
 
     def _start(self, step: int) -> Any:
@@ -150,15 +156,6 @@ class RankSimulator:
         if self.out is not None:
             self.out.begin_step(step + FIRST_STEP, self.now)
         return faults.variant(self.stage, rank, step)
-
-    def _finish(self, step: int) -> None:
-        """Waits for the end of the previous step: the host runs at most one step ahead of the GPU."""
-        self.record(Event(f"step {step % 2}", COMPUTE))
-        before = self.events.get(f"step {(step + 1) % 2}")
-        if before is not None:
-            self._block(self.state.lag_api, "Event Sync", COMPUTE, *before)
-        if self.out is not None:
-            self.out.end_step(self.now)
 
     def begin(self, frame: Frame) -> None:
         """Begins a host slice."""

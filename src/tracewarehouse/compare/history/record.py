@@ -182,7 +182,13 @@ class _Recorder:
         for row in self.narrow(batch).query_all(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
         for analysis, missing in wanted:
-            runs = self.with_current_tables(analysis, missing)
+            # The runs whose tables are those of this release; the others fail.
+            read = dependencies(self.catalog, [analysis.contract])
+            reasons = {each.run: why_outdated(self.catalog, read, each) for each in missing}
+            for each in missing:
+                if reason := reasons[each.run]:
+                    self.failed.append(FailedResult(each.selector, str(analysis.contract.ref), reason))
+            runs = [each for each in missing if not reasons[each.run]]
             if self.on_progress is not None:
                 done = self.written + len(self.failed)
                 self.on_progress(RecordProgress(done, self.missing, analysis.contract.name))
@@ -190,17 +196,6 @@ class _Recorder:
                 self.try_together(analysis, [each for each in runs if each.run in steps], steps)
                 runs = [each for each in runs if each.run not in steps]
             self.try_together(analysis, runs, steps)
-
-    def with_current_tables(
-        self, analysis: RecordedAnalysis, runs: Sequence[SelectedRun]
-    ) -> list[SelectedRun]:
-        """The runs whose tables are those of this release; the others fail."""
-        read = dependencies(self.catalog, [analysis.contract])
-        reasons = {each.run: why_outdated(self.catalog, read, each) for each in runs}
-        for each in runs:
-            if reason := reasons[each.run]:
-                self.failed.append(FailedResult(each.selector, str(analysis.contract.ref), reason))
-        return [each for each in runs if not reasons[each.run]]
 
     @property
     def written(self) -> int:

@@ -121,12 +121,10 @@ def with_history(base: Sequence[float], head: Sequence[float], earlier: Earlier,
     that vary more than the history (F test at 1 %) are tested by their own spread.
     """
     logs = _logs(earlier.values)
+    if earlier.is_baseline and len(head) == 1:
+        return _one_run(logs, head[0], alpha)
     if earlier.is_baseline:
-        return (
-            _one_run(logs, head[0], alpha)
-            if len(head) == 1
-            else _contrast(logs, logs.tolist(), head, earlier, alpha)
-        )
+        return _contrast(logs, logs.tolist(), head, earlier, alpha)
     if _has_own_spread(base, head, logs):
         return shift(base, head, alpha)
     return _contrast(logs, base, head, earlier, alpha)
@@ -213,7 +211,13 @@ def _contrast(
         aside = _blocks_beside(logs, len(head))
     else:
         aside = _same_contrasts(logs, places - places.min(), weights)
-    return _guarded(estimate, p, reach, aside, alpha)
+    # The larger p and the wider interval of the model and of the history itself.
+    if len(aside):
+        beyond = int((aside >= abs(estimate)).sum())
+        p = max(p, (1 + beyond) / (len(aside) + 1))
+        allowed = int(alpha * (len(aside) + 1)) - 1  # that may lie beyond the interval
+        reach = max(reach, float(aside[-1 - max(allowed, 0)]) if allowed >= 0 else math.inf)
+    return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")
 
 
 def _blocks_beside(logs: Floats, runs: int) -> Floats:
@@ -236,16 +240,6 @@ def _same_contrasts(logs: Floats, places: npt.NDArray[np.int64], weights: Floats
     shape = np.zeros(window)
     np.add.at(shape, places, weights)
     return np.sort(np.abs(np.lib.stride_tricks.sliding_window_view(logs, window) @ shape))
-
-
-def _guarded(estimate: float, p: float, reach: float, aside: Floats, alpha: float) -> ShiftTest:
-    """The larger p and the wider interval of the model and of the history itself."""
-    if len(aside):
-        beyond = int((aside >= abs(estimate)).sum())
-        p = max(p, (1 + beyond) / (len(aside) + 1))
-        allowed = int(alpha * (len(aside) + 1)) - 1  # that may lie beyond the interval
-        reach = max(reach, float(aside[-1 - max(allowed, 0)]) if allowed >= 0 else math.inf)
-    return ShiftTest(estimate, estimate - reach, estimate + reach, p, "history")
 
 
 MIN_RUNS, MIN_STEPS = 3, 3
