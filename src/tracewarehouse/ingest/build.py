@@ -9,7 +9,7 @@ import os
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePath
@@ -223,20 +223,17 @@ class SourceGroup:
             run = next(iter(self.built.values())).run
             tables = self.files.staged(run)
             staged = [replace(one, tables=tables.get(one.rank, ())) for one in self.built.values()]
-            built_tables = self._staged(staged) if self.settings.stage_only else self._committed(staged)
+            if self.settings.stage_only:
+                (self.folder / STAGED).write_bytes(pickle.dumps(staged))
+                built_tables = [BuiltTables(one.run, one.rank, one.uid, staged=self.folder) for one in staged]
+            else:
+                sources = self.store.commit(staged)
+                built_tables = [BuiltTables(one.run, one.rank, one.uid, one.manifest) for one in sources]
             for position, one in zip(self.built, built_tables, strict=True):
                 report = self.reports[position]
                 assert isinstance(report, ReadSource)
                 self.reports[position] = replace(report, built_tables=one)
         return tuple(self.reports)
-
-    def _committed(self, staged: Sequence[Staged]) -> list[BuiltTables]:
-        sources = self.store.commit(staged)
-        return [BuiltTables(one.run, one.rank, one.uid, one.manifest) for one in sources]
-
-    def _staged(self, staged: Sequence[Staged]) -> list[BuiltTables]:
-        (self.folder / STAGED).write_bytes(pickle.dumps(list(staged)))
-        return [BuiltTables(one.run, one.rank, one.uid, staged=self.folder) for one in staged]
 
 
 def _ignored(_done: int, _total: int) -> None:
@@ -439,8 +436,10 @@ class BuildRanks:
             folder.mkdir(parents=True, exist_ok=True)
             largest_bytes = max((item.text_bytes for item in self.items), default=0)
             single = len(self.items) == 1 and largest_bytes >= _MIN_THREAD_BYTES
+            # A large file reuses the same memory for long and benefits from huge pages.
+            is_short = not any(is_large(item.text_bytes) for item in self.items)
             with (
-                self._pages(),
+                no_huge_pages() if is_short else nullcontext(),
                 ExitStack() as opened,
                 RankFiles(catalog, folder, single, is_large(largest_bytes)) as files,
             ):
@@ -453,11 +452,6 @@ class BuildRanks:
         finally:
             if not self.settings.stage_only:  # the driver may be on another machine
                 rmtree(folder, ignore_errors=True)
-
-    def _pages(self) -> AbstractContextManager[None]:
-        # A large file reuses the same memory for long and benefits from huge pages.
-        is_short = not any(is_large(item.text_bytes) for item in self.items)
-        return no_huge_pages() if is_short else nullcontext()
 
     def one_by_one(self) -> list[BuildRanks]:
         """One task per item."""

@@ -77,7 +77,9 @@ class Columns:
     def ints(self, name: str, rows: Rows = None) -> Ints:
         """A BIGINT column, or the given rows of it."""
         if name not in self._ints:
-            self._ints[name] = self._read_ints(name)
+            column = self._taken(name, None, pa.int64())
+            values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+            self._ints[name] = Ints(values, _valid(column))
         found = self._ints[name]
         return found if rows is None else Ints(found.values[rows], found.valid[rows])
 
@@ -100,7 +102,11 @@ class Columns:
     def codes(self, name: str, rows: Rows = None) -> Codes:
         """A text column as codes, or the given rows of it."""
         if name not in self._codes:
-            self._codes[name] = self._read_codes(name)
+            column = self._taken(name, None, pa.string())
+            if not pa.types.is_dictionary(column.type):
+                column = column.dictionary_encode()
+            codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)
+            self._codes[name] = Codes(codes.astype(np.int32, copy=False), column.dictionary)
         found = self._codes[name]
         return found if rows is None else Codes(found.codes[rows], found.words)
 
@@ -149,19 +155,6 @@ class Columns:
             return column.chunk(0)
         found = column.combine_chunks()
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-
-    def _read_ints(self, name: str) -> Ints:
-        column = self._taken(name, None, pa.int64())
-        valid = _valid(column)
-        values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-        return Ints(values, valid)
-
-    def _read_codes(self, name: str) -> Codes:
-        column = self._taken(name, None, pa.string())
-        if not pa.types.is_dictionary(column.type):
-            column = column.dictionary_encode()
-        codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32, copy=False)
-        return Codes(codes, column.dictionary)
 
 
 def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedArray:
@@ -307,7 +300,11 @@ class SpilledColumns(Columns):
         """A text column as codes, or the given rows of it."""
         words = self.words(name)
         if rows is not None and not isinstance(rows, slice):
-            return Codes(self._some_codes(name, np.asarray(rows)), words)
+            codes = np.full(len(rows), -1, np.int32)
+            for chunk, low, mine, indexes in self._wanted(name, np.asarray(rows)):
+                if chunk.data is not None:
+                    codes[indexes] = self._file.read(chunk.data)[mine - low]
+            return Codes(codes, words)
         first, last, _ = (slice(None) if rows is None else rows).indices(self.rows)
         codes = np.full(max(last - first, 0), -1, np.int32)
         for chunk, low, high, at in self._between(name, first, last):
@@ -358,7 +355,12 @@ class SpilledColumns(Columns):
         if nulls:
             valid = self._file.write(np.packbits(_bools(column.is_valid()), bitorder="little"))
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            return _Chunk(rows, nulls, valid, *self._stored_texts(column))
+            wide = np.int64 if pa.types.is_large_string(column.type) else np.int32
+            _, offsets_buffer, text_buffer = column.buffers()
+            offsets = np.frombuffer(offsets_buffer, wide)[column.offset : column.offset + rows + 1]
+            text = np.frombuffer(text_buffer, np.uint8) if text_buffer else np.empty(0, np.uint8)
+            starts = self._file.write(offsets - offsets[0])
+            return _Chunk(rows, nulls, valid, starts, self._file.write(text[offsets[0] : offsets[-1]]))
         if pa.types.is_dictionary(column.type):
             return _Chunk(rows, nulls, valid, self._file.write(_smallest(self._recoded(name, column))))
         if pa.types.is_floating(column.type):
@@ -368,14 +370,6 @@ class SpilledColumns(Columns):
         else:
             numbers = _smallest(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False))
         return _Chunk(rows, nulls, valid, self._file.write(numbers))
-
-    def _stored_texts(self, column: pa.Array) -> tuple[_Block, _Block]:
-        wide = np.int64 if pa.types.is_large_string(column.type) else np.int32
-        _, offsets_buffer, text_buffer = column.buffers()
-        offsets = np.frombuffer(offsets_buffer, wide)[column.offset : column.offset + len(column) + 1]
-        text = np.frombuffer(text_buffer, np.uint8) if text_buffer else np.empty(0, np.uint8)
-        starts = self._file.write(offsets - offsets[0])
-        return starts, self._file.write(text[offsets[0] : offsets[-1]])
 
     def _recoded(self, name: str, column: pa.DictionaryArray) -> NDArray[np.int32]:
         """The codes of a batch as indexes into the words of the whole column; -1 for null."""
@@ -417,13 +411,6 @@ class SpilledColumns(Columns):
                 values[indexes] = self._file.read(chunk.data)[mine - low]
                 valid[indexes] = self._valid(chunk, 0, chunk.rows)[mine - low]
         return Ints(values, valid)
-
-    def _some_codes(self, name: str, rows: NDArray[np.integer]) -> NDArray[np.int32]:
-        codes = np.full(len(rows), -1, np.int32)
-        for chunk, low, mine, indexes in self._wanted(name, rows):
-            if chunk.data is not None:
-                codes[indexes] = self._file.read(chunk.data)[mine - low]
-        return codes
 
     def _wanted(
         self, name: str, rows: NDArray[np.integer]
@@ -482,11 +469,18 @@ class SpilledColumns(Columns):
     def _arrow_part(self, name: str, chunk: _Chunk, low: int, high: int) -> pa.Array:
         type_, rows = self._type(name), high - low
         if chunk.data is None:
-            return _empty(type_, rows, self._words.get(name))
+            words = self._words.get(name)
+            if pa.types.is_dictionary(type_) and words is not None:
+                return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), words)
+            return pa.nulls(rows, type_)
         valid = self._valid(chunk, low, high)
         mask = None if chunk.nulls == 0 else ~valid
         if chunk.text is not None:
-            return self._text_part(chunk, low, high, type_, valid)
+            offsets = self._file.read(chunk.data, low, high + 1)
+            text = self._file.read(chunk.text, int(offsets[0]), int(offsets[-1]))
+            bits = None if chunk.nulls == 0 else pa.py_buffer(np.packbits(valid, bitorder="little"))
+            buffers = [bits, pa.py_buffer(offsets - offsets[0]), pa.py_buffer(text)]
+            return pa.Array.from_buffers(type_, rows, buffers)
         numbers = self._file.read(chunk.data, low, high)
         if pa.types.is_dictionary(type_):
             codes = pa.array(numbers.astype(np.int32, copy=False), pa.int32(), mask=mask)
@@ -494,16 +488,6 @@ class SpilledColumns(Columns):
         if pa.types.is_boolean(type_):
             return pa.array(numbers.view(np.bool_), mask=mask)
         return pa.array(numbers, mask=mask).cast(type_)
-
-    def _text_part(
-        self, chunk: _Chunk, low: int, high: int, type_: pa.DataType, valid: NDArray[np.bool_]
-    ) -> pa.Array:
-        assert chunk.data is not None and chunk.text is not None
-        offsets = self._file.read(chunk.data, low, high + 1)
-        text = self._file.read(chunk.text, int(offsets[0]), int(offsets[-1]))
-        bits = None if chunk.nulls == 0 else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        buffers = [bits, pa.py_buffer(offsets - offsets[0]), pa.py_buffer(text)]
-        return pa.Array.from_buffers(type_, high - low, buffers)
 
 
 def _bytes(values: NDArray[Any]) -> memoryview:
@@ -518,12 +502,6 @@ def _smallest(values: NDArray[np.integer]) -> NDArray[np.generic]:
     low, high = int(values.min(initial=0)), int(values.max(initial=0))
     fits = next(each for each in _SMALL if np.iinfo(each).min <= low and high <= np.iinfo(each).max)
     return values.astype(fits, copy=False)
-
-
-def _empty(type_: pa.DataType, rows: int, words: pa.Array | None) -> pa.Array:
-    if pa.types.is_dictionary(type_) and words is not None:
-        return pa.DictionaryArray.from_arrays(pa.nulls(rows, pa.int32()), words)
-    return pa.nulls(rows, type_)
 
 
 def _joined(parts: list[pa.Array], type_: pa.DataType) -> pa.Array:

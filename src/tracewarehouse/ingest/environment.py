@@ -54,7 +54,9 @@ def environment_labels(
     found |= git_labels(folder)
     if is_training:
         found["wandb.run"] = found["wandb.run"] or _wandb_run()
-        found["host"] = _only_host(environment)
+        sizes = [environment.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
+        is_alone = sizes[0] == sizes[1] and environment.get("SLURM_NNODES", "1") == "1"
+        found["host"] = socket.gethostname() if is_alone else None
     return {name: value for name, value in found.items() if value and _is_storable(redactor, name, value)}
 
 
@@ -113,13 +115,6 @@ def _wandb_run() -> str | None:
     run = getattr(sys.modules.get("wandb"), "run", None)
     name = getattr(run, "id", None)
     return name if isinstance(name, str) else None
-
-
-def _only_host(environment: Mapping[str, str]) -> str | None:
-    """This machine, unless the job runs on several."""
-    sizes = [environment.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
-    is_alone = sizes[0] == sizes[1] and environment.get("SLURM_NNODES", "1") == "1"
-    return socket.gethostname() if is_alone else None
 
 
 def _is_storable(redactor: Redactor, name: str, value: str) -> bool:

@@ -231,27 +231,18 @@ def spool_trace(
     folder = inbox_folder(warehouse) / run
     folder.mkdir(parents=True, exist_ok=True)
     process = process_rank(os.environ)
-    name = _file_name(process, window_number)
+    name = f"{socket.gethostname()}_{os.getpid()}"
+    if process.rank is not None:
+        name = f"rank{process.rank}" + (f"of{process.world_size}" if process.world_size else "")
+    name = f"{name}.span{window_number}.{time.time_ns()}.pt.trace.json.gz"
     temporary = folder / f".{uuid.uuid4().hex}.json.gz"
     try:
         profiler.export_chrome_trace(str(temporary))
-        _write_note(
-            folder / name, {"span": window_number, "world_size": process.world_size, "labels": dict(labels)}
-        )
+        facts = {"span": window_number, "world_size": process.world_size, "labels": dict(labels)}
+        note = folder / f".{uuid.uuid4().hex}.tw"
+        note.write_text(json.dumps(facts), encoding="utf-8")
+        note.replace(note_path(folder / name))
         temporary.replace(folder / name)
     finally:
         temporary.unlink(missing_ok=True)
     return folder / name
-
-
-def _file_name(process: ProcessRank, window_number: int) -> str:
-    name = f"{socket.gethostname()}_{os.getpid()}"
-    if process.rank is not None:
-        name = f"rank{process.rank}" + (f"of{process.world_size}" if process.world_size else "")
-    return f"{name}.span{window_number}.{time.time_ns()}.pt.trace.json.gz"
-
-
-def _write_note(path: Path, facts: Mapping[str, object]) -> None:
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tw")
-    temporary.write_text(json.dumps(facts), encoding="utf-8")
-    temporary.replace(note_path(path))

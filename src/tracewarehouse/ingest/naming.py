@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
@@ -184,10 +184,6 @@ def split_path(file: TraceFile) -> NamedFile:
     return NamedFile(file, parts, file.path.absolute().parent, parts.remainder)
 
 
-def _kinds(named: Iterable[NamedFile]) -> list[tuple[Path, str]]:
-    return list(dict.fromkeys(one.kind for one in named))
-
-
 def resolve_remainders(named: Sequence[NamedFile]) -> list[NamedFile]:
     """Removes host_pid and plain numbers from remainders if the ranks in the traces explain them."""
     by_folder: dict[Path, list[NamedFile]] = defaultdict(list)
@@ -252,7 +248,7 @@ def run_names(
     named: Sequence[NamedFile], renamed: Callable[[str, str], None], clean: Callable[[str], str] = str
 ) -> Mapping[tuple[Path, str], str | None]:
     """Run name per kind of file; None if it equals an earlier one."""
-    kinds = _kinds(named)
+    kinds = list(dict.fromkeys(one.kind for one in named))
     remainders: dict[Path, set[str]] = defaultdict(set)
     for folder, remainder in kinds:
         remainders[folder].add(remainder)

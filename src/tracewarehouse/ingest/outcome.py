@@ -263,14 +263,10 @@ def _worthwhile(contents: Sequence[Content], ranks: int) -> list[str]:
 
 def host_analysis() -> str:
     """The analysis that shows most of a run without GPU activities."""
-    return _first_known("host_account", "name_summary")
-
-
-def _first_known(*names: str) -> str:
     from tracewarehouse.contracts.catalog import Catalog
 
     known = {ref.name for ref in Catalog.load().refs("analysis")}
-    return next(name for name in names if name in known)
+    return next(name for name in ("host_account", "name_summary") if name in known)
 
 
 def _shows(name: str, run: str) -> Hint:

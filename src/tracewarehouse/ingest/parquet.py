@@ -184,7 +184,9 @@ def _conformed(layout: _Layout, group: _Group, like: pa.Schema | None = None) ->
     given = dict(zip(group.rows.column_names, group.rows.columns, strict=True))
     for name, value in zip(_KEYS, (group.run_id, group.rank), strict=True):
         if name in layout.types and name not in given:
-            given[name] = _repeated(value, layout.types[name], len(group.rows))
+            codes = pa.array(np.zeros(len(group.rows), np.int32))
+            words = pa.array([value], layout.types[name])
+            given[name] = pa.chunked_array([pa.DictionaryArray.from_arrays(codes, words)])
     if given.keys() != layout.types.keys():
         names = ", ".join(sorted(given.keys() ^ layout.types.keys()))
         hint = hints.Hint(
@@ -195,11 +197,6 @@ def _conformed(layout: _Layout, group: _Group, like: pa.Schema | None = None) ->
     if like is not None:
         columns = [_as_before(one, type_) for one, type_ in zip(columns, like.types, strict=True)]
     return pa.table(columns, names=list(layout.types))
-
-
-def _repeated(value: object, type_: pa.DataType, rows: int) -> pa.ChunkedArray:
-    codes = pa.array(np.zeros(rows, np.int32))
-    return pa.chunked_array([pa.DictionaryArray.from_arrays(codes, pa.array([value], type_))])
 
 
 def _column(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
@@ -288,7 +285,8 @@ class RankFiles:
         found: dict[int, list[StagedTable]] = defaultdict(list)
         for one in sorted(filter(None, written), key=lambda one: (one.table, one.version)):
             for rank, rows in zip(one.ranks, one.rows, strict=True):
-                found[rank].append(_staged(one, rows))
+                share = StagedTable(one.table, one.version, one.path, rows, sum(one.rows), one.ranks)
+                found[rank].append(share)
         return {rank: tuple(tables) for rank, tables in found.items()}
 
     def __enter__(self) -> RankFiles:
@@ -313,10 +311,6 @@ def _whole_table(rows: Rows) -> pa.Table:
     import pyarrow as pa
 
     return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
-
-
-def _staged(one: WrittenTable, rows: int) -> StagedTable:
-    return StagedTable(one.table, one.version, one.path, rows, sum(one.rows), one.ranks)
 
 
 @cache

@@ -334,20 +334,14 @@ class _Ingest:
     ) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
         """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
         same = {file.run for file in before if file.state == "same" and file.run}
-        if self._is_incomplete(ready, before):
+        is_refused = any(file.state == "refused" for file in before)
+        if self.options.strict and (is_refused or any(one.read.status == "damaged" for one in ready)):
             return [_not_stored(one) for one in ready], {}
         if self.options.push:
             done, written, self.pushed = push(self.store, self.options, ready, self.redactor)
             return done, written
         done, written = publish(self.store, self.options, ready, self.redactor)
         return done, written | relabel(self.store, self.options, same - written.keys())
-
-    def _is_incomplete(self, ready: Iterable[ReadySource], files: Iterable[FileOutcome]) -> bool:
-        """Whether --strict is set and a file is refused or damaged."""
-        return self.options.strict and (
-            any(file.state == "refused" for file in files)
-            or any(one.read.status == "damaged" for one in ready)
-        )
 
     def _empty_inbox(self, files: Iterable[FileOutcome], objects: Mapping[Path, SourceObject]) -> None:
         for file in files:

@@ -164,8 +164,14 @@ class StoredSources:
         if not self.reuse:
             return []
         if run not in self._unpublished_by_run:
-            self._unpublished_by_run[run] = self._find_unpublished(run)
-        return [source for found in self._unpublished_by_run[run].values() for source in found]
+            waiting = {one.source.name for one in self.store.pending(run)}
+            by_rank: dict[int, list[RankSource]] = defaultdict(list)
+            for source in self.store.unpublished(run):
+                age = datetime.now(UTC) - datetime.fromisoformat(source.committed_at)
+                if age < _FRESH or source.name in waiting:
+                    by_rank[source.rank].append(source)
+            self._unpublished_by_run[run] = by_rank
+        return [source for of_rank in self._unpublished_by_run[run].values() for source in of_rank]
 
     def holds(self, source: RankSource) -> bool:
         """Whether the newest version of its run holds this source."""
@@ -178,15 +184,6 @@ class StoredSources:
         version = self._newest(source.run)
         beside = version.sources if isinstance(version, RunVersion) and self.holds(source) else (source,)
         return format_ is not None and self._published(source, format_, beside).is_current
-
-    def _find_unpublished(self, run: str) -> dict[int, list[RankSource]]:
-        waiting = {one.source.name for one in self.store.pending(run)}
-        found: dict[int, list[RankSource]] = defaultdict(list)
-        for source in self.store.unpublished(run):
-            age = datetime.now(UTC) - datetime.fromisoformat(source.committed_at)
-            if age < _FRESH or source.name in waiting:
-                found[source.rank].append(source)
-        return found
 
     def known(self, target: Target | None, format_: Format) -> RankSource | None:
         """The source whose content need not be read completely to be stored at a target."""

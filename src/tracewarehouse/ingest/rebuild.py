@@ -262,11 +262,7 @@ def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
             rows = file.read_row_group(group, use_threads=False)
             if not known or found.min != found.max:
                 rows = rows.filter(pc.equal(rows.column("rank"), rank))
-            yield rows.drop_columns(_columns_of_rank(rows.column_names))
-
-
-def _columns_of_rank(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in _OF_RANK]
+            yield rows.drop_columns([name for name in rows.column_names if name in _OF_RANK])
 
 
 EVENTS = "events"

@@ -426,11 +426,16 @@ class SecretRemoval:
         run_catalog.delete_copy(self.store.folder)
         self.store.clean(0.0)
         for name in former:
-            self.store.objects.delete(list(self._left_of(run_key(name))))
+            prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]
+            left = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]
+            self.store.objects.delete(left)
         self.store.forget()
 
     def _purge_run(self, run: str) -> None:
-        version = self._kept_by_purge(run)
+        head = self.store.head(run)
+        # A purge that was killed after it removed the run is completed.
+        was_killed = head.tombstone and head.tool == _PURGE
+        version = self.store.get(run, head.number - 1) if was_killed else self.store.newest(run)
         if version is None or len(self.store.versions(run)) < 2:
             return
         if self.store.pending(run):
@@ -441,16 +446,6 @@ class SecretRemoval:
         if not self.store.head(run).tombstone:
             Store(self.store.objects, self.store.identity, tool=_PURGE).remove(run)
         self.store.publish(run, Changes(version.sources, labels=version.labels, expected_ranks=announced))
-
-    def _kept_by_purge(self, run: str) -> RunVersion | None:
-        """The newest version, also where a purge was killed after it removed the run."""
-        head = self.store.head(run)
-        was_killed = head.tombstone and head.tool == _PURGE
-        return self.store.get(run, head.number - 1) if was_killed else self.store.newest(run)
-
-    def _left_of(self, key: str) -> Iterator[str]:
-        for folder in _FOLDERS:
-            yield from (entry.key for entry in self.store.objects.walk(f"{folder}/{key}/"))
 
 
 def _built(tasks: list[RebuildRank]) -> list[Staged]:

@@ -195,7 +195,7 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
     names |= {one.value.manifest for one in marked if one.value and one.value.name not in settled}
     return (
         any(one.problems and not (one.value and one.value.name in settled) for one in marked)
-        or any(not _is_intact(store, run, name) for name in names)
+        or any(isinstance(one, WarehouseError) for one in manifests.read_many(store.objects, run, names))
         or next(store.objects.walk(f"{layout.quarantine(run)}/"), None) is not None
     )
 
@@ -207,14 +207,6 @@ def _is_given_up(store: Versions, run: str, number: int) -> bool:
     except ValueError:
         return False
     return receipt is not None and receipt.is_lost
-
-
-def _is_intact(store: Versions, run: str, manifest: str) -> bool:
-    try:
-        manifests.read(store.objects, run, manifest)
-    except WarehouseError:
-        return False
-    return True
 
 
 def _run(
@@ -243,7 +235,7 @@ def _run(
         or (
             number not in known
             and number < max(kept, default=0)
-            and _older_version(store, run, number, before)
+            and _older(store, layout.version(run, number), before)
         )
     ]
     names_kept = {source.name for version in readable for source in version.sources}
@@ -265,10 +257,6 @@ def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterat
     for one in pushed.PushedCommits(store.objects, run).unsealed(names, newest):
         if (one.source.rank, *one.source.identity) not in held:
             yield one
-
-
-def _older_version(store: Versions, run: str, number: int, before: datetime) -> bool:
-    return _older(store, layout.version(run, number), before)
 
 
 def _acknowledged(store: Versions) -> dict[str, set[str]]:
@@ -379,7 +367,10 @@ def clean(
     files = bytes_ = 0
     if quarantine:
         files, bytes_ = _delete(store.objects, list(store.objects.walk(f"{layout.QUARANTINE}/")))
-    listed = _listed(store)
+    listed = store
+    if isinstance(store.objects, RemoteObjects):  # a folder is looked at as it is
+        listed = copy(store)
+        listed.objects = ListedObjects(store.objects)
     planned = plan(listed, before, versions_before)
     replaced_records = _record(store, planned)
     for keys in planned.in_order:
@@ -389,19 +380,15 @@ def clean(
     store.objects.delete(replaced_records)
     for path in _stale_staging(store.folder / layout.STAGING, before):
         with suppress(FileNotFoundError):  # another clean deletes it, too
-            files, bytes_ = files + 1, bytes_ + _delete_leftover(path)
+            size = sum(inner.stat().st_size for inner in (path, *path.rglob("*")) if inner.is_file())
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            files, bytes_ = files + 1, bytes_ + size
     delete_unused()
     store.forget()
     return CleanReport(files, bytes_, len(planned.versions), tuple(sorted(map(store.name, planned.skipped))))
-
-
-def _listed(store: Versions) -> Versions:
-    """The store with the names of its objects as of now, listed once; a folder is looked at as it is."""
-    if not isinstance(store.objects, RemoteObjects):
-        return store
-    found = copy(store)
-    found.objects = ListedObjects(store.objects)
-    return found
 
 
 def _record(store: Versions, planned: Plan) -> list[str]:
@@ -432,13 +419,3 @@ def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
                 or max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp()
             ):
                 yield path
-
-
-def _delete_leftover(path: Path) -> int:
-    """Deletes a leftover and returns its bytes."""
-    size = sum(inner.stat().st_size for inner in (path, *path.rglob("*")) if inner.is_file())
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    return size

@@ -99,13 +99,9 @@ def records(sources: Sequence[RankSource]) -> tuple[list[dict[str, Json]], list[
         for file in source.files:
             if file.path not in at:
                 at[file.path] = len(files)
-                files.append(_file_record(file))
+                renamed = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
+                files.append(renamed | {name: vars(file)[name] for name in _FILE} | dict(file.unknown))
     return files, [_source_record(source, at) for source in sources]
-
-
-def _file_record(file: TableFile) -> dict[str, Json]:
-    record: dict[str, Json] = {name: vars(file)[field] for field, name in _FILE_RENAMED.items()}
-    return record | {name: vars(file)[name] for name in _FILE} | dict(file.unknown)
 
 
 def _source_record(source: RankSource, at: Mapping[str, int]) -> dict[str, Json]:
@@ -171,9 +167,9 @@ def encode_version(version: RunVersion) -> bytes:
     # A copy of the Arrow schema would repeat all metadata.
     with pq.ParquetWriter(sink, schema, store_schema=False, **how) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=schema))
-        writer.add_key_value_metadata(
-            {_HEAD: sealed(_head(version, _hash(rows))), _BRIEF: sealed(_brief(version))}
-        )
+        brief = vars(version.brief) | {"labels": dict(version.labels)}
+        brief |= {"must_understand": list(version.must_understand)}
+        writer.add_key_value_metadata({_HEAD: sealed(_head(version, _hash(rows))), _BRIEF: sealed(brief)})
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -196,11 +192,6 @@ def _head(version: RunVersion, content: str) -> dict[str, Any]:
     head: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
     head |= {name: list(fields[name]) for name in _RUN_NAMES}
     return head | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
-
-
-def _brief(version: RunVersion) -> dict[str, Any]:
-    brief = vars(version.brief) | {"labels": dict(version.labels)}
-    return brief | {"must_understand": list(version.must_understand)}
 
 
 def _hash(rows: Iterable[tuple[str, int, str]]) -> str:

@@ -250,18 +250,13 @@ def check_labels(labels: Mapping[str, str | None]) -> dict[str, str | None]:
     return dict(labels)
 
 
-def check_run_name(name: str) -> str:
-    """The name unchanged; raises ParamError if it is not a run name."""
-    clean, changed = run_name(name)
-    if changed:
-        raise ParamError(f"{_shown(name)} is not a run name", f"a valid name is {clean}")
-    return name
-
-
 @lru_cache(maxsize=4096)
 def run_key(run: str) -> str:
     """The folder name of a run: lower case, because run names are case-insensitive."""
-    return check_run_name(run).lower()
+    clean, changed = run_name(run)
+    if changed:
+        raise ParamError(f"{_shown(run)} is not a run name", f"a valid name is {clean}")
+    return run.lower()
 
 
 def parse_reference(text: str) -> tuple[str, int | None]:

@@ -68,7 +68,12 @@ class Mirror:
         missing = [file for file in wanted.values() if again or not self._has(file)]
         if not missing:
             return {}
-        self._check_budget(wanted.values())
+        needed, budget = sum(file.bytes for file in wanted.values()), self.budget()
+        if needed > budget:
+            raise WarehouseError(
+                f"these runs need {needed / 1e9:.1f} GB of local copies; {budget / 1e9:.1f} GB are allowed",
+                f"select fewer runs or ranks, or set {BUDGET}",
+            )
         self._evict(sum(file.bytes for file in missing if file.bytes > 0))
         with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
             problems = dict(
@@ -154,14 +159,6 @@ class Mirror:
             yield
         finally:
             os.close(handle)
-
-    def _check_budget(self, files: Iterable[FileRef]) -> None:
-        needed, budget = sum(file.bytes for file in files), self.budget()
-        if needed > budget:
-            raise WarehouseError(
-                f"these runs need {needed / 1e9:.1f} GB of local copies; {budget / 1e9:.1f} GB are allowed",
-                f"select fewer runs or ranks, or set {BUDGET}",
-            )
 
     def budget(self) -> int:
         """The limit on the copies, in bytes; raises WarehouseError for an invalid TW_MIRROR_BYTES."""

@@ -148,7 +148,13 @@ class Rank:
             merged |= {name: True for name, value in source.facts.items() if value is True}
         held = [tables for source in self.sources if isinstance(tables := source.facts.get("tables"), dict)]
         if held:
-            merged["tables"] = _merged_tables(held)
+            versions_of: dict[str, list[Json]] = {}
+            for tables in held:
+                for table, versions in tables.items():
+                    listed = versions if isinstance(versions, list) else [versions]
+                    known = versions_of.setdefault(table, [])
+                    known += [version for version in listed if version not in known]
+            merged["tables"] = dict(versions_of)
         return merged
 
     @property
@@ -171,17 +177,6 @@ class Rank:
     def committed_at(self) -> str:
         """When the last of its sources was committed."""
         return max(source.committed_at for source in self.sources)
-
-
-def _merged_tables(held: Iterable[dict[str, Json]]) -> dict[str, Json]:
-    """Table → the versions that any source holds."""
-    found: dict[str, list[Json]] = {}
-    for tables in held:
-        for table, versions in tables.items():
-            listed = versions if isinstance(versions, list) else [versions]
-            known = found.setdefault(table, [])
-            known += [version for version in listed if version not in known]
-    return dict(found)
 
 
 @dataclass(frozen=True)

@@ -118,14 +118,11 @@ def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
         return _of_times(values)
     if named is not None or column.type not in _BY_REPEATS:
         return named
-    repeated, others = _DURATIONS if _is_duration(column) else _BY_REPEATS[column.type]
+    is_duration = column.unit == "ns" and column.name not in _DELAYS
+    repeated, others = _DURATIONS if is_duration else _BY_REPEATS[column.type]
     if _distinct(values) < (_DISTINCT_TIMES if column.unit == "ns" else _DISTINCT):
         return repeated
     return _smallest(values, (others, Encoding.DELTA)) if column.name in _DELAYS else others
-
-
-def _is_duration(column: Column) -> bool:
-    return column.unit == "ns" and column.name not in _DELAYS
 
 
 def _distinct(values: pa.ChunkedArray) -> float:

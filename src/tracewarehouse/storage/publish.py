@@ -66,18 +66,25 @@ def merge(base: RunVersion, changes: Changes, waiting: tuple[PendingSource, ...]
     others += changes.pushed
     held = {source.name: source for source in start.sources}
     outcome = _apply(held, changes, others)
-    pending = _pending(held, changes)
-    if pending:
-        return Merged(None, _as_pending(outcome), _lost(changes, outcome), pending)
-    for name in [name for name, source in held.items() if _is_dropped(source, changes)]:
-        del held[name]
+    expected = changes.expected_ranks
+    ranks = len({source.rank for source in held.values()})
+    if expected is not None and ranks < expected and not changes.allow_missing:
+        # Sources of the call that will never be published need no marker.
+        lost = tuple(source for source in changes.sources if outcome[source.name] in ("same", "conflict"))
+        for name, decided in outcome.items():
+            outcome[name] = "pending" if decided in ("added", "replaced") else decided
+        return Merged(None, outcome, lost, (ranks, expected))
+    for name, source in tuple(held.items()):
+        if source.rank in changes.drop_ranks or source.name in changes.drop_sources:
+            del held[name]
     settled = (*changes.sources, *(one.source for one in others))
-    labels = _labels(start, held, changes, others)
-    return Merged(_next(base, start, held, labels, changes), outcome, settled)
-
-
-def _is_dropped(source: RankSource, changes: Changes) -> bool:
-    return source.rank in changes.drop_ranks or source.name in changes.drop_sources
+    # The stored labels, then those of the calls whose sources are published, this call's last.
+    labels: dict[str, str | None] = dict(start.labels)
+    for one in sorted(others, key=lambda one: (one.source.committed_at, one.source.name)):
+        labels |= one.labels if one.source.name in held else {}
+    labels |= changes.labels
+    stated = {key: value for key, value in labels.items() if value is not None}
+    return Merged(_next(base, start, held, stated, changes), outcome, settled)
 
 
 def _start(base: RunVersion, changes: Changes) -> RunVersion:
@@ -157,36 +164,6 @@ def _is_replaced(stored: RankSource, new: RankSource, changes: Changes | None) -
     return new.text_bytes > stored.text_bytes and begins_with is not None and begins_with(stored, new)
 
 
-def _pending(held: _Held, changes: Changes) -> tuple[int, int] | None:
-    expected = changes.expected_ranks
-    ranks = len({source.rank for source in held.values()})
-    is_short = expected is not None and ranks < expected and not changes.allow_missing
-    return (ranks, expected) if is_short and expected is not None else None
-
-
-def _as_pending(outcome: Mapping[str, Outcome]) -> dict[str, Outcome]:
-    return {
-        name: "pending" if decided in ("added", "replaced") else decided for name, decided in outcome.items()
-    }
-
-
-def _lost(changes: Changes, outcome: Mapping[str, Outcome]) -> tuple[RankSource, ...]:
-    """Sources of the call that will never be published, so they need no marker."""
-    return tuple(source for source in changes.sources if outcome[source.name] in ("same", "conflict"))
-
-
-def _labels(
-    start: RunVersion, held: _Held, changes: Changes, others: tuple[PendingSource, ...]
-) -> dict[str, str]:
-    """The stored labels, then those of the calls whose sources are published, this call's last."""
-    published = [one for one in others if one.source.name in held]
-    labels: dict[str, str | None] = dict(start.labels)
-    for one in sorted(published, key=lambda one: (one.source.committed_at, one.source.name)):
-        labels |= one.labels
-    labels |= changes.labels
-    return {key: value for key, value in labels.items() if value is not None}
-
-
 def _next(
     base: RunVersion, start: RunVersion, held: _Held, labels: Mapping[str, str], changes: Changes
 ) -> RunVersion | None:
@@ -195,18 +172,13 @@ def _next(
     stated = max((one.expected_ranks for one in changes.pushed if one.source.name in held), default=0)
     expected = changes.expected_ranks or stated or start.expected_ranks
     new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
-    new = replace(new, retired=_retired(start, new, changes))
-    new = replace(new, compacted=changes.compacted or start.compacted)
-    same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
-    return None if same else new
-
-
-def _retired(start: RunVersion, new: RunVersion, changes: Changes) -> tuple[str, ...]:
-    """The manifests of pushed commits that are settled, and that the new version does not hold."""
+    # The manifests of pushed commits that are settled, and that the new version does not hold.
     seen = {source.manifest for source in start.sources}
     seen |= {one.source.manifest for one in changes.pushed}
-    held = {source.manifest for source in new.sources}
-    return tuple(sorted({*start.retired, *filter(is_pushed, seen)} - held))
+    settled = {*start.retired, *filter(is_pushed, seen)} - {source.manifest for source in sources}
+    new = replace(new, retired=tuple(sorted(settled)), compacted=changes.compacted or start.compacted)
+    same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
+    return None if same else new
 
 
 # Half the grace period of `clean`: what was committed since then is there.
@@ -217,7 +189,9 @@ _PAUSE_S, _LONGEST_PAUSE_S, _PATIENCE_S = 0.06, 4.0, 120.0
 
 def publish(store: Versions, run: str, changes: Changes, tool: str) -> Published:
     """Applies the changes of a call to the newest version of a run; see `merge` for the rules."""
-    _check(run, changes)
+    known = {(source.rank, *source.identity) for source in changes.sources}
+    if len(known) != len(changes.sources) or any(source.run != run for source in changes.sources):
+        raise ValueError("a publish must name each source of its run once")
     _check_files(store, changes)
     markers.mark(store.objects, changes)
     try:
@@ -228,13 +202,6 @@ def publish(store: Versions, run: str, changes: Changes, tool: str) -> Published
     if changes.expected_ranks is not None:
         markers.unmark(store.objects, run, merged.settled)
     return Published(merged.version, merged.outcome, merged.pending)
-
-
-def _check(run: str, changes: Changes) -> None:
-    """Raises ValueError for errors of the calling code."""
-    known = {(source.rank, *source.identity) for source in changes.sources}
-    if len(known) != len(changes.sources) or any(source.run != run for source in changes.sources):
-        raise ValueError("a publish must name each source of its run once")
 
 
 def _check_files(store: Versions, changes: Changes) -> None:
@@ -334,7 +301,16 @@ def seal(
 
 def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
     """Publishes a version under its number, then its receipt; None if another call published first."""
-    version = replace(_with_expired(version), created_at=now(), tool=tool, nonce=secrets.token_hex(16))
+    expired: dict[str, Json] = {}
+    for source in version.sources:
+        for table, date in source.expired.items():
+            expired[table] = max(date, str(expired.get(table, "")))
+    needed = [name for name in version.must_understand if name != EXPIRED]
+    # Releases that read a version with expired tables must know them.
+    version = replace(
+        version, expired=expired or None, must_understand=(*needed, *([EXPIRED] if expired else []))
+    )
+    version = replace(version, created_at=now(), tool=tool, nonce=secrets.token_hex(16))
     data = encode_version(version)
     if not store.objects.put_if_absent(layout.version(version.run, version.number), data):
         return None
@@ -345,16 +321,6 @@ def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
     return version
 
 
-def _with_expired(version: RunVersion) -> RunVersion:
-    """The version with the tables that expired of its sources; it must be read by releases that know them."""
-    found: dict[str, Json] = {}
-    for source in version.sources:
-        for table, date in source.expired.items():
-            found[table] = max(date, str(found.get(table, "")))
-    needed = [name for name in version.must_understand if name != EXPIRED]
-    return replace(version, expired=found or None, must_understand=(*needed, *([EXPIRED] if found else [])))
-
-
 def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
     """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run."""
     if keep_results and (newest := store.newest(run)) is not None:
@@ -362,7 +328,11 @@ def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersi
     for _ in _attempts(run):
         waits = store.pending(run)
         commits = pushed.names(store.objects, run)
-        head = _head_to_remove(store, run)
+        try:
+            head = store.head_to_write(run)
+        except DamagedRunError:  # of a damaged run only its name and number, which is all a removal needs
+            name, number = store.name(layout.run_key(run)), max(store.numbers(run))
+            head = RunVersion(name, number, (), {}, None, "", "")
         gone = head.number == 0 or head.tombstone
         if gone and not waits and not pushed.unsealed(commits, head):
             raise UnknownName("run", run, store.runs())
@@ -375,11 +345,3 @@ def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersi
             markers.unmark(store.objects, run, [one.source for one in waits])
             return written
     raise AssertionError("unreachable")
-
-
-def _head_to_remove(store: Versions, run: str) -> RunVersion:
-    """The newest version; of a damaged run only its name and number, which is all a removal needs."""
-    try:
-        return store.head_to_write(run)
-    except DamagedRunError:
-        return RunVersion(store.name(layout.run_key(run)), max(store.numbers(run)), (), {}, None, "", "")

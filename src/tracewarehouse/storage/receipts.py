@@ -100,14 +100,10 @@ def _digest(objects: Objects, run: str, number: int) -> str | None:
 def _put(
     objects: Objects, version: RunVersion, data: bytes, before: str | None, lost_files: Iterable[str] = ()
 ) -> str:
-    receipt = sealed(_fields(version, data, before) | _lost(lost_files))
+    lost = sorted(lost_files)
+    receipt = sealed(_fields(version, data, before) | ({"lost_files": lost} if lost else {}))
     objects.put({layout.receipt(version.run, version.number): receipt})
     return hashlib.sha256(receipt).hexdigest()
-
-
-def _lost(files: Iterable[str]) -> dict[str, Any]:
-    listed = sorted(files)
-    return {"lost_files": listed} if listed else {}
 
 
 def _fields(version: RunVersion, data: bytes, before: str | None) -> dict[str, Any]:

@@ -88,12 +88,8 @@ def _unavailable(place: StoreUrl, where: str, text: str) -> StoreUnavailable:
         return StoreUnavailable(f"{place}: no credentials found", credentials)
     if _SILENT.search(text):
         return StoreUnavailable(f"{place}: the store does not answer", hint_of(place), is_transient=True)
-    return StoreUnavailable(f"{where}: {_first_line(text)}", hint_of(place))
-
-
-def _first_line(text: str) -> str:
-    """The first line without query strings."""
-    return re.sub(r"\?\S*", "", text.partition("\n")[0])
+    first_line = re.sub(r"\?\S*", "", text.partition("\n")[0])  # without query strings
+    return StoreUnavailable(f"{where}: {first_line}", hint_of(place))
 
 
 R = TypeVar("R")

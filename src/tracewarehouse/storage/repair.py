@@ -74,7 +74,9 @@ class RunRepair:
             self._take_out(layout.receipt(self.run, number))
         gone = self._cleaned()
         for number in self._numbers():
-            if number not in self.versions and number not in gone and not self._is_settled(number):
+            receipt = self._receipts.get(number)
+            was_given_up = receipt is not None and receipt.is_lost
+            if number not in self.versions and number not in gone and not was_given_up:
                 self._restore(number)
         self._write_receipts(gone)
         self._manifests()
@@ -100,10 +102,6 @@ class RunRepair:
     def _numbers(self) -> range:
         known = (*self.store.numbers(self.run), *self._receipts)
         return range(min(known), max(known) + 1) if known else range(0)
-
-    def _is_settled(self, number: int) -> bool:
-        """Whether an earlier repair gave the version up."""
-        return number in self._receipts and self._receipts[number].is_lost
 
     def _cleaned(self) -> frozenset[int]:
         """The versions that `clean` deleted; of a damaged record, those without a version and receipt."""
@@ -183,7 +181,11 @@ class RunRepair:
                 self.store.objects.put_if_absent(key, encode_version(version))
             self._step(key, "version restored from its receipt and manifests")
             return
-        self._give_up(number, "neither a receipt nor manifests prove what it held")
+        why = "neither a receipt nor manifests prove what it held"
+        self._step(key, f"version lost: {why}", is_loss=True)
+        if not self.dry_run:
+            quarantine.note_loss(self.store, key, why)
+            receipts.write_lost(self.store.objects, self.run, number)
         if number == self._numbers()[-1]:
             self._publish_provable(number, receipt)
 
@@ -194,13 +196,6 @@ class RunRepair:
         sources = tuple(self._sources[name] for name, _ in receipt.sources)
         version = _version(receipt.head, sources)
         return version if head_of(encode_version(version))["content"] == receipt.head["content"] else None
-
-    def _give_up(self, number: int, why: str) -> None:
-        key = layout.version(self.run, number)
-        self._step(key, f"version lost: {why}", is_loss=True)
-        if not self.dry_run:
-            quarantine.note_loss(self.store, key, why)
-            receipts.write_lost(self.store.objects, self.run, number)
 
     def _publish_provable(self, number: int, receipt: Receipt | None) -> None:
         """Publishes the newest state that can be proved, in place of a version that is lost."""
@@ -247,7 +242,10 @@ class RunRepair:
             ranks = rank_list(source.rank for source in stated.values())
             self._step(key, f"manifest written from the versions; header of rank {ranks} lost", is_loss=True)
             if not self.dry_run:
-                self._write_manifest(name, stated)
+                sources = tuple(sorted(stated.values(), key=lambda one: (one.rank, one.name)))
+                committed_at = min(one.committed_at for one in sources)
+                manifest = Manifest(sources[0].run, name, committed_at, sources)
+                self.store.objects.put({manifest.key: manifests.encode(manifest)})
 
     def _manifest(self, name: str) -> dict[str, RankSource] | None:
         try:
@@ -255,11 +253,6 @@ class RunRepair:
         except WarehouseError:
             return None
         return {source.name: source for source in found}
-
-    def _write_manifest(self, name: str, stated: Mapping[str, RankSource]) -> None:
-        sources = tuple(sorted(stated.values(), key=lambda one: (one.rank, one.name)))
-        manifest = Manifest(sources[0].run, name, min(one.committed_at for one in sources), sources)
-        self.store.objects.put({manifest.key: manifests.encode(manifest)})
 
     def _markers(self) -> None:
         objects = self.store.objects
@@ -319,7 +312,12 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
     for listed in tuple(results.lists(store.objects)):
         if listed.problems:
             yield from _repair_copies(store, "", listed, dry_run)
-    yield from _list_results(store, dry_run)
+    known = results.listed(store.objects)
+    unlisted = [key for _, key in results.every(store.objects) if key not in known]
+    if unlisted and not dry_run:
+        rows = [[key, store.path(key).stat().st_size, sha256(store.path(key))] for key in unlisted]
+        results.write_list(store.objects, rows)
+    yield from (Step(layout.run_of(key) or "", key, "recorded result listed again") for key in unlisted)
     yield from _drop_catalogs(store, dry_run)
 
 
@@ -345,13 +343,3 @@ def _repair_copies(store: Store, run: str, stored: copies.Stored[T], dry_run: bo
         if stored.value is not None:
             copies.put(store.objects, {stored.key: stored.data})
     return [Step(run, key, what, is_lost) for key, _ in stored.problems]
-
-
-def _list_results(store: Store, dry_run: bool) -> list[Step]:
-    """Lists recorded results that are not listed."""
-    listed = results.listed(store.objects)
-    unlisted = [key for _, key in results.every(store.objects) if key not in listed]
-    if unlisted and not dry_run:
-        rows = [[key, store.path(key).stat().st_size, sha256(store.path(key))] for key in unlisted]
-        results.write_list(store.objects, rows)
-    return [Step(layout.run_of(key) or "", key, "recorded result listed again") for key in unlisted]

@@ -68,17 +68,14 @@ def _decode(objects: Objects, data: bytes) -> Identity:
     path = objects.describe(layout.WAREHOUSE)
     try:
         # The format first: other formats may lack all other fields.
-        _check_format(objects.url, int(json.loads(data)["format"]))
+        number = int(json.loads(data)["format"])
+        if number != FORMAT:
+            raise SchemaVersionError(
+                f"{objects.url}: warehouse of format {number}; this release reads format {FORMAT}",
+                "open it with the release that wrote it",
+            )
         fields = unsealed(data)
         check_understood(fields, path)
         return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
     except (ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
-
-
-def _check_format(root: str, found: int) -> None:
-    if found != FORMAT:
-        raise SchemaVersionError(
-            f"{root}: warehouse of format {found}; this release reads format {FORMAT}",
-            "open it with the release that wrote it",
-        )

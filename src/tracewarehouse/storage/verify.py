@@ -39,18 +39,13 @@ def verify(store: Versions, deep: bool = False) -> list[Problem]:
     store.forget()
     keys = sorted({key for folder in _OF_RUNS for key in store.keys(folder)})
     return [
-        *(problem for key in keys for problem in run_problems(store, key, deep)),
+        *(problem for key in keys for problem in _Run(store, key, deep).problems()),
         *_kept(store),
         *_results(store, deep),
         *_acknowledgements(store),
         *catalog_problems(store),
         *list_problems(store),
     ]
-
-
-def run_problems(store: Versions, run: str, deep: bool = False) -> list[Problem]:
-    """The problems of one run, without its recorded results."""
-    return list(_Run(store, run, deep).problems())
 
 
 @dataclass
@@ -109,15 +104,14 @@ class _Run:
             if receipt is not None:
                 self.receipts[number] = receipt
 
-    def _is_lost(self, number: int) -> bool:
-        return number in self.receipts and self.receipts[number].is_lost
-
     def _numbering(self) -> Iterator[Problem]:
         """`clean` deletes versions, and leaves a record; any other gap is damage."""
         numbers = self.store.versions(self.run)
         known = (*numbers, *self.receipts)
         for number in range(min(known), max(known) + 1) if known else ():
-            if number not in numbers and number not in self.cleaned and not self._is_lost(number):
+            receipt = self.receipts.get(number)
+            was_given_up = receipt is not None and receipt.is_lost
+            if number not in numbers and number not in self.cleaned and not was_given_up:
                 is_gap = numbers and numbers[0] < number < numbers[-1]
                 what = "version missing" if is_gap else "version missing: its receipt is there"
                 yield self._problem(layout.version(self.run, number), what)
@@ -253,11 +247,7 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
         yield Problem(
             recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
         )
-    yield from _unlisted(store)
-
-
-def _unlisted(store: Versions) -> Iterator[Problem]:
-    """A killed call may leave results that are not listed; later that is a lost list."""
+    # A killed call may leave results that are not listed; later that is a lost list.
     listed = results.listed(store.objects)
     old = store.objects.clock() - timedelta(seconds=FRESH.total_seconds())
     for recorded, key in results.every(store.objects):

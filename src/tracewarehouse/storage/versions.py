@@ -129,7 +129,9 @@ class Overview:
         try:
             return self.store.newest_of(run, newest.number, data)
         except TwError as error:
-            return self.store.unreadable_run(run, newest.number, error)
+            why = error.message.removeprefix(f"run {run} is damaged: ")
+            why = why.removeprefix(f"{self.store.objects.url}/")
+            return UnreadableRun(self.store.name(run), layout.version(run, newest.number), why, error.hint)
 
     def _read(
         self, listed: Mapping[str, Newest], known: Collection[str] = ()
@@ -372,11 +374,6 @@ class Versions:
         if self._unreadable is None:
             self.present()
         return self._unreadable or ()
-
-    def unreadable_run(self, key: str, number: int, error: TwError) -> UnreadableRun:
-        """A run whose newest version, which has this number, cannot be read."""
-        why = error.message.removeprefix(f"run {key} is damaged: ").removeprefix(f"{self.objects.url}/")
-        return UnreadableRun(self.name(key), layout.version(key, number), why, error.hint)
 
     def name(self, key: str) -> str:
         """The spelling of a run in its receipts or readable versions, newest first; else the key."""
