@@ -53,7 +53,7 @@ from tracewarehouse.ingest.plan import (
     object_fact,
 )
 from tracewarehouse.ingest.resources import check_memory, is_large, no_huge_pages, system_allocator
-from tracewarehouse.storage import Json, RankSource, Staged, Store, disk_error, uid
+from tracewarehouse.storage import Json, Staged, Store, disk_error, uid
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -263,10 +263,18 @@ class _SourceBuild:
         self.progress(0)
         if self.is_changed():
             return UnreadSource(item.number, "changed")
+        request = Request(
+            salt=self.group.store.salt,
+            spill=self._spill,
+            progress=self._progress,
+            known_digest=item.target.known_digest if item.target else None,
+            time_unit=settings.time_unit,
+            policy=self.group.policy,
+        )
         try:
             if item.remote:
                 item.remote.fetch(self.path)
-            source = item.format.open(self.path).read(item.part, self._request())
+            source = item.format.open(self.path).read(item.part, request)
             tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
             outcome = source.outcome().without_secrets(self.group.redactor)
             del source  # frees the memory of the reader
@@ -288,17 +296,6 @@ class _SourceBuild:
     def _spill(self) -> Path:
         """Folder for temporary files, which are unlinked as soon as they are open."""
         return self.group.settings.temp_dir or self.group.folder
-
-    def _request(self) -> Request:
-        item, settings = self.item, self.group.settings
-        return Request(
-            salt=self.group.store.salt,
-            spill=self._spill,
-            progress=self._progress,
-            known_digest=item.target.known_digest if item.target else None,
-            time_unit=settings.time_unit,
-            policy=self.group.policy,
-        )
 
     def _progress(self, read_bytes: int) -> None:
         self.read_bytes[-1] = read_bytes
@@ -467,11 +464,6 @@ def staged_in(folder: Path) -> list[Staged]:
     """What a task only staged."""
     found: list[Staged] = pickle.loads((folder / STAGED).read_bytes())
     return found
-
-
-def commit_staged(store: Store, folder: Path) -> tuple[RankSource, ...]:
-    """Commits what a task only staged."""
-    return store.commit(staged_in(folder))
 
 
 @dataclass

@@ -162,6 +162,8 @@ class _OpenFile:
     remote: RemoteFile | None = None
 
     def run(self, progress: TaskProgress) -> OpenedFile:
+        from tracewarehouse.formats.registry import detect
+
         path = self.remote.copy if self.remote else self.path
         before = self.remote.object.stamp if self.remote else file_stamp(path)
         try:
@@ -169,11 +171,6 @@ class _OpenFile:
                 self.remote.fetch(path)
         except ObjectChanged:
             return OpenedFile(before, CHANGED)
-        return self._opened(path, before)
-
-    def _opened(self, path: Path, before: FileStamp) -> OpenedFile:
-        from tracewarehouse.formats.registry import detect
-
         try:
             found = detect(path)
         except UnsupportedFormatError as error:

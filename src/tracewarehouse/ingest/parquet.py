@@ -258,14 +258,11 @@ class RankFiles:
         write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
         self._writing.append(self._thread.submit(write))
         self._queued.append((self._writing[-1], _bytes(rows)))
-        self._wait_for_room()
-        if self.low_memory:
-            release_memory()
-
-    def _wait_for_room(self) -> None:
-        """Waits for the writer, because queued tables occupy memory."""
+        # Waits for the writer, because queued tables occupy memory.
         while self._queued and (self.low_memory or self._queued_bytes() > _QUEUED_BYTES):
             self._queued.popleft()[0].exception()
+        if self.low_memory:
+            release_memory()
 
     def _queued_bytes(self) -> int:
         return sum(size for writing, size in self._queued if not writing.done())

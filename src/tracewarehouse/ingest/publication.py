@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tracewarehouse.errors import MissingRanks, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
-from tracewarehouse.ingest.build import commit_staged, staged_in
+from tracewarehouse.ingest.build import staged_in
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.plan import ReadySource, conflict, has_damage
@@ -248,7 +248,7 @@ def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource
     """The committed source of each member; sources that were only staged are committed now."""
     found: dict[tuple[int, str], RankSource] = {}
     for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
-        found |= {(one.rank, one.uid): one for one in commit_staged(store, folder)}
+        found |= {(one.rank, one.uid): one for one in store.commit(staged_in(folder))}
     names = sorted({one.built_tables.manifest for one in members if one.built_tables.manifest})
     for manifest in manifests.read_many(store.objects, members[0].assignment.run, names):
         if isinstance(manifest, TwError):

@@ -130,7 +130,7 @@ def discover(paths: Iterable[str | os.PathLike[str]]) -> DiscoveredFiles:
             # A file may be named and also found in a folder: being named counts.
             if key not in files or (found.named and not files[key].named):
                 files[key] = found
-    ordered = sorted(files.values(), key=lambda file: _order(file.path))
+    ordered = sorted(files.values(), key=lambda file: file.path.absolute().parts)
     return DiscoveredFiles(tuple(ordered), tuple(refused), tuple(skipped.values()))
 
 
@@ -219,10 +219,6 @@ def _is_trace(folder: Path) -> bool:
 def _identity(path: Path) -> tuple[int, int]:
     info = path.stat()
     return info.st_dev, info.st_ino
-
-
-def _order(path: Path) -> tuple[str, ...]:
-    return path.absolute().parts
 
 
 def _reason(error: OSError) -> str:

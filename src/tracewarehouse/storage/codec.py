@@ -167,9 +167,12 @@ def encode_version(version: RunVersion) -> bytes:
     # A copy of the Arrow schema would repeat all metadata.
     with pq.ParquetWriter(sink, schema, store_schema=False, **how) as writer:
         writer.write_table(pa.Table.from_arrays(columns, schema=schema))
+        head: dict[str, Any] = {"format": FORMAT} | {name: vars(version)[name] for name in _RUN}
+        head |= {name: list(vars(version)[name]) for name in _RUN_NAMES}
+        head |= {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: _hash(rows)}
         brief = vars(version.brief) | {"labels": dict(version.labels)}
         brief |= {"must_understand": list(version.must_understand)}
-        writer.add_key_value_metadata({_HEAD: sealed(_head(version, _hash(rows))), _BRIEF: sealed(brief)})
+        writer.add_key_value_metadata({_HEAD: sealed(head), _BRIEF: sealed(brief)})
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -185,13 +188,6 @@ def _column(kind: Any, values: Sequence[Any]) -> Any:
     ends = array("q", accumulate(map(len, texts), initial=0))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
     return pa.Array.from_buffers(kind, len(texts), buffers)
-
-
-def _head(version: RunVersion, content: str) -> dict[str, Any]:
-    fields = vars(version)
-    head: dict[str, Any] = {"format": FORMAT} | {name: fields[name] for name in _RUN}
-    head |= {name: list(fields[name]) for name in _RUN_NAMES}
-    return head | {"labels": dict(version.labels)} | dict(version.unknown) | {_CONTENT: content}
 
 
 def _hash(rows: Iterable[tuple[str, int, str]]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -73,7 +73,13 @@ def commit(
         raise ValueError("a call must commit each source of a rank once")
     moves: dict[str, Path] = {}
     committed = [replace(_manifest(group, intent, moves), push=push) for group in groups(staged)]
-    _put(objects, moves, committed)
+    written = {manifest.key: manifests.encode(manifest) for manifest in committed}
+    try:
+        objects.adopt(moves)
+        objects.put(written)
+    except OSError:  # a full disk
+        objects.delete([*written, *moves])
+        raise
     found = {(one.run, one.rank, *one.identity): one for manifest in committed for one in manifest.sources}
     return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
 
@@ -97,17 +103,6 @@ def _manifest(group: Group, intent: Intent, moves: dict[str, Path]) -> Manifest:
     sources = tuple(_source(one, name, at, own) for one, own in zip(group.members, files, strict=True))
     headers = {source.name: one.header for source, one in zip(sources, group.members, strict=True)}
     return Manifest(group.run, name.text, at, sources, headers)
-
-
-def _put(objects: Objects, moves: Mapping[str, Path], committed: Sequence[Manifest]) -> None:
-    """Writes data, then manifests; on a full disk, deletes what was written."""
-    written = {manifest.key: manifests.encode(manifest) for manifest in committed}
-    try:
-        objects.adopt(moves)
-        objects.put(written)
-    except OSError:
-        objects.delete([*written, *moves])
-        raise
 
 
 def _table_files(parts: Sequence[pack.Part], key: str, path: Path) -> Iterator[TableFile]:

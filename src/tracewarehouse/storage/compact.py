@@ -70,12 +70,14 @@ def plan(version: RunVersion, target_bytes: int = TARGET_BYTES) -> Compaction:
     """Files of at least half the target without unused rows stay; the others are grouped by rank."""
     shelves: dict[tuple[str, int, int], list[tuple[RankSource, TableFile]]] = defaultdict(list)
     turns: Counter[tuple[int, str, int]] = Counter()
+    # Key → the rows of the file that the version reads; replaced ranks leave unused ones.
+    used: Counter[str] = Counter()
     for source in version.sources:
         for file in source.files:
+            used[file.path] += file.rows
             place = (source.rank, file.table, file.version)
             shelves[file.table, file.version, turns[place]].append((source, file))
             turns[place] += 1
-    used = _used_rows(version)
     blocks = {rank: at // BLOCK_RANKS for at, rank in enumerate(version.ranks)}
 
     def is_kept(file: TableFile) -> bool:
@@ -90,15 +92,6 @@ def plan(version: RunVersion, target_bytes: int = TARGET_BYTES) -> Compaction:
             if not (is_alone and used[file.path] == file.file_rows):
                 found.append(NewFile(table, number, tuple(shares)))
     return Compaction(version, tuple(found))
-
-
-def _used_rows(version: RunVersion) -> Counter[str]:
-    """Key → the rows of the file that the version reads; replaced ranks leave unused ones."""
-    used: Counter[str] = Counter()
-    for source in version.sources:
-        for file in source.files:
-            used[file.path] += file.rows
-    return used
 
 
 def _groups(

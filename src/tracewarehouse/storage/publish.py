@@ -44,15 +44,6 @@ class Merged:
     pending: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class _Rules:
-    """Whether a source may replace another."""
-
-    replace: bool
-    rebuilt: bool = False
-    changes: Changes | None = None
-
-
 def merge(base: RunVersion, changes: Changes, waiting: tuple[PendingSource, ...] = ()) -> Merged:
     """Applies changes to the newest version (a tombstone counts as empty).
 
@@ -106,15 +97,16 @@ def _apply(held: _Held, changes: Changes, others: tuple[PendingSource, ...]) -> 
     """Adds sources to `held` in the order of their commits; returns the outcomes of the call's sources."""
     own = {source.name for source in changes.sources}
     own |= {one.source.name for one in changes.pushed}
-    queue = [(source, _Rules(changes.replace, changes.rebuilt, changes)) for source in changes.sources]
-    queue += [(one.source, _Rules(one.replace)) for one in others]
+    queue: list[tuple[RankSource, bool, Changes | None]]
+    queue = [(source, changes.replace, changes) for source in changes.sources]
+    queue += [(one.source, one.replace, None) for one in others]
     by_rank: dict[int, _Held] = {}
     for name, source in held.items():
         by_rank.setdefault(source.rank, {})[name] = source
     outcome: dict[str, Outcome] = {}
-    for source, rules in sorted(queue, key=lambda item: (item[0].committed_at, item[0].name)):
+    for source, may_replace, of_call in sorted(queue, key=lambda item: (item[0].committed_at, item[0].name)):
         beside = by_rank.setdefault(source.rank, {})
-        decided, gone = _decide(tuple(beside.values()), source, rules)
+        decided, gone = _decide(tuple(beside.values()), source, may_replace, of_call)
         if decided in ("added", "replaced"):
             for one in gone:
                 del beside[one.name], held[one.name]
@@ -125,22 +117,25 @@ def _apply(held: _Held, changes: Changes, others: tuple[PendingSource, ...]) -> 
 
 
 def _decide(
-    stored: Sequence[RankSource], new: RankSource, rules: _Rules
+    stored: Sequence[RankSource], new: RankSource, may_replace: bool, changes: Changes | None
 ) -> tuple[Outcome, tuple[RankSource, ...]]:
-    """The outcome of `new` given the stored sources of its rank, and the sources that it replaces."""
+    """The outcome of `new` given the stored sources of its rank, and the sources that it replaces.
+
+    `changes`: those of the call, None for a source of another call.
+    """
     if any(one.name == new.name for one in stored):
         return "added", ()
-    if rules.changes and new.name in rules.changes.replaces:
-        held = tuple(one for one in stored if one.name == rules.changes.replaces[new.name])
+    if changes and new.name in changes.replaces:
+        held = tuple(one for one in stored if one.name == changes.replaces[new.name])
         return ("replaced", held) if held else ("conflict", ())
     same = [one for one in stored if one.identity == new.identity]
-    if rules.rebuilt:
+    if changes and changes.rebuilt:
         return ("replaced", tuple(same)) if same else ("conflict", ())
-    damaged = rules.changes.damaged if rules.changes else frozenset()
+    damaged = changes.damaged if changes else frozenset()
     if any(_is_current(one, new) and one.name not in damaged for one in same):
         return "same", ()
     others = [one for one in stored if one not in same and one.overlaps(new)]
-    if all(rules.replace or _is_replaced(one, new, rules.changes) for one in others):
+    if all(may_replace or _is_replaced(one, new, changes) for one in others):
         gone = (*same, *others)
         return ("replaced" if gone else "added"), gone
     return "conflict", ()

@@ -22,7 +22,10 @@ def take_out(store: Store, key: str) -> str | None:
     """
     if store.objects.stat(key) is None:
         return None
-    target = _free(store, key)
+    base = _target(key)
+    target, number = base, 1
+    while store.objects.stat(target) is not None:  # an earlier repair used it
+        target, number = f"{base}.{number}", number + 1
     with store.staging() as folder:
         copy = folder / "copy"
         store.objects.download(key, copy)
@@ -44,12 +47,3 @@ def note_loss(store: Store, key: str, why: str) -> None:
 def _target(key: str) -> str:
     run = layout.run_of(key)
     return f"{layout.quarantine(run) if run else _NO_RUN}/{key}"
-
-
-def _free(store: Store, key: str) -> str:
-    """The key in the quarantine, with a number if an earlier repair used it."""
-    base = _target(key)
-    found, number = base, 1
-    while store.objects.stat(found) is not None:
-        found, number = f"{base}.{number}", number + 1
-    return found

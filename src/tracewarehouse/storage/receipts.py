@@ -100,17 +100,10 @@ def _digest(objects: Objects, run: str, number: int) -> str | None:
 def _put(
     objects: Objects, version: RunVersion, data: bytes, before: str | None, lost_files: Iterable[str] = ()
 ) -> str:
-    lost = sorted(lost_files)
-    receipt = sealed(_fields(version, data, before) | ({"lost_files": lost} if lost else {}))
-    objects.put({layout.receipt(version.run, version.number): receipt})
-    return hashlib.sha256(receipt).hexdigest()
-
-
-def _fields(version: RunVersion, data: bytes, before: str | None) -> dict[str, Any]:
-    """The fields of a receipt: the version without its rows, and the hashes that identify it."""
     head = head_of(data)
     content = head.pop("checksum")
-    return {
+    # The version without its rows, and the hashes that identify it.
+    fields = {
         "format": FORMAT,
         "must_understand": [],
         "version_bytes": len(data),
@@ -120,3 +113,7 @@ def _fields(version: RunVersion, data: bytes, before: str | None) -> dict[str, A
         "sources": [[source.name, source.manifest] for source in version.sources],
         "head": head,
     }
+    lost = sorted(lost_files)
+    receipt = sealed(fields | ({"lost_files": lost} if lost else {}))
+    objects.put({layout.receipt(version.run, version.number): receipt})
+    return hashlib.sha256(receipt).hexdigest()

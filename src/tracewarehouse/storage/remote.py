@@ -345,11 +345,8 @@ class RemoteObjects:
 
         Each store is probed once by a process. Workers do not probe: they write no object conditionally.
         """
-        if self.url not in _probed:
-            self._probe()
-            _probed.add(self.url)
-
-    def _probe(self) -> None:
+        if self.url in _probed:
+            return
         key, first = f"{layout.PROBE}/{secrets.token_hex(16)}", secrets.token_bytes(16)
         won = self._put_if_absent(key, first), self._put_if_absent(key, secrets.token_bytes(16))
         held = self._get_or_none(key)
@@ -359,6 +356,7 @@ class RemoteObjects:
                 f"{self.url}: this store ignores If-None-Match; concurrent writers would lose data",
                 "use a store with conditional writes: S3, Google Cloud Storage, Azure, MinIO",
             )
+        _probed.add(self.url)
 
     def _each(
         self, act: Callable[[str], R], keys: Iterable[str], at_once: int = _IN_FLIGHT

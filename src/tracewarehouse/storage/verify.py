@@ -164,10 +164,7 @@ class _Run:
                 self.files[file.path] = file
                 self.holders.setdefault(file.path, []).append(version.number)
                 rows.setdefault(file.path, [file.file_rows, file.file_ranks]).append(file.rows)
-        yield from self._shares(place, rows)
-
-    def _shares(self, place: str, rows: Mapping[str, list[int]]) -> Iterator[Problem]:
-        """The shares of a packed file sum to its rows if all its ranks are present."""
+        # The shares of a packed file sum to its rows if all its ranks are present.
         for path, (file_rows, file_ranks, *shares) in rows.items():
             is_complete = len(shares) == file_ranks
             if sum(shares) > file_rows or (is_complete and sum(shares) != file_rows):
