@@ -84,23 +84,13 @@ class _NamingResult:
     def without_secrets(self, requested: str) -> str:
         name = self.clean(requested)
         if name != requested:
-            self._add_note(f"the name of a run looked like a secret: it is stored as {name}")
+            self.add_note(f"the name of a run looked like a secret: it is stored as {name}")
         return name
 
     def renamed(self, requested: str, name: str) -> None:
-        self._add_note(f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -")
+        self.add_note(f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -")
 
-    def ignored_rank(self, rank: int) -> None:
-        self._add_note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
-
-    def separate_runs(self, first: Path, second: Path) -> None:
-        names = f"{self.clean(first.name)}, {self.clean(second.name)}, …"
-        self._add_note(
-            f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
-            f" for ranks of one job, name the files {_rank_names(first)}"
-        )
-
-    def _add_note(self, note: str) -> None:
+    def add_note(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
 
@@ -125,7 +115,7 @@ def assign(
     if rank is None and run is None:
         _note_numbered(named, out)
     elif rank is not None and len(named) > 1 and all(one.says_rank for one in named):
-        out.ignored_rank(rank)
+        out.add_note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
     return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
 
 
@@ -211,7 +201,12 @@ def _note_numbered(named: Sequence[NamedFile], out: _NamingResult) -> None:
             alike[one.folder, base].setdefault(one.remainder, one.file.path)
     for paths in alike.values():
         if len(paths) > 1:
-            out.separate_runs(*list(paths.values())[:2])
+            first, second = list(paths.values())[:2]
+            names = f"{out.clean(first.name)}, {out.clean(second.name)}, …"
+            out.add_note(
+                f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
+                f" for ranks of one job, name the files {_rank_names(first)}"
+            )
 
 
 def _ranks_by_coordinate(members: Sequence[NamedFile]) -> dict[Path, int]:
@@ -264,19 +259,14 @@ def _assign_windows(run: str, kept: Sequence[NamedFile], windows: WindowsOf, out
             out.refusals.append(_collision(run, one, holders[key]))
             continue
         holders[key] = one
-        out.assigned.append(_assignment(run, one, number, many=many))
-
-
-def _assignment(run: str, one: NamedFile, number: int, *, many: bool) -> Assignment:
-    """The handler's first window is the run itself: it cannot know whether others follow."""
-    assert one.rank is not None
-    spooled = one.file.window_number
-    suffix = f"~{number}" if many or (spooled is not None and spooled > 1) else ""
-    window_number = number if many or spooled is not None else None
-    world_size = one.file.world_size if one.file.world_size is not None else one.parts.world_size
-    return Assignment(
-        one.file.path, f"{run}{suffix}", one.rank, world_size, window_number, one.notes, one.file.part
-    )
+        # The handler's first window is the run itself: it cannot know whether others follow.
+        spooled = one.file.window_number
+        name = f"{run}~{number}" if many or (spooled is not None and spooled > 1) else run
+        window_number = number if many or spooled is not None else None
+        world_size = one.file.world_size if one.file.world_size is not None else one.parts.world_size
+        out.assigned.append(
+            Assignment(one.file.path, name, one.rank, world_size, window_number, one.notes, one.file.part)
+        )
 
 
 def _window_numbers(kept: Sequence[NamedFile], windows: WindowsOf) -> list[tuple[NamedFile, int]]:

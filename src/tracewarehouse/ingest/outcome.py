@@ -211,16 +211,14 @@ class IngestReport:
             Hint(f'wh.check("{first.run}")', f"tw check {quote(first.run)}"),
             *(_shows(name, first.run) for name in _worthwhile(contents, len(first.ranks))),
         ]
-        kinds = {self._has_gpu(run.run) for run in published}
+        with_gpu = {file.run for file in self.files if file.content and file.content.gpu_ns > 0}
+        kinds = {run.run in with_gpu for run in published}
         if len(published) == 2 and len(kinds) == 1:
             base, head = (each.run for each in sorted(published, key=lambda each: each.start_ns or 0))
             hints.append(
                 Hint(f'wh.diff("{base}", "{head}")', f"tw diff {quote(base)} {quote(head)}"),
             )
         return tuple(hints)
-
-    def _has_gpu(self, run: str) -> bool:
-        return any(file.content.gpu_ns > 0 for file in self.files if file.run == run and file.content)
 
     @property
     def exit_code(self) -> int:

@@ -103,8 +103,10 @@ def ingest(
 
 @contextmanager
 def _engine(store: Store, options: Options, found: DiscoveredFiles, chosen: EngineOrName) -> Iterator[Engine]:
-    # Workers are new processes: a format that is registered only in this process is read here.
-    here = _needs_this_process(store, found)
+    # Workers are new processes: a format that is registered only in this process, or an object that only
+    # this process sees, is read here.
+    objects = (file.remote for file in found.files if file.remote)
+    here = not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
     if is_remote(chosen) and (here or options.push):
         reason = (
             "other processes cannot read this warehouse, or a format that was registered here"
@@ -123,12 +125,6 @@ def _engine(store: Store, options: Options, found: DiscoveredFiles, chosen: Engi
 
 def _ignored(_: Progress) -> None:
     """Ignores progress."""
-
-
-def _needs_this_process(store: Store, found: DiscoveredFiles) -> bool:
-    """Whether workers, which are new processes, would not know a format or see an object."""
-    objects = (file.remote for file in found.files if file.remote)
-    return not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
 
 
 def _jobs(options: Options, found: DiscoveredFiles) -> int:

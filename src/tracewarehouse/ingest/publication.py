@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tracewarehouse.errors import MissingRanks, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
@@ -105,10 +105,14 @@ def _nodes(store: Store, source: RankSource) -> dict[int, str]:
 
 def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
     """The argument that holds the IDs, and ID → name of the first operator or annotation with it."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     by_record: dict[int, str] = {}
     by_external: dict[int, str] = {}
     for rows in _rows(store, source, _EVENTS, ("category", "name", "external_id", "args")):
-        for row in _named(rows):
+        chosen = pc.is_in(rows.column("category"), pa.array(_NAMED))
+        for row in rows.filter(chosen).to_pylist():
             name = row["name"] or ""
             found = _RECORD_FUNCTION.search(row["args"] or "")
             if found and (number := int(found[1])):
@@ -116,15 +120,6 @@ def _recorded(store: Store, source: RankSource) -> tuple[str, dict[int, str]]:
             if row["category"] == _OPERATOR and row["external_id"] is not None:
                 by_external.setdefault(row["external_id"], name)
     return ("Record function id", by_record) if by_record else ("External id", by_external)
-
-
-def _named(rows: pa.Table) -> list[dict[str, Any]]:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    chosen = pc.is_in(rows.column("category"), pa.array(_NAMED))
-    found: list[dict[str, Any]] = rows.filter(chosen).to_pylist()
-    return found
 
 
 def _rows(store: Store, source: RankSource, table: str, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -221,6 +216,9 @@ def _publish_run(
             return False
         return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
 
+    version = store.newest(run)
+    identities = {(one.rank, *one.identity) for one in sources}
+    same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
     changes = Changes(
         sources=sources,
         labels={
@@ -231,17 +229,10 @@ def _publish_run(
         replace=options.replace,
         expected_ranks=options.expect_ranks,
         begins_with=begins_with,
-        damaged=_damaged(store, options, run, sources),
+        # Their content is the same, but they are damaged, or `replace` is set.
+        damaged=frozenset(one.name for one in same if options.replace or has_damage(store, one)),
     )
     return store.publish(run, changes), tuple(one.name for one in sources)
-
-
-def _damaged(store: Store, options: Options, run: str, sources: Sequence[RankSource]) -> frozenset[str]:
-    """Names of stored sources that are replaced although the content is the same: damaged, or `replace`."""
-    version = store.newest(run)
-    identities = {(one.rank, *one.identity) for one in sources}
-    same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
-    return frozenset(one.name for one in same if options.replace or has_damage(store, one))
 
 
 def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource, ...]:

@@ -150,7 +150,8 @@ class TableRepair:
             name = str(source.facts.get("source_name"))
             one = LostSource(version.run, source.rank, name, source.digest, source.text_bytes)
             self.lost.append(one)
-            self.steps.append(Step(self.run, _first(source, faults, _NEEDED), one.line, True))
+            key = next(file.path for file in source.files if file.path in faults and file.table in _NEEDED)
+            self.steps.append(Step(self.run, key, one.line, True))
         rest = [source for source in affected if source not in lost]
         derived = {contract.name for contract in self.catalog.tables() if contract.derived}
         self._describe(rest, faults, derived)
@@ -240,10 +241,6 @@ def _has_fault(source: RankSource, faults: Collection[str]) -> bool:
 def _damaged(source: RankSource, faults: Collection[str]) -> set[str]:
     """The names of the damaged tables of a source."""
     return {file.table for file in source.files if file.path in faults}
-
-
-def _first(source: RankSource, faults: Collection[str], tables: Collection[str]) -> str:
-    return next(file.path for file in source.files if file.path in faults and file.table in tables)
 
 
 def _without_damage(

@@ -43,23 +43,20 @@ class Group:
 
 
 def groups(staged: Sequence[Staged]) -> Iterator[Group]:
-    """The sources of each manifest: at most `PACK_RANKS` neighboring ranks of one run."""
+    """The sources of each manifest: at most `PACK_RANKS` neighboring ranks of one run.
+
+    Ranks that share a packed file stay together.
+    """
     ordered = sorted(staged, key=lambda one: (one.run, one.rank))
     for _, members in groupby(ordered, key=lambda one: one.run):
         listed = list(members)
-        for start in _cuts(listed):
-            yield Group(tuple(listed[start[0] : start[1]]))
-
-
-def _cuts(members: Sequence[Staged]) -> Iterator[tuple[int, int]]:
-    """The bounds of each group; ranks that share a packed file stay together."""
-    last = {table.path: at for at, one in enumerate(members) for table in one.tables}
-    start = reach = 0
-    for at in range(1, len(members) + 1):
-        reach = max(reach, *(last[table.path] for table in members[at - 1].tables), 0)
-        if at == len(members) or (at - start >= pack.PACK_RANKS and reach < at):
-            yield start, at
-            start = at
+        last = {table.path: at for at, one in enumerate(listed) for table in one.tables}
+        start = reach = 0
+        for end in range(1, len(listed) + 1):
+            reach = max(reach, *(last[table.path] for table in listed[end - 1].tables), 0)
+            if end == len(listed) or (end - start >= pack.PACK_RANKS and reach < end):
+                yield Group(tuple(listed[start:end]))
+                start = end
 
 
 def commit(

@@ -293,11 +293,19 @@ def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
 def one_file(group: Sequence[Part]) -> Path:
     """The staged file if there is one, else a packed file in the folder of the first.
 
-    Raises WarehouseError if a file is not Parquet or has another number of rows than announced.
+    Raises WarehouseError if a file is not Parquet or has another number of rows than announced, ValueError if
+    ranks or rows of a shared file differ from those announced.
     """
     first = group[0].table
     if first.ranks:
-        return _packed(group)
+        ranks = tuple(part.staged.rank for part in group)
+        rows = sum(part.table.rows for part in group)
+        if ranks != first.ranks or rows != first.file_rows:
+            raise ValueError(
+                f"{first.path}: {rows} rows of ranks {ranks} committed, expected {first.file_rows}"
+            )
+        footer_of(first.path, rows)
+        return first.path
     # One file is open at a time: the limit on open files may be lower than the number of ranks.
     footers = [footer_of(part.table.path, part.table.rows) for part in group]
     if len(group) == 1:
@@ -307,17 +315,6 @@ def one_file(group: Sequence[Part]) -> Path:
     for part in group:
         part.table.path.unlink()
     return path
-
-
-def _packed(group: Sequence[Part]) -> Path:
-    """The file that the sources share; raises ValueError if ranks or rows differ from those announced."""
-    first = group[0].table
-    ranks = tuple(part.staged.rank for part in group)
-    rows = sum(part.table.rows for part in group)
-    if ranks != first.ranks or rows != first.file_rows:
-        raise ValueError(f"{first.path}: {rows} rows of ranks {ranks} committed, expected {first.file_rows}")
-    footer_of(first.path, rows)
-    return first.path
 
 
 @dataclass(frozen=True)
@@ -443,7 +440,12 @@ class _Reader:
 
         key, wanted = share.file.path, share.file.rows
         with pq.ParquetFile(self.paths[key], page_checksum_verification=True) as file:
-            found = [self._of_rank(key, file, group, share.rank) for group in _groups(file, share.rank)]
+            at = file.schema_arrow.get_field_index("rank")
+            found = []
+            for group in range(file.metadata.num_row_groups):
+                known = file.metadata.row_group(group).column(at).statistics
+                if known is None or not known.has_min_max or known.min <= share.rank <= known.max:
+                    found.append(self._of_rank(key, file, group, share.rank))
         rows = pa.concat_tables(found) if found else None
         if rows is None or len(rows) != wanted:
             held = 0 if rows is None else len(rows)
@@ -458,12 +460,3 @@ class _Reader:
             rows = file.read_row_group(group, use_threads=False)
             self._last[key] = group, rows
         return rows.filter(pc.equal(rows.column("rank"), rank))
-
-
-def _groups(file: Any, rank: int) -> Iterator[int]:
-    """The row groups that may hold a rank."""
-    at = file.schema_arrow.get_field_index("rank")
-    for group in range(file.metadata.num_row_groups):
-        found = file.metadata.row_group(group).column(at).statistics
-        if found is None or not found.has_min_max or found.min <= rank <= found.max:
-            yield group

@@ -158,15 +158,11 @@ def parse(key: str) -> Recorded | None:
 
 def of_analysis(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
     """Every recorded result of an analysis with its key; ignores foreign names."""
-    return _below(objects, layout.results(analysis, version))
+    return every(objects, layout.results(analysis, version))
 
 
-def every(objects: Objects) -> Iterator[tuple[Recorded, str]]:
-    """Every recorded result with its key."""
-    return _below(objects, layout.RESULTS)
-
-
-def _below(objects: Objects, folder: str) -> Iterator[tuple[Recorded, str]]:
+def every(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:
+    """Every recorded result in a folder with its key."""
     for entry in objects.walk(f"{folder}/"):
         if (found := parse(entry.key)) is not None:
             yield found, entry.key

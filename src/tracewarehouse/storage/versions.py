@@ -79,11 +79,6 @@ class Overview:
         versions = tuple(one for one in found if isinstance(one, RunVersion) and not one.tombstone)
         return versions, tuple(one for one in found if isinstance(one, UnreadableRun))
 
-    def entries(self, describe: Describe) -> tuple[dict[str, Entry], tuple[UnreadableRun, ...]]:
-        """Each run with its row as `describe` gives it, removed runs included; and the damaged runs."""
-        found, unreadable = self._entries(self.listed(), describe)
-        return found, unreadable
-
     def update_catalog(self, describe: Describe, listed: Mapping[str, Newest] | None = None) -> bool:
         """Writes a new catalog if many versions are newer than the last; True if this call wrote one.
 
@@ -95,12 +90,17 @@ class Overview:
         catalog = self._catalog = run_catalog.read(self.store.objects)
         if catalog.rows > run_catalog.ROWS or len(listed) - len(catalog.of(listed)) <= _NEWER:
             return False
-        found, _ = self._entries(listed, describe)
+        found, _ = self.entries(describe, listed)
         return run_catalog.write(self.store.objects, catalog.number + 1, found)
 
-    def _entries(
-        self, listed: Mapping[str, Newest], describe: Describe
+    def entries(
+        self, describe: Describe, listed: Mapping[str, Newest] | None = None
     ) -> tuple[dict[str, Entry], tuple[UnreadableRun, ...]]:
+        """Each run with its row as `describe` gives it, removed runs included; and the damaged runs.
+
+        `listed`: what `listed` returns, if it was called already.
+        """
+        listed = self.listed() if listed is None else listed
         known = self._cataloged(listed)
         found, unreadable = dict(known), []
         for run, data in self._read(listed, known):
