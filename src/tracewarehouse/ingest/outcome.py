@@ -321,19 +321,14 @@ def window(activities: Columns | pa.Table | None) -> TimeWindow:
 
 def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Content:
     """The content of one source for the summary of an ingest."""
-
-    def fact(name: str) -> int:
-        value = facts.get(name)
-        return value if isinstance(value, int) else 0
-
     return Content(
         status=outcome.status,
         text_bytes=outcome.text_bytes,
-        events=fact("events"),
-        non_events=fact("non_events"),
-        lost_bytes=fact("lost_bytes"),
+        events=_count(facts, "events"),
+        non_events=_count(facts, "non_events"),
+        lost_bytes=_count(facts, "lost_bytes"),
         lost_events=lost_events(outcome),
-        steps=fact("steps"),
+        steps=_count(facts, "steps"),
         gpu_ns=built.coverage.gpu_ns,
         launch_known_ns=built.coverage.launch_known_ns,
         with_op_ns=built.coverage.with_op_ns,
@@ -343,29 +338,30 @@ def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Con
     )
 
 
+def _count(facts: Mapping[str, Json], name: str) -> int:
+    value = facts.get(name)
+    return value if isinstance(value, int) else 0
+
+
 def _addition(facts: Mapping[str, Json]) -> str:
     return next((name for name in _SHOWS_ADDITION if facts.get(name) is True), "")
 
 
 def left_content(source: RankSource) -> Content:
     """The content of a source that an earlier call committed: its counts, without quality."""
-
-    def fact(name: str) -> int:
-        value = source.facts.get(name)
-        return value if isinstance(value, int) else 0
-
-    lost = source.facts.get("lost_events")
+    facts = source.facts
+    lost = facts.get("lost_events")
     return Content(
         status=source.status,
         text_bytes=0,
-        events=fact("events"),
-        non_events=fact("non_events"),
-        lost_bytes=fact("lost_bytes"),
+        events=_count(facts, "events"),
+        non_events=_count(facts, "non_events"),
+        lost_bytes=_count(facts, "lost_bytes"),
         lost_events=lost if isinstance(lost, int) else None,
-        steps=fact("steps"),
-        gpu_ns=fact("gpu_ns"),
-        launch_known_ns=fact("launch_known_ns"),
-        with_op_ns=fact("with_op_ns"),
-        collectives=bool(source.facts.get("collectives")),
-        addition=_addition(source.facts),
+        steps=_count(facts, "steps"),
+        gpu_ns=_count(facts, "gpu_ns"),
+        launch_known_ns=_count(facts, "launch_known_ns"),
+        with_op_ns=_count(facts, "with_op_ns"),
+        collectives=bool(facts.get("collectives")),
+        addition=_addition(facts),
     )

@@ -352,7 +352,10 @@ class SecretRemoval:
         if version is None:
             raise UnknownName("run", run, self.store.runs())
         name = run_name(clean_name(self._redactor, version.run))[0]
-        labels = self._labels(version)
+        clean: Mapping[str, str] = json.loads(self._redactor.text(json.dumps(dict(version.labels)))[0])
+        # What changes of the labels.
+        labels: dict[str, str | None] = dict.fromkeys(version.labels.keys() - clean.keys())
+        labels |= {key: value for key, value in clean.items() if version.labels.get(key) != value}
         with self.store.staging() as staging:
             ranks = self._ranks(version, name)
             tasks = [
@@ -396,12 +399,6 @@ class SecretRemoval:
         facts: dict[str, Any] = json.loads(self._redactor.text(json.dumps(dict(source.facts)))[0])
         file_name = clean_name(self._redactor, str(source.facts.get("source_name", "")))
         return facts | {"redaction": redacted_by(self.policy), "source_name": file_name}
-
-    def _labels(self, version: RunVersion) -> dict[str, str | None]:
-        """What changes of the labels."""
-        clean: Mapping[str, str] = json.loads(self._redactor.text(json.dumps(dict(version.labels)))[0])
-        gone: dict[str, str | None] = dict.fromkeys(version.labels.keys() - clean.keys())
-        return gone | {key: value for key, value in clean.items() if version.labels.get(key) != value}
 
     def redact_reasons(self) -> int:
         """Redacts the reasons of acknowledged changes; how many there were."""

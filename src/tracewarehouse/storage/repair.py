@@ -212,7 +212,13 @@ class RunRepair:
         else:
             every = tuple(sorted(self._sources.values(), key=lambda one: (one.rank, one.name)))
             name = every[0].run if every else self.run
-            version = RunVersion(name, number + 1, _newest_of_each(every), {}, None, "", "")
+            # The newest commit of each source of a rank; of sources that overlap the newest one.
+            held: list[RankSource] = []
+            for source in sorted(every, key=lambda one: one.committed_at):
+                held = [one for one in held if one.rank != source.rank or not one.overlaps(source)]
+                held.append(source)
+            sources = tuple(sorted(held, key=lambda one: (one.rank, one.name)))
+            version = RunVersion(name, number + 1, sources, {}, None, "", "")
             what = "published from its manifests; labels and expected ranks are lost"
         self.versions[number + 1] = version
         self._step(layout.version(self.run, number + 1), what, is_loss=True)
@@ -285,15 +291,6 @@ def _version(head: Mapping[str, Any], sources: tuple[RankSource, ...]) -> RunVer
     return RunVersion(**fields, sources=sources, unknown=unknown)
 
 
-def _newest_of_each(sources: Iterable[RankSource]) -> tuple[RankSource, ...]:
-    """The newest commit of each source of a rank; a rank's sources that overlap leave the newest one."""
-    held: list[RankSource] = []
-    for source in sorted(sources, key=lambda one: one.committed_at):
-        held = [one for one in held if one.rank != source.rank or not one.overlaps(source)]
-        held.append(source)
-    return tuple(sorted(held, key=lambda one: (one.rank, one.name)))
-
-
 def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool) -> Iterator[Step]:
     """Repairs what lies beside runs: kept versions, lists of recorded results, acknowledgements.
 
@@ -318,11 +315,7 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
         rows = [[key, store.path(key).stat().st_size, sha256(store.path(key))] for key in unlisted]
         results.write_list(store.objects, rows)
     yield from (Step(layout.run_of(key) or "", key, "recorded result listed again") for key in unlisted)
-    yield from _drop_catalogs(store, dry_run)
-
-
-def _drop_catalogs(store: Store, dry_run: bool) -> Iterator[Step]:
-    """Damaged catalogs are deleted: they only repeat what the versions hold."""
+    # Damaged catalogs are deleted: they only repeat what the versions hold.
     for problem in catalog_problems(store):
         if not dry_run:
             store.objects.delete([problem.path])

@@ -24,7 +24,6 @@ from tracewarehouse.storage import (
 )
 from tracewarehouse.storage.codec import decode_brief, decode_version, unsealed
 from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.manifests import Manifest
 from tracewarehouse.storage.mirror import Mirror
 from tracewarehouse.storage.model import (
     Brief,
@@ -444,22 +443,16 @@ class Versions:
         known = {source.manifest for version in history for source in version.sources}
         settled = markers.held_or_dropped(history)
         todo = [name.text for name in names if name.text not in known]
-        found = [
-            source
-            for manifest in self._manifests(run, todo, rank is not None)
-            for source in manifest.sources
-            if rank in (None, source.rank) and source.name not in settled
-        ]
+        found: list[RankSource] = []
+        for manifest in manifests.read_many(self.objects, run, todo):
+            if isinstance(manifest, WarehouseError):
+                if rank is not None:
+                    raise manifest
+                continue  # `verify` reports it
+            of_rank = (source for source in manifest.sources if rank in (None, source.rank))
+            found += (source for source in of_rank if source.name not in settled)
         missing = self.missing_files(found)
         yield from (one for one in found if missing.isdisjoint(file.path for file in one.files))
-
-    def _manifests(self, run: str, names: Iterable[str], strict: bool) -> Iterator[Manifest]:
-        """Manifests without the damaged ones, which `verify` reports; `strict`: raises for these."""
-        for one in manifests.read_many(self.objects, run, names):
-            if not isinstance(one, WarehouseError):
-                yield one
-            elif strict:
-                raise one
 
     def missing_files(self, sources: Iterable[RankSource]) -> frozenset[str]:
         """The files of these sources that are missing or of another size; lists folders of several files."""
