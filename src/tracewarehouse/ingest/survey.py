@@ -285,9 +285,10 @@ def _classify(
     if options.inbox and remote is None and not path.exists():
         outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS))
     elif isinstance(opened, Failure):
+        reason, hint, details = opened.message.removeprefix(f"{path}: "), opened.hint, opened.details
+        failed = FileOutcome(path, "refused", reason=reason, hint=hint, details=details)
         gone = options.inbox and remote is not None and GONE in opened.message
-        skipped = FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS)
-        outcomes.append(skipped if gone else _failed(path, opened))
+        outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS) if gone else failed)
     elif opened.kind == CHANGED:
         outcomes.append(FileOutcome(path, "pending", reason=CHANGED, hint="ingest it again later"))
     elif opened.format is None:
@@ -303,11 +304,6 @@ def _classify(
             SurveyedSource(path, opened.stamp, opened.format, part, opened.text_bytes, note, remote)
             for part in opened.parts
         )
-
-
-def _failed(path: Path, failure: Failure) -> FileOutcome:
-    reason = failure.message.removeprefix(f"{path}: ")
-    return FileOutcome(path, "refused", reason=reason, hint=failure.hint, details=failure.details)
 
 
 def other_format(file: Candidate, kind: str, details: str | None = None) -> FileOutcome:

@@ -378,14 +378,8 @@ def clean(
         deleted, freed = _delete(store.objects, found)
         files, bytes_ = files + deleted, bytes_ + freed
     store.objects.delete(replaced_records)
-    for path in _stale_staging(store.folder / layout.STAGING, before):
-        with suppress(FileNotFoundError):  # another clean deletes it, too
-            size = sum(inner.stat().st_size for inner in (path, *path.rglob("*")) if inner.is_file())
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-            files, bytes_ = files + 1, bytes_ + size
+    deleted, freed = _delete_staging(store.folder / layout.STAGING, before)
+    files, bytes_ = files + deleted, bytes_ + freed
     delete_unused()
     store.forget()
     return CleanReport(files, bytes_, len(planned.versions), tuple(sorted(map(store.name, planned.skipped))))
@@ -410,12 +404,21 @@ def _delete(objects: Objects, found: Sequence[Entry]) -> tuple[int, int]:
     return len(found), sum(entry.bytes for entry in found)
 
 
-def _stale_staging(folder: Path, before: datetime) -> Iterator[Path]:
-    """Leftovers of killed calls in the staging folder: unlocked, or entirely older than the grace period."""
+def _delete_staging(folder: Path, before: datetime) -> tuple[int, int]:
+    """Deletes leftovers of killed calls in the staging folder; their number and bytes.
+
+    They are unlocked, or entirely older than the grace period.
+    """
+    files = bytes_ = 0
     for path in folder.iterdir() if folder.is_dir() else ():
-        with suppress(FileNotFoundError):
-            if (
-                is_unused(path)
-                or max(inner.stat().st_mtime for inner in (path, *path.rglob("*"))) < before.timestamp()
-            ):
-                yield path
+        with suppress(FileNotFoundError):  # another clean deletes it, too
+            inside = (path, *path.rglob("*"))
+            if not is_unused(path) and max(one.stat().st_mtime for one in inside) >= before.timestamp():
+                continue
+            size = sum(one.stat().st_size for one in inside if one.is_file())
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            files, bytes_ = files + 1, bytes_ + size
+    return files, bytes_
