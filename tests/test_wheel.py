@@ -62,7 +62,7 @@ def test_the_command_has_two_names(wheel: Path) -> None:
 
 def test_every_page_template_is_inside(wheel: Path) -> None:
     source = ROOT / "src"
-    folder = source / "tracewarehouse" / "pages" / "templates"
+    folder = source / "tracewarehouse" / "present" / "pages" / "templates"
     templates = {path.relative_to(source).as_posix() for path in folder.iterdir()}
     assert len(templates) >= 6 and templates <= names(wheel)
 

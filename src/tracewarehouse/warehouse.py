@@ -219,7 +219,8 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.rows import list_runs
 
-        return list_runs(self.store, self.catalog, self._selection.runs, self.left_out, self._level)
+        selected = self._selection.runs
+        return list_runs(self.store, self.catalog, selected, lambda: self.left_out, self._level)
 
     def info(self, run: str) -> RunInfo:
         """A run with its ranks, tables and versions; raises UnknownName.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -515,12 +515,13 @@ def list_runs(
     store: Store,
     catalog: Catalog,
     selected: Sequence[SelectedRun] | None,
-    left_out: Sequence[UnreadableRun],
+    left_out: Callable[[], Sequence[UnreadableRun]],
     level: Level,
 ) -> Result:
     """A row per run (None: of all runs, including pending ones), with notices about damaged and pending runs.
 
-    At level FULL, every file is read, and the state of a run with a damaged one is `damaged`.
+    At level FULL, every file is read, and the state of a run with a damaged one is `damaged`. `left_out` is
+    called after the runs were listed, which finds the damaged ones.
     """
     from tracewarehouse.duck.arrow import table_of
 
@@ -534,7 +535,7 @@ def list_runs(
         damaged = {run: {"state": "damaged"} for run in faults}
         rows = [run_row(each.version) | damaged.get(each.run, {}) for each in runs]
     selectors = tuple(f"{row['run_id']}@v{row['version']}" for row in rows)
-    lines = nothing_stored(rows)
+    lines, unreadable = nothing_stored(rows), left_out()
     pending: list[dict[str, Any]] = []
     if selected is None:
         published = {row["run_id"] for row in rows}
@@ -542,11 +543,11 @@ def list_runs(
         pending = [pending_row(waits) for run, waits in waiting.items() if run not in published]
     text = "{run_id} is pending: {ranks_present} of {ranks_expected} ranks ingested"
     notices = (
-        *damaged_runs(left_out),
+        *damaged_runs(unreadable),
         *damaged_files(faults),
         *(text.format_map(row) for row in pending),
     )
-    rows = [*rows, *pending, *map(damaged_row, left_out)]
+    rows = [*rows, *pending, *map(damaged_row, unreadable)]
     provenance = replace(provenance_of(catalog, selected or (), contract), runs=selectors)
     return Result(table_of(contract, rows), provenance, contract, notices=notices or lines)
 
