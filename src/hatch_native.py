@@ -1,4 +1,5 @@
-"""The build hook of hatchling that puts the native scanner into a wheel, or beside its source when editable.
+"""The build hook of hatchling that puts the native scanner and the compiled contracts into a wheel, or beside
+their sources when editable.
 
 `TW_NO_NATIVE=1` installs without it, `TW_WHEEL_TARGET` builds a wheel for another platform. Where it cannot
 be built the installation fails with one sentence: one that works, but several times slower, would not be
@@ -11,6 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import nullcontext, suppress
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +21,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _FOLDER = "tracewarehouse/formats/kineto"
+_CONTRACTS = "tracewarehouse/contracts"
 
 
 def _builder(root: str) -> ModuleType:
@@ -31,8 +34,19 @@ def _builder(root: str) -> ModuleType:
     return module
 
 
+def _write_contracts(root: str, folder: Path, editable: bool) -> Path:
+    """Writes the compiled contracts; does nothing if a checkout is not writable."""
+    sys.path.insert(0, str(Path(root, "src")))
+    from tracewarehouse.contracts.catalog import Catalog
+    from tracewarehouse.contracts.compiled import FILE
+
+    with suppress(OSError) if editable else nullcontext():
+        (folder / FILE.name).write_bytes(Catalog.read(Path(root, "sql")).compiled(dated=editable))
+    return folder / FILE.name
+
+
 class NativeScannerHook(BuildHookInterface[Any]):
-    """Compiles scan.c for one platform; the wheel fits all versions of Python on it."""
+    """Compiles the contracts, and scan.c for one platform; the wheel fits all versions of Python on it."""
 
     _work: str | None = None
 
@@ -46,14 +60,17 @@ class NativeScannerHook(BuildHookInterface[Any]):
         builder = _builder(self.root)
         if sys.platform == "win32":
             sys.exit(builder.WINDOWS)
-        if not builder.wanted():
-            return
-        beside = Path(self.root, "src", _FOLDER)
         editable = version == "editable"
         self._work = None if editable else tempfile.mkdtemp()
+        source = Path(self.root, "src")
+        path = _write_contracts(self.root, Path(self._work or source / _CONTRACTS), editable)
+        if not editable:
+            build_data["force_include"][str(path)] = f"{_CONTRACTS}/{path.name}"
+        if not builder.wanted():
+            return
         try:
             target = builder.wheel_target()
-            path = builder.build(beside if editable else Path(self._work or ""), target=target)
+            path = builder.build(Path(self._work or source / _FOLDER), target=target)
         except builder.BuildError as error:
             sys.exit(str(error) if os.environ.get("TW_WHEEL_TARGET") else f"{builder.REMEDY}\n{error}")
         if not editable:

@@ -83,6 +83,30 @@ def test_the_catalog_of_the_wheel_is_the_one_of_the_checkout(wheel: Path, tmp_pa
     assert done.stdout.split() == [str(tmp_path / "tracewarehouse" / "sql"), str(len(files))]
 
 
+def test_the_installed_wheel_reads_compiled_contracts(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    folder = tmp_path / "tracewarehouse"
+    script = (
+        "from tracewarehouse.contracts.catalog import Catalog; "
+        "c = Catalog.load(); print(type(c.contracts).__name__, c.parsed_because)"
+    )
+
+    def loaded() -> str:
+        command, env = [sys.executable, "-c", script], {"PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            command, env=env, cwd=tmp_path, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert loaded() == "CompiledContracts None\n"
+    (folder / "contracts/contracts.jsonl").rename(tmp_path / "contracts.jsonl")
+    assert loaded().startswith("mappingproxy [Errno 2] No such file")
+    (tmp_path / "contracts.jsonl").rename(folder / "contracts/contracts.jsonl")
+    with (folder / "sql/views/device_gaps.v1.sql").open("a") as view:
+        view.write("\n")
+    assert "views/device_gaps.v1.sql" in loaded()
+
+
 @needs_compiler
 def test_the_native_scanner_is_inside_and_was_built_from_the_source_inside(
     wheel: Path, tmp_path: Path

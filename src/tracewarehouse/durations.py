@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from fractions import Fraction
 
 UNITS_NS = {
     "ns": 1,
@@ -44,5 +43,7 @@ def _whole_ns(text: str, units: Iterable[str], default_unit: str | None) -> int 
     unit: str | None = match[2] or default_unit
     if unit is None or unit not in units:
         return None
+    from fractions import Fraction
+
     ns = Fraction(match[1].replace("_", "")) * UNITS_NS[unit]
     return ns.numerator if ns.denominator == 1 else None

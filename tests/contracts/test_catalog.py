@@ -62,15 +62,17 @@ def test_the_error_for_a_table_requested_as_an_analysis_says_so() -> None:
         assert error.value.hint == f'it is a {kind}: wh.query("FROM {name}")'
 
 
-def test_loading_reads_contracts_on_first_use(sql: Path) -> None:
-    broken = sql / "views/kernel_ends.v1.sql"
-    broken.write_text("no contract at all")
+def test_names_are_sorted(sql: Path) -> None:
     catalog = Catalog.load(sql)
     assert [str(ref) for ref in catalog.refs()] == ["gpu_busy@2", "kernel_ends@1", "kernels@1", "parsed@1"]
     assert [ref.name for ref in catalog.refs("view")] == ["kernel_ends"]
     assert catalog.get("gpu_busy").version == 2
+
+
+def test_loading_refuses_an_invalid_file(sql: Path) -> None:
+    (sql / "views/kernel_ends.v1.sql").write_text("no contract at all")
     with pytest.raises(ContractError, match=r"sql/views/kernel_ends\.v1\.sql:1: no contract"):
-        catalog.views()
+        Catalog.load(sql)
 
 
 def test_loading_refuses_an_invalid_file_name(sql: Path) -> None:
@@ -79,14 +81,12 @@ def test_loading_refuses_an_invalid_file_name(sql: Path) -> None:
         Catalog.load(sql)
 
 
-def test_contracts_read_on_first_use_are_checked(sql: Path) -> None:
+def test_loaded_contracts_are_checked(sql: Path) -> None:
     text = (sql / BUSY).read_text()
     (sql / BUSY).write_text(text.replace("kernels@1", "kernals@1"))
-    catalog = Catalog.load(sql)
-    with pytest.raises(ContractError, match="requires kernals@1, which does not exist"):
-        catalog.get("gpu_busy")
-    with pytest.raises(ContractError, match="requires kernals@1, which does not exist"):
-        catalog.get("gpu_busy")
+    for _ in range(2):
+        with pytest.raises(ContractError, match="requires kernals@1, which does not exist"):
+            Catalog.load(sql)
 
 
 def test_closure_is_in_order(sql: Path) -> None:
@@ -197,6 +197,17 @@ def test_a_cycle_is_named(sql: Path) -> None:
         Catalog.read(sql)
     with pytest.raises(ContractError, match="requires itself: kernels@1 → rows@1 → kernels@1"):
         Catalog.load(sql).get("kernels")
+
+
+def test_a_cycle_of_views_is_named(sql: Path) -> None:
+    text = (sql / "views/kernel_ends.v1.sql").read_text().replace("kernels@1", "last_ends@1")
+    (sql / "views/kernel_ends.v1.sql").write_text(text)
+    swapped = text.replace("last_ends", "other").replace("kernel_ends", "last_ends")
+    (sql / "views/last_ends.v1.sql").write_text(swapped.replace("other@1", "kernel_ends@1"))
+    busy = (sql / BUSY).read_text().replace('requires = ["', 'requires = ["kernel_ends@1", "')
+    (sql / BUSY).write_text(busy.replace("-- grain ", '-- optional = ["kernels"]\n-- grain '))
+    with pytest.raises(ContractError, match="requires itself: kernel_ends@1 → last_ends@1 → kernel_ends@1"):
+        Catalog.read(sql)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog, read_lock
+from tracewarehouse.contracts.compiled import FILE
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.devtools import release
 from tracewarehouse.devtools.release import analyses_pyi, reference_md
@@ -47,6 +48,17 @@ def test_sync_writes_only_stale_files(checkout: Path) -> None:
     assert (finding.location, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
     assert release.sync(checkout) == [checkout / "sql" / "README.md"]
     assert release.check(checkout) == []
+
+
+def test_sync_compiles_the_contracts(checkout: Path) -> None:
+    folder = checkout / "src" / "tracewarehouse" / "contracts"
+    folder.mkdir()
+    change(checkout / BUSY, "on any stream", "on some stream")
+    assert release.sync(checkout) == [checkout / "sql" / "README.md"]
+    assert (folder / FILE.name).read_bytes() == Catalog.read(checkout / "sql").compiled(dated=True)
+    (folder / FILE.name).unlink()
+    (folder / FILE.name).mkdir()  # not writable
+    assert release.sync(checkout) == []
 
 
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.query import user_cache
+from tracewarehouse.query.shell_file import cache, cached
 
 
 @pytest.fixture(autouse=True)
@@ -18,29 +18,29 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_cached_data_round_trips() -> None:
-    user_cache.put("one", b"bytes")
-    assert user_cache.get("one") == b"bytes"
-    assert user_cache.get("other") is None
+    cache("one", b"bytes")
+    assert cached("one") == b"bytes"
+    assert cached("other") is None
 
 
 @pytest.mark.parametrize("damaged", [b"", b"short", b"\0" * 40])
 def test_damaged_cache_entries_are_ignored(home: Path, damaged: bytes) -> None:
-    user_cache.put("one", b"bytes")
+    cache("one", b"bytes")
     (home / "one").write_bytes(damaged)
-    assert user_cache.get("one") is None
+    assert cached("one") is None
 
 
 def test_used_entries_are_kept(home: Path) -> None:
     for number in range(12):
-        user_cache.put(f"{number}", b"bytes")
+        cache(f"{number}", b"bytes")
         for age, path in enumerate(sorted(home.iterdir(), key=lambda path: int(path.name))):
             os.utime(path, (age, age))
-        user_cache.get("0")
+        cached("0")
     assert {path.name for path in home.iterdir()} == {"0", "5", "6", "7", "8", "9", "10", "11"}
 
 
 def test_an_unusable_cache_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    user_cache.put("one", b"bytes")
-    assert user_cache.get("one") is None
+    cache("one", b"bytes")
+    assert cached("one") is None

@@ -14,12 +14,12 @@ _TEXT_OPTIONS = {*_HELP_OPTIONS, "--version"}
 def main() -> NoReturn:
     """Runs the command in `sys.argv` and exits with its code."""
     from tracewarehouse.cli.app import run
-    from tracewarehouse.slim_imports import block_pandas, import_pyarrow_without_numpy
+    from tracewarehouse.slim_imports import block_unused, import_pyarrow_without_numpy
 
     args = sys.argv[1:]
     if not _TEXT_OPTIONS.intersection(args):
         _check_limits()
-    block_pandas()  # no command needs it
+    block_unused()  # no command needs it
     if args and args[0] in _NUMPY_FREE_COMMANDS and _HELP_OPTIONS.isdisjoint(args):
         import_pyarrow_without_numpy()
     sys.exit(run(args))

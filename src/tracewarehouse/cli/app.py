@@ -7,12 +7,11 @@ import os
 import resource
 import signal
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from io import TextIOWrapper
+from typing import NamedTuple
 
 import click
 
@@ -173,6 +172,8 @@ def run(args: Sequence[str]) -> int:
             # File names may hold bytes that the terminal cannot print.
             stream.reconfigure(errors="backslashreplace")
     session = Session(json="--json" in args, debug="--debug" in args)
+    if session.debug:
+        _print_parsed()
     signal.signal(signal.SIGTERM, _terminate)
     _raise_file_limit()
     try:
@@ -186,6 +187,15 @@ def run(args: Sequence[str]) -> int:
         return no_command.exit_code
     except BaseException as error:
         return _fail(error, session)
+
+
+def _print_parsed() -> None:
+    """Prints why the contracts are parsed, which slows down every command, if they are."""
+    from tracewarehouse.contracts.catalog import Catalog
+
+    with suppress(TwError):  # the command prints it if it reads contracts
+        if reason := Catalog.load().parsed_because:
+            sys.stderr.write(f"tw: parsing the contracts: {reason}\n")
 
 
 def _raise_file_limit() -> None:
@@ -265,8 +275,7 @@ class MisplacedOption(click.NoSuchOption):
         self.hint = hint
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """An error as it is printed."""
 
     kind: str
@@ -310,6 +319,8 @@ def print_failure(failure: Failure, error: BaseException, *, debug: bool) -> Non
     from tracewarehouse.cli.output import error_lines
 
     if debug:
+        import traceback
+
         traceback.print_exception(error, file=sys.stderr)
     sys.stderr.write(error_lines(failure.message, failure.hint))
 

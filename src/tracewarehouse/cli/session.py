@@ -194,13 +194,13 @@ class Session:
     @contextmanager
     def engine(self, jobs: int | None = None) -> Iterator[EngineOrName]:
         """The engine of --engine, `local` without it. Raises EngineError, UsageError."""
-        from tracewarehouse.engines import engine
-
         if self.engine_address is not None and self.engine_name != "ray":
             raise click.UsageError("--engine-address needs --engine ray")
         if self.engine_name != "ray":
             yield self.engine_name or "local"
             return
+        from tracewarehouse.engines import engine
+
         # Ray prints its messages to stdout, where the results of the command go.
         with redirect_stdout(sys.stderr), engine("ray", address=self.engine_address, jobs=jobs) as running:
             yield running

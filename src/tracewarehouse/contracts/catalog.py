@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref, ref_of
-from tracewarehouse.contracts.sql_tokens import names_read, token_texts
+from tracewarehouse.contracts import compiled
+from tracewarehouse.contracts.contract import FOLDERS, Contract, Kind, Ref
 from tracewarehouse.errors import ContractError, UnknownName
 
 # The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
@@ -27,19 +28,14 @@ _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")
 
 
-def reference_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
-    """Errors between one contract and its direct requirements."""
-    yield from _name_errors(contract, contracts)
-    yield from _require_errors(contract, contracts)
-
-
 def cycles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
     """An error for each contract that requires itself indirectly."""
     done: set[Ref] = set()
 
     def visit(ref: Ref, above: tuple[Ref, ...]) -> Iterator[ContractError]:
         if ref in above:
-            yield cycle(contracts[ref], (*above[above.index(ref) :], ref))
+            path = " → ".join(map(str, (*above[above.index(ref) :], ref)))
+            yield reference_error(contracts[ref], f"requires itself: {path}", "break the cycle")
         elif ref in contracts and ref not in done:
             for below in contracts[ref].requires:
                 yield from visit(below, (*above, ref))
@@ -47,11 +43,6 @@ def cycles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
 
     for ref in contracts:
         yield from visit(ref, ())
-
-
-def cycle(contract: Contract, path: tuple[Ref, ...]) -> ContractError:
-    """The error for a cycle of `requires` along this path."""
-    return reference_error(contract, f"requires itself: {' → '.join(map(str, path))}", "break the cycle")
 
 
 def _name_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
@@ -76,18 +67,17 @@ def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> It
             yield reference_error(contract, f"requires {ref}, which does not exist", unknown.hint or "add it")
         elif remedy := _why_not(contract, required):
             yield reference_error(contract, f"may not require the {required.kind} {ref}", remedy)
-    for name in sorted(set(contract.optional) - set(_tables_below(contract, contracts))):
+    for name in sorted(set(contract.optional) - _tables_below(contract, contracts)):
         yield reference_error(contract, f"optional names {name}, which it does not read", "remove it")
 
 
-def _tables_below(contract: Contract, contracts: Mapping[Ref, Contract]) -> Iterator[str]:
+def _tables_below(contract: Contract, contracts: Mapping[Ref, Contract]) -> set[str]:
     """The names of the stored tables that a contract reads, also through views."""
-    for ref in contract.requires:
-        required = contracts.get(ref)
-        if required is not None and required.is_stored:
-            yield required.name
-        elif required is not None and required.kind == "view":
-            yield from _tables_below(required, contracts)
+    refs = list(contract.requires)
+    for ref in refs:
+        if ref in contracts and contracts[ref].kind == "view":
+            refs += [below for below in contracts[ref].requires if below not in refs]
+    return {ref.name for ref in refs if ref in contracts and contracts[ref].is_stored}
 
 
 def reference_error(contract: Contract, message: str, hint: str) -> ContractError:
@@ -138,8 +128,7 @@ NSYS_REPORTS: Mapping[str, str] = MappingProxyType(
 LOCK_HEADER = "# Written by `tw dev release`. A released version never changes: this file has its hashes.\n"
 
 
-@dataclass(frozen=True)
-class Locked:
+class Locked(NamedTuple):
     """A line of `released.lock`; the status is `released` or `retired`."""
 
     ref: Ref
@@ -155,16 +144,18 @@ class Catalog:
     contracts: Mapping[Ref, Contract]
     folder: Path
     _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
-    _closures: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
     _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _latest: dict[Kind, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
     _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
+    _own_hashes: Mapping[Ref, str] = field(default_factory=dict, repr=False, compare=False)
+    _digest: str = field(default="", repr=False, compare=False)
+    # Why the contracts of the installation were parsed: the compiled ones cannot be used.
+    parsed_because: str | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:
-        """The contracts under `root`, a folder like `sql/`, each read on first use; cached.
+        """The contracts under `root`, a folder like `sql/`, by default those of the installation; cached.
 
-        Raises ContractError: here for a file that is not a contract, on first use for an invalid one.
+        Raises ContractError for an invalid file.
         """
         return _load(root or sql_folder())
 
@@ -181,7 +172,7 @@ class Catalog:
         """The readable contracts under `folder`, and the errors of the others."""
         found: dict[Ref, Contract] = {}
         errors = []
-        for path in contract_files(folder):
+        for path in sorted(path for name in FOLDERS for path in (folder / name).rglob("*.sql")):
             try:
                 contract = read_contract(folder, path)
                 found[contract.ref] = contract
@@ -244,19 +235,14 @@ class Catalog:
         return tuple(self.contracts[ref] for ref in self.refs(kind))
 
     def refs(self, kind: Kind | None = None) -> tuple[Ref, ...]:
-        """Name and version of every contract of a kind, sorted; reads none of them."""
+        """Name and version of every contract of a kind, sorted."""
         if kind not in self._refs:
-            self._refs[kind] = tuple(ref for ref in sorted(self.contracts) if kind in (None, self._kind(ref)))
+            refs = sorted(self.contracts)
+            self._refs[kind] = tuple(ref for ref in refs if kind in (None, self.contracts[ref].kind))
         return self._refs[kind]
 
     def closure(self, contract: Contract) -> tuple[Contract, ...]:
         """All direct and indirect requirements, each after its own; without the contract."""
-        known = self._closures.get(contract.ref)
-        if known is None:
-            known = self._closures[contract.ref] = self._closure(contract)
-        return known
-
-    def _closure(self, contract: Contract) -> tuple[Contract, ...]:
         order: dict[Ref, Contract] = {}
 
         def visit(current: Contract) -> None:
@@ -271,12 +257,15 @@ class Catalog:
     @cached_property
     def digest(self) -> str:
         """sha256 over all contracts with their docs and comments."""
+        if self._digest:
+            return self._digest
         texts = [repr(self.contracts[ref]) for ref in sorted(self.contracts)]
         return sha256(repr(texts).encode()).hexdigest()
 
     def own_hash(self, contract: Contract) -> str:
         """sha256 over the meaning of a contract: without docs, comments, spacing and order."""
-        return own_hash(contract)
+        is_known = self.contracts.get(contract.ref) is contract and contract.ref in self._own_hashes
+        return self._own_hashes[contract.ref] if is_known else own_hash(contract)
 
     def effective_hash(self, contract: Contract) -> str:
         """sha256 over its own hash and the hashes of its requirements.
@@ -286,6 +275,8 @@ class Catalog:
         """
         known = self._hashes.get(contract.ref)
         if known is None:
+            from tracewarehouse.contracts.sql_tokens import names_read
+
             names = names_read(contract.body) if contract.body else None
             required = [self.contracts[ref] for ref in sorted(contract.requires)]
             hashes = [self.hash_as_read(each, names) for each in required]
@@ -316,13 +307,8 @@ class Catalog:
         return self._serving[contract.ref]
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
-        if kind not in self._latest:
-            self._latest[kind] = tuple({ref.name: ref for ref in self.refs(kind)}.values())
-        return tuple(self.contracts[ref] for ref in self._latest[kind])
-
-    def _kind(self, ref: Ref) -> Kind:
-        known = self.contracts
-        return known.kind(ref) if isinstance(known, SqlFiles) else known[ref].kind
+        latest = {ref.name: ref for ref in self.refs(kind)}
+        return tuple(self.contracts[ref] for ref in latest.values())
 
     def reference_errors(self) -> Iterator[ContractError]:
         """Errors between contracts: invalid `requires`, names used twice."""
@@ -332,8 +318,21 @@ class Catalog:
                 yield reference_error(
                     contract, f"{contract.name} is a {kinds[contract.name]} too", "rename one"
                 )
-            yield from reference_errors(contract, self.contracts)
+            yield from _name_errors(contract, self.contracts)
+            yield from _require_errors(contract, self.contracts)
         yield from cycles(self.contracts)
+
+    def compiled(self, *, dated: bool) -> bytes:
+        """The file of all contracts; if `dated`, it is out of date as soon as a file gets another time."""
+        contracts = [self.contracts[ref] for ref in self.refs()]
+        about = {
+            "digest": self.digest,
+            "refs": self.refs(),
+            "kinds": [contract.kind for contract in contracts],
+            "own_hashes": [self.own_hash(contract) for contract in contracts],
+            "effective_hashes": [self.effective_hash(contract) for contract in contracts],
+        }
+        return compiled.encode(self.folder, about, contracts, dated)
 
 
 def _compatible(one: Contract, other: Contract) -> bool:
@@ -343,7 +342,27 @@ def _compatible(one: Contract, other: Contract) -> bool:
 
 @cache
 def _load(folder: Path) -> Catalog:
-    return Catalog(SqlFiles(folder), folder)
+    return _installed(folder) if folder == sql_folder() else Catalog.read(folder)
+
+
+def _installed(folder: Path) -> Catalog:
+    """The compiled contracts; where they cannot be used, those in the files of the folder."""
+    try:
+        about, contracts = compiled.read(folder)
+    except (OSError, ValueError) as error:
+        return replace(Catalog.read(folder), parsed_because=str(error))
+    kinds = list(zip(contracts, about["kinds"], strict=True))
+    return Catalog(
+        contracts,
+        folder,
+        _digest=about["digest"],
+        _own_hashes=dict(zip(contracts, about["own_hashes"], strict=True)),
+        _hashes=dict(zip(contracts, about["effective_hashes"], strict=True)),
+        _refs={
+            kind: tuple(ref for ref, other in kinds if kind in (None, other))
+            for kind in {None, *about["kinds"]}
+        },
+    )
 
 
 def own_hash(contract: Contract) -> str:
@@ -351,6 +370,8 @@ def own_hash(contract: Contract) -> str:
 
     Documentation, the order of rows, and which runs are served (`optional`) may change after a release.
     """
+    from tracewarehouse.contracts.sql_tokens import token_texts
+
     meaning = {
         "kind": contract.kind,
         "scope": contract.scope,
@@ -390,53 +411,11 @@ def _locked(key: str, entry: Mapping[str, str]) -> Locked:
 
 def write_lock(entries: Mapping[Ref, Locked]) -> str:
     """The text of `released.lock`, one line per contract, by name and version."""
-    lines = []
-    for ref in sorted(entries):
-        _, status, own, effective = astuple(entries[ref])
-        lines.append(f'"{ref}" = {{ status = "{status}", own = "{own}", effective = "{effective}" }}\n')
+    lines = (
+        f'"{ref}" = {{ status = "{status}", own = "{own}", effective = "{effective}" }}\n'
+        for ref, status, own, effective in sorted(entries.values())
+    )
     return LOCK_HEADER + "".join(lines)
-
-
-class SqlFiles(Mapping[Ref, Contract]):
-    """The contracts under a folder by name and version, read on first use with all they require.
-
-    Raises ContractError: at once for an invalid path, on first use for an invalid file.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._paths: dict[Ref, Path] = {}
-        self._read: dict[Ref, Contract] = {}
-        self._reading: dict[Ref, Contract] = {}
-        for path in contract_files(folder):
-            self._paths[ref_of(path) or read_contract(folder, path).ref] = path
-
-    def __getitem__(self, ref: Ref) -> Contract:
-        if ref in self._reading:
-            above = tuple(self._reading)
-            raise cycle(self._reading[ref], (*above[above.index(ref) :], ref))
-        if ref not in self._read:
-            self._read[ref] = self._checked(ref, read_contract(self.folder, self._paths[ref]))
-        return self._read[ref]
-
-    def __iter__(self) -> Iterator[Ref]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def kind(self, ref: Ref) -> Kind:
-        """The kind of a contract, by its folder; reads no file."""
-        return FOLDERS[self._paths[ref].relative_to(self.folder).parts[0]]
-
-    def _checked(self, ref: Ref, contract: Contract) -> Contract:
-        self._reading[ref] = contract
-        try:
-            for error in reference_errors(contract, self):
-                raise error
-        finally:
-            del self._reading[ref]
-        return contract
 
 
 def sql_folder() -> Path:
@@ -448,17 +427,15 @@ def sql_folder() -> Path:
     raise ContractError(f"{package}: no sql folder", "install the package again")
 
 
-def contract_files(folder: Path) -> list[Path]:
-    """Every `.sql` file of a contract, sorted."""
-    return sorted(path for name in FOLDERS for path in (folder / name).rglob("*.sql"))
-
-
 def read_contract(folder: Path, path: Path) -> Contract:
     """The contract in one file of the folder; raises ContractError."""
-    from tracewarehouse.contracts.parse import parse, reader
+    from tracewarehouse.contracts.parse import parse
+
+    def read_base(base: PurePath) -> str:
+        return (folder / base.relative_to("sql")).read_text(encoding="utf-8")
 
     source = PurePosixPath("sql", path.relative_to(folder).as_posix())
     try:
-        return parse(path.read_text(encoding="utf-8"), source, reader(folder))
+        return parse(path.read_text(encoding="utf-8"), source, read_base)
     except UnicodeDecodeError as error:
         raise ContractError(f"{source}: byte {error.start}: not UTF-8", "save it as UTF-8") from None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tracewarehouse.durations import trace_time_ns
 from tracewarehouse.errors import ParamError, similar_names
@@ -38,8 +38,7 @@ Printer = Literal[
 ]
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(NamedTuple):
     """A unit; scaling all times by f scales its columns by f to the power of `time_power`."""
 
     name: str
@@ -96,9 +95,12 @@ def python_type(param: Param) -> Any:
 def bind(params: Iterable[Param], values: Mapping[str, object], owner: str) -> dict[str, object]:
     """Every parameter with its value in the declared type; raises ParamError."""
     known = {param.name: param for param in params}
-    for name in values:
-        if name not in known:
-            raise _unknown(name, list(known), owner)
+    for name in (each for each in values if each not in known):
+        if close := similar_names(name, known):
+            hint = f"did you mean {', '.join(close)}?"
+        else:
+            hint = f"it takes {', '.join(known)}" if known else "it takes no parameters"
+        raise ParamError(f"{owner} has no parameter {name}", hint)
     return {name: cast(param, values.get(name, param.default)) for name, param in known.items()}
 
 
@@ -181,19 +183,9 @@ def _check_range(param: Param, value: object) -> None:
             raise ParamError(f"{param.name}: {value} is too large", f"the maximum is {param.max}")
 
 
-def _unknown(name: str, known: list[str], owner: str) -> ParamError:
-    if close := similar_names(name, known):
-        hint = f"did you mean {', '.join(close)}?"
-    else:
-        hint = f"it takes {', '.join(known)}" if known else "it takes no parameters"
-    return ParamError(f"{owner} has no parameter {name}", hint)
-
-
 Kind = Literal["table", "view", "analysis"]
 Scope = Literal["rank", "run"]
 
-# Tables that are built from published versions on read.
-_BUILT = ("runs", "ranks", "rank_sources")
 FOLDERS: dict[str, Kind] = {
     "tables": "table",
     "rules": "table",
@@ -211,13 +203,13 @@ DERIVED_NEEDS = ("critical_path", "blame")
 # Derivations, each with its last table.
 DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"}
 COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
+# Tables that are built from published versions on read.
 RUN_TABLES = ("runs", "ranks", "rank_sources")
 
 FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
 
 
-@dataclass(frozen=True, order=True)
-class Ref:
+class Ref(NamedTuple):
     """A name and a version, `kernels@1`."""
 
     name: str
@@ -236,7 +228,7 @@ class Change:
     compatible: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Contract:
     """A table, view or analysis: its inputs, its columns, and its SELECT."""
 
@@ -247,18 +239,18 @@ class Contract:
     group: str | None
     summary: str
     requires: tuple[Ref, ...]
-    needs: tuple[str, ...]
+    needs: tuple[str, ...] = ()
     grain: tuple[str, ...]
     order: tuple[str, ...]
-    params: tuple[Param, ...]
+    params: tuple[Param, ...] = ()
     columns: tuple[Column, ...]
     changes: tuple[Change, ...]
-    deprecated: str | None
-    transient: bool
-    derived: str | None
-    definition: int | None
-    body: str
-    body_line: int
+    deprecated: str | None = None
+    transient: bool = False
+    derived: str | None = None
+    definition: int | None = None
+    body: str = ""
+    body_line: int = 0
     source: str
     # The SELECT returns rows in `order` by itself: they are checked, and sorted only if they are not.
     in_order: bool = False
@@ -310,18 +302,12 @@ class Contract:
     @property
     def is_built(self) -> bool:
         """True for a table that is built from published versions on read."""
-        return self.kind == "table" and self.name in _BUILT
+        return self.kind == "table" and self.name in RUN_TABLES
 
     @property
     def is_stored(self) -> bool:
         """True for a table whose rows are in Parquet files of the warehouse."""
         return self.kind == "table" and not (self.transient or self.is_built or self.is_constant)
-
-
-def ref_of(path: PurePath) -> Ref | None:
-    """Name and version in a file name, None if it is not the name of a contract file."""
-    match = FILE_NAME.fullmatch(path.name)
-    return Ref(match[1], int(match[2])) if match else None
 
 
 def computed_contract(
@@ -343,17 +329,9 @@ def computed_contract(
         group=group,
         summary=summary,
         requires=requires,
-        needs=(),
         grain=grain,
         order=order,
-        params=(),
         columns=columns,
         changes=(Change(1, "First version."),),
-        deprecated=None,
-        transient=False,
-        derived=None,
-        definition=None,
-        body="",
-        body_line=0,
         source=name,
     )

@@ -18,7 +18,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from keyword import iskeyword
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import PurePath, PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -191,13 +191,6 @@ def distinct(names: tuple[str, ...], key: str, place: Place) -> tuple[str, ...]:
     return names
 
 
-def check_keys(found: Mapping[str, Any], known: Sequence[str], place: Place) -> None:
-    """Raises ContractError for an unknown key."""
-    for key in found:
-        if key not in known:
-            raise place.error(f"unknown key `{key}`", f"known are {', '.join(known)}", key)
-
-
 def split(text: str, path: PurePath) -> tuple[dict[str, Any], Place, str, int]:
     """The parsed block, its place, the SELECT below it, and the line of the SELECT. Raises ContractError."""
     lines = text.split("\n")
@@ -240,11 +233,6 @@ _REF = re.compile(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
 ReadBase = Callable[[PurePath], str]  # the text of a base by its path, `sql/bases/<name>.v<version>.sql`
 
 
-def reader(folder: Path) -> ReadBase:
-    """Reads the bases of a folder like `sql/`."""
-    return lambda path: (folder / FOLDER / path.name).read_text(encoding="utf-8")
-
-
 def inherit(
     head: Mapping[str, Any], body: str, place: Place, read: ReadBase | None, above: int = 0
 ) -> tuple[dict[str, Any], str, int]:
@@ -281,7 +269,9 @@ def _base(ref: object, place: Place, read: ReadBase | None) -> tuple[dict[str, A
     if text is None:
         raise place.error(f"base {ref} does not exist", f"create {path}, or name another base", "like")
     head, base_place, body, _ = split(text, path)
-    check_keys(head, KEYS, base_place)
+    for key in head:
+        if key not in KEYS:
+            raise base_place.error(f"unknown key `{key}`", f"known are {', '.join(KEYS)}", key)
     if INPUT not in body:
         raise ContractError(f"{path}:1: the base does not read {INPUT}", f"SELECT … FROM {INPUT}")
     return head, body

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 TokenKind = Literal["comment", "string", "quoted", "param", "number", "word", "mark"]
 
@@ -37,8 +35,7 @@ UNNAMED_COLUMNS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A token, its line in the file, and its depth in brackets."""
 
     kind: TokenKind
@@ -72,20 +69,18 @@ def names_read(sql: str) -> frozenset[str] | None:
 
 def tokens(sql: str, first_line: int = 1) -> list[Token]:
     """The tokens without comments; a bracket has the depth outside it."""
-    return list(_walk(sql, first_line))
-
-
-def _walk(sql: str, line: int) -> Iterator[Token]:
-    depth = 0
+    found = []
+    line, depth = first_line, 0
     for match in _TOKEN.finditer(sql):
         kind, text = match.lastgroup, match.group()
         if text in (")", "]", "}"):
             depth -= 1
         if kind not in ("space", "comment"):
-            yield Token(kind, text, line, depth)  # type: ignore[arg-type]
+            found.append(Token(kind, text, line, depth))  # type: ignore[arg-type]
         if text in ("(", "[", "{"):
             depth += 1
         line += text.count("\n")
+    return found
 
 
 def replace_params(sql: str, literals: dict[str, str]) -> str:

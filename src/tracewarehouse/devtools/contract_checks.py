@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -42,16 +43,15 @@ def check_compatible(con: engine.Connection, catalog: Catalog) -> Iterator[Viola
 
 def _declared_compatible(con: engine.Connection, catalog: Catalog, contract: Contract) -> Iterator[Violation]:
     location = f"{contract.source}:1"
-    before = catalog.contracts.get(Ref(contract.name, contract.version - 1))
+    previous = Ref(contract.name, contract.version - 1)
+    before = catalog.contracts.get(previous)
     if contract.kind == "analysis" or contract.is_stored and contract.body:
         remedy = "only views and tables filled by a builder can be; remove `compatible`"
         yield Violation(location, f"{contract.ref} cannot be declared compatible", remedy)
         return
     if before is None:
-        missing = Ref(contract.name, contract.version - 1)
-        yield Violation(
-            location, f"{contract.ref} is compatible with {missing}, which has no file", "add its file"
-        )
+        message = f"{contract.ref} is compatible with {previous}, which has no file"
+        yield Violation(location, message, "add its file")
         return
     differences = list(_differences(before, contract))
     for difference in differences:
@@ -118,17 +118,24 @@ def _plan(
     version: Contract,
 ) -> tuple[object, ...]:
     """Columns and logical plan of a consumer over empty relations, with `version` in place of `older`."""
-    relations = [version if each.ref == older.ref else each for each in required]
-    for each in relations:
-        engine.create_table(con, each)
-    try:
+    with _tables(con, [version if each.ref == older.ref else each for each in required]):
         sql = engine.sql_with_params(consumer, {})
-        return engine.result_columns(con, sql), engine.logical_plan(con, sql)
-    except engine.Error as error:
-        return (str(error),)
+        try:
+            return engine.result_columns(con, sql), engine.logical_plan(con, sql)
+        except engine.Error as error:
+            return (str(error),)
+
+
+@contextmanager
+def _tables(con: engine.Connection, contracts: Sequence[Contract]) -> Iterator[None]:
+    """Empty tables of these contracts until the block ends."""
+    for contract in contracts:
+        engine.create_table(con, contract)
+    try:
+        yield
     finally:
-        for each in relations:
-            con.execute(f"DROP TABLE {quote_name(each.name)}")
+        for contract in contracts:
+            con.execute(f"DROP TABLE {quote_name(contract.name)}")
 
 
 def _lowest_required(catalog: Catalog, contract: Contract) -> Iterator[Violation]:
@@ -250,13 +257,8 @@ def check_catalog(catalog: Catalog) -> list[Violation]:
 
 def check_binding(con: engine.Connection, contract: Contract, required: list[Contract]) -> list[Violation]:
     """Binds the SELECT against empty tables: of all its requirements, then without one at a time."""
-    for other in required:
-        engine.create_table(con, other)
-    try:
+    with _tables(con, required):
         return list(_binding_errors(con, contract)) or list(_unread(con, contract, required))
-    finally:
-        for other in required:
-            con.execute(f"DROP TABLE {quote_name(other.name)}")
 
 
 def _binding_errors(con: engine.Connection, contract: Contract) -> Iterator[Violation]:
@@ -268,10 +270,8 @@ def _binding_errors(con: engine.Connection, contract: Contract) -> Iterator[Viol
     except engine.Error as error:
         required = ", ".join(map(str, contract.requires)) or "nothing"
         reason = str(error).partition("\n")[0]
-        location = engine.error_place(contract, error)
-        yield Violation(
-            location, f"does not bind: {reason}", f"it can only read what it requires: {required}"
-        )
+        remedy = f"it can only read what it requires: {required}"
+        yield Violation(engine.error_place(contract, error), f"does not bind: {reason}", remedy)
 
 
 def _unread(con: engine.Connection, contract: Contract, required: list[Contract]) -> Iterator[Violation]:
@@ -311,11 +311,8 @@ def _changed(catalog: Catalog, contract: Contract, locked: Locked) -> Violation:
     if catalog.own_hash(contract) != locked.own:
         return Violation(f"{contract.source}:1", f"{contract.ref} is released, but was changed", new)
     lock = read_lock(catalog.folder)
-    changed = [
-        str(other.ref)
-        for other in catalog.closure(contract)
-        if other.ref in lock and lock[other.ref].own != catalog.own_hash(other)
-    ]
+    below = [each for each in catalog.closure(contract) if each.ref in lock]
+    changed = [str(each.ref) for each in below if lock[each.ref].own != catalog.own_hash(each)]
     return Violation(
         f"{contract.source}:1",
         f"{contract.ref} is released, but its dependency {', '.join(changed) or 'a dependency'} was changed",

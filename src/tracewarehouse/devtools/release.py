@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import wrap
 from typing import Final
 
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock, write_lock
+from tracewarehouse.contracts.compiled import FILE
 from tracewarehouse.contracts.contract import Contract, Param, Ref, python_type
 from tracewarehouse.devtools import sql_style
 from tracewarehouse.devtools.sql_style import Violation
@@ -227,6 +229,8 @@ def sync(root: Path) -> list[Path]:
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             path.write_text(text, encoding="utf-8")
             changed.append(path)
+    with suppress(OSError):  # not listed, as it is not committed
+        (root / "src" / "tracewarehouse" / "contracts" / FILE.name).write_bytes(catalog.compiled(dated=True))
     return changed
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracewarehouse.contracts.contract import Column, Contract
+from tracewarehouse.contracts.contract import Contract
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,15 +23,12 @@ def schema_of(contract: Contract) -> pa.Schema:
     """The columns as Arrow fields with unit, doc and better as metadata."""
     import pyarrow as pa
 
-    return pa.schema([_field(column) for column in contract.columns])
-
-
-def _field(column: Column) -> pa.Field:
-    import pyarrow as pa
-
-    metadata = {"doc": column.doc, "unit": column.unit, "better": column.better}
-    known = {key: value for key, value in metadata.items() if value is not None}
-    return pa.field(column.name, type_of(column.type), metadata=known)
+    fields = []
+    for column in contract.columns:
+        metadata = {"doc": column.doc, "unit": column.unit, "better": column.better}
+        known = {key: value for key, value in metadata.items() if value is not None}
+        fields.append(pa.field(column.name, type_of(column.type), metadata=known))
+    return pa.schema(fields)
 
 
 def type_of(type_: str) -> pa.DataType:

@@ -7,7 +7,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, zip_longest
 from pathlib import Path
@@ -136,14 +136,17 @@ def execute(
 
 def _sorted(con: Connection, contract: Contract, body: str, given: str, few: bool) -> pa.Table:
     """The rows of the body in the contract's order, its columns checked."""
+    is_by_run = any(column.name == "run_id" for column in contract.columns)
+    # It may be an ENUM in the input.
+    columns = "* REPLACE (CAST(run_id AS VARCHAR) AS run_id)" if is_by_run else "*"
     try:
-        select = f"{given}SELECT {_all(contract)} FROM (\n{body}\n)"
+        select = f"{given}SELECT {columns} FROM (\n{body}\n)"
         ordered = select if contract.in_order else f"{select}\n{order_by(contract)}"
-        columns, rows = _rows(con, ordered, few)
+        found, rows = _rows(con, ordered, few)
     except Error:
         check_columns(contract, result_columns(con, body))
         raise
-    check_columns(contract, columns)
+    check_columns(contract, found)
     return _in_order(con, contract, rows) if contract.in_order else rows
 
 
@@ -155,12 +158,6 @@ def _in_order(con: Connection, contract: Contract, rows: pa.Table) -> pa.Table:
     if con.execute(f"SELECT count(*) FROM ({compared}) WHERE is_wrong").fetchall() == [(0,)]:
         return rows
     return _rows(con, f"SELECT * FROM tw_rows\n{order_by(contract)}", few=False)[1]
-
-
-def _all(contract: Contract) -> str:
-    """All columns; `run_id` may be an ENUM in the input."""
-    runs = any(column.name == "run_id" for column in contract.columns)
-    return "* REPLACE (CAST(run_id AS VARCHAR) AS run_id)" if runs else "*"
 
 
 def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], pa.Table]:
@@ -292,8 +289,8 @@ def create_table(
     con: Connection, contract: Contract, sql: str | None = None, name: str | None = None
 ) -> None:
     """Creates the table of a contract, empty or from a SELECT of its columns, as `name` if given."""
-    columns = ", ".join(f"{quote_name(column.name)} {column.type}" for column in contract.columns)
-    con.execute(f"CREATE TABLE {quote_name(name or contract.name)} ({columns})")
+    types = {column.name: column.type for column in contract.columns}
+    create_from_rows(con, name or contract.name, types, [])
     if sql is not None:
         fill_table(con, contract, sql)
 
@@ -326,9 +323,9 @@ def insert_rows(
     if not rows:
         return
     if len(rows) <= _FEW_ROWS and all(_is_plain(row.get(column)) for row in rows for column in types):
-        con.execute(
-            f"INSERT INTO {quote_name(name)} VALUES {', '.join(_row_sql(row, types) for row in rows)}"
-        )
+        texts = ([literal(row.get(column), type_) for column, type_ in types.items()] for row in rows)
+        values = ", ".join(f"({', '.join(row)})" for row in texts)
+        con.execute(f"INSERT INTO {quote_name(name)} VALUES {values}")
         return
     import pyarrow as pa
 
@@ -344,10 +341,6 @@ def _is_plain(value: object) -> bool:
     return (
         value is None or isinstance(value, bool | int | float) or isinstance(value, str) and "\0" not in value
     )
-
-
-def _row_sql(row: Mapping[str, object], types: Mapping[str, str]) -> str:
-    return f"({', '.join(literal(row.get(column), type_) for column, type_ in types.items())})"
 
 
 def statement_kind(con: Connection, sql: str) -> str:
@@ -367,8 +360,7 @@ def statement_kind(con: Connection, sql: str) -> str:
 
 def keywords(con: Connection) -> dict[str, str]:
     """DuckDB's keywords in lower case, each with its category."""
-    rows = con.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall()
-    return {str(name): str(category) for name, category in rows}
+    return dict(con.execute("SELECT keyword_name, keyword_category FROM duckdb_keywords()").fetchall())
 
 
 # A database cannot be used after a fork, and its threads and memory limit belong to it.
@@ -394,7 +386,9 @@ def scratch(threads: int | None = None) -> Iterator[Connection]:
         con.execute(f"USE {name}")
         yield con
     except BaseException:
-        _forget(key, shared)
+        with _lock:  # after an error a database may refuse all further statements
+            if _databases.get(key) is shared:
+                del _databases[key]
         raise
     finally:
         con.close()
@@ -402,21 +396,8 @@ def scratch(threads: int | None = None) -> Iterator[Connection]:
             shared.execute(f"DETACH {name}")
 
 
-def _forget(key: _Key, shared: Connection) -> None:
-    """After an error a database may refuse all further statements: the next connection gets a new one."""
-    with _lock:
-        if _databases.get(key) is shared:
-            del _databases[key]
-
-
 _BATCH_ROWS: Final = 8_192
 _INTERRUPT_INTERVAL_S: Final = 0.1
-# The options in Python, with an example.
-_PYTHON: Final = {
-    "timeout": "timeout_s=90",
-    "memory": "memory_bytes=4_000_000_000",
-    "max_rows": "max_rows=N",
-}
 
 
 class QueryLimitError(QueryError):
@@ -446,7 +427,7 @@ def query(con: Connection, sql: str, limits: Limits = NO_LIMITS) -> pa.Table:
 
     Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
     """
-    with con.cursor() as cursor, _timeout(cursor, limits) as watch:
+    with con.cursor() as cursor, _timeout(cursor, limits) as is_up:
         try:
             bound = relation(cursor, sql)
             table = interruptible(cursor, lambda: _fetch(bound, limits))
@@ -454,9 +435,9 @@ def query(con: Connection, sql: str, limits: Limits = NO_LIMITS) -> pa.Table:
         except OutOfMemory as error:
             raise _memory_error(limits) if limits.memory_bytes is not None else query_error(error) from error
         except Error as error:
-            if watch.fired and limits.timeout_s is not None:
+            if is_up.is_set() and limits.timeout_s is not None:
                 message = f"the query took longer than {limits.timeout_s:g} s"
-                raise QueryLimitError(*_beyond(message, "timeout", "90s")) from error
+                raise QueryLimitError(*_beyond(message, "timeout_s=90", "--timeout 90s")) from error
             raise query_error(error) from error
 
 
@@ -475,7 +456,7 @@ def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
         if limits.max_rows is not None and rows > limits.max_rows:
             message = f"the query returns more than {limits.max_rows:,} rows"
             more = hints.Hint("wh.scan(TABLE) reads any number", "-o FILE writes any number")
-            raise QueryLimitError(*_beyond(message, "max_rows", "N", more))
+            raise QueryLimitError(*_beyond(message, "max_rows=N", "--max-rows N", more))
         if limits.memory_bytes is not None and bytes_ > limits.memory_bytes:
             raise _memory_error(limits)
     return pa.Table.from_batches(batches, schema=reader.schema)
@@ -487,49 +468,39 @@ def _memory_error(limits: Limits) -> QueryLimitError:
         message = f"the query needs more than {allowed >> 20} MiB of memory, half of the memory limit"
         return QueryLimitError(message, "raise the limit of the container or job, or ulimit -v")
     message = f"the query needs more than {requested / 1e9:g} GB of memory"
-    return QueryLimitError(*_beyond(message, "memory", "4GB"))
+    return QueryLimitError(*_beyond(message, "memory_bytes=4_000_000_000", "--memory 4GB"))
 
 
-def _beyond(message: str, name: str, example: str, more: str = "") -> tuple[str, str]:
-    """Message and hint of an exceeded limit."""
-    python = _PYTHON[name]
-    option = hints.Hint(python, f"--{name.replace('_', '-')} {example}")
-    limit = hints.Hint(python.partition("=")[0], f"--{name.replace('_', '-')}")
-    hint = hints.fill("raise the limit: {}", option)
+def _beyond(message: str, python: str, option: str, more: str = "") -> tuple[str, str]:
+    """Message and hint of an exceeded limit, with an example of a higher one in Python and as an option."""
+    limit = hints.Hint(python.partition("=")[0], option.partition(" ")[0])
+    hint = hints.fill("raise the limit: {}", hints.Hint(python, option))
     hint = hints.fill("{}; {}", hint, more) if more else hint
     return hints.fill("{}, the limit of {}", message, limit), hint
 
 
-@dataclass
-class _Watch:
-    """Whether the time is up."""
-
-    fired: bool = False
-    done: Event = field(default_factory=Event)
-
-
 @contextmanager
-def _timeout(con: Connection, limits: Limits) -> Iterator[_Watch]:
-    """Interrupts the connection once the time is up, until the block ends."""
-    watch = _Watch()
+def _timeout(con: Connection, limits: Limits) -> Iterator[Event]:
+    """Interrupts the connection once the time is up, until the block ends; yields whether it is up."""
+    is_up, done = Event(), Event()
     if limits.timeout_s is None:
-        yield watch
+        yield is_up
         return
 
     def interrupt(timeout_s: float) -> None:
-        if watch.done.wait(timeout_s):
+        if done.wait(timeout_s):
             return
-        watch.fired = True
+        is_up.set()
         con.interrupt()
-        while not watch.done.wait(_INTERRUPT_INTERVAL_S):  # the first has no effect before a query starts
+        while not done.wait(_INTERRUPT_INTERVAL_S):  # the first has no effect before a query starts
             con.interrupt()
 
     thread = Thread(target=interrupt, args=(limits.timeout_s,), daemon=True)
     thread.start()
     try:
-        yield watch
+        yield is_up
     finally:
-        watch.done.set()
+        done.set()
         thread.join()
 
 
@@ -550,6 +521,7 @@ def rows_where(rows: pa.Table, conditions: Sequence[str], keys: Sequence[str] = 
 def _numbers(rows: pa.Table, sql: str, conditions: Sequence[str]) -> pa.ChunkedArray:
     import pyarrow as pa
 
+    not_a_condition = f"not a condition: {' AND '.join(conditions)}"
     numbered = rows.append_column(_ROW, pa.array(range(len(rows)), pa.int64()))
     with connect() as con:
         con.register("result", numbered)
@@ -557,18 +529,13 @@ def _numbers(rows: pa.Table, sql: str, conditions: Sequence[str]) -> pa.ChunkedA
         con.execute("SET lock_configuration = true")
         try:
             if statement_kind(con, sql) != "SELECT":
-                raise ExpressionError(_not_a_condition(conditions))
+                raise ExpressionError(not_a_condition)
             return con.sql(sql).to_arrow_table().column(0)
         except (Error, QueryError) as error:
             failed = error if isinstance(error, QueryError) else query_error(error)
             why = failed.message.replace(f", {_ROW}", "").replace(f'"{_ROW}", ', "")
-            raise ExpressionError(
-                f"{_not_a_condition(conditions)}: {why}", f"columns: {', '.join(rows.column_names)}"
-            ) from error
-
-
-def _not_a_condition(conditions: Sequence[str]) -> str:
-    return f"not a condition: {' AND '.join(conditions)}"
+            columns = f"columns: {', '.join(rows.column_names)}"
+            raise ExpressionError(f"{not_a_condition}: {why}", columns) from error
 
 
 def _term(rows: pa.Table, key: str) -> str:

@@ -17,8 +17,6 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from functools import cache
-from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +24,7 @@ from threading import current_thread, main_thread
 from typing import Any
 
 from tracewarehouse import hints
-from tracewarehouse.contracts.catalog import contract_files, sql_folder
+from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, attempt
 from tracewarehouse.errors import EngineError, MissingExtra, Terminated, WorkerMismatch
 from tracewarehouse.temp_folders import new_folder
@@ -44,7 +42,7 @@ class Peer:
     @classmethod
     def here(cls) -> Peer:
         """The versions of this process."""
-        return cls(__version__, contracts_digest(), version("duckdb"))
+        return cls(__version__, Catalog.load().digest[:12], version("duckdb"))
 
     def mismatch(self, driver: Peer) -> str | None:
         """How this worker differs from the process that sent a task; None if it does not."""
@@ -53,16 +51,6 @@ class Peer:
             f"{name} {mine[name]} instead of {theirs[name]}" for name in mine if mine[name] != theirs[name]
         ]
         return f"worker on {platform.node()} has {', '.join(different)}" if different else None
-
-
-@cache
-def contracts_digest() -> str:
-    """A hash of the contract files of this installation, in 12 hex digits."""
-    folder, digest = sql_folder(), sha256()
-    for path in contract_files(folder):
-        digest.update(f"{path.relative_to(folder)}\n".encode())
-        digest.update(sha256(path.read_bytes()).digest())
-    return digest.hexdigest()[:12]
 
 
 _RETRIES = 3

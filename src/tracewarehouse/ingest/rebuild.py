@@ -25,8 +25,7 @@ from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
-from tracewarehouse.runs.readable import EXPIRED_HINT
-from tracewarehouse.runs.removal import expired_reason
+from tracewarehouse.runs.readable import EXPIRED_HINT, expired_reason
 from tracewarehouse.storage import (
     Changes,
     Json,

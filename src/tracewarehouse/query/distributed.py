@@ -36,7 +36,7 @@ from tracewarehouse.query.connections import (
     is_by_rank,
 )
 from tracewarehouse.query.relations import Dependencies
-from tracewarehouse.query.user_cache import folder as cache_folder
+from tracewarehouse.query.shell_file import cache_folder
 from tracewarehouse.runs.readable import intact_runs
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Store

@@ -5,14 +5,19 @@ What depends on the runs is in small macros that the views call: `tw_files_kerne
 table, `latest.tw_run()` returns the latest run. Replacing them is fast, and the views keep their types and
 comments. Schema `latest` has views on the tables in `main`, and reads only the files of the latest run.
 
-It contains no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
+The cache belongs to the user and is shared by all warehouses: its entries contain no data of a warehouse, so
+removing runs need not delete them. It is private and limited in size. If it is not usable, or an entry is
+damaged, the template is built again.
+
+The file contains no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
 `tw shell` write it; other commands leave it out of date. Its stamp identifies the versions it was built from.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -34,7 +39,6 @@ from tracewarehouse.duck.engine import (
     literal,
 )
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.query import user_cache
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.relations import (
     ABSTAINED,
@@ -68,7 +72,6 @@ ABOUT = "tw_about"
 _RUN = "tw_run"
 # The newest format that both this package and the DuckDB shell on PyPI can read.
 _STORAGE_VERSION = "v1.4.0"
-_LAYOUT = 3  # raised when this module builds another file from the same contracts
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
     ABSTAINED: ABSTAINED_COLUMNS,
@@ -81,45 +84,82 @@ def attach(con: Connection, path: Path) -> None:
     con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{_STORAGE_VERSION}')")
 
 
-def template_key(catalog: Catalog) -> str:
-    """A hash of everything that determines the template."""
-    return sha256(repr((_LAYOUT, __version__, catalog.digest)).encode()).hexdigest()[:16]
-
-
 def template(catalog: Catalog) -> bytes:
     """The bytes of the template, cached per process and user. Raises WarehouseError."""
-    key = template_key(catalog)
     with _lock:
-        if key not in _templates:
+        if catalog.digest not in _templates:
             _templates.clear()
-            name = f"{key}-{_code_hash()}.duckdb"
-            if (found := user_cache.get(name)) is None:
-                user_cache.put(name, found := _build(catalog))
-            _templates[key] = found
-        return _templates[key]
-
-
-def _build(catalog: Catalog) -> bytes:
-    with temporary_folder() as folder:
-        path = folder / "template.duckdb"
-        _write(path, catalog)
-        return path.read_bytes()
+            name = f"{catalog.digest[:16]}-{_code_hash()}.duckdb"
+            if (found := cached(name)) is None:
+                cache(name, found := _build(catalog))
+            _templates[catalog.digest] = found
+        return _templates[catalog.digest]
 
 
 def _code_hash() -> str:
     """A hash of the code that builds the file: DuckDB's version and the modules of `query` and `runs`."""
     package = Path(__file__).parents[1]
     modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
-    parts = [DUCKDB_VERSION.encode(), *(module.read_bytes() for module in modules)]
-    return sha256(b"\0".join(parts)).hexdigest()[:16]
+    versions = f"{__version__} {DUCKDB_VERSION}".encode()
+    code = (module.read_bytes() for module in modules)
+    return sha256(b"\0".join((versions, *code))).hexdigest()[:16]
 
 
 _templates: dict[str, bytes] = {}
 _lock = Lock()
+# Entries of the cache differ by version of the tool and of its contracts.
+_MAX_FILES = 8
+_MAX_BYTES = 256 << 20
+_DIGEST_BYTES = sha256().digest_size
 
 
-def _write(path: Path, catalog: Catalog) -> None:
-    with connect() as con:
+def cache_folder() -> Path:
+    """The user's cache folder for this tool; raises RuntimeError if there is no home folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("tracewarehouse", appauthor=False)
+
+
+def cached(name: str) -> bytes | None:
+    """The bytes cached under that name; None if they are missing or damaged."""
+    with suppress(OSError, RuntimeError):
+        path = cache_folder() / name
+        stored = path.read_bytes()
+        digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+        if sha256(data).digest() == digest:
+            path.touch()
+            return data
+    return None
+
+
+def cache(name: str, data: bytes) -> None:
+    """Caches the bytes if possible, and deletes the least recently used files above the limits."""
+    with suppress(OSError, RuntimeError):
+        target = cache_folder()
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        target.chmod(0o700)
+        part = target / f".{name}.{secrets.token_hex(8)}"
+        try:
+            part.write_bytes(sha256(data).digest() + data)
+            part.replace(target / name)
+        finally:
+            part.unlink(missing_ok=True)
+        _trim(target)
+
+
+def _trim(target: Path) -> None:
+    """Deletes the least recently used files until the limits are met."""
+    known = [(path.stat(), path) for path in target.iterdir() if path.is_file()]
+    total = 0
+    for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):
+        total += stat.st_size
+        if number >= _MAX_FILES or total > _MAX_BYTES:
+            path.unlink(missing_ok=True)
+
+
+def _build(catalog: Catalog) -> bytes:
+    with temporary_folder() as folder, connect() as con:
+        path = folder / "template.duckdb"
         attach(con, path)
         con.execute("BEGIN")  # a single transaction: otherwise each statement would wait for the disk
         for schema in SCHEMAS:
@@ -131,6 +171,7 @@ def _write(path: Path, catalog: Catalog) -> None:
         con.execute("COMMIT")
         con.execute("USE memory")
         con.execute("DETACH tw_file")
+        return path.read_bytes()
 
 
 def relations_of(
@@ -311,7 +352,9 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
         relations, contracts = relations_of(catalog, store, tuple(selected))
         for schema, part in zip(SCHEMAS, (relations, replace(relations, selected=latest)), strict=True):
             con.execute(f"USE tw_file.{schema}")
-            _set_files(con, part, contracts)
+            for contract in contracts:  # before, the views read no files
+                if contract.is_stored and part.has_rows(contract):
+                    set_files(con, part, contract)
         set_latest_run(con, latest[0].run if latest else None)
         con.execute("USE tw_file.main")
         _fill(con, catalog, relations, contracts)
@@ -322,13 +365,6 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
         raise WarehouseError(f"{path}: cannot be written: {str(error).partition(chr(10))[0]}") from error
     finally:
         con.close()
-
-
-def _set_files(con: Connection, relations: Relations, contracts: Contracts) -> None:
-    """Sets the files that the views of the current schema read; before, they read none."""
-    for contract in contracts:
-        if contract.is_stored and relations.has_rows(contract):
-            set_files(con, relations, contract)
 
 
 def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Contracts) -> None:

@@ -14,8 +14,8 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError
+from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Abstained
-from tracewarehouse.runs.removal import expired_lines, expired_of, expired_reason
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Json, Rank, RankSource, RunVersion, TableFile, Versions
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
@@ -49,6 +49,25 @@ def _of(source: RankSource) -> str | None:
     if source.facts.get("source_layout") == "parquetdir":
         return "Nsight Systems: folders of Parquet files"
     return None if is_tested else f"Nsight Systems: export schema {schema or 'unknown'}"
+
+
+def expired_reason(tables: Mapping[str, str]) -> str:
+    """`expired: events, flows, 2026-11-22`: why a rank without these tables is skipped."""
+    return f"expired: {', '.join([*sorted(tables), max(tables.values())])}"
+
+
+def expired_of(rank: Rank, tables: Collection[str]) -> dict[str, str]:
+    """The tables that expired of the rank, and when."""
+    return {table: date for table, date in rank.expired.items() if table in tables}
+
+
+def expired_lines(run: str, ranks: Iterable[Rank], tables: Collection[str]) -> list[str]:
+    """A line for the ranks of a run of which some of the tables expired, so that they have no rows there."""
+    gone = {rank.rank: found for rank in ranks if (found := expired_of(rank, tables))}
+    if not gone:
+        return []
+    every = {table: date for found in gone.values() for table, date in found.items()}
+    return [f"{run} rank {rank_list(gone)}: {expired_reason(every)}"]
 
 
 FACT: Final = "derived"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +16,6 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
-from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels, run_attributes
 from tracewarehouse.storage import Json, PendingSource, Rank, RunVersion, Store
 
@@ -68,25 +67,6 @@ def expiring(version: RunVersion, rules: Iterable[Rule], now: datetime) -> dict[
                 why: Json = {"at": now.astimezone(UTC).date().isoformat(), "rule": rule.number}
                 found.setdefault(source.rank, {}).setdefault(table, why)
     return found
-
-
-def expired_reason(tables: Mapping[str, str]) -> str:
-    """`expired: events, flows, 2026-11-22`: why a rank without these tables is skipped."""
-    return f"expired: {', '.join([*sorted(tables), max(tables.values())])}"
-
-
-def expired_of(rank: Rank, tables: Collection[str]) -> dict[str, str]:
-    """The tables that expired of the rank, and when."""
-    return {table: date for table, date in rank.expired.items() if table in tables}
-
-
-def expired_lines(run: str, ranks: Iterable[Rank], tables: Collection[str]) -> list[str]:
-    """A line for the ranks of a run of which some of the tables expired, so that they have no rows there."""
-    gone = {rank.rank: found for rank in ranks if (found := expired_of(rank, tables))}
-    if not gone:
-        return []
-    every = {table: date for found in gone.values() for table, date in found.items()}
-    return [f"{run} rank {rank_list(gone)}: {expired_reason(every)}"]
 
 
 def read_policy(path: Path, catalog: Catalog) -> tuple[Rule, ...]:

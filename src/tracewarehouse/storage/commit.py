@@ -6,19 +6,17 @@ import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
 from tracewarehouse.storage import layout, manifests, pack
+from tracewarehouse.storage.copies import FRESH
 from tracewarehouse.storage.layout import ManifestName, group_uid
 from tracewarehouse.storage.manifests import Manifest, now
 from tracewarehouse.storage.model import Intent, Json, RankSource, Staged, TableFile
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import file_facts
-
-# `clean` may delete an unpublished commit after its grace period; a younger one is safe.
-FRESH = timedelta(hours=1)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Generic, TypeVar
 
 from tracewarehouse.errors import TwError
-from tracewarehouse.storage.commit import FRESH
 from tracewarehouse.storage.objects import Objects, names_in
 
 T = TypeVar("T")
 _COPY = ".copy"
+# `clean` may delete an unpublished commit after its grace period; a younger one is safe.
+FRESH = timedelta(hours=1)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -75,6 +74,8 @@ class Mirror:
                 f"select fewer runs or ranks, or set {BUDGET}",
             )
         self._evict(sum(file.bytes for file in missing if file.bytes > 0))
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
             problems = dict(
                 zip((file.key for file in missing), pool.map(self._download, missing), strict=True)

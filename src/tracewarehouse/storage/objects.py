@@ -6,7 +6,6 @@ import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -367,6 +366,8 @@ def _entry(key: str, found: os.stat_result) -> Entry:
 
 def _sync_all(paths: Sequence[tuple[Path, int]]) -> None:
     """Syncs files or folders side by side: file systems write concurrent requests together."""
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(len(paths), _SYNCS) or 1) as pool:
         for done in [pool.submit(_sync, *each) for each in paths]:
             done.result()

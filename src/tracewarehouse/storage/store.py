@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.location import Location
-from tracewarehouse.storage import acknowledgements, layout, publish, results, root, run_list
-from tracewarehouse.storage.commit import commit, earlier, groups
+from tracewarehouse.storage import acknowledgements, layout, results, root, run_list
 from tracewarehouse.storage.markers import held_or_dropped
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
@@ -26,11 +26,14 @@ from tracewarehouse.storage.model import (
 )
 from tracewarehouse.storage.objects import LocalObjects, Objects, disk_errors, names_in
 from tracewarehouse.storage.parquet_file import sha256
-from tracewarehouse.storage.publish import Check
-from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Describe, Versions, newest_versions
 from tracewarehouse.temp_folders import locked_folder
+
+if TYPE_CHECKING:
+    from tracewarehouse.storage.commit import Group
+    from tracewarehouse.storage.publish import Check
+    from tracewarehouse.storage.pushed import Push
 
 
 class Store(Versions):
@@ -86,21 +89,22 @@ class Store(Versions):
         `push`, a later `seal` publishes them with the options in `push`. Any process may commit. Raises
         WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
+        from tracewarehouse.storage.commit import commit, groups
+
         with disk_errors(self.folder):
             found: dict[int, RankSource] = {}
             todo: list[Staged] = []
             for group in groups(staged):
-                done = self._committed_before(group.members, intent, push)
+                done = self._committed_before(group, intent, push)
                 found |= {id(one): source for one, source in zip(group.members, done, strict=False)}
                 todo += () if done else group.members
             committed = commit(self.objects, todo, intent, push.as_json if push else None)
             found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
             return tuple(found[id(one)] for one in staged)
 
-    def _committed_before(
-        self, members: Sequence[Staged], intent: Intent, push: Push | None
-    ) -> tuple[RankSource, ...]:
-        (group,) = groups(members)
+    def _committed_before(self, group: Group, intent: Intent, push: Push | None) -> tuple[RankSource, ...]:
+        from tracewarehouse.storage.commit import earlier
+
         for manifest in earlier(self.objects, group, intent):
             if manifest.push != (push.as_json if push else None):
                 continue
@@ -124,6 +128,8 @@ class Store(Versions):
         Raises RunExists if the name exists in another spelling, UnknownName if there is nothing to
         change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
+        from tracewarehouse.storage import publish
+
         with disk_errors(self.folder):
             return publish.publish(self, run, changes, self.tool)
 
@@ -134,8 +140,10 @@ class Store(Versions):
 
         Also returns the newest version. Raises UnknownName if there is neither a version nor a pushed commit.
         """
+        from tracewarehouse.storage.publish import seal
+
         with disk_errors(self.folder):
-            return publish.seal(self, run, labels, expected_ranks, check, self.tool)
+            return seal(self, run, labels, expected_ranks, check, self.tool)
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels and removes those that are None; raises UnknownName."""
@@ -147,8 +155,10 @@ class Store(Versions):
         Older versions stay readable as RUN@vN until `clean` deletes them. `keep_results` keeps the
         recorded results of the newest version.
         """
+        from tracewarehouse.storage.publish import remove
+
         with disk_errors(self.folder):
-            return publish.remove(self, run, self.tool, keep_results)
+            return remove(self, run, self.tool, keep_results)
 
     # Recorded results and acknowledgements
 

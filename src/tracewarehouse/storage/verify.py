@@ -20,7 +20,7 @@ from tracewarehouse.storage import (
     receipts,
     results,
 )
-from tracewarehouse.storage.commit import FRESH
+from tracewarehouse.storage.copies import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.objects import Entry, names_in

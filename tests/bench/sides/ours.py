@@ -14,9 +14,9 @@ from clock import measurement, serve, timed
 from stages import stages
 
 import tracewarehouse as tw
-from tracewarehouse.slim_imports import block_pandas
+from tracewarehouse.slim_imports import block_unused
 
-block_pandas()  # like `tw`: where pandas is installed, pyarrow would import it, which takes 30 MB
+block_unused()  # like `tw`: where pandas is installed, pyarrow would import it, which takes 30 MB
 
 
 def ingest(paths: list[str], small: str | None, folder: str, shell: bool = True) -> dict[str, Any]:

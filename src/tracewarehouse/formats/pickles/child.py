@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from tracewarehouse.slim_imports import block_pandas, import_pyarrow_without_numpy
+from tracewarehouse.slim_imports import block_unused, import_pyarrow_without_numpy
 
-block_pandas()
+block_unused()
 import_pyarrow_without_numpy()
 
 import pyarrow as pa  # noqa: E402
