@@ -78,7 +78,7 @@ HOMES = {
     "scipy": {"compare.stats"},
     "isal": {"formats"},
     "obstore": {"storage"},
-    "platformdirs": {"query"},
+    "platformdirs": {"temp_folders"},
     "polars": {"result", "warehouse"},
     "pandas": {"result", "hta"},
     "plotly": {"hta"},

@@ -120,3 +120,10 @@ def _delete_own(process: int) -> None:
         shutil.rmtree(own[0], ignore_errors=True)
         os.close(own[1])
         delete_unused()
+
+
+def cache_folder() -> Path:
+    """The user's cache folder for this tool; raises RuntimeError if there is no home folder."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("tracewarehouse", appauthor=False)

@@ -36,11 +36,11 @@ from tracewarehouse.query.connections import (
     is_by_rank,
 )
 from tracewarehouse.query.relations import Dependencies
-from tracewarehouse.query.shell_file import cache_folder
 from tracewarehouse.runs.readable import intact_runs
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Store
 from tracewarehouse.storage.parquet_file import Level
+from tracewarehouse.temp_folders import cache_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa

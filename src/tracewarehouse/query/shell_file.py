@@ -62,7 +62,7 @@ from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import Store, Versions, disk_errors
 from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.storage.parquet_file import Level
-from tracewarehouse.temp_folders import temporary_folder
+from tracewarehouse.temp_folders import cache_folder, temporary_folder
 from tracewarehouse.version import __version__
 
 Contracts = tuple[Contract, ...]
@@ -111,13 +111,6 @@ _lock = Lock()
 _MAX_FILES = 8
 _MAX_BYTES = 256 << 20
 _DIGEST_BYTES = sha256().digest_size
-
-
-def cache_folder() -> Path:
-    """The user's cache folder for this tool; raises RuntimeError if there is no home folder."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("tracewarehouse", appauthor=False)
 
 
 def cached(name: str) -> bytes | None:
