@@ -76,7 +76,7 @@ def test_the_limit_of_the_control_group(group: Callable[..., None], kind: str) -
     group(*GROUPS[kind])
     assert memory_limits.group_bytes() == 400 << 20
     assert memory_limits.half_bytes() == 200 << 20
-    memory_limits.check()
+    memory_limits.check_settings()
     con = engine.connect()
     assert con.execute("SELECT current_setting('memory_limit')").fetchone() == ("200.0 MiB",)
     assert resources.memory_bytes(1) == int((400 << 20) * 0.7)
@@ -102,7 +102,7 @@ def test_a_trace_that_does_not_fit_is_built_with_less_memory_or_refused(
     (path,) = write(tmp_path / "run")
     group("0::/\n", {"memory.max": str(200 << 20)})
     with pytest.raises(TwError, match="200 MiB by the control group, 256 MiB are needed\n"):
-        memory_limits.check()
+        memory_limits.check_settings()
     report = take(tmp_path / "wh", path, jobs=1)
     assert only(report).state == "refused" and "200 MiB by the control group" in str(only(report).reason)
     assert "raise the memory limit of the container or job to 250 MiB" in str(only(report).hint)

@@ -44,7 +44,7 @@ def finding_fields(rule: Contract) -> tuple[Field, ...]:
     return (*first, Field("rule", "VARCHAR"), *(each for each in own if each.name not in keys))
 
 
-def run_rules(
+def apply_rules(
     catalog: Catalog,
     run: Callable[[str], Result],
     ranks: Iterable[tuple[str, int]],
@@ -76,10 +76,10 @@ def run_rules(
 
 
 def check_runs(selection: Selection, *, passed: bool = False) -> Result:
-    """The findings of the selected runs and ranks; see `run_rules`."""
+    """The findings of the selected runs and ranks; see `apply_rules`."""
     selection.pool.will_read(rules(selection.catalog))
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
-    return run_rules(selection.catalog, selection.run_or_skip, ranks, passed=passed)
+    return apply_rules(selection.catalog, selection.analyze_or_skip, ranks, passed=passed)
 
 
 def at_least(result: Result, severity: str) -> int:

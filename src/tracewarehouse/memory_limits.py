@@ -63,7 +63,7 @@ def _limit_files(membership: str, root: Path) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def check() -> None:
+def check_settings() -> None:
     """Raises TwError with the size needed if a limit is too low for every command."""
     found = address_space_bytes()
     if found is not None and found < NEEDED_ADDRESS_BYTES:

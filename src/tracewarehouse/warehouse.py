@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from tracewarehouse.derive.critical_path import Derived
     from tracewarehouse.engines import EngineOrName
     from tracewarehouse.export import Exported
-    from tracewarehouse.export.delta import Publication
+    from tracewarehouse.export.delta import CopiedTables
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.ingest.secrets import RemovalReport, SecretReport
     from tracewarehouse.present.report.document import Page
@@ -173,14 +173,14 @@ class Warehouse(Analyses[Result]):
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
-        return self._selection.run(name, version, **params)
+        return self._selection.analyze(name, version, **params)
 
     def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `run`, for checks and reports: runs stored before a table existed are skipped.
 
         Their ranks are in `Result.abstained`.
         """
-        return self._selection.run_or_skip(name, version, **params)
+        return self._selection.analyze_or_skip(name, version, **params)
 
     def query(
         self,
@@ -441,17 +441,17 @@ class Warehouse(Analyses[Result]):
         runs: str | Iterable[str] | None = None,
         *,
         tables: Sequence[str] = (),
-        on_run: Callable[[Publication], None] | None = None,
-    ) -> tuple[Publication, ...]:
+        on_run: Callable[[CopiedTables], None] | None = None,
+    ) -> tuple[CopiedTables, ...]:
         """Copies tables of runs (None: all) to Delta tables below a folder or URL, each version exactly once.
 
         By default `kernels`, `steps`, `annotations`, `runs` and `ranks`. JSON and ENUM columns become text.
         `tw_published` is written last and lists the tables of each run. Rows of removed runs are deleted.
         Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
         """
-        from tracewarehouse.export.delta import publish
+        from tracewarehouse.export.delta import copy_tables
 
-        return publish(self._selection, destination, as_list(runs), tables, on_run)
+        return copy_tables(self._selection, destination, as_list(runs), tables, on_run)
 
     @contextmanager
     def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:

@@ -42,12 +42,12 @@ def change(path: Path, old: str, new: str) -> None:
 
 
 def test_sync_writes_only_stale_files(checkout: Path) -> None:
-    assert release.sync(checkout) == [] and release.check(checkout) == []
+    assert release.sync(checkout) == [] and release.check_checkout(checkout) == []
     (checkout / "sql" / "README.md").write_text("old")
-    (finding,) = release.check(checkout)
+    (finding,) = release.check_checkout(checkout)
     assert (finding.location, finding.remedy) == ("sql/README.md", "run `tw dev sync`")
     assert release.sync(checkout) == [checkout / "sql" / "README.md"]
-    assert release.check(checkout) == []
+    assert release.check_checkout(checkout) == []
 
 
 def test_sync_compiles_the_contracts(checkout: Path) -> None:
@@ -63,13 +63,13 @@ def test_sync_compiles_the_contracts(checkout: Path) -> None:
 
 def test_a_new_doc_makes_the_files_stale(checkout: Path) -> None:
     change(checkout / BUSY, "on any stream", "on some stream")
-    assert [f.location for f in release.check(checkout)] == ["sql/README.md"]
+    assert [f.location for f in release.check_checkout(checkout)] == ["sql/README.md"]
 
 
 def test_all_broken_contracts_are_reported_together(checkout: Path) -> None:
     change(checkout / BUSY, '"BIGINT"', '"BIG"')
     change(checkout / "sql/views/kernel_ends.v1.sql", '"id"', '"key"')
-    assert [f.location for f in release.check(checkout)] == [
+    assert [f.location for f in release.check_checkout(checkout)] == [
         "sql/analyses/gpu/gpu_busy.v2.sql:16",
         "sql/views/kernel_ends.v1.sql:12",
     ]
@@ -78,9 +78,9 @@ def test_all_broken_contracts_are_reported_together(checkout: Path) -> None:
 def test_every_version_has_a_golden_file(checkout: Path) -> None:
     golden = checkout / "tests/golden/analyses/gpu/gpu_busy.v2.golden"
     golden.rename(golden.with_name("gpu_busy.v2.gaps.golden"))
-    assert release.check(checkout) == []
+    assert release.check_checkout(checkout) == []
     golden.with_name("gpu_busy.v2.gaps.golden").rename(golden.with_name("gpu_busy.v20.golden"))
-    (finding,) = release.check(checkout)
+    (finding,) = release.check_checkout(checkout)
     assert finding.location == "tests/golden/analyses/gpu/gpu_busy.v2.golden"
 
 
@@ -89,7 +89,7 @@ def test_release_includes_dependencies(checkout: Path) -> None:
     assert [str(locked.ref) for locked in new] == ["gpu_busy@2", "kernels@1", "parsed@1"]
     assert release.release(checkout, ["gpu_busy"]) == []
     assert [str(locked.ref) for locked in release.release(checkout)] == ["kernel_ends@1"]
-    assert len(read_lock(checkout / "sql")) == 4 and release.check(checkout) == []
+    assert len(read_lock(checkout / "sql")) == 4 and release.check_checkout(checkout) == []
 
 
 def test_a_changed_release_is_refused(checkout: Path) -> None:
@@ -109,13 +109,13 @@ def test_a_version_is_retired_once_its_file_is_deleted(checkout: Path) -> None:
         release.release(checkout, ["gpu_bussy@2"], retire=True)
     text = (checkout / BUSY).read_text()
     (checkout / BUSY).unlink()
-    assert [f.location for f in release.check(checkout)][0] == "sql/released.lock"
+    assert [f.location for f in release.check_checkout(checkout)][0] == "sql/released.lock"
     release.release(checkout, ["gpu_busy@2"], retire=True)
     assert read_lock(checkout / "sql")[Ref("gpu_busy", 2)].status == "retired"
     release.sync(checkout)
-    assert release.check(checkout) == []
+    assert release.check_checkout(checkout) == []
     (checkout / BUSY).write_text(text)
-    assert "gpu_busy@2 is retired" in [f.message for f in release.check(checkout)]
+    assert "gpu_busy@2 is retired" in [f.message for f in release.check_checkout(checkout)]
 
 
 def test_texts_do_not_depend_on_the_order_of_files(checkout: Path) -> None:
@@ -184,35 +184,35 @@ def test_a_definition_is_part_of_the_hash_and_of_the_reference(defined: Path) ->
 
 def test_a_table_with_a_definition_needs_a_golden_file(defined: Path) -> None:
     (defined / "tests/golden/tables/timed.v1.golden").unlink()
-    places = [finding.location for finding in release.check(defined)]
+    places = [finding.location for finding in release.check_checkout(defined)]
     assert places == ["tests/golden/tables/timed.v1.golden", "sql/definitions.lock"]
 
 
 def test_golden_rows_change_with_the_definition_alone(defined: Path) -> None:
     golden, lock = defined / "tests/golden/tables/timed.v1.golden", defined / "sql/definitions.lock"
     before = lock.read_text()
-    assert '"timed.v1.golden" = { definition = 1' in before and release.check(defined) == []
+    assert '"timed.v1.golden" = { definition = 1' in before and release.check_checkout(defined) == []
     change(golden, "a,0", "a,1")
-    (finding,) = release.check(defined)
+    (finding,) = release.check_checkout(defined)
     assert finding.message == "the rows changed, but not definition 1"
     assert release.sync(defined) == [] and lock.read_text() == before
     change(defined / "sql/tables/timed.v1.sql", "definition = 1", "definition = 2")
-    assert lock in release.sync(defined) and release.check(defined) == []
+    assert lock in release.sync(defined) and release.check_checkout(defined) == []
 
 
 def test_another_trace_may_give_other_rows(defined: Path) -> None:
     golden = defined / "tests/golden/tables/timed.v1.golden"
     change(golden, "# A trace.", "# Another trace.")
-    assert release.check(defined) == []
+    assert release.check_checkout(defined) == []
     change(golden, "op t1 x 0 1", "op t1 x 0 2")
     change(golden, "a,0", "a,1")
-    (finding,) = release.check(defined)
+    (finding,) = release.check_checkout(defined)
     assert finding.remedy == "run `tw dev sync`"
     release.sync(defined)
-    assert release.check(defined) == []
+    assert release.check_checkout(defined) == []
 
 
 def test_an_unreadable_lock_is_reported(defined: Path) -> None:
     (defined / "sql/definitions.lock").write_text("not toml")
     with pytest.raises(ContractError, match="sql/definitions.lock: not readable"):
-        release.check(defined)
+        release.check_checkout(defined)

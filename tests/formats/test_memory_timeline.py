@@ -9,7 +9,7 @@ import pytest
 
 from trace_reading import ReadTrace
 from trace_texts import gz, write
-from tracewarehouse.formats.base import ACTIVITIES, Finding
+from tracewarehouse.formats.base import ACTIVITIES, Defect
 from tracewarehouse.formats.memory_timeline import TABLE, element
 
 ROWS = [[-1, 1, 37888, 7], [10, 2, 512, 4], [20, 3, -30, 5], [30, 4, -50, 0], [40, 9, 8, 12]]
@@ -59,7 +59,7 @@ def test_repaired_elements_of_a_timeline_are_reported(tmp_path: Path) -> None:
     found = ReadTrace(write(tmp_path, text))
     assert found.tables[TABLE].num_rows == 5 and found.outcome.status == "repaired"
     assert found.outcome.repaired == 2
-    assert found.outcome.findings == (Finding("repaired_event", 2, "#1"),)
+    assert found.outcome.findings == (Defect("repaired_event", 2, "#1"),)
 
 
 def test_a_secret_in_a_timeline_is_redacted(tmp_path: Path) -> None:

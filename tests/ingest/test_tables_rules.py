@@ -9,7 +9,7 @@ from pathlib import Path
 import tracewarehouse as tw
 from table_cases import built, call, gpu, read, rows, rules, slice_, tables_of, trace
 from tracewarehouse import export
-from tracewarehouse.formats.base import Finding
+from tracewarehouse.formats.base import Defect
 from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
 
@@ -529,7 +529,7 @@ def test_tables_rebuilt_from_events_are_the_same(tmp_path: Path) -> None:
         gpu("a", 5, 1, 1),
         slice_("x", 1, 1) | {"pid": "1"},
     ]
-    finding = Finding("lost_events", 3, "bytes 1 to 2")
+    finding = Defect("lost_events", 3, "bytes 1 to 2")
     tables, outcome = read(trace(tmp_path, [*events, "null"]))
     outcome = replace(outcome, findings=(finding,))
     facts, made = built(tables, outcome)

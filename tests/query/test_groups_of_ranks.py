@@ -17,7 +17,7 @@ from tracewarehouse.engines import LocalEngine
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query import connections, distributed
 from tracewarehouse.query.connections import is_by_rank
-from tracewarehouse.query.distributed import Spread, mapped_views
+from tracewarehouse.query.distributed import Distributed, mapped_views
 from tracewarehouse.query.relations import Dependencies
 from tracewarehouse.runs.readable import with_capabilities
 from tracewarehouse.storage.parquet_file import Level
@@ -88,9 +88,9 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 
 @pytest.fixture(scope="module")
-def spread(simulated: Warehouse) -> Iterator[Spread]:
+def spread(simulated: Warehouse) -> Iterator[Distributed]:
     with LocalEngine(1) as engine:
-        yield Spread(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
+        yield Distributed(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
 
 
 def test_every_analysis_that_can_be_spread_is_known() -> None:
@@ -100,10 +100,10 @@ def test_every_analysis_that_can_be_spread_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", [*SAMPLE, *deep(*OTHERS)])
-def test_merged_equals_whole(spread: Spread, simulated: Warehouse, name: str) -> None:
+def test_merged_equals_whole(spread: Distributed, simulated: Warehouse, name: str) -> None:
     contract = CATALOG.get(name, kind="analysis")
     selected = with_capabilities(contract, simulated.selected()).selected
-    merged, whole = spread.run(contract, {}, selected), simulated.run(name)
+    merged, whole = spread.rows(contract, {}, selected), simulated.run(name)
     if name in NO_DATA:
         assert merged is None and not len(whole)
     else:
@@ -128,11 +128,11 @@ def test_large_parts_are_files_that_are_deleted(
     read = distributed.read_file
     monkeypatch.setattr(distributed, "read_file", lambda path: (written.append(path), read(path))[1])
     with LocalEngine(1) as engine:
-        spread = Spread(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
+        spread = Distributed(simulated.store, CATALOG, engine, Level.FOOTER, part_events=1)
         for name in ("temporal_breakdown", "stragglers"):
             contract = CATALOG.get(name)
             selected = with_capabilities(contract, simulated.selected()).selected
-            found = spread.run(contract, {}, selected)
+            found = spread.rows(contract, {}, selected)
             assert found is not None and found.equals(simulated.run(name).table)
     assert len(written) >= 4 and not any(path.exists() for path in written)
     assert list((tmp_path / "parts").iterdir()) == []
@@ -140,17 +140,17 @@ def test_large_parts_are_files_that_are_deleted(
 
 def test_parts_that_are_not_shared_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(WarehouseError, match="it is not here"):
-        distributed.PartRows(path=tmp_path / "absent.parquet").read()
+        distributed.GroupRows(path=tmp_path / "absent.parquet").read()
     (tmp_path / "file").touch()
     for name in (str(tmp_path / "file"), "s3://bucket/parts"):
         monkeypatch.setenv("TW_PARTS", name)
-        with pytest.raises(WarehouseError, match="TW_PARTS"), distributed.parts_folder(on_this_machine=False):
+        with pytest.raises(WarehouseError, match="TW_PARTS"), distributed.rows_folder(on_this_machine=False):
             pass
 
 
 def test_without_a_shared_folder_parts_are_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TW_PARTS", raising=False)
-    with distributed.parts_folder(on_this_machine=False) as folder:
+    with distributed.rows_folder(on_this_machine=False) as folder:
         assert folder is None
 
 

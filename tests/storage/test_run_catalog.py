@@ -15,7 +15,7 @@ from object_store import BUCKET, Proxy
 from storage_sources import staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, RunVersion, Store, layout, run_catalog, versions
+from tracewarehouse.storage import Changes, RunVersion, Store, layout, run_index, versions
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
 from tracewarehouse.warehouse import Warehouse
 
@@ -99,7 +99,7 @@ def test_upkeep_that_publishes_writes_a_catalog(few: None, tmp_path: Path, upkee
         fill(store, 4, rank)
     wh = tw.open(tmp_path / "warehouse")
     upkeep(wh, tmp_path)
-    assert {one.brief.number for one in run_catalog.read(store.objects).entries.values()} == {3}
+    assert {one.brief.number for one in run_index.read(store.objects).entries.values()} == {3}
 
 
 def _flipped(data: bytes) -> bytes:
@@ -119,7 +119,7 @@ def _resealed(data: bytes, **fields: object) -> bytes:
         lambda data: data[:-20],
         lambda _: b"",
         lambda _: b"text",
-        lambda data: _resealed(data, rows=run_catalog.ROWS + 1),
+        lambda data: _resealed(data, rows=run_index.ROWS + 1),
         lambda data: _resealed(data, must_understand=["later"]),
         lambda data: _resealed(data, runs=[{"brief": {}}]),
     ],
@@ -162,25 +162,25 @@ def test_a_catalog_with_another_row_than_its_version_is_reported(local: Path) ->
 def test_a_damaged_catalog_is_replaced_by_the_next(local: Path) -> None:
     catalog_file(local).write_bytes(b"text")
     assert Store.open(local).overview.update_catalog(catalog_row)
-    assert run_catalog.numbers(Store.open(local).objects) == [2, 1]
-    assert len(run_catalog.read(Store.open(local).objects).entries) == 4
+    assert run_index.numbers(Store.open(local).objects) == [2, 1]
+    assert len(run_index.read(Store.open(local).objects).entries) == 4
 
 
 def test_a_catalog_of_a_later_release_is_not_replaced(local: Path) -> None:
     data = catalog_file(local).read_bytes()
-    catalog_file(local).write_bytes(_resealed(data, rows=run_catalog.ROWS + 1))
+    catalog_file(local).write_bytes(_resealed(data, rows=run_index.ROWS + 1))
     assert not Store.open(local).overview.update_catalog(catalog_row)
 
 
 def test_clean_keeps_three_catalogs(local: Path) -> None:
     store = Store.open(local)
     for number in range(2, 6):
-        assert run_catalog.write(store.objects, number, {})
-    assert not run_catalog.write(store.objects, 5, {})
+        assert run_index.write(store.objects, number, {})
+    assert not run_index.write(store.objects, 5, {})
     store.clean()
-    assert run_catalog.numbers(store.objects) == [5, 4, 3, 2, 1]
+    assert run_index.numbers(store.objects) == [5, 4, 3, 2, 1]
     store.clean(grace_s=0)
-    assert run_catalog.numbers(store.objects) == [5, 4, 3]
+    assert run_index.numbers(store.objects) == [5, 4, 3]
     assert rows_of(local) and store.verify() == []
 
 
@@ -202,7 +202,7 @@ def test_purged_secrets_are_in_no_catalog(local: Path) -> None:
     wh.label("run-002", {"token": None})
     wh.remove_secrets(redact=False, purge=True)
     assert not wh.secrets().found
-    (number,) = run_catalog.numbers(wh.store.objects)
+    (number,) = run_index.numbers(wh.store.objects)
     assert secret not in gzip.decompress(wh.store.objects.get(layout.catalog(number))).decode()
 
 
@@ -217,7 +217,7 @@ def test_commands_write_a_catalog_and_lists_read_little(
     store = Store.open_or_create(store_url(place))
     forge(store, 34, 1)
     tw.open(place).label("run-0007", {"team": "a"})
-    assert run_catalog.numbers(store.objects) == [1]
+    assert run_index.numbers(store.objects) == [1]
     monkeypatch.setenv("TW_MIRROR", str(tmp_path / "new"))
     s3.requests.clear()
     rows = rows_of(place)

@@ -31,6 +31,6 @@ def _check_limits() -> None:
     from tracewarehouse.errors import TwError
 
     try:
-        memory_limits.check()
+        memory_limits.check_settings()
     except TwError as error:
         sys.exit(f"tw: {error.message}\nhint: {error.hint}")

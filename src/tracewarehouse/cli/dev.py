@@ -80,7 +80,7 @@ def check(session: Session, /, name: str | None) -> int:
     from tracewarehouse.devtools import skeleton
 
     root = Path.cwd()
-    violations = devtools.check(root) if name is None else skeleton.check_contract(root, name)
+    violations = devtools.check_checkout(root) if name is None else skeleton.check_contract(root, name)
     lines = [f"{each.location}: {each.message}\n    {each.remedy}\n" for each in violations]
     error = ContractError(plural(len(violations), "problem")) if violations else None
     session.out.print_text(

@@ -93,14 +93,14 @@ _BATCH = 200_000  # waits that are handed on together; bounds memory
 
 
 @dataclass(frozen=True)
-class Mates:
+class PartnerRanks:
     """Which ranks share a group that synchronizes; a rank is a mate of itself."""
 
     groups: NDArray[np.uint8]  # the groups of each rank, as bits
     lowest_other: Integers  # the lowest other mate of each rank, or NO_RANK
 
     @classmethod
-    def of(cls, ranks: int, group: Integers, rank: Integers) -> Mates:
+    def of(cls, ranks: int, group: Integers, rank: Integers) -> PartnerRanks:
         """The mates by membership in groups, which are numbered from 0."""
         members = np.unique(group * ranks + rank)
         group, rank = members // ranks, members % ranks
@@ -157,7 +157,7 @@ class Tasks:
 
 
 @dataclass(frozen=True)
-class Charged:
+class AttributedWaits:
     """Waits that stay with a rank after `depth` hands."""
 
     tasks: Tasks
@@ -172,10 +172,10 @@ class Chain:
     """What a wait is handed on by: all waits, and which ranks do the same work."""
 
     waits: Waits
-    mates: Mates
+    mates: PartnerRanks
     ranks: int
 
-    def charge(self, tasks: Tasks) -> Iterator[Charged]:
+    def charge(self, tasks: Tasks) -> Iterator[AttributedWaits]:
         """Each part of each wait with the rank it stays with. The parts of a wait add up to it."""
         for first in range(0, len(tasks), _BATCH):
             level = tasks[slice(first, first + _BATCH)]
@@ -185,7 +185,7 @@ class Chain:
                 charged, level = self._level(level, depth)
                 yield charged
 
-    def _level(self, tasks: Tasks, depth: int) -> tuple[Charged, Tasks]:
+    def _level(self, tasks: Tasks, depth: int) -> tuple[AttributedWaits, Tasks]:
         late = self._waits(tasks.late, tasks.late_stream, tasks.from_ns, tasks.late_to_ns)
         has_waits = np.zeros(len(tasks), dtype=bool)
         has_waits[late.query] = True
@@ -194,7 +194,7 @@ class Chain:
         other = self._waits(compared, tasks.other_stream, tasks.from_ns, tasks.other_to_ns)
         excess = _Excess.of(self, tasks, late, other)
         most = np.minimum(tasks.amount_ns, excess.total_ns) if depth < MOST_HANDS else 0 * tasks.amount_ns
-        charged = Charged(
+        charged = AttributedWaits(
             tasks,
             depth,
             tasks.amount_ns - most,
@@ -256,7 +256,7 @@ class _Excess:
         """The sum of each task."""
         return _sums(self.task, self.excess_ns, self.tasks)
 
-    def handed_on(self, tasks: Tasks, amount_ns: Integers, mates: Mates) -> Tasks:
+    def handed_on(self, tasks: Tasks, amount_ns: Integers, mates: PartnerRanks) -> Tasks:
         """The amounts, split in proportion to the excess; the last partner of a task gets the remainder."""
         total, amount = self.total_ns[self.task], amount_ns[self.task]
         part = _share(amount, self.excess_ns, total)
@@ -349,7 +349,7 @@ class Causes:
         """When the GPUs of ranks computed; nothing for ranks without GPU activities."""
         return self.gpu[_ON_GPU.index("computation")]
 
-    def name(self, charged: Charged) -> Integers:
+    def name(self, charged: AttributedWaits) -> Integers:
         """The index in CAUSES of what each charged rank did longest in excess of the other one."""
         tasks = charged.tasks
         late = self._times(tasks.late, tasks.cause_from_ns, tasks.late_to_ns)
@@ -418,7 +418,7 @@ def compute(inputs: Inputs) -> Blame:
     roots = _roots(arrivals)
     causes = Causes.of(arrivals.span_ns, inputs.activities, inputs.on_gpu)
     synchronized, ranks = arrivals.synchronizes, len(inputs.ranks)
-    mates = Mates.of(ranks, arrivals.rank_set[synchronized], arrivals.rank[synchronized])
+    mates = PartnerRanks.of(ranks, arrivals.rank_set[synchronized], arrivals.rank[synchronized])
     chain = Chain(Waits.of(arrivals, causes.computation), mates, ranks)
     parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
     blame = _grouped(_joined(parts))
@@ -485,10 +485,10 @@ class _Ends:
         return np.where((place >= 0) & same, self.ended_ns[known], 0)
 
 
-def _part(arrivals: Arrivals, charged: Charged, causes: Causes) -> Blame:
+def _part(arrivals: Arrivals, charged: AttributedWaits, causes: Causes) -> Blame:
     kept = charged.wait_ns > 0
     tasks = charged.tasks[kept]
-    stays = Charged(
+    stays = AttributedWaits(
         tasks, charged.depth, charged.wait_ns[kept], charged.late_waits_ns[kept], charged.other_waits_ns[kept]
     )
     return Blame(

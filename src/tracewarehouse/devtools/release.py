@@ -234,7 +234,7 @@ def sync(root: Path) -> list[Path]:
     return changed
 
 
-def check(root: Path) -> list[Violation]:
+def check_checkout(root: Path) -> list[Violation]:
     """All problems of the contracts of a checkout that can be found without a trace."""
     from tracewarehouse.devtools import contract_checks
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.parse import NAME
-from tracewarehouse.devtools.release import check, golden_stem, sql_folder_of, sync
+from tracewarehouse.devtools.release import check_checkout, golden_stem, sql_folder_of, sync
 from tracewarehouse.devtools.sql_style import Violation
 from tracewarehouse.errors import ContractError, ParamError
 
@@ -160,12 +160,12 @@ def check_contract(root: Path, name: str) -> list[Violation]:
     """
     catalog, errors = Catalog.scan(sql_folder_of(root))
     if errors:
-        return check(root)
+        return check_checkout(root)
     contract = catalog.get(name)
     own = (contract.source, f"tests/golden/{golden_stem(contract)}.")
     others = {each.source for each in catalog.contracts.values()} - {contract.source}
     violations = []
-    for violation in check(root):
+    for violation in check_checkout(root):
         source, _, _ = violation.location.partition(":")
         is_of_another = source in others or source.startswith("tests/golden/")
         if not is_of_another or violation.location.startswith(own):

@@ -79,7 +79,7 @@ _TRIES = 40
 
 
 @dataclass(frozen=True)
-class Publication:
+class CopiedTables:
     """What became of a run: its version, the tables written now, and whether its rows were deleted."""
 
     run: str
@@ -148,9 +148,9 @@ def check_tables(names: Sequence[str], known: Sequence[str]) -> None:
             raise UnknownName("table", name, known)
 
 
-def publish_run(
+def copy_run(
     target: DeltaTarget, selected: SelectedRun, side: Selection, tables: Sequence[str]
-) -> Publication:
+) -> CopiedTables:
     """Writes the rows of the newest version of a run that are not published yet.
 
     `side` has this run alone, `narrowed` through `select`. Raises WarehouseError if the destination refuses.
@@ -163,7 +163,7 @@ def publish_run(
         if _retried(partial(_write_rows, write, side, selected, table)):
             written.append(table)
     _note(target, selected.run, number, tables)
-    return Publication(selected.run, number, tuple(written))
+    return CopiedTables(selected.run, number, tuple(written))
 
 
 def _write_rows(write: _Write, side: Selection, selected: SelectedRun, table: str) -> bool:
@@ -181,14 +181,14 @@ def _rows(side: Selection, selected: SelectedRun, table: str, schema: pa.Schema)
         yield from plain_batches(side.query_all(sql).table, schema)
 
 
-def unpublish_run(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> Publication | None:
+def delete_run(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> CopiedTables | None:
     """Deletes the rows of a run that was removed in version `number`; None if there are none."""
     app, deleted = target.app(run), []
     for table in (*tables, PUBLISHED):
         write = _Write(target, table, app, run, number, None)
         if _retried(write.delete):
             deleted.append(table)
-    return Publication(run, number, tuple(deleted), removed=True) if deleted else None
+    return CopiedTables(run, number, tuple(deleted), removed=True) if deleted else None
 
 
 @dataclass(frozen=True)
@@ -331,13 +331,13 @@ def check_installed() -> None:
         ) from None
 
 
-def publish(
+def copy_tables(
     selection: Selection,
     destination: str | PathLike[str],
     runs: Sequence[str] | None,
     tables: Sequence[str],
-    on_run: Callable[[Publication], None] | None = None,
-) -> tuple[Publication, ...]:
+    on_run: Callable[[CopiedTables], None] | None = None,
+) -> tuple[CopiedTables, ...]:
     """Copies tables of runs (None: all) to Delta tables; deletes the rows of removed runs.
 
     Raises UnknownName, ParamError without the extra `delta`, WarehouseError.
@@ -352,8 +352,8 @@ def publish(
     target = DeltaTarget.at(destination, selection.store.id)
     done = []
     for run in selected:
-        done.append(publish_run(target, run, selection.over([run]), names))
+        done.append(copy_run(target, run, selection.over([run]), names))
         if on_run is not None:
             on_run(done[-1])
-    deleted = (unpublish_run(target, run, number, names) for run, number in removed.items())
+    deleted = (delete_run(target, run, number, names) for run, number in removed.items())
     return (*done, *(each for each in deleted if each is not None))

@@ -63,7 +63,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Defect:
     """A row of `data_quality` that the reader detects: rule, affected rows and an example."""
 
     rule: str
@@ -93,7 +93,7 @@ class Outcome:
     losses: tuple[Loss, ...] = ()
     redactions: tuple[Redaction, ...] = ()
     repaired: int = 0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Defect, ...] = ()
     # Columns of `ranks` taken from the header: device_name, host, framework_version, ….
     facts: Mapping[str, object] = field(default_factory=dict)
 

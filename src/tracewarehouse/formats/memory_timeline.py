@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Finding, OnePartFile, Outcome, Redaction, Request
+from tracewarehouse.formats.base import Defect, OnePartFile, Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, holds_objects, read_text
 from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.document import Document
@@ -175,7 +175,7 @@ class MemoryTimelineSource:
         """The facts about the file."""
         # The table has no column for repaired elements.
         repaired = (
-            (Finding("repaired_event", len(self._repaired), f"#{self._repaired[0]}"),)
+            (Defect("repaired_event", len(self._repaired), f"#{self._repaired[0]}"),)
             if self._repaired
             else ()
         )

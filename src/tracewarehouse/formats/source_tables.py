@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.formats.base import ACTIVITIES, Finding, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
 from tracewarehouse.formats.file_text import FileContent, digest_of, digest_of_folder
 from tracewarehouse.formats.json_text import json_objects, json_texts
 from tracewarehouse.formats.redact import Redactor
@@ -58,10 +58,10 @@ class Notes:
             before, first = self.found.get(rule, (0, example[:_SEARCHED]))
             self.found[rule] = before + rows, first
 
-    def findings(self, redactor: Redactor) -> tuple[Finding, ...]:
+    def findings(self, redactor: Redactor) -> tuple[Defect, ...]:
         """The findings by rule. Examples are cut after secrets are replaced, so that no part remains."""
         return tuple(
-            Finding(rule, rows, short_text(example, redactor, _EXAMPLE))
+            Defect(rule, rows, short_text(example, redactor, _EXAMPLE))
             for rule, (rows, example) in sorted(self.found.items())
         )
 

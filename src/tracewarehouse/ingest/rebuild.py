@@ -44,7 +44,7 @@ from tracewarehouse.temp_folders import temporary_folder
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.formats.base import Finding, Outcome
+    from tracewarehouse.formats.base import Defect, Outcome
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.parquet import Rows
     from tracewarehouse.ingest.rules import Rules
@@ -220,13 +220,13 @@ class StoredRank:
             findings=tuple(self._findings(rules)),
         )
 
-    def _findings(self, rules: Rules) -> Iterator[Finding]:
-        from tracewarehouse.formats.base import Finding
+    def _findings(self, rules: Rules) -> Iterator[Defect]:
+        from tracewarehouse.formats.base import Defect
 
         for table in self._rows(_QUALITY):
             for row in table.select(["rule", "rows", "example"]).to_pylist():
                 if row["rule"] in rules.quality and rules.quality[row["rule"]].source == "file":
-                    yield Finding(row["rule"], row["rows"], row["example"])
+                    yield Defect(row["rule"], row["rows"], row["example"])
 
     def _rows(self, table: str) -> Iterator[pa.Table]:
         """The rank's rows of a table, one row group at a time."""

@@ -48,7 +48,7 @@ from tracewarehouse.storage import (
     Versions,
     check_labels,
     layout,
-    run_catalog,
+    run_index,
     run_key,
     run_name,
 )
@@ -419,8 +419,8 @@ class SecretRemoval:
         """
         for run in runs:
             self._purge_run(run)
-        run_catalog.delete_all(self.store.objects)
-        run_catalog.delete_copy(self.store.folder)
+        run_index.delete_all(self.store.objects)
+        run_index.delete_copy(self.store.folder)
         self.store.clean(0.0)
         for name in former:
             prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]

@@ -34,7 +34,7 @@ from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage import RankSource
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
-from tracewarehouse.storage.remote import RemoteObjects, SourceObject, SourcePlace, source_place
+from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject, source_location
 
 TRACE_NAMES = re.compile(
     r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
@@ -358,7 +358,7 @@ def discover_urls(urls: Iterable[str], warehouse: Objects) -> DiscoveredFiles:
 
 def discover_inbox(warehouse: RemoteObjects) -> DiscoveredFiles:
     """The traces in the inbox of a warehouse, with their notes. Raises StoreUnavailable."""
-    place = source_place(StoreUrl(f"{warehouse.url}/{INBOX}", warehouse.place.options), warehouse)
+    place = source_location(StoreUrl(f"{warehouse.url}/{INBOX}", warehouse.place.options), warehouse)
     objects = {one.url: one for one in place.objects() if _is_spooled(one.entry.key.removeprefix(place.key))}
     found = []
     for url, one in objects.items():
@@ -379,14 +379,14 @@ def _is_spooled(key: str) -> bool:
 def _attempt(url: str, warehouse: Objects) -> Iterator[Found]:
     """What a URL names; why it cannot be listed, as a refused path."""
     try:
-        yield from _objects_at(url, source_place(store_url(url), warehouse))
+        yield from _objects_at(url, source_location(store_url(url), warehouse))
     except (TwError, StoreUnavailable) as error:
         # Not the URL as given: it may have credentials.
         path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
         yield RefusedPath(path, error.message.removeprefix(f"{path}: "), error.hint)
 
 
-def _objects_at(url: str, place: SourcePlace) -> Iterator[Found]:
+def _objects_at(url: str, place: SourceLocation) -> Iterator[Found]:
     if "*" in place.key:
         yield from _matching(url, place)
         return
@@ -409,11 +409,11 @@ def _nothing(url: str, is_folder: bool) -> RefusedPath:
     return RefusedPath(UrlPath(url), "no traces found in this folder", hint)
 
 
-def _matching(url: str, place: SourcePlace) -> Iterator[Found]:
+def _matching(url: str, place: SourceLocation) -> Iterator[Found]:
     """Objects that match, as if each was named, and the traces in folders that match."""
     parts = place.key.split("/")
     first = next(number for number, part in enumerate(parts) if "*" in part)
-    folder = SourcePlace(place.bucket, "/".join(parts[:first]))
+    folder = SourceLocation(place.bucket, "/".join(parts[:first]))
     objects = [one for one in folder.objects() if _matches(one.entry.key.split("/"), parts)]
     exact = [one for one in objects if one.entry.key.count("/") == len(parts) - 1]
     below = [one for one in objects if one.entry.key.count("/") >= len(parts)]

@@ -57,14 +57,14 @@ Ranks = tuple[str, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class PartRows:
+class GroupRows:
     """The rows of a part: as bytes, or the path of a file."""
 
     data: bytes = b""
     path: Path | None = None
 
     @classmethod
-    def of(cls, rows: pa.Table, folder: Path | None) -> PartRows:
+    def of(cls, rows: pa.Table, folder: Path | None) -> GroupRows:
         """Small rows as bytes, all of them without a folder."""
         if folder is None or rows.nbytes < _INLINE_BYTES:
             return cls(to_bytes(rows))
@@ -99,7 +99,7 @@ class ComputePart:
     folder: Path | None
     threads: int | None
 
-    def run(self, progress: TaskProgress) -> tuple[PartRows, ...]:
+    def run(self, progress: TaskProgress) -> tuple[GroupRows, ...]:
         """The rows of each analysis."""
         catalog = Catalog.load(self.sql)
         selected = [
@@ -111,13 +111,13 @@ class ComputePart:
             read = Dependencies.of(catalog, [analysis])
             intact_runs(self.store, catalog, read.contracts, selected, self.level)
             rows = pool.execute(selected, analysis, self.bound, read)
-            found.append(PartRows.of(rows, self.folder))
+            found.append(GroupRows.of(rows, self.folder))
             progress(len(found), len(self.analyses))
         return tuple(found)
 
 
 @contextmanager
-def parts_folder(on_this_machine: bool) -> Iterator[Path | None]:
+def rows_folder(on_this_machine: bool) -> Iterator[Path | None]:
     """A new folder for the parts of one answer, deleted afterwards; None if there is none that all reach.
 
     Raises WarehouseError if the folder that TW_PARTS names cannot be written.
@@ -156,7 +156,7 @@ def _delete_old(shared: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Spread:
+class Distributed:
     """Runs analyses on an engine; `part_events` is the size of a group of ranks."""
 
     store: Store
@@ -165,7 +165,7 @@ class Spread:
     level: Level
     part_events: int = BATCH_EVENTS
 
-    def run(
+    def rows(
         self, contract: Contract, bound: Mapping[str, object], selected: Sequence[SelectedRun]
     ) -> pa.Table | None:
         """The rows of an analysis; None if it cannot be spread. Raises TwError if a part fails."""
@@ -175,7 +175,7 @@ class Spread:
         if not selected or not (by_rank or views):
             return None
         queries = [contract] if by_rank else [view_query(self.catalog, contract, view) for view in views]
-        with parts_folder(on_this_machine=not is_remote(self.engine)) as folder:
+        with rows_folder(on_this_machine=not is_remote(self.engine)) as folder:
             parts = self._parts(queries, bound, selected, folder)
             if by_rank:
                 return _read(part[0] for part in parts)
@@ -189,7 +189,7 @@ class Spread:
         bound: Mapping[str, object],
         selected: Sequence[SelectedRun],
         folder: Path | None,
-    ) -> list[tuple[PartRows, ...]]:
+    ) -> list[tuple[GroupRows, ...]]:
         """The rows of the queries for each group of ranks, in order."""
         remote = is_remote(self.engine)
         share = -(-event_count(selected) // self.engine.slots)
@@ -209,7 +209,7 @@ class Spread:
         return [one for one in results_in_order(self.engine, tasks) if isinstance(one, tuple)]
 
 
-def _read(parts: Iterable[PartRows]) -> pa.Table:
+def _read(parts: Iterable[GroupRows]) -> pa.Table:
     return concatenate([part.read() for part in parts])
 
 

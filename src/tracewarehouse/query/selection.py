@@ -165,7 +165,7 @@ class Selection:
         notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
         return ReadableRuns(intact.selected, notices)
 
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+    def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
 
         Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
@@ -190,7 +190,7 @@ class Selection:
         def attempt(level: Level) -> tuple[ReadableRuns, pa.Table]:
             runs = replace(readable, selected=capable.selected)
             if self.engine is not None:
-                return self._spread(self.engine, contract, bound, dependencies, runs, level)
+                return self._distributed(self.engine, contract, bound, dependencies, runs, level)
             if batches := copy_batches(
                 self.store, self.catalog, contract, dependencies.contracts, runs.selected
             ):
@@ -211,7 +211,7 @@ class Selection:
         )
         return Result(table, provenance, contract, (*unexpired.abstained, *capable.abstained), lines)
 
-    def _spread(
+    def _distributed(
         self,
         chosen: EngineOrName,
         contract: Contract,
@@ -223,14 +223,14 @@ class Selection:
         """The rows of an analysis from the workers of an engine, and notices about it."""
         from tracewarehouse.engines import advice, opened
         from tracewarehouse.query.connections import event_count
-        from tracewarehouse.query.distributed import Spread
+        from tracewarehouse.query.distributed import Distributed
 
         # From a store, the workers download the files and check them.
         if not self.store.is_remote:
             runs = self._intact(dependencies.contracts, runs, level)
         note = advice(chosen, event_count(runs.selected))
         with opened(chosen) as running:
-            table = Spread(self.store, self.catalog, running, level).run(contract, bound, runs.selected)
+            table = Distributed(self.store, self.catalog, running, level).rows(contract, bound, runs.selected)
         if table is None:
             runs = self._intact(dependencies.contracts, runs, level)
             table = self.over(runs.selected)._execute(contract, bound, dependencies)
@@ -260,17 +260,17 @@ class Selection:
                 parts.append(self.over(intact.selected)._execute(contract, bound, dependencies))
         return concatenate(parts)
 
-    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
+    def analyze_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `run`, for checks and reports: runs stored before a table existed are skipped.
 
         Their ranks are in `Result.abstained`.
         """
         skipped = self._without_tables(self.catalog.get(name, version, kind="analysis"))
         if not skipped:
-            return self.run(name, version, **params)
+            return self.analyze(name, version, **params)
         runs = {each.run_id for each in skipped}
         remaining = tuple(each for each in self.selected() if each.run not in runs)
-        result = self.over(remaining, self.left_out).run(name, version, **params)
+        result = self.over(remaining, self.left_out).analyze(name, version, **params)
         notices = result.notices if remaining else ()
         return replace(result, abstained=(*skipped, *result.abstained), notices=notices)
 

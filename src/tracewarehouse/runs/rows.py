@@ -196,7 +196,7 @@ def run_row(version: RunVersion) -> dict[str, Any]:
 
 
 def catalog_row(version: RunVersion) -> Json:
-    """The row of `runs` as the run catalog stores it; a change of what it holds raises `run_catalog.ROWS`."""
+    """The row of `runs` as the run catalog stores it; a change of what it holds raises `run_index.ROWS`."""
     row = run_row(version)
     return row | {"ingested_at": row["ingested_at"].isoformat()}
 

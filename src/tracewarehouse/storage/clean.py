@@ -22,7 +22,7 @@ from tracewarehouse.storage import (
     pushed,
     receipts,
     results,
-    run_catalog,
+    run_index,
 )
 from tracewarehouse.storage.codec import KeepRules, kept_versions, last_removal
 from tracewarehouse.storage.layout import run_key
@@ -169,7 +169,7 @@ def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
         dead_data,
         dead_results,
         tuple(_dead_lists(store, before, frozenset(dead_results))),
-        tuple(key for key in run_catalog.old(store.objects) if _older(store, key, before)),
+        tuple(key for key in run_index.old(store.objects) if _older(store, key, before)),
         frozenset(skipped),
         {run: one.gone for run, one in found.items() if one.gone[0]},
     )

@@ -100,7 +100,7 @@ def _manifest(group: Group, intent: Intent, moves: dict[str, Path]) -> Manifest:
     return Manifest(group.run, name.text, at, sources, headers)
 
 
-def _table_files(parts: Sequence[pack.Part], key: str, path: Path) -> Iterator[TableFile]:
+def _table_files(parts: Sequence[pack.RowGroup], key: str, path: Path) -> Iterator[TableFile]:
     """Each source's share of the file."""
     facts = file_facts(path)
     rows = parts[0].table.file_rows if parts[0].table.ranks else sum(part.table.rows for part in parts)

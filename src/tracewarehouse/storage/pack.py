@@ -247,7 +247,7 @@ SMALL_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Part:
+class RowGroup:
     """One source's share of a file to write."""
 
     staged: Staged
@@ -255,13 +255,13 @@ class Part:
     bytes: int
 
 
-def groups(staged: Sequence[Staged]) -> Iterator[tuple[Part, ...]]:
+def groups(staged: Sequence[Staged]) -> Iterator[tuple[RowGroup, ...]]:
     """The parts of each file, table by table, ranks ascending; empty tables get no file.
 
     Packed files stay together. Two sources of a rank never share a file, because rows of a file are
     distinguished by rank.
     """
-    shelves: dict[tuple[object, ...], list[Part]] = {}
+    shelves: dict[tuple[object, ...], list[RowGroup]] = {}
     turns: Counter[tuple[str, int]] = Counter()
     for source in sorted(staged, key=lambda one: (one.run, one.rank)):
         turn = turns[source.run, source.rank]
@@ -272,14 +272,14 @@ def groups(staged: Sequence[Staged]) -> Iterator[tuple[Part, ...]]:
                     ("packed", table.path) if table.ranks else (source.run, turn, table.table, table.version)
                 )
                 shelf = shelves.setdefault(place, [])
-                shelf.append(Part(source, table, table.path.stat().st_size))
+                shelf.append(RowGroup(source, table, table.path.stat().st_size))
     for shelf in shelves.values():
         yield from [tuple(shelf)] if shelf[0].table.ranks else _cut(shelf)
 
 
-def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
+def _cut(shelf: Iterable[RowGroup]) -> Iterator[tuple[RowGroup, ...]]:
     """Groups of neighbors, limited in number and bytes; large files stay alone."""
-    group: list[Part] = []
+    group: list[RowGroup] = []
     for part in shelf:
         full = len(group) == PACK_RANKS or sum(one.bytes for one in group) + part.bytes > PACK_BYTES
         if group and (full or part.bytes > SMALL_BYTES or group[-1].bytes > SMALL_BYTES):
@@ -290,7 +290,7 @@ def _cut(shelf: Iterable[Part]) -> Iterator[tuple[Part, ...]]:
         yield tuple(group)
 
 
-def one_file(group: Sequence[Part]) -> Path:
+def one_file(group: Sequence[RowGroup]) -> Path:
     """The staged file if there is one, else a packed file in the folder of the first.
 
     Raises WarehouseError if a file is not Parquet or has another number of rows than announced, ValueError if
@@ -342,7 +342,7 @@ def footer_of(path: Path, announced: int) -> Footer:
     return footer
 
 
-def _write(group: Sequence[Part], footers: Sequence[Footer], path: Path) -> None:
+def _write(group: Sequence[RowGroup], footers: Sequence[Footer], path: Path) -> None:
     """Writes the files into one, a row group each."""
     import pyarrow as pa
     import pyarrow.parquet as pq

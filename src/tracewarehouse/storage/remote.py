@@ -469,7 +469,7 @@ class SourceObject:
 
 
 @dataclass(frozen=True)
-class SourcePlace:
+class SourceLocation:
     """A bucket and a key or prefix in it."""
 
     bucket: StoreUrl
@@ -493,7 +493,7 @@ class SourcePlace:
         return None if entry is None else SourceObject(self.bucket, entry)
 
 
-def source_place(url: StoreUrl, warehouse: Objects) -> SourcePlace:
+def source_location(url: StoreUrl, warehouse: Objects) -> SourceLocation:
     """The bucket and key of a URL; options are those of a warehouse in a store of the same kind."""
     if url.is_web:
         raise WarehouseError(
@@ -503,7 +503,7 @@ def source_place(url: StoreUrl, warehouse: Objects) -> SourcePlace:
     name, _, key = rest.partition("/")
     is_same = isinstance(warehouse, RemoteObjects) and warehouse.place.scheme == scheme
     options = warehouse.place.options if isinstance(warehouse, RemoteObjects) and is_same else ()
-    return SourcePlace(StoreUrl(f"{scheme}://{name}", options), key)
+    return SourceLocation(StoreUrl(f"{scheme}://{name}", options), key)
 
 
 def _opened(bucket: StoreUrl) -> RemoteObjects:

@@ -63,7 +63,7 @@ class Store(Versions):
 
     def __reduce__(self) -> tuple[object, ...]:
         """A worker opens the store itself: neither the salt nor what this process has read is sent."""
-        return _reopened, (place_of(self.objects), self.id, self.tool)
+        return _reopened, (location_of(self.objects), self.id, self.tool)
 
     # Writing
 
@@ -247,7 +247,7 @@ class Store(Versions):
             self.overview.update_catalog(describe, listed)
 
 
-def place_of(objects: Objects) -> Location:
+def location_of(objects: Objects) -> Location:
     """Where objects are, to open them again in another process."""
     if isinstance(objects, LocalObjects):
         return objects.root

@@ -19,7 +19,7 @@ from tracewarehouse.storage import (
     objects,
     pushed,
     results,
-    run_catalog,
+    run_index,
     run_list,
 )
 from tracewarehouse.storage.codec import decode_brief, decode_version, unsealed
@@ -37,7 +37,7 @@ from tracewarehouse.storage.model import (
 )
 from tracewarehouse.storage.objects import FileRef, LocalFiles, LocalObjects, Objects, names_in
 from tracewarehouse.storage.results import Recorded
-from tracewarehouse.storage.run_catalog import Entry, Newest, RunCatalog
+from tracewarehouse.storage.run_index import Entry, IndexedRuns, Newest
 
 # Up to this many versions are read directly: listing and reading the catalog takes two requests.
 _FEW = 2
@@ -52,8 +52,8 @@ class Overview:
 
     def __init__(self, store: Versions) -> None:
         self.store = store
-        self._catalog: RunCatalog | None = None
-        self._copy: RunCatalog | None = None
+        self._catalog: IndexedRuns | None = None
+        self._copy: IndexedRuns | None = None
 
     def listed(self, prefix: str = "") -> dict[str, Newest]:
         """Run key → its newest version, tombstones included."""
@@ -86,11 +86,11 @@ class Overview:
         listed = self.listed() if listed is None else listed
         if len(listed) <= _NEWER:
             return False
-        catalog = self._catalog = run_catalog.read(self.store.objects)
-        if catalog.rows > run_catalog.ROWS or len(listed) - len(catalog.of(listed)) <= _NEWER:
+        catalog = self._catalog = run_index.read(self.store.objects)
+        if catalog.rows > run_index.ROWS or len(listed) - len(catalog.of(listed)) <= _NEWER:
             return False
         found, _ = self.entries(describe, listed)
-        return run_catalog.write(self.store.objects, catalog.number + 1, found)
+        return run_index.write(self.store.objects, catalog.number + 1, found)
 
     def entries(
         self, describe: Describe, listed: Mapping[str, Newest] | None = None
@@ -110,17 +110,17 @@ class Overview:
                 row = None if version.tombstone else describe(version)
                 found[run] = Entry(version.brief, listed[run].bytes or 0, row)
         if self.store.is_remote and len(found) > max(len(known), _FEW):
-            run_catalog.write_copy(self.store.folder, found)
+            run_index.write_copy(self.store.folder, found)
         return {run: found[run] for run in sorted(found)}, tuple(unreadable)
 
     def _cataloged(self, listed: Mapping[str, Newest]) -> dict[str, Entry]:
         """The entries of the versions that the catalog or the user's copy of an earlier list has."""
         found: dict[str, Entry] = {}
         if self.store.is_remote:
-            self._copy = self._copy or run_catalog.read_copy(self.store.folder)
+            self._copy = self._copy or run_index.read_copy(self.store.folder)
             found = self._copy.of(listed)
         if len(listed) - len(found) > _FEW:
-            self._catalog = self._catalog or run_catalog.read(self.store.objects)
+            self._catalog = self._catalog or run_index.read(self.store.objects)
             found |= self._catalog.of(listed)
         return found
 
@@ -146,10 +146,10 @@ class Overview:
 def catalog_problems(store: Versions) -> Iterator[Problem]:
     """The catalogs that readers may use and that are damaged, or differ from a version that they describe."""
     listed = store.overview.listed()
-    for number in run_catalog.numbers(store.objects)[: run_catalog.KEPT]:
+    for number in run_index.numbers(store.objects)[: run_index.KEPT]:
         key = layout.catalog(number)
         try:
-            entries = run_catalog.decode(store.objects.get(key)).of(listed)
+            entries = run_index.decode(store.objects.get(key)).of(listed)
         except FileNotFoundError:  # a clean just deleted it
             continue
         except (ValueError, TwError) as error:

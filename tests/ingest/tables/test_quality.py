@@ -9,7 +9,7 @@ import pytest
 from activity_rows import call, columns_of, gpu, slice_
 from test_random_rules import evidence_of
 
-from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
+from tracewarehouse.formats.base import Defect, Loss, Outcome, Redaction
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.quality import FiredRule, data_quality, fired_rules, timeline_rules
@@ -190,11 +190,11 @@ def test_repaired_events() -> None:
 
 def test_findings_of_the_format() -> None:
     findings = (
-        Finding("time_unit", 9, "a"),
-        Finding("replaced_value", 1, "b"),
-        Finding("replaced_value", 2, "c"),
+        Defect("time_unit", 9, "a"),
+        Defect("replaced_value", 1, "b"),
+        Defect("replaced_value", 2, "c"),
     )
-    assert quality(None, findings=(*findings, Finding("of_a_foreign_format", 1, "d"))) == {
+    assert quality(None, findings=(*findings, Defect("of_a_foreign_format", 1, "d"))) == {
         "of_a_foreign_format": ("info", 1, None, "d"),
         "replaced_value": ("info", 3, None, "b"),
         "time_unit": ("warning", 9, None, "a"),

@@ -671,11 +671,12 @@ def side_times(name: str, side: Selection, per: str) -> SideTimes:
     """The times of a side per interval; raises TwError if it has none."""
     if per == STEP:
         steps = side.query_all(_STEPS).arrow()
-        times = SideTimes("step", steps, side.run("step_account"), side.run("step_kernels"))
+        times = SideTimes("step", steps, side.analyze("step_account"), side.analyze("step_kernels"))
         hint = hints.fill("break down the entire trace: {}", hints.option("per", "window"))
         return _check_not_empty(name, times, "no complete step", hint)
     annotation = None if per == WINDOW else per.removeprefix(ANNOTATION)
-    results = [side.run(analysis, annotation=annotation) for analysis in ("window_account", "window_kernels")]
+    analyses = "window_account", "window_kernels"
+    results = [side.analyze(name_of, annotation=annotation) for name_of in analyses]
     listing = hints.fill("{} lists the annotations", hints.analysis("annotation_breakdown"))
     lacking = f"no {annotation or 'GPU activity'}"
     return _check_not_empty(
@@ -687,12 +688,12 @@ def host_times(name: str, side: Selection, per: str) -> SideTimes:
     """The same for ranks without GPU activities, by what their training thread runs. Raises ParamError."""
     if per not in (STEP, WINDOW):
         raise ParamError(f"per {per!r} needs GPU activities", "use step or window")
-    account = side.run("host_account", entire_trace=per == WINDOW)
+    account = side.analyze("host_account", entire_trace=per == WINDOW)
     if per == STEP:
         interval, lacking, steps = "step", "no complete step", side.query_all(_HOST_STEPS).arrow()
     else:
         interval, lacking, steps = "occurrence", "no host slices", None
-    kernels = side.run("step_kernels" if per == STEP else "window_kernels")
+    kernels = side.analyze("step_kernels" if per == STEP else "window_kernels")
     keys = (Field("run_id", "VARCHAR"), Field("rank", "INTEGER"), Field(interval, "BIGINT"))
     fields = (*keys, Field("category", "VARCHAR"), Field("category_ns", "BIGINT", "ns"))
     rows = []

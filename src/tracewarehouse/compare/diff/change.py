@@ -18,7 +18,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
-from tracewarehouse.compare.diff.comparable import Difference, check, differences
+from tracewarehouse.compare.diff.comparable import Difference, differences, refuse_incomparable
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, result_of, waits
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
@@ -84,7 +84,7 @@ class _Total:
 
 def bandwidth(base: Selection, head: Selection) -> Bandwidth | None:
     """Bus bandwidths of both sides; None if they have no collective of the same kind, size and group size."""
-    results = [side.run(BANDWIDTH_ANALYSIS) for side in (base, head)]
+    results = [side.analyze(BANDWIDTH_ANALYSIS) for side in (base, head)]
     before, after = (_totals(result) for result in results)
     rows = [_row(key, before[key], after[key]) for key in before if key in after]
     if not rows:
@@ -137,7 +137,7 @@ def _hypotheses(base: Selection, head: Selection) -> Iterator[str]:
 
 def _memory_share(side: Selection) -> float | None:
     """Peak allocated memory as a share of the GPU's; None if not recorded."""
-    return max((row["share"] for row in side.run(_MEMORY).rows()), default=None)
+    return max((row["share"] for row in side.analyze(_MEMORY).rows()), default=None)
 
 
 def _bandwidth_contract() -> Contract:
@@ -333,7 +333,7 @@ class SnapshotDiff:
 
 def snapshot_diff(base: Selection, head: Selection) -> SnapshotDiff | None:
     """The bytes at the peaks of both sides; None unless both have a memory snapshot."""
-    results = [side.run_or_skip(SNAPSHOT_ANALYSIS) for side in (base, head)]
+    results = [side.analyze_or_skip(SNAPSHOT_ANALYSIS) for side in (base, head)]
     before, after = (_by_call(result.rows()) for result in results)
     if not before or not after:
         return None
@@ -497,7 +497,7 @@ def changes(
     whole_sides = base, head
     config_differences = differences(base, head)
     if not options.force:
-        check(config_differences)
+        refuse_incomparable(config_differences)
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
     work = None if options.normalize is None else read_work(options.normalize, base, head)

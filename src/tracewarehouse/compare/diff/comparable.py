@@ -158,7 +158,7 @@ def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
     return tuple(sorted(all_differences, key=lambda each: not each.hard))
 
 
-def check(differences: Iterable[Difference]) -> None:
+def refuse_incomparable(differences: Iterable[Difference]) -> None:
     """Raises NotComparable for a hard difference."""
     hard = [each.message for each in differences if each.hard]
     if hard:

@@ -312,7 +312,7 @@ class Diff(Analyses[Result]):
             params = {**params, BY_STEP: steps is not None}
         comparison = compare(contract, self.by_rank, bool(steps), self.measure)
         results = [
-            _SideResult(side, selection.run(name, version, **params), selection.selected(), table)
+            _SideResult(side, selection.analyze(name, version, **params), selection.selected(), table)
             for side, selection, table in zip(
                 SIDES, (self.base, self.head), steps or (None, None), strict=True
             )

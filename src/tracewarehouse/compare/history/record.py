@@ -223,7 +223,7 @@ class _Recorder:
     ) -> None:
         """Computes and stores a result per run; either all of the runs have complete steps or none."""
         contract, by_step = analysis.contract, runs[0].run in steps
-        result = self.narrow(runs).run(contract.name, contract.version, **analysis.params(by_step))
+        result = self.narrow(runs).analyze(contract.name, contract.version, **analysis.params(by_step))
         ranks = ranks_with_data(result, runs)
         files: dict[Recorded, Path] = {}
         rollups: dict[Recorded, Path] = {}

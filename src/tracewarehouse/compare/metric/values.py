@@ -61,7 +61,7 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     all_complete = all(table is not None and table.num_rows for table in complete)
     by_step = metric.has_steps and (all_complete or not metric.steps_optional)
     contract, params = metric.contract, metric.params(by_step)
-    results = [side.run(contract.name, contract.version, **params) for side in sides]
+    results = [side.analyze(contract.name, contract.version, **params) for side in sides]
     measured = tuple(
         evaluate(metric, result.arrow(), ranks_with_data(result, side.selected()), steps if by_step else None)
         for result, side, steps in zip(results, sides, complete, strict=True)

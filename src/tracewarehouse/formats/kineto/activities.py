@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tracewarehouse.formats.base import Finding
+from tracewarehouse.formats.base import Defect
 from tracewarehouse.formats.kineto import columns
 from tracewarehouse.formats.kineto.columns import (
     DUR_FRACTION,
@@ -331,18 +331,18 @@ class TimeUnit:
         self._copies += int(usable.sum())
         self.ratios.append(size[usable] / (bandwidth[usable] * length[usable]))
 
-    def finding(self) -> Finding | None:
+    def finding(self) -> Defect | None:
         """The finding if the time unit is implausible, else None."""
         if self.late > self.timed:
             example = "times are too late for microseconds, and of our days as nanoseconds"
-            return Finding(RULE, self.late, f"{example}: ingest with --time-unit ns")
+            return Defect(RULE, self.late, f"{example}: ingest with --time-unit ns")
         ratios = np.concatenate(self.ratios) if self.ratios else np.zeros(0)
         if not ratios.size or _LEAST_RATIO <= (median := float(np.median(ratios))) <= _MOST_RATIO:
             return None
         times, what = (1 / median, "longer") if median < 1 else (median, "shorter")
         hint = ": ingest with --time-unit ns if its times are nanoseconds" if median < 1 else ""
         example = f"copies take {times:.0f} times {what} than their bandwidth and bytes say{hint}"
-        return Finding(RULE, int(ratios.size), example)
+        return Defect(RULE, int(ratios.size), example)
 
 
 Made = TypeVar("Made")

@@ -31,8 +31,8 @@ from tracewarehouse.formats.kineto.columns import (
     BatchColumns,
     Dictionaries,
     Fractions,
-    evaluate,
     read_tokens,
+    run_sql_over,
     to_record_batch,
 )
 from tracewarehouse.formats.kineto.scanner import (
@@ -254,7 +254,7 @@ _DEEP: Final = 500
 def typed_arguments(args: pa.Array) -> pa.Table:
     """The typed columns of each argument text, and `has_collective`."""
     flat = pa.array([_flat(text) for text in args.to_pylist()], pa.string())
-    table = evaluate(_select(), {"args": flat})
+    table = run_sql_over(_select(), {"args": flat})
     verbatim = [_verbatim(text) for text in args.to_pylist()]
     for name in _VERBATIM:
         values = [next((found[key] for key in KEYS[name] if key in found), None) for found in verbatim]

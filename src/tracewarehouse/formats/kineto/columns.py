@@ -319,7 +319,7 @@ class Dictionaries:
 _local = threading.local()
 
 
-def evaluate(sql: str, columns: Mapping[str, pa.Array]) -> pa.Table:
+def run_sql_over(sql: str, columns: Mapping[str, pa.Array]) -> pa.Table:
     """The result of a SELECT over the table `given` with these columns; one connection per thread."""
     con = getattr(_local, "connection", None)
     if con is None:
@@ -382,7 +382,7 @@ def read_tokens(tokens: Sequence[str]) -> Tokens:
 
 def _read_unusual(tokens: Sequence[str], places: Sequence[int], found: Tokens) -> None:
     given = {"place": pa.array(places), "token": pa.array([tokens[at] for at in places], pa.string())}
-    for at, row in zip(places, evaluate(_SELECT, given).to_pylist(), strict=True):
+    for at, row in zip(places, run_sql_over(_SELECT, given).to_pylist(), strict=True):
         found.texts[at], found.numbers[at] = row["text"], row["number"]
         found.last_numbers[at] = row["last_number"]
         found.keeps_type[at] = row["keeps_type"]
@@ -427,7 +427,7 @@ def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozense
     if not rows:
         return frozenset()
     given = {"pid": pa.array([pid for pid, _ in rows]), "args": pa.array([args for _, args in rows])}
-    found = evaluate(
+    found = run_sql_over(
         f"SELECT pid FROM given WHERE regexp_matches(args ->> 'name', '{_DEVICE_PROCESS}')", given
     )
     return frozenset(found.column("pid").to_pylist())
@@ -436,7 +436,7 @@ def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozense
 def infer_on_device(names: pa.Array) -> list[Category]:
     """The categories of uncategorized slices of a device process, by their names."""
     sql = _FIRST_RULE.format(rules=_select("kernel_rules"))
-    table = evaluate(sql, {"place": pa.array(range(len(names))), "name": names})
+    table = run_sql_over(sql, {"place": pa.array(range(len(names))), "name": names})
     activities: Mapping[int, str] = dict(zip(*(table.column(at).to_pylist() for at in range(2)), strict=True))
     return [
         Category(f"gpu_{activities[at]}", "device") if at in activities else KERNEL
@@ -446,7 +446,7 @@ def infer_on_device(names: pa.Array) -> list[Category]:
 
 def infer_on_host(names: pa.Array) -> list[Category]:
     """The categories of uncategorized slices of other processes, by their names."""
-    table = evaluate(f"SELECT regexp_matches(name, '{_RUNTIME_CALL}') FROM given", {"name": names})
+    table = run_sql_over(f"SELECT regexp_matches(name, '{_RUNTIME_CALL}') FROM given", {"name": names})
     return [
         NOTHING
         if not is_call
@@ -466,7 +466,7 @@ GROUP BY place
 
 @cache
 def _known() -> Mapping[str, Category]:
-    table = evaluate(_select("categories"), {"unused": pa.array([0])})
+    table = run_sql_over(_select("categories"), {"unused": pa.array([0])})
     rows = zip(
         *(table.column(name).to_pylist() for name in ("raw_category", "category", "role")), strict=True
     )

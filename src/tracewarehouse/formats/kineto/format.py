@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import ACTIVITIES, Finding, Outcome, Part, Request
+from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Request
 from tracewarehouse.formats.file_text import TextStream, digest_of, head_of, read_text
 from tracewarehouse.formats.json_text import LONGEST_BYTES, LongStrings
 from tracewarehouse.formats.kineto import columns, document
@@ -363,11 +363,11 @@ def _file_context(reading: Reading) -> FileContext:
     )
 
 
-def _findings(reading: Reading) -> tuple[Finding, ...]:
-    found: list[Finding] = []
+def _findings(reading: Reading) -> tuple[Defect, ...]:
+    found: list[Defect] = []
     if lengths := reading.replaced:
         example = f"a string of {max(lengths)} bytes is replaced by its length and hash"
-        found.append(Finding("replaced_value", len(lengths), example))
+        found.append(Defect("replaced_value", len(lengths), example))
     if (unit := reading.store.time_unit.finding()) is not None:
         found.append(unit)
     return tuple(found)

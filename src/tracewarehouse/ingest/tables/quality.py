@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tracewarehouse.formats.base import Finding, Loss, Outcome, Redaction
+    from tracewarehouse.formats.base import Defect, Loss, Outcome, Redaction
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.model import (
@@ -477,9 +477,9 @@ def _redactions(redactions: Iterable[Redaction]) -> Iterator[Row]:
         yield Row("redacted_value", len(locations), None, example[:_REDACTIONS_LENGTH])
 
 
-def _findings(findings: Iterable[Finding]) -> Iterator[Row]:
+def _findings(findings: Iterable[Defect]) -> Iterator[Row]:
     """The findings of the format; the rows of several findings of one rule are summed."""
-    first: dict[str, Finding] = {}
+    first: dict[str, Defect] = {}
     rows: Counter[str] = Counter()
     for each in findings:
         first.setdefault(each.rule, each)

@@ -58,7 +58,7 @@ class ReportData:
     def result_as(self, alias: str, name: str, **params: object) -> Result:
         """The rows of an analysis with parameters; SQL sees them under another name."""
         if alias not in self._results:
-            self._results[alias] = self.side.run_or_skip(name, None, **params)
+            self._results[alias] = self.side.analyze_or_skip(name, None, **params)
             self._con.register(alias, self._results[alias].arrow())
         return self._results[alias]
 
@@ -219,11 +219,11 @@ def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     with scratch() as con:
         con.register("step_summary", steps.arrow())
-        con.register("step_account", side.run("step_account").arrow())
+        con.register("step_account", side.analyze("step_account").arrow())
         con.execute(f"CREATE TABLE of_steps AS {_OF_STEPS}")
         rows = con.execute(_MEANS.format(parts="of_steps")).fetchall()
         if len({run for run, *_ in rows}) < len(side.selected()):
-            con.register("window_account", side.run("window_account").arrow())
+            con.register("window_account", side.analyze("window_account").arrow())
             con.execute(f"CREATE TABLE of_windows AS {_OF_WINDOWS}")
             rows += con.execute(_MEANS.format(parts="of_windows")).fetchall()
     for run, category, ns in rows:

@@ -371,7 +371,7 @@ def many_runs(
     """The page, with runs in the order of their start; `findings` and `measured` are those of all runs."""
     runs = side.selected()
     notify("computing steps")
-    summary = side.run("step_summary")
+    summary = side.analyze("step_summary")
     steps = _steps(summary)
     notify("computing breakdowns")
     parts = mean_parts(side, summary)

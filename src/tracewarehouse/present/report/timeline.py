@@ -426,7 +426,7 @@ def flame_view(data: ReportData, rank: int | None) -> FlameView | None:
     chosen = data.selected.ranks[0] if rank is None else rank
     step = median_step(data)
     params = {} if step is None else {"only_step": step}
-    rows = data.side.select(ranks=chosen).run_or_skip("host_stacks", **params).rows()
+    rows = data.side.select(ranks=chosen).analyze_or_skip("host_stacks", **params).rows()
     if max((row["depth"] for row in rows), default=0) < 2:
         return None
     what = "the recording" if step is None else f"step {step}"

@@ -52,7 +52,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class RunCatalog:
+class IndexedRuns:
     """A catalog with its number, 0 if there is none; entries by run key. `rows`: see ROWS."""
 
     number: int = 0
@@ -73,14 +73,14 @@ def numbers(objects: Objects) -> list[int]:
     return sorted((number for number in found if number is not None), reverse=True)
 
 
-def read(objects: Objects) -> RunCatalog:
+def read(objects: Objects) -> IndexedRuns:
     """The newest intact catalog, with the number of the newest; an empty one if there is none."""
     stored = numbers(objects)
     for number in stored[:KEPT]:
         with suppress(FileNotFoundError, ValueError, SchemaVersionError):
             catalog = decode(objects.get(layout.catalog(number)))
-            return RunCatalog(stored[0], catalog.entries, catalog.rows)
-    return RunCatalog(max(stored, default=0))
+            return IndexedRuns(stored[0], catalog.entries, catalog.rows)
+    return IndexedRuns(max(stored, default=0))
 
 
 def write(objects: Objects, number: int, entries: Mapping[str, Entry]) -> bool:
@@ -98,13 +98,13 @@ def encode(entries: Mapping[str, Entry]) -> bytes:
     return gzip.compress(sealed(fields | {"nonce": secrets.token_hex(16), "runs": listed}), 6, mtime=0)
 
 
-def decode(data: bytes) -> RunCatalog:
+def decode(data: bytes) -> IndexedRuns:
     """The catalog in these bytes; raises ValueError if it is damaged."""
     try:
         fields = unsealed(gzip.decompress(data))
         check_understood(fields, layout.CATALOG)
         entries = (_entry(each) for each in fields["runs"])
-        return RunCatalog(0, {run_key(one.brief.run): one for one in entries}, fields["rows"])
+        return IndexedRuns(0, {run_key(one.brief.run): one for one in entries}, fields["rows"])
     except (OSError, EOFError, zlib.error, KeyError, TypeError, json.JSONDecodeError) as error:
         raise ValueError(f"damaged run catalog: {error}") from error
 
@@ -127,11 +127,11 @@ def delete_all(objects: Objects) -> None:
 # The copy of a user, for the versions that no stored catalog has yet
 
 
-def read_copy(folder: Path) -> RunCatalog:
+def read_copy(folder: Path) -> IndexedRuns:
     """The catalog that this user's last list of runs left in the folder of local copies."""
     with suppress(OSError, ValueError, SchemaVersionError):
         return decode((folder / _COPY).read_bytes())
-    return RunCatalog()
+    return IndexedRuns()
 
 
 def write_copy(folder: Path, entries: Mapping[str, Entry]) -> None:
