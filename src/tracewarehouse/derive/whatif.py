@@ -12,7 +12,6 @@ from fractions import Fraction
 from math import prod
 from typing import Any
 
-from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.derive.critical_path import (
     ScopeRequest,
@@ -31,7 +30,6 @@ from tracewarehouse.errors import ParamError
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Versions
 from tracewarehouse.temp_folders import temporary_folder
 
 # What can be scaled: everything, all GPU activities, or a category of `critical_path_breakdown`.
@@ -207,15 +205,8 @@ _FIELDS = (
 )
 
 
-def whatif(
-    store: Versions,
-    catalog: Catalog,
-    selected: SelectedRun,
-    request: ScopeRequest,
-    scales: Sequence[Scale],
-    by: str = "category",
-) -> Result:
-    """The requested scopes of the selected ranks with their parts scaled; nothing is stored.
+def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: str) -> Result:
+    """The requested scopes of the only run of a selection with their parts scaled; nothing is stored.
 
     Each node is reached when its last dependency is done, so the length is that of a longest path, and what
     was overlapped before may become critical. A scope lasts from its start on the host to the end of its last
@@ -223,9 +214,12 @@ def whatif(
     several scales are scaled by all of them.
     Raises UnknownName, ParamError.
     """
+    parsed = [parse(text) for text in scales]
+    readable = run.readable(path_sources(run.catalog))
+    selected = readable.selected[0]
     if by not in ("category", "op"):
         raise ParamError(f"unknown by {by!r}", "use category or op")
-    scopes = scope_rows(store, catalog, selected, request)
+    scopes = scope_rows(run.store, run.catalog, selected, request)
     by_rank = {rank: [row for row in scopes if row["rank"] == rank] for rank in selected.ranks}
     notices = check_scopes(selected, request, by_rank)
     columns = [
@@ -235,10 +229,10 @@ def whatif(
         [row[number] for number in columns]
         for rank, of_rank in by_rank.items()
         if of_rank
-        for row in _rank_rows(store, catalog, SelectedRun(selected.version, (rank,)), of_rank, scales, by)
+        for row in _rank_rows(run, SelectedRun(selected.version, (rank,)), of_rank, parsed, by)
     ]
     result = from_rows([_FIELDS[number] for number in columns], rows)
-    notices = (*notices, *_unexplained(result.rows()))
+    notices = (*readable.notices, *notices, *_unexplained(result.rows()))
     return replace(result, notices=notices, provenance=replace(result.provenance, runs=(selected.selector,)))
 
 
@@ -263,17 +257,12 @@ def _unexplained(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _rank_rows(
-    store: Versions,
-    catalog: Catalog,
-    selected: SelectedRun,
-    scopes: Sequence[ScopeRow],
-    scales: Sequence[Scale],
-    by: str,
+    run: Selection, selected: SelectedRun, scopes: Sequence[ScopeRow], scales: Sequence[Scale], by: str
 ) -> Iterator[tuple[object, ...]]:
     """Rows with the columns _FIELDS."""
     with temporary_folder() as folder, closing(connect(temp_directory=folder)) as con:
-        attach(con, store, catalog, selected)
-        build(con, catalog, scopes, last="critical_edges")
+        attach(con, run.store, run.catalog, selected)
+        build(con, run.catalog, scopes, last="critical_edges")
         bits = [_bit_sql(con, number, scale) for number, scale in enumerate(scales)]
         periods = {row["scope"]: row["period_ns"] for row in scopes}
         sql = _EDGES.format(scales=" + ".join(bits) or "0")
@@ -335,11 +324,3 @@ class _Graph:
 def _scaled(weight: int, factor: Fraction) -> int:
     """The scaled weight, rounded half up to whole ns."""
     return (2 * weight * factor.numerator + factor.denominator) // (2 * factor.denominator)
-
-
-def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: str) -> Result:
-    """What-if estimates of the only run of a selection; see `Warehouse.whatif`."""
-    parsed = [parse(text) for text in scales]
-    readable = run.readable(path_sources(run.catalog))
-    estimates = whatif(run.store, run.catalog, readable.selected[0], request, parsed, by)
-    return replace(estimates, notices=(*readable.notices, *estimates.notices))

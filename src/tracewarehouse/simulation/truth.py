@@ -38,7 +38,6 @@ class _PendingCollective:
     """A collective before all its ranks have arrived: the last arrival so far, and sums over ranks."""
 
     ranks: int = 0
-    waited_ns: int = 0
     least_ns: int = 0
     rank: int = -1
     last: Parts = (0, 0, 0, 0)
@@ -59,7 +58,6 @@ class WaitAttribution:
         if pending.ranks == 0 or wait_ns < pending.least_ns:
             pending.rank, pending.least_ns, pending.last = rank, wait_ns, since
         pending.ranks += 1
-        pending.waited_ns += wait_ns
         for cause, ns in enumerate(since):
             pending.sums[cause] += ns
         if pending.ranks == size:

@@ -94,17 +94,6 @@ def record(
     )
 
 
-def missing_results(
-    store: Store, catalog: Catalog, selected: Sequence[SelectedRun], analyses: Sequence[Contract]
-) -> int:
-    """The number of results of these runs that are not recorded yet."""
-    return _Recorder(store, catalog, analyses, _no_runs, None, selected).missing
-
-
-def _no_runs(_: Sequence[SelectedRun]) -> Selection:
-    raise NotImplementedError
-
-
 def record_again(
     store: Store, catalog: Catalog, selected: Sequence[SelectedRun], narrow: Narrow
 ) -> tuple[str, ...]:
@@ -364,7 +353,7 @@ def record_on(
 ) -> RecordReport:
     """Records runs on an engine: batches of runs, and of analyses if there are too few runs."""
     catalog, selected = selection.catalog, selection.selected()
-    missing = missing_results(selection.store, catalog, selected, analyses)
+    missing = _Recorder(selection.store, catalog, analyses, selection.verified, None, selected).missing
     batches = list(run_batches(selected))
     per_batch = -(-2 * engine.slots // max(1, len(batches)))
     size = max(_LEAST_ANALYSES, -(-len(analyses) // per_batch))
