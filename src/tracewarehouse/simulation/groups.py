@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from array import array
 from dataclasses import dataclass
-from functools import cached_property
 
 from tracewarehouse.simulation.job import DATA, STAGE, TENSOR, Collective, Job
 from tracewarehouse.simulation.kernels import Faults
@@ -121,6 +120,7 @@ class Rendezvous:
         self._last: dict[str, array[int]] = {}
         self._open: dict[str, tuple[int, int]] = {}
         self._transfers: dict[tuple[str, Collective], int] = {}
+        self._has_long = any(fault.kind == "long-collective" for fault in faults.all)
 
     def arrive(self, group: Group, at_ns: int) -> bool:
         """Adds an arrival at the group's next collective; returns whether it was the last one."""
@@ -154,10 +154,6 @@ class Rendezvous:
             self._transfers[key] = round(slowed_ns)
         longer_ns = self.faults.longer_ns(group.name, number) if self._has_long else 0
         return self._transfers[key] + longer_ns
-
-    @cached_property
-    def _has_long(self) -> bool:
-        return any(each.kind == "long-collective" for each in self.faults.all)
 
 
 def _share(name: str, size: int) -> float:
