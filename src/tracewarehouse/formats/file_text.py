@@ -305,7 +305,7 @@ def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
     while True:
         if (cut := _member(pieces, sink)) is not None:
             return cut
-        rest = _skip_padding(pieces)
+        rest = next(filter(None, (piece.lstrip(b"\0") for piece in pieces)), b"")  # without padding
         if not rest:
             return None
         if rest[:1] != GZIP_MAGIC[:1]:
@@ -352,13 +352,6 @@ def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
                 continue
             yield out
             member, at = trial, at + size
-
-
-def _skip_padding(pieces: _Pieces) -> bytes:
-    for piece in pieces:
-        if rest := piece.lstrip(b"\0"):
-            return rest
-    return b""
 
 
 def _open(path: Path) -> IO[bytes]:

@@ -91,12 +91,23 @@ def times(
     end, end_ok = _rounded(_sum(ts, dur), clock.base_ns)
     end_ok &= dur.ns >= 0
     if pairs is not None:
-        _set_ends(end, end_ok, pairs, first, clock)
+        # The ends of begin events are the times of their end events.
+        here = pairs.within(first, len(end))
+        rows = pairs.begins[here] - first
+        ns, fractions = pairs.end_ts[here], pairs.end_fractions[here].astype(np.int64)
+        end[rows], end_ok[rows] = _rounded(Exact(ns, fractions, pairs.end_valid[here]), clock.base_ns)
     length = end - start
     fits = ((end ^ start) & (end ^ length)) >= 0
     length_ok = start_ok & end_ok & fits & (length <= LONGEST_NS)
-    ts_text = _ts_text(batch, ts, start, start_ok, clock)
-    dur_text = _dur_text(batch, dur, length, length_ok, is_begin)
+    # The digits of the file where formatting a time does not reproduce them, and durations of begin events.
+    ts_text = _texts(batch, "ts", ts.valid & ~start_ok)
+    if ts.fractions is not None:
+        ts_text = _without_printed(
+            ts_text, start - np.int64(clock.base_ns), start_ok & (start >= clock.base_ns)
+        )
+    dur_text = _texts(batch, "dur", dur.valid & (~length_ok | is_begin))
+    if dur.fractions is not None:
+        dur_text = _without_printed(dur_text, length, length_ok & ~is_begin)
     length[~length_ok] = 0
     start = np.where(start_ok, start, 0)
     return Times(numbers(start, start_ok), numbers(length, length_ok), ts_text, dur_text)
@@ -143,35 +154,6 @@ def _overflowed(
 ) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = ((a ^ total) & (b ^ total)) < 0
     return found
-
-
-def _set_ends(
-    end: NDArray[np.int64], end_ok: NDArray[np.bool_], pairs: EventPairs, first: int, clock: Clock
-) -> None:
-    """Sets the ends of begin events to the times of their end events."""
-    here = pairs.within(first, len(end))
-    rows = pairs.begins[here] - first
-    ns, fractions = pairs.end_ts[here], pairs.end_fractions[here].astype(np.int64)
-    end[rows], end_ok[rows] = _rounded(Exact(ns, fractions, pairs.end_valid[here]), clock.base_ns)
-
-
-def _ts_text(
-    batch: BufferedBatch, ts: Exact, start: NDArray[np.int64], start_ok: NDArray[np.bool_], clock: Clock
-) -> pa.Array:
-    """The digits of the file where formatting `ts_ns` minus the base time does not reproduce them."""
-    text = _texts(batch, "ts", ts.valid & ~start_ok)
-    if ts.fractions is None:
-        return text
-    return _without_printed(text, start - np.int64(clock.base_ns), start_ok & (start >= clock.base_ns))
-
-
-def _dur_text(
-    batch: BufferedBatch, dur: Exact, length: NDArray[np.int64], length_ok: NDArray[np.bool_],
-    is_begin: NDArray[np.bool_],
-) -> pa.Array:  # fmt: skip
-    """The digits of the file where formatting `dur_ns` does not reproduce them, and for begin events."""
-    text = _texts(batch, "dur", dur.valid & (~length_ok | is_begin))
-    return text if dur.fractions is None else _without_printed(text, length, length_ok & ~is_begin)
 
 
 def _texts(batch: BufferedBatch, name: str, wanted: NDArray[np.bool_]) -> pa.Array:

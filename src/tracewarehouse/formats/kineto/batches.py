@@ -593,7 +593,14 @@ class SecretSearch:
         first = 0
         for name, start, new in parts:
             mine = [at - first for at in places if first <= at < first + len(new)]
-            self._search_values(name, dictionaries.of(name), start, {at: new[at].as_py() for at in mine})
+            dictionary = dictionaries.of(name)
+            for at in mine:
+                value = new[at].as_py()
+                clean, _ = self.redactor.text(value) if name in _JSON else self.redactor.clean(value)
+                if clean != value:
+                    dictionary.clean[start + at] = clean
+                    # The arguments contain the value, too.
+                    self._search_rows = self._search_rows or name in TYPED_TEXTS
             first += len(new)
         if not self._search_rows:
             found = (_decoded(strings[at - first].as_py()) for at in places if at >= first)
@@ -607,17 +614,6 @@ class SecretSearch:
         start = 0 if name in batch.restarted else self._searched.get(name, 0)
         self._searched[name] = len(found)
         return start, found.slice(start)
-
-    def _search_values(
-        self, name: str, dictionary: ColumnDictionary, start: int, flagged: Mapping[int, str]
-    ) -> None:
-        """Stores the redacted form of values with a secret."""
-        for at, value in flagged.items():
-            clean, _ = self.redactor.text(value) if name in _JSON else self.redactor.clean(value)
-            if clean != value:
-                dictionary.clean[start + at] = clean
-                # The arguments contain the value, too.
-                self._search_rows = self._search_rows or name in TYPED_TEXTS
 
     def _note_values(
         self, name: str, columns: BatchColumns, first: int, dictionary: ColumnDictionary

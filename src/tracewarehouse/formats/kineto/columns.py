@@ -376,16 +376,12 @@ def read_tokens(tokens: Sequence[str]) -> Tokens:
         else:
             unusual.append(at)
     if unusual:
-        _read_unusual(tokens, unusual, found)
+        given = {"place": pa.array(unusual), "token": pa.array([tokens[at] for at in unusual], pa.string())}
+        for at, row in zip(unusual, run_sql_over(_SELECT, given).to_pylist(), strict=True):
+            found.texts[at], found.numbers[at] = row["text"], row["number"]
+            found.last_numbers[at] = row["last_number"]
+            found.keeps_type[at] = row["keeps_type"]
     return found
-
-
-def _read_unusual(tokens: Sequence[str], places: Sequence[int], found: Tokens) -> None:
-    given = {"place": pa.array(places), "token": pa.array([tokens[at] for at in places], pa.string())}
-    for at, row in zip(places, run_sql_over(_SELECT, given).to_pylist(), strict=True):
-        found.texts[at], found.numbers[at] = row["text"], row["number"]
-        found.last_numbers[at] = row["last_number"]
-        found.keeps_type[at] = row["keeps_type"]
 
 
 def numbers_array(numbers: Sequence[int | None]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

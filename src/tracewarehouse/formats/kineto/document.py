@@ -220,7 +220,11 @@ class Document:
         for chunk in self._read():
             self._count(chunk)
             yield chunk
-        self._note_cut()
+        if self.text.cut is not None:
+            # A truncated or corrupt container is harmless only if the document was already complete.
+            harmless = self._closed and "cut" in self.text.cut
+            end = len(self.buffer)
+            self.losses.lose(end, end, 0 if harmless else None, self.text.cut, damaged=not harmless)
 
     def _count(self, chunk: Chunk) -> None:
         self.events += chunk.events
@@ -267,13 +271,6 @@ class Document:
         self._closed = walker.closed
         if not walker.starts:
             raise file_text.not_json(self.text.path, self.buffer, self.losses.shift)
-
-    def _note_cut(self) -> None:
-        """Records a truncated or corrupt container; harmless only if the document was already complete."""
-        if self.text.cut is not None:
-            harmless = self._closed and "cut" in self.text.cut
-            end = len(self.buffer)
-            self.losses.lose(end, end, 0 if harmless else None, self.text.cut, damaged=not harmless)
 
     def _check_events(self) -> None:
         """Raises if there is no event, and identifies the format of the file."""
@@ -383,7 +380,13 @@ class DocumentWalker:
         while True:
             self._skip_commas()
             if self.at >= len(self.buffer):
-                self._end_missing()
+                end = len(self.buffer)
+                if self._arrays:
+                    self.losses.lose(
+                        end, end, 0, "the closing brace is missing: header keys may have followed"
+                    )
+                else:
+                    self.losses.lose(end, end, None, _END_MISSING)
                 return
             if self.buffer[self.at] == ord("}"):
                 self.at, self.closed = self.at + 1, True
@@ -461,13 +464,6 @@ class DocumentWalker:
             self.members[name] = value
         reason = f"the key {name!r} occurs more than once; the last value that is not null is kept"
         self.losses.lose(start, stop, 0, reason, damaged=False)
-
-    def _end_missing(self) -> None:
-        end = len(self.buffer)
-        if self._arrays:
-            self.losses.lose(end, end, 0, "the closing brace is missing: header keys may have followed")
-        else:
-            self.losses.lose(end, end, None, _END_MISSING)
 
     def _resync(self, start: int) -> bool:
         """Resumes after unreadable text at the next event array, else at the end of the object."""

@@ -458,7 +458,8 @@ class ArrayWalker:
     def _element(self) -> Chunk | None:
         """The current element, verbatim or repaired; None if it is lost."""
         start = self.at
-        next_start = self._next_start(start + 1, self.limit)
+        found = (_LINE_START if self.lines else EVENT_START).search(self.buffer, start, self.limit)
+        next_start = found.start(1) if found else None
         stop, in_list = _scan(self.buffer, start, next_start or self.limit)
         if in_list and next_start is not None:
             # The apparent next event may be an item of a list in this element.
@@ -482,10 +483,6 @@ class ArrayWalker:
         self.losses.repair(start, *repaired[1])
         self.at = stop
         return Chunk(b"[" + repaired[0] + b"]", 1, (0,))
-
-    def _next_start(self, at: int, limit: int) -> int | None:
-        found = (_LINE_START if self.lines else EVENT_START).search(self.buffer, max(at - 1, 0), limit)
-        return found.start(1) if found else None
 
     def _broken(self, start: int, next_start: int | None) -> Chunk | None:
         """An incomplete element: tries all bytes up to the next element, then records them as lost."""
