@@ -169,7 +169,11 @@ def join_sql(comparison: Comparison, base_divisor: int, head_divisor: int) -> st
     columns += [
         column for measure in comparison.measures for column in _measure_sql(comparison, measure, divisors)
     ]
-    columns.append(_change_sql(comparison, divisors))
+    if comparison.combined:
+        base, head = _over_common_denominator(comparison.classifier, divisors)
+    else:
+        base, head = (_value_sql(comparison.classifier, side) for side in divisors)
+    columns.append(_CHANGE.format(base=base, head=head))
     condition = ["base_side.present = head_side.present"]
     condition += [
         f"base_side.{name} IS NOT DISTINCT FROM head_side.{name}" for name in map(_quoted, comparison.keys)
@@ -244,14 +248,6 @@ def _over_common_denominator(measure: Column, divisors: Mapping[str, int]) -> tu
     """The numerators of both sides over one denominator: integers stay integers."""
     base, head = (_value_sql(measure, side) for side in divisors)
     return f"({base}) * {divisors['head']}", f"({head}) * {divisors['base']}"
-
-
-def _change_sql(comparison: Comparison, divisors: Mapping[str, int]) -> str:
-    if comparison.combined:
-        base, head = _over_common_denominator(comparison.classifier, divisors)
-    else:
-        base, head = (_value_sql(comparison.classifier, side) for side in divisors)
-    return _CHANGE.format(base=base, head=head)
 
 
 # The analyses and views that `changes` reads, as far as they share views.

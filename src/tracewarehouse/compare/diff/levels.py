@@ -80,12 +80,9 @@ class Row:
             if self.of_work:
                 return "more work" if self.calls > 0 else "less work"
             return "more calls" if self.calls > 0 else "fewer calls"
-        return self._speed_change(self.base_count, self.head_count)
-
-    def _speed_change(self, base_count: Fraction, head_count: Fraction) -> str:
-        """Whether the calls took longer, or a larger share of them was exposed."""
-        exclusive = self.head / head_count - self.base / base_count
-        full = self.head_sum / head_count - self.base_sum / base_count
+        # Whether the calls took longer, or a larger share of them was exposed.
+        exclusive = self.head / self.head_count - self.base / self.base_count
+        full = self.head_sum / self.head_count - self.base_sum / self.base_count
         if 2 * abs(exclusive - full) > abs(exclusive):
             return "more exposed" if exclusive > 0 else "less exposed"
         return "slower" if exclusive > 0 else "faster"

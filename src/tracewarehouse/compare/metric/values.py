@@ -275,21 +275,18 @@ def _single(
     for run, count, value, *distinct in con.execute(f"{sql} FROM ({rows}) GROUP BY run_id").fetchall():
         if count > 1:
             missing = [name for name, number in zip(free, distinct, strict=True) if number > 1] or free
-            raise _several(metric, run, count, missing)
+            named = [f"{column.name}={_text(value)}" for column, value in metric.filters]
+            filters = ",".join([*named, *(f"{name}=…" for name in missing)])
+            raise TwError(
+                f"metric {metric}: {metric.column.name} cannot be aggregated over rows;"
+                f" run {run} has {count:,} rows",
+                f"select one with a filter: {metric.contract.name}.{metric.column.name}[{filters}]",
+            )
         ranks = len({rank for rank, _ in scopes.get(run, ())})
         reason = _unknown(metric) if value is None else None
         value = None if value is None else float(value)
         found[run] = RunValue(run, value, value, (), ranks, count, reason)
     return found
-
-
-def _several(metric: Metric, run: str, rows: int, missing: Sequence[str]) -> TwError:
-    named = [f"{column.name}={_text(value)}" for column, value in metric.filters]
-    filters = ",".join([*named, *(f"{name}=…" for name in missing)])
-    return TwError(
-        f"metric {metric}: {metric.column.name} cannot be aggregated over rows; run {run} has {rows:,} rows",
-        f"select one with a filter: {metric.contract.name}.{metric.column.name}[{filters}]",
-    )
 
 
 Statistic = Literal["value", "min", "mean", "max", "p50", "p90", "p95", "p99", "absent"]
