@@ -18,19 +18,14 @@ def main() -> NoReturn:
 
     args = sys.argv[1:]
     if not _TEXT_OPTIONS.intersection(args):
-        _check_limits()
+        from tracewarehouse import memory_limits
+        from tracewarehouse.errors import TwError
+
+        try:  # libraries would crash for lack of memory
+            memory_limits.check_settings()
+        except TwError as error:
+            sys.exit(f"tw: {error.message}\nhint: {error.hint}")
     block_unused()  # no command needs it
     if args and args[0] in _NUMPY_FREE_COMMANDS and _HELP_OPTIONS.isdisjoint(args):
         import_pyarrow_without_numpy()
     sys.exit(run(args))
-
-
-def _check_limits() -> None:
-    """Ends the process at once if libraries would crash for lack of memory."""
-    from tracewarehouse import memory_limits
-    from tracewarehouse.errors import TwError
-
-    try:
-        memory_limits.check_settings()
-    except TwError as error:
-        sys.exit(f"tw: {error.message}\nhint: {error.hint}")

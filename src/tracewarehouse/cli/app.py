@@ -173,9 +173,18 @@ def run(args: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     session = Session(json="--json" in args, debug="--debug" in args)
     if session.debug:
-        _print_parsed()
+        from tracewarehouse.contracts.catalog import Catalog
+
+        with suppress(TwError):  # the command prints it if it reads contracts
+            if reason := Catalog.load().parsed_because:  # parsing slows down every command
+                sys.stderr.write(f"tw: parsing the contracts: {reason}\n")
     signal.signal(signal.SIGTERM, _terminate)
-    _raise_file_limit()
+    # As many open files as the system permits: a query may open a file per table and rank.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     try:
         code = _invoke(list(args), session)
         sys.stdout.flush()
@@ -187,24 +196,6 @@ def run(args: Sequence[str]) -> int:
         return no_command.exit_code
     except BaseException as error:
         return _fail(error, session)
-
-
-def _print_parsed() -> None:
-    """Prints why the contracts are parsed, which slows down every command, if they are."""
-    from tracewarehouse.contracts.catalog import Catalog
-
-    with suppress(TwError):  # the command prints it if it reads contracts
-        if reason := Catalog.load().parsed_because:
-            sys.stderr.write(f"tw: parsing the contracts: {reason}\n")
-
-
-def _raise_file_limit() -> None:
-    """Allows as many open files as the system permits: a query may open a file per table and rank."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(ValueError, OSError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _terminate(_number: int, _frame: object) -> None:
