@@ -515,7 +515,10 @@ def _check_body(contract: Contract, place: Place) -> None:
             raise place.error("there is no SELECT", "write it under the block")
         if contract.requires and not (contract.derived or contract.transient):
             raise place.error("without a SELECT nothing is required", "remove it", "requires")
-        _check_definition(contract, place)
+        # A stored table of a rank has a SELECT, or the number of a builder's or format's definition.
+        elsewhere = contract.scope == "run" or contract.transient or contract.derived
+        if contract.definition is None and not elsewhere:
+            raise place.error("the table has neither SELECT nor definition", "write definition = 1")
         return
     if contract.definition is not None:
         raise place.error("the SELECT is the definition", "remove the number", "definition")
@@ -528,13 +531,6 @@ def _check_body(contract: Contract, place: Place) -> None:
     if contract.kind != "table" and not contract.requires:
         raise place.error("nothing is required", 'name what the SELECT reads: ["kernels@1"]')
     _check_param_use(contract, found, place)
-
-
-def _check_definition(contract: Contract, place: Place) -> None:
-    """A stored table of a rank has a SELECT, or the number of a builder's or format's definition."""
-    elsewhere = contract.scope == "run" or contract.transient or contract.derived
-    if contract.definition is None and not elsewhere:
-        raise place.error("the table has neither SELECT nor definition", "write definition = 1")
 
 
 def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> None:
@@ -579,7 +575,12 @@ def _column(name: str, entry: ColumnEntry, place: Place) -> Column:
         raise place.error(f"type {entry.type!r} of `{name}` is not known", hint, name, "columns")
     _check_unit(name, entry, place, "columns")
     column = Column(name, **msgspec.structs.asdict(entry))
-    _check_goal(column, place)
+    if column.better and column.unit in _NO_GOAL:
+        hint = "only a measure has a goal: leave `better` out, or give the column its unit"
+        raise place.error(f"`{column.name}` cannot be better or worse", hint, column.name, "columns")
+    if column.signed and column.unit is None:
+        hint = "leave `signed` out, or give the column its unit"
+        raise place.error(f"`{column.name}` is signed but no measure", hint, column.name, "columns")
     return column
 
 
@@ -593,15 +594,6 @@ def _check_unit(name: str, entry: ColumnEntry | ParamEntry, place: Place, sectio
     if suffix and f"{suffix}_" not in f"_{name}_":
         message = f"`{name}` does not name its unit {entry.unit}"
         raise place.error(message, f"call it {name}{suffix}", name, section)
-
-
-def _check_goal(column: Column, place: Place) -> None:
-    if column.better and column.unit in _NO_GOAL:
-        hint = "only a measure has a goal: leave `better` out, or give the column its unit"
-        raise place.error(f"`{column.name}` cannot be better or worse", hint, column.name, "columns")
-    if column.signed and column.unit is None:
-        hint = "leave `signed` out, or give the column its unit"
-        raise place.error(f"`{column.name}` is signed but no measure", hint, column.name, "columns")
 
 
 def _check_fold(column: Column, columns: Sequence[Column], place: Place) -> None:

@@ -422,7 +422,12 @@ def compute(inputs: Inputs) -> Blame:
     chain = Chain(Waits.of(arrivals, causes.computation), mates, ranks)
     parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
     blame = _grouped(_joined(parts))
-    _check_sums(blame, arrivals)
+    # The parts of each collective add up to the waits of its ranks.
+    left = np.zeros(arrivals.instances, dtype=np.int64)
+    np.add.at(left, arrivals.instance[synchronized], arrivals.wait_ns[synchronized])
+    np.subtract.at(left, blame.instance, blame.wait_ns)
+    if left.any():
+        raise TwError("the parts of waits do not add up", "internal error; please report it")
     return blame
 
 
@@ -521,16 +526,6 @@ def _grouped(blame: Blame) -> Blame:
     first = np.flatnonzero(is_new([key[order] for key in keys]))
     columns = {name: column[order][first] for name, column in vars(blame).items()}
     return Blame(**{**columns, "wait_ns": np.add.reduceat(blame.wait_ns[order], first)})
-
-
-def _check_sums(blame: Blame, arrivals: Arrivals) -> None:
-    """Raises TwError unless the parts of each collective add up to the waits of its ranks."""
-    left = np.zeros(arrivals.instances, dtype=np.int64)
-    roots = arrivals.synchronizes
-    np.add.at(left, arrivals.instance[roots], arrivals.wait_ns[roots])
-    np.subtract.at(left, blame.instance, blame.wait_ns)
-    if left.any():
-        raise TwError("the parts of waits do not add up", "internal error; please report it")
 
 
 def _blame_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:

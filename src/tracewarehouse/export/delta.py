@@ -252,7 +252,9 @@ def _note(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> 
 
     def write() -> bool:
         table = target.opened(PUBLISHED, schema)
-        known = _noted(table, run)
+        rows = table.to_pyarrow_table(filters=[("run_id", "=", run)]).to_pylist()
+        found = max(rows, key=lambda row: row["version"], default=None)
+        known = (found["version"], json.loads(found["tables"])) if found else None
         listed = sorted({*tables, *(known[1] if known and known[0] == number else ())})
         if known is not None and (known[0] > number or known == (number, listed)):
             return False
@@ -265,12 +267,6 @@ def _note(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> 
         return True
 
     _retried(write)
-
-
-def _noted(table: Any, run: str) -> tuple[int, list[str]] | None:
-    rows = table.to_pyarrow_table(filters=[("run_id", "=", run)]).to_pylist()
-    found = max(rows, key=lambda row: row["version"], default=None)
-    return (found["version"], json.loads(found["tables"])) if found else None
 
 
 def _retried(write: Callable[[], bool]) -> bool:
