@@ -67,17 +67,14 @@ def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> It
             yield reference_error(contract, f"requires {ref}, which does not exist", unknown.hint or "add it")
         elif remedy := _why_not(contract, required):
             yield reference_error(contract, f"may not require the {required.kind} {ref}", remedy)
-    for name in sorted(set(contract.optional) - _tables_below(contract, contracts)):
-        yield reference_error(contract, f"optional names {name}, which it does not read", "remove it")
-
-
-def _tables_below(contract: Contract, contracts: Mapping[Ref, Contract]) -> set[str]:
-    """The names of the stored tables that a contract reads, also through views."""
+    # The stored tables that the contract reads, also through views.
     refs = list(contract.requires)
     for ref in refs:
         if ref in contracts and contracts[ref].kind == "view":
             refs += [below for below in contracts[ref].requires if below not in refs]
-    return {ref.name for ref in refs if ref in contracts and contracts[ref].is_stored}
+    stored = {ref.name for ref in refs if ref in contracts and contracts[ref].is_stored}
+    for name in sorted(set(contract.optional) - stored):
+        yield reference_error(contract, f"optional names {name}, which it does not read", "remove it")
 
 
 def reference_error(contract: Contract, message: str, hint: str) -> ContractError:

@@ -437,7 +437,12 @@ class ActivityBuilder:
         columns |= double_columns(batch)
         columns |= {name: batch.column(name, pa.string()) for name in ("flow_id", "args")}
         columns["extra"] = self._extra(batch, pid, tid)
-        columns["end_id"] = self._ends(first, batch.rows)
+        ends, has_end = np.zeros(batch.rows, np.int64), np.zeros(batch.rows, np.bool_)
+        if (pairs := self._context.pairs) is not None:
+            here = pairs.within(first, batch.rows)
+            rows = pairs.begins[here] - first
+            ends[rows], has_end[rows] = pairs.ends[here], True
+        columns["end_id"] = numbers(ends, has_end)
         columns[HAS_COLLECTIVE] = batch.column(HAS_COLLECTIVE, pa.bool_())
         columns["repaired"] = _flags_at(self._context.repaired, first, batch.rows)
         return pa.RecordBatch.from_arrays([columns[name] for name in COLUMNS], schema=self.schema)
@@ -548,14 +553,6 @@ class ActivityBuilder:
         encoded = pa.array([*values, *made], pa.string()).dictionary_encode()
         to_place = np.append(encoded.indices.to_numpy(zero_copy_only=False), -1).astype(np.int32)
         return _dictionary(to_place[codes], encoded.dictionary)
-
-    def _ends(self, first: int, count: int) -> pa.Array:
-        ends, valid = np.zeros(count, np.int64), np.zeros(count, np.bool_)
-        if (pairs := self._context.pairs) is not None:
-            here = pairs.within(first, count)
-            rows = pairs.begins[here] - first
-            ends[rows], valid[rows] = pairs.ends[here], True
-        return numbers(ends, valid)
 
 
 def _with_ids(extra: str | None, pids: list[str], pid: int, tids: list[str], tid: int) -> str:
