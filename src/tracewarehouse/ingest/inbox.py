@@ -57,7 +57,10 @@ def spooled_files(warehouse: Path) -> list[Path]:
     for folder in sorted(path for path in _entries(inbox_folder(warehouse)) if path.is_dir()):
         for path in sorted(_entries(folder)):
             if path.name.endswith(NOTE_SUFFIX):
-                _drop_orphan(path)
+                with suppress(OSError):
+                    trace = path.with_name(path.name.removesuffix(NOTE_SUFFIX))
+                    if not trace.exists() and time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
+                        path.unlink()
             elif not path.name.startswith(".") and path.is_file():
                 files.append(path)
     return files
@@ -100,13 +103,6 @@ def _entries(folder: Path) -> list[Path]:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
         return []
-
-
-def _drop_orphan(note: Path) -> None:
-    with suppress(OSError):
-        trace = note.with_name(note.name.removesuffix(NOTE_SUFFIX))
-        if not trace.exists() and time.time() - note.stat().st_mtime > _ORPHAN_AGE_S:
-            note.unlink()
 
 
 _LOCK = ".upload.lock"

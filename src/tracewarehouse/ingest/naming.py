@@ -73,7 +73,11 @@ def split_name(name: str) -> NameParts:
     for pattern in _TIMES:
         rest = _cut(rest, pattern.search(rest))
     rank, world_size, rest = _take_rank(rest)
-    coordinates, rest = _take_coordinates(rest)
+    coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(rest))
+    if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
+        coordinates = ()
+    while coordinates and (match := _COORDINATE.search(rest)):
+        rest = _cut(rest, match)
     is_default = host is not None and rank is None and not coordinates
     return NameParts(rank, world_size, coordinates, host["host"] if host and is_default else None, rest)
 
@@ -109,15 +113,6 @@ def _take_rank(text: str) -> tuple[int | None, int | None, str]:
     if match := _BARE_RANK.fullmatch(text):
         return int(match[1]), None, ""
     return None, None, text
-
-
-def _take_coordinates(text: str) -> tuple[tuple[tuple[str, int], ...], str]:
-    coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(text))
-    if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
-        return (), text
-    while match := _COORDINATE.search(text):
-        text = _cut(text, match)
-    return coordinates, text
 
 
 def _cut(text: str, match: re.Match[str] | None) -> str:
@@ -306,19 +301,15 @@ def header_of(text: str) -> Mapping[str, Any]:
     try:
         header = json.loads(text)
     except RecursionError:
-        return _shallow_members(text)
+        # The members that are not nested too deeply for the parser.
+        found: dict[str, Any] = {}
+        for key, value in members(text) if text.startswith("{") else ():
+            with suppress(RecursionError, ValueError):
+                found[key] = json.loads(value)
+        return found
     except ValueError:
         return {}
     return header if isinstance(header, dict) else {}
-
-
-def _shallow_members(text: str) -> dict[str, Any]:
-    """The members of a header that are not nested too deeply for the parser."""
-    found: dict[str, Any] = {}
-    for key, value in members(text) if text.startswith("{") else ():
-        with suppress(RecursionError, ValueError):
-            found[key] = json.loads(value)
-    return found
 
 
 def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:

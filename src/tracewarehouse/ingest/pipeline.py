@@ -190,7 +190,13 @@ class _Ingest:
             rules_of(self.catalog.folder).check_pattern(self.options.step_range)
         files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
         files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.skipped]
-        sources, others = self._survey(found.files)
+        # Objects that an earlier call stored are not looked at.
+        objects = StoredObjects(self._stored, self.copies, self._clean_name)
+        stored = objects.sources(found.files, self.options.run)
+        known = {source.path for source in stored}
+        unknown = [file for file in found.files if file.path not in known]
+        surveyed, others = survey(self.engine, unknown, self.options, self.watch, self.copies)
+        sources = sorted([*stored, *surveyed], key=lambda one: (one.path, one.part.name))
         named = {one.path for one in found.files if one.named}
         reads, failed = self._read(sources, named)
         naming = assign_all(sources, reads, self.options, self._clean_name)
@@ -204,15 +210,6 @@ class _Ingest:
         ordered = tuple(sorted(files, key=lambda file: file.path))
         runs = run_outcomes(self.store, ordered, written, self.pushed)
         return IngestReport(ordered, runs, naming.notes)
-
-    def _survey(self, files: Sequence[Candidate]) -> tuple[list[SurveyedSource], list[FileOutcome]]:
-        """The sources in order of path; objects that an earlier call stored are not looked at."""
-        objects = StoredObjects(self._stored, self.copies, self._clean_name)
-        stored = objects.sources(files, self.options.run)
-        known = {source.path for source in stored}
-        others = [file for file in files if file.path not in known]
-        found, outcomes = survey(self.engine, others, self.options, self.watch, self.copies)
-        return sorted([*stored, *found], key=lambda one: (one.path, one.part.name)), outcomes
 
     def _clean_name(self, name: str) -> str:
         return clean_name(self.redactor, name)

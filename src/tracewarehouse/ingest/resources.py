@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -55,7 +54,11 @@ def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[in
     if requested is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
     wanted = requested or min(cores(), _processes_by_memory())
-    return max(1, min(wanted, len(sizes), _processes_by_open_files()))
+    # Each process has pipes to this one, which may have only so many open files.
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, (most - _OWN_FILES) // _FILES_PER_PROCESS)
+    return max(1, min(wanted, len(sizes)))
 
 
 def rebuild_jobs(text_bytes: Iterable[int]) -> int:
@@ -85,14 +88,6 @@ def _total_bytes() -> int:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = group_bytes()
     return total if limit is None else min(total, limit)
-
-
-def _processes_by_open_files() -> int:
-    """Maximum number of processes that this one can have pipes to."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if most == resource.RLIM_INFINITY:
-        return sys.maxsize
-    return max(1, (most - _OWN_FILES) // _FILES_PER_PROCESS)
 
 
 def is_large(text_bytes: int) -> bool:

@@ -165,7 +165,11 @@ def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy =
             continue
         try:
             for where, texts in _texts(path):
-                report.found += _search(redactor, shown, where, texts, run)
+                kinds: Counter[str] = Counter()
+                for at in redactor.flagged(texts):
+                    kinds.update(redactor.clean(texts[at].as_py())[1])
+                counts = sorted(kinds.items())
+                report.found += (SecretFound(shown, where, kind, count, run) for kind, count in counts)
         except Exception as error:  # a damaged file hides no other
             report.failed.append(NotScanned(shown, str(error) or type(error).__name__))
             continue
@@ -256,13 +260,6 @@ def _text_column(column: pa.Array) -> pa.Array | None:
         rows = (json.dumps(row, default=str) for row in column.to_pylist(maps_as_pydicts="lossy") if row)
         return pa.array(list(dict.fromkeys(rows)), pa.string())
     return None
-
-
-def _search(redactor: Redactor, file: str, where: str, texts: pa.Array, run: str) -> Iterator[SecretFound]:
-    kinds: Counter[str] = Counter()
-    for at in redactor.flagged(texts):
-        kinds.update(redactor.clean(texts[at].as_py())[1])
-    yield from (SecretFound(file, where, kind, count, run) for kind, count in sorted(kinds.items()))
 
 
 def _of_text(redactor: Redactor, file: str, where: str, text: str, run: str = "") -> Iterator[SecretFound]:

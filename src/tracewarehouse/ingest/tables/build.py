@@ -88,7 +88,8 @@ def build(
     that mark steps. Raises TwError if tables or columns differ from the contracts.
     """
     missing = dict(_schemas(rules))
-    builders = _Builders(tables, rules, step_range, _device_name(outcome))
+    device = outcome.facts.get("device_name") or header_facts(header_of(outcome.header_json))["device_name"]
+    builders = _Builders(tables, rules, step_range, None if device is None else str(device))
     additions = {}
     for name, rows in tables.items():
         if not isinstance(rows, pa.Table):
@@ -187,12 +188,6 @@ class _Builders:
         given = QualityInput(columns, self.rules, calls, launches, without_start, step_annotations)
         self.fired = list(fired_rules(given))
         self.facts = activity_facts(columns, self.rules, nesting, launches, step_annotations, has)
-
-
-def _device_name(outcome: Outcome) -> str | None:
-    """The name of the rank's device, as in `ranks`."""
-    found = outcome.facts.get("device_name") or header_facts(header_of(outcome.header_json))["device_name"]
-    return None if found is None else str(found)
 
 
 def _as_declared(table: str, schema: pa.Schema, rows: pa.Table | Iterator[pa.Table]) -> Batches:

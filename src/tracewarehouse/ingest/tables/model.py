@@ -73,7 +73,10 @@ class Paths:
         """The path of each node of a tree: its parent's path and its own name. Parents precede children."""
         level = levels(parent)
         if not level.size or int(level.max()) * _NODES_PER_LEVEL > len(parent):
-            return self._one_by_one(parent, words)
+            codes: list[int] = []
+            for above, word in zip(parent.tolist(), words.tolist(), strict=True):
+                codes.append(self.extended(codes[above] if above >= 0 else -1, word))
+            return np.array(codes, np.int32)
         found = np.full(len(parent) + 1, -1, np.int32)  # the last entry is for no parent
         order = np.argsort(level.astype(np.min_scalar_type(int(level.max()))), kind="stable")
         for nodes in np.split(order, np.cumsum(np.bincount(level)[1:])[:-1]):
@@ -82,12 +85,6 @@ class Paths:
             codes = [self.extended((each >> 32) - 1, (each & 0xFFFFFFFF) - 1) for each in distinct.tolist()]
             found[nodes] = np.array(codes, np.int32)[number]
         return found[:-1]
-
-    def _one_by_one(self, parent: NDArray[np.int32], words: NDArray[np.int32]) -> NDArray[np.int32]:
-        found: list[int] = []
-        for above, word in zip(parent.tolist(), words.tolist(), strict=True):
-            found.append(self.extended(found[above] if above >= 0 else -1, word))
-        return np.array(found, np.int32)
 
     def of_names(self, words: Iterable[int], prefix: int = -1) -> int:
         """The path of these names, outermost first."""

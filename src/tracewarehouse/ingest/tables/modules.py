@@ -272,38 +272,31 @@ def _modules_of_calls(
     found = _CallModules(
         frame, np.full(len(pre), -1, np.int32), np.where(frame >= 0, _ENCLOSING, -1).astype(np.int8)
     )
-    engine = _engine_operators(columns, nesting)
+    # The positions in nesting order of operators of the autograd engine.
+    words = columns.words("name")
+    engine = np.flatnonzero(
+        columns.where("name", flags(pc.starts_with(words, ENGINE_OPERATOR)), nesting.rows)
+    )
+    engine = engine[columns.is_one_of("category", (OPERATOR_CATEGORY,), nesting.rows[engine])]
     node = last_reaching(nesting.post[engine].astype(np.int64), np.searchsorted(engine + 1, pre), pre, True)
     inside = np.flatnonzero(node >= 0)
     inside = inside[engine[node[inside]] + 1 > np.append(frames.pre, -1)[frame[inside]]]
     if inside.size:
         used, number = np.unique(node[inside], return_inverse=True)
-        ruled = _modules_of_engine(columns, nesting, nesting.rows[engine[used]], frames)
+        # The module of each operator of the engine, by its operator of forward.
+        rows = nesting.rows[engine[used]]
+        accumulates = columns.where("name", flags(pc.ends_with(words, _ACCUMULATE)), rows)
+        forward = np.where(accumulates, -1, _forward_operators(columns, nesting, rows))
+        frame = frames.innermost(np.maximum(forward, 0) + 1)
+        frame = np.where((forward >= 0) & (frame >= 0) & ~frames.recompute[frame], frame, -1)
+        how = np.where(accumulates, _ACCUMULATED, np.where(frame >= 0, _SEQUENCE, -1))
+        forward_row = np.append(nesting.rows, np.int32(-1))[forward]
+        ruled = _CallModules(frame, forward_row, how.astype(np.int8))
         known = (ruled.how == _ACCUMULATED) | (ruled.forward >= 0)
         inside, number = inside[known[number]], number[known[number]]
         for ours, theirs in zip(vars(found).values(), vars(ruled).values(), strict=True):
             ours[inside] = theirs[number]
     return found
-
-
-def _modules_of_engine(
-    columns: Columns, nesting: Nesting, engine: Rows, frames: ModuleFrames
-) -> _CallModules:
-    """The module of each operator of the engine, by its operator of forward."""
-    accumulates = columns.where("name", flags(pc.ends_with(columns.words("name"), _ACCUMULATE)), engine)
-    forward = np.where(accumulates, -1, _forward_operators(columns, nesting, engine))
-    frame = frames.innermost(np.maximum(forward, 0) + 1)
-    frame = np.where((forward >= 0) & (frame >= 0) & ~frames.recompute[frame], frame, -1)
-    how = np.where(accumulates, _ACCUMULATED, np.where(frame >= 0, _SEQUENCE, -1))
-    return _CallModules(frame, np.append(nesting.rows, np.int32(-1))[forward], how.astype(np.int8))
-
-
-def _engine_operators(columns: Columns, nesting: Nesting) -> Numbers:
-    """The positions in nesting order of operators of the autograd engine."""
-    words = columns.words("name")
-    named = columns.where("name", flags(pc.starts_with(words, ENGINE_OPERATOR)), nesting.rows)
-    positions = np.flatnonzero(named)
-    return positions[columns.is_one_of("category", (OPERATOR_CATEGORY,), nesting.rows[positions])]
 
 
 def _forward_operators(columns: Columns, nesting: Nesting, engine: Rows) -> Numbers:

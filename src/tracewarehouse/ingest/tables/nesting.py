@@ -128,19 +128,15 @@ def _nesting_order(
     ts += lane * np.int64(span)
     order = np.argsort(ts, kind="stable")
     ts = ts[order]
-    _break_ties(order, ts, dur)
-    for number, first in enumerate(lanes[:-1].tolist()):
-        ts[first : lanes[number + 1]] += low - number * span
-    return order, ts
-
-
-def _break_ties(order: NDArray[np.int64], key: Times, dur: Times) -> None:
-    """Reorders rows with equal keys so that the longest comes first."""
-    same = np.flatnonzero(key[1:] == key[:-1])
+    # Of equal starts the longest comes first.
+    same = np.flatnonzero(ts[1:] == ts[:-1])
     tied = np.zeros(len(order), np.bool_)
     tied[same] = tied[same + 1] = True
     positions = np.flatnonzero(tied)
-    order[positions] = order[positions][np.lexsort((-dur[order[positions]], key[positions]))]
+    order[positions] = order[positions][np.lexsort((-dur[order[positions]], ts[positions]))]
+    for number, first in enumerate(lanes[:-1].tolist()):
+        ts[first : lanes[number + 1]] += low - number * span
+    return order, ts
 
 
 def _last_descendants(parent: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -53,18 +53,6 @@ if TYPE_CHECKING:
 MOST_BLOCK_THREADS: Final = 1024
 
 
-def _before_window(given: QualityInput) -> RuleHits:
-    return _activities(given, given.launches.state == LaunchState.BEFORE_WINDOW)
-
-
-def _missing_launch(given: QualityInput) -> RuleHits:
-    return _activities(given, given.launches.state == LaunchState.MISSING)
-
-
-def _launch_by_flow(given: QualityInput) -> RuleHits:
-    return _activities(given, given.launches.via == Via.FLOW)
-
-
 def _activities(given: QualityInput, which: Flags) -> RuleHits:
     """GPU activities and their durations."""
     rows = given.launches.rows[which]
@@ -237,10 +225,6 @@ def timeline_rules(timeline: pa.Table) -> Iterator[FiredRule]:
         yield FiredRule("non_event", len(odd), None, int(odd.min()))
 
 
-def _non_event(given: QualityInput) -> RuleHits:
-    return RuleHits(non_events(given.columns))
-
-
 def _unknown_category(given: QualityInput) -> RuleHits:
     words = given.columns.words("raw_category")
     rows = np.flatnonzero(given.columns.where("raw_category", ~among(words, given.rules.categories)))
@@ -374,10 +358,6 @@ def _known(columns: Columns, name: str) -> tuple[Positions, Numbers]:
     return rows, columns.ints(name, rows).values
 
 
-def _flow_without_start(given: QualityInput) -> RuleHits:
-    return RuleHits(given.flows_without_start)
-
-
 def _sentinel_id(given: QualityInput) -> RuleHits:
     """0 is the usual value for no id and is not reported."""
     which = np.zeros(given.columns.rows, np.bool_)
@@ -395,7 +375,7 @@ def _steps_inferred(given: QualityInput) -> RuleHits:
 
 
 _RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
-    "non_event": _non_event,
+    "non_event": lambda given: RuleHits(non_events(given.columns)),
     "unknown_category": _unknown_category,
     "duplicate_slice": _duplicate_slice,
     "negative_duration": _negative_duration,
@@ -404,12 +384,12 @@ _RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
     "unpaired_begin_end": _open_bracket,
     "crossing_slice": _crossing_slice,
     "dangling_frame": _dangling_frame,
-    "flow_without_start": _flow_without_start,
+    "flow_without_start": lambda given: RuleHits(given.flows_without_start),
     "sentinel_id": _sentinel_id,
     "steps_inferred": _steps_inferred,
-    "before_window": _before_window,
-    "missing_launch": _missing_launch,
-    "launch_by_flow": _launch_by_flow,
+    "before_window": lambda given: _activities(given, given.launches.state == LaunchState.BEFORE_WINDOW),
+    "missing_launch": lambda given: _activities(given, given.launches.state == LaunchState.MISSING),
+    "launch_by_flow": lambda given: _activities(given, given.launches.via == Via.FLOW),
     "unknown_launch": _unknown_launch,
     "launch_without_gpu_activity": _launch_without_gpu_activity,
     "many_activities_per_launch": _many_activities_per_launch,

@@ -52,13 +52,21 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
     selected[used] = rules.matches(pattern, texts)
     rows = annotations[names.where(selected)]
     rows = _outermost(columns, rows)
+    threads = thread_numbers(columns, rows)
     found = rules.extracted(pattern, texts, 1)
     if not any(found):
-        return _steps(columns, rows, _ordinals(columns, rows))
+        # The position on the thread, from 0.
+        first = np.flatnonzero(np.diff(threads, prepend=-1))
+        lengths = np.diff(np.append(first, len(threads)))
+        return _steps(columns, rows, np.arange(len(rows)) - np.repeat(first, lengths))
     numbers = np.full(len(names.words), -1, np.int64)
     numbers[used] = [-1 if number is None else number for number in rules.whole_numbers(found)]
     step = numbers[columns.codes("name", rows).codes]
-    return _rising(columns, rows[step >= 0], step[step >= 0])
+    rows, step, threads = rows[step >= 0], step[step >= 0], threads[step >= 0]
+    # The steps of the threads on which the numbers rise.
+    falls = (threads[1:] == threads[:-1]) & (step[1:] <= step[:-1])
+    good = ~np.isin(threads, threads[1:][falls])
+    return _steps(columns, rows[good], step[good])
 
 
 def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
@@ -80,22 +88,6 @@ def _outermost(columns: Columns, rows: Rows) -> Rows:
     return rows[keep]
 
 
-def _ordinals(columns: Columns, rows: Rows) -> Numbers:
-    """The position of each row on its thread, from 0; `rows` are sorted by thread and start."""
-    threads = thread_numbers(columns, rows)
-    first = np.flatnonzero(np.diff(threads, prepend=-1))
-    lengths = np.diff(np.append(first, len(threads)))
-    return np.arange(len(rows)) - np.repeat(first, lengths)
-
-
-def _rising(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
-    """The steps of the threads on which the numbers rise; `rows` are sorted by thread and start."""
-    threads = thread_numbers(columns, rows)
-    falls = (threads[1:] == threads[:-1]) & (step[1:] <= step[:-1])
-    good = ~np.isin(threads, threads[1:][falls])
-    return _steps(columns, rows[good], step[good])
-
-
 _PREFIX: Final = "ProfilerStep#"
 _NUMBER: Final = "^ProfilerStep#([0-9]+)"
 _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
@@ -108,9 +100,13 @@ def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None
     `step_range` is a pattern for names of annotations that takes precedence over both.
     """
     if step_range is None:
-        annotations = _profiler_steps(columns, rules)
-        if len(annotations.rows):
-            return annotations
+        numbers = _step_of_words(columns.words("name"), rules)
+        rows = np.flatnonzero(columns.where("name", numbers.valid)).astype(np.int32)
+        rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
+        rows = rows[columns.is_one_of("category", ("user_annotation", "cpu_op"), rows)]
+        if len(rows):
+            step = numbers.values[columns.codes("name", rows).codes]
+            return StepAnnotations(rows, step, *start_and_end(columns, rows))
     selected = is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))
     rows = np.flatnonzero(selected).astype(np.int32)
     for pattern in rules.step_patterns if step_range is None else [step_range]:
@@ -118,15 +114,6 @@ def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None
         if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_range is None else 1):
             return steps
     return _steps(columns, rows[:0], np.zeros(0, np.int64))
-
-
-def _profiler_steps(columns: Columns, rules: Rules) -> StepAnnotations:
-    steps = _step_of_words(columns.words("name"), rules)
-    rows = np.flatnonzero(columns.where("name", steps.valid)).astype(np.int32)
-    rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
-    rows = rows[columns.is_one_of("category", ("user_annotation", "cpu_op"), rows)]
-    step = steps.values[columns.codes("name", rows).codes]
-    return StepAnnotations(rows, step, *start_and_end(columns, rows))
 
 
 def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
