@@ -95,7 +95,11 @@ def _by_grain(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     if last == "step":
         return _over_steps(rows, selected)
     if text is None and last not in _LOCATION:
-        return _distribution(rows, selected)
+        values = [float(row[selected.name]) for row in rows if row[selected.name] is not None]
+        bins = histogram_bins(values, selected.unit)
+        if not bins:
+            raise _no_value(selected)
+        return {**histogram(bins, selected.name, selected.unit, PLAIN), "width": WIDTH}
     return _bars(shape, rows, selected)
 
 
@@ -200,14 +204,6 @@ def _over_time(shape: Shape, rows: Sequence[Row], selected: Column) -> Spec:
     colors = list(COLORS)
     shown = {name: (colors[at], points) for at, (name, points) in enumerate([*lines.items()][:_MAX_LINES])}
     return {**line_chart(shown, selected.name, selected.unit, PLAIN), "width": WIDTH}
-
-
-def _distribution(rows: Sequence[Row], selected: Column) -> Spec:
-    values = [float(row[selected.name]) for row in rows if row[selected.name] is not None]
-    bins = histogram_bins(values, selected.unit)
-    if not bins:
-        raise _no_value(selected)
-    return {**histogram(bins, selected.name, selected.unit, PLAIN), "width": WIDTH}
 
 
 def _no_value(selected: Column) -> TwError:

@@ -268,7 +268,11 @@ def _fitting(
 ) -> tuple[list[_Column], list[_Column]]:
     """The columns that fit, and the others; keys are never omitted, names are cut before an answer is."""
     shown = columns
-    for column in _omissible(columns, answer):
+    # Columns are omitted in this order: the last first, answers last.
+    others = [column for column in columns if not column.is_key]
+    order = [column for column in reversed(others) if column.name not in answer]
+    order += [column for name in reversed(answer) for column in others if column.name == name]
+    for column in order:
         least = _LEAST_NAME if column.name in answer else _SHORTEST_NAME
         if len(shown) == 1 or _total(_narrowed(shown, width, least, keep)) <= width:
             break
@@ -280,13 +284,6 @@ def _fitting(
         if not column.is_number and column.name not in keep:
             column.cells = distinguished(column.cells, column.width)
     return shown, omitted
-
-
-def _omissible(columns: Sequence[_Column], answer: Sequence[str]) -> list[_Column]:
-    """The columns that are not keys, in the order in which they are omitted: the last first, answers last."""
-    others = [column for column in columns if not column.is_key]
-    last_first = [column for column in reversed(others) if column.name not in answer]
-    return last_first + [column for name in reversed(answer) for column in others if column.name == name]
 
 
 def _row(columns: Sequence[_Column], cells: Sequence[str]) -> str:
@@ -397,7 +394,11 @@ def _by_rank(rows: Iterable[Row]) -> dict[tuple[str, int], list[Row]]:
 
 def _table(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
     cpu_ns = sum(row["self_cpu_ns"] for row in all_rows)
-    device_ns = _device_ns(all_rows)
+    # None if the rank has no GPU activities. Annotations on the GPU would repeat their time.
+    device_ns = None
+    if any(row["self_device_ns"] is not None for row in all_rows):
+        on_gpu = [row for row in all_rows if row["on_gpu"] and not row["is_annotation"]]
+        device_ns = sum(int(row["self_device_ns"]) for row in on_gpu)
     columns = [
         _texts("Name", [row["name"] for row in rows], _LONGEST_NAME),
         *_time_columns(rows, "Self CPU", "self_cpu_ns", cpu_ns),
@@ -421,13 +422,6 @@ def _table(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
     ruler = _GAP.join("-" * len(column[0]) for column in columns)
     heading, *body = [_GAP.join(cells) for cells in zip(*columns, strict=True)]
     return "\n".join([ruler, heading, ruler, *body, ruler, *totals, ""])
-
-
-def _device_ns(rows: Sequence[Row]) -> int | None:
-    """The time of all GPU activities; None if the rank has none. Annotations on the GPU would repeat it."""
-    if all(row["self_device_ns"] is None for row in rows):
-        return None
-    return sum(int(row["self_device_ns"]) for row in rows if row["on_gpu"] and not row["is_annotation"])
 
 
 def _time_columns(rows: Sequence[Row], name: str, key: str, total_ns: int) -> list[list[str]]:
