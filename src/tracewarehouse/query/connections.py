@@ -177,7 +177,9 @@ def check_reads_only(con: Connection, sql: str) -> None:
     """Raises QueryError unless the SQL is one statement that DuckDB classifies as SELECT."""
     kind = _kind(con, sql)
     if kind == "EXPLAIN":
-        kind = _kind(con, _explained(sql))  # EXPLAIN ANALYZE runs what it explains
+        words = token_texts(sql)[1:]
+        # EXPLAIN ANALYZE runs what it explains.
+        kind = _kind(con, " ".join(words[1:] if words[0].upper() == "ANALYZE" else words))
     if kind != "SELECT":
         raise QueryError(f"a {kind} statement is not allowed: queries are read-only", "write one SELECT")
 
@@ -187,11 +189,6 @@ def _kind(con: Connection, sql: str) -> str:
     # DuckDB splits a PIVOT into two statements: it creates a temporary type for the columns, then selects.
     begins = token_texts(sql)[0].upper()
     return "SELECT" if kind == "MULTI" and begins in _PIVOT_BEGINS else kind
-
-
-def _explained(sql: str) -> str:
-    words = token_texts(sql)[1:]
-    return " ".join(words[1:] if words[0].upper() == "ANALYZE" else words)
 
 
 # Idle connections: base and head of a comparison, each with all ranks and with some, for analyses and with
@@ -375,7 +372,12 @@ class ConnectionPool:
         except BaseException:
             opened.close()
             raise
-        self._return(key, opened)
+        with self._lock:
+            self._idle.append((key, opened))
+            surplus = [old for _, old in self._idle[:-_IDLE]]
+            del self._idle[:-_IDLE]
+        for old in surplus:
+            old.close()
 
     def _take(self, key: object, names: Mapping[Ref, str]) -> _PooledConnection | None:
         with self._lock:
@@ -384,14 +386,6 @@ class ConnectionPool:
                     del self._idle[index]
                     return opened
         return None
-
-    def _return(self, key: object, opened: _PooledConnection) -> None:
-        with self._lock:
-            self._idle.append((key, opened))
-            surplus = [old for _, old in self._idle[:-_IDLE]]
-            del self._idle[:-_IDLE]
-        for old in surplus:
-            old.close()
 
 
 @dataclass

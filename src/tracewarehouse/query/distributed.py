@@ -138,7 +138,10 @@ def _new_folder(on_this_machine: bool) -> Path | None:
         if not named and not on_this_machine:
             return None
         shared = Path(named).absolute() if named else cache_folder() / "parts"
-        _delete_old(shared)
+        with suppress(OSError):
+            for path in shared.iterdir():
+                if time.time() - path.stat().st_mtime > _OLD_S:
+                    shutil.rmtree(path, ignore_errors=True)
         folder = shared / secrets.token_hex(8)
         folder.mkdir(mode=0o700, parents=True)
         return folder
@@ -146,13 +149,6 @@ def _new_folder(on_this_machine: bool) -> Path | None:
         if named:
             raise WarehouseError(f"{FOLDER}: {error}", "name a folder that all workers reach") from error
         return None
-
-
-def _delete_old(shared: Path) -> None:
-    with suppress(OSError):
-        for path in shared.iterdir():
-            if time.time() - path.stat().st_mtime > _OLD_S:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ The file contains no events, only views over the Parquet files by absolute path.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -89,20 +89,16 @@ def template(catalog: Catalog) -> bytes:
     with _lock:
         if catalog.digest not in _templates:
             _templates.clear()
-            name = f"{catalog.digest[:16]}-{_code_hash()}.duckdb"
+            # The hash is of the code that builds the file.
+            package = Path(__file__).parents[1]
+            modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
+            versions = f"{__version__} {DUCKDB_VERSION}".encode()
+            code = sha256(b"\0".join((versions, *(module.read_bytes() for module in modules)))).hexdigest()
+            name = f"{catalog.digest[:16]}-{code[:16]}.duckdb"
             if (found := cached(name)) is None:
                 cache(name, found := _build(catalog))
             _templates[catalog.digest] = found
         return _templates[catalog.digest]
-
-
-def _code_hash() -> str:
-    """A hash of the code that builds the file: DuckDB's version and the modules of `query` and `runs`."""
-    package = Path(__file__).parents[1]
-    modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
-    versions = f"{__version__} {DUCKDB_VERSION}".encode()
-    code = (module.read_bytes() for module in modules)
-    return sha256(b"\0".join((versions, *code))).hexdigest()[:16]
 
 
 _templates: dict[str, bytes] = {}
@@ -212,7 +208,12 @@ class _Schema:
         for contract in reversed(contracts):
             self.con.execute(f"DROP TABLE {quote_name(relations.names[contract.ref])}")
             self._relation(relations, contract)
-        self._explain(relations, (*contracts, *analyses))
+        rows = []
+        for contract in (*contracts, *analyses):
+            name = relations.names[contract.ref]
+            rows += help_rows(contract, name)
+            self.con.execute(";".join(_comments(contract, quote_name(name), self.name)))
+        self._create_table(HELP, rows, by_run=False)
 
     def _relation(self, relations: Relations, contract: Contract) -> None:
         name = relations.names[contract.ref]
@@ -234,14 +235,6 @@ class _Schema:
         """A view on the relation with that name in `main`; with `by_run`, on its rows of the latest run."""
         where = f" WHERE run_id = {_RUN}()" if by_run else ""
         self.con.execute(f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(name)}{where}")
-
-    def _explain(self, relations: Relations, contracts: Iterable[Contract]) -> None:
-        rows = []
-        for contract in contracts:
-            name = relations.names[contract.ref]
-            rows += help_rows(contract, name)
-            self.con.execute(";".join(_comments(contract, quote_name(name), self.name)))
-        self._create_table(HELP, rows, by_run=False)
 
     def _create_table(self, table: str, rows: Sequence[Sequence[object]], by_run: bool) -> None:
         if self.name == _LATEST:
