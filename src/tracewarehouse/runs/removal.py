@@ -91,7 +91,8 @@ def read_policy(path: Path, catalog: Catalog) -> tuple[Rule, ...]:
 def _rule(place: str, number: int, fields: Any, catalog: Catalog) -> Rule:
     _check_keys(place, fields, _RULE_KEYS)
     tables = fields.get("tables")
-    known = sorted(_expirable(catalog))
+    # Stored tables; derived ones can be derived again instead.
+    known = sorted({one.name for one in catalog.tables() if one.is_stored and not one.derived} - _NEVER)
     if not isinstance(tables, list) or not tables or any(not isinstance(each, str) for each in tables):
         raise ParamError(f"{place}: tables is not a list of names", 'write tables = ["events", "flows"]')
     for table in tables:
@@ -114,12 +115,6 @@ def _check_keys(place: str, fields: Any, known: Sequence[str]) -> None:
         raise ParamError(f"{place} is not a table", f"it has the keys {', '.join(known)}")
     if strange := sorted(set(fields) - set(known)):
         raise ParamError(f"{place}: unknown key {strange[0]}", f"known keys: {', '.join(known)}")
-
-
-def _expirable(catalog: Catalog) -> frozenset[str]:
-    """Stored tables; derived ones can be derived again instead."""
-    names = {table.name for table in catalog.tables() if table.is_stored and not table.derived}
-    return frozenset(names) - _NEVER
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,11 @@ class RunAttributes:
         """The sort key of runs: start time from the trace, else time of ingest; ties by name."""
         if self.start_ns is not None and self.start_ns >= _WALL_CLOCK_NS:
             return self.start_ns, self.run
-        return _iso_ns(self.ingested_at), self.run
+        time = datetime.fromisoformat(self.ingested_at)
+        epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+        since_epoch = (time if time.tzinfo else time.replace(tzinfo=epoch.tzinfo)) - epoch
+        seconds = since_epoch.days * 86_400 + since_epoch.seconds
+        return seconds * 10**9 + since_epoch.microseconds * 1_000, self.run
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,12 @@ def _matches(selector: str, index: RunIndex) -> list[Match]:
     if len(parts) > 1:
         return [match for part in parts if part for match in _matches(part, index)]
     if selector in ("@latest", "@previous"):
-        return [_by_age(selector, index)]
+        names = index.names()
+        back = {"@latest": 1, "@previous": 2}[selector]
+        if len(names) < back:
+            stored = "one run" if names else "no runs"
+            raise UnknownName("run", selector, [], f"the warehouse has {stored}")
+        return [Match(sorted(index.attributes(name).order for name in names)[-back][1])]
     if selector.startswith("label:"):
         return _by_label(selector, index)
     if selector.startswith("@"):
@@ -169,15 +178,6 @@ def _listed(names: Sequence[str], like: str) -> str:
     return f"there are {', '.join(near)}" if near else hints.fill("{} lists all", hints.call("runs"))
 
 
-def _by_age(selector: str, index: RunIndex) -> Match:
-    names = index.names()
-    back = {"@latest": 1, "@previous": 2}[selector]
-    if len(names) < back:
-        stored = "one run" if names else "no runs"
-        raise UnknownName("run", selector, [], f"the warehouse has {stored}")
-    return Match(sorted(index.attributes(name).order for name in names)[-back][1])
-
-
 def _by_label(selector: str, index: RunIndex) -> list[Match]:
     wanted = parse_labels(selector.removeprefix("label:").split(","))
     known = [index.attributes(name) for name in index.names()]
@@ -206,13 +206,6 @@ def parse_labels(texts: Iterable[str]) -> dict[str, str]:
 
 def _empty_hint(names: Sequence[str]) -> str | None:
     return None if names else hints.fill("the warehouse is empty; {} ingests traces", hints.ingest())
-
-
-def _iso_ns(text: str) -> int:
-    time = datetime.fromisoformat(text)
-    epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-    since_epoch = (time if time.tzinfo else time.replace(tzinfo=epoch.tzinfo)) - epoch
-    return (since_epoch.days * 86_400 + since_epoch.seconds) * 10**9 + since_epoch.microseconds * 1_000
 
 
 @dataclass(frozen=True)
