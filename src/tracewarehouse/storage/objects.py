@@ -278,7 +278,13 @@ class LocalObjects:
             path.unlink(missing_ok=True)
             folders.add(path.parent)
         for folder in folders:
-            self._prune(folder)
+            # Empty folders upward, but none directly under the root.
+            while len(folder.relative_to(self.root).parts) > 2:
+                try:
+                    folder.rmdir()
+                except OSError:
+                    break
+                folder = folder.parent
 
     def prepare(self) -> None:
         """Creates the root and its staging folder, if the root holds no other files."""
@@ -349,15 +355,6 @@ class LocalObjects:
                 folders.add(folder)
                 folder = folder.parent
         _sync_all([(folder, os.O_RDONLY) for folder in folders])
-
-    def _prune(self, folder: Path) -> None:
-        """Deletes empty folders upward, but none directly under the root."""
-        while len(folder.relative_to(self.root).parts) > 2:
-            try:
-                folder.rmdir()
-            except OSError:
-                return
-            folder = folder.parent
 
 
 def _entry(key: str, found: os.stat_result) -> Entry:
