@@ -53,7 +53,10 @@ def environment_labels(
     found["ci.sha"] = _short_commit(found["ci.sha"])
     found |= git_labels(folder)
     if is_training:
-        found["wandb.run"] = found["wandb.run"] or _wandb_run()
+        if not found["wandb.run"]:
+            # The id of the active run, if the process has imported wandb.
+            name = getattr(getattr(sys.modules.get("wandb"), "run", None), "id", None)
+            found["wandb.run"] = name if isinstance(name, str) else None
         sizes = [environment.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
         is_alone = sizes[0] == sizes[1] and environment.get("SLURM_NNODES", "1") == "1"
         found["host"] = socket.gethostname() if is_alone else None
@@ -108,13 +111,6 @@ def _short_commit(text: str | None) -> str | None:
 
 def _first(environment: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     return next((value for name in names if (value := environment.get(name, "").strip())), None)
-
-
-def _wandb_run() -> str | None:
-    """The id of the active run, if the process has imported wandb."""
-    run = getattr(sys.modules.get("wandb"), "run", None)
-    name = getattr(run, "id", None)
-    return name if isinstance(name, str) else None
 
 
 def _is_storable(redactor: Redactor, name: str, value: str) -> bool:

@@ -345,13 +345,18 @@ def discover_urls(urls: Iterable[str], warehouse: Objects) -> DiscoveredFiles:
     refused: list[RefusedPath] = []
     skipped: list[SkippedFile] = []
     for url in urls:
-        for found in _attempt(url, warehouse):
-            if isinstance(found, RefusedPath):
-                refused.append(found)
-            elif isinstance(found, SkippedFile):
-                skipped.append(found)
-            elif found.named or str(found.path) not in files:
-                files[str(found.path)] = found
+        try:
+            for found in _objects_at(url, source_location(store_url(url), warehouse)):
+                if isinstance(found, RefusedPath):
+                    refused.append(found)
+                elif isinstance(found, SkippedFile):
+                    skipped.append(found)
+                elif found.named or str(found.path) not in files:
+                    files[str(found.path)] = found
+        except (TwError, StoreUnavailable) as error:
+            # Not the URL as given: it may have credentials.
+            path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
+            refused.append(RefusedPath(path, error.message.removeprefix(f"{path}: "), error.hint))
     ordered = sorted(files.values(), key=lambda file: file.path.parts)
     return DiscoveredFiles(tuple(ordered), tuple(refused), tuple(skipped))
 
@@ -374,16 +379,6 @@ def _is_spooled(key: str) -> bool:
     """Whether a key below the inbox is that of a file in the folder of a run."""
     names = key.strip("/").split("/")
     return len(names) == 2 and not names[1].startswith(".")
-
-
-def _attempt(url: str, warehouse: Objects) -> Iterator[Found]:
-    """What a URL names; why it cannot be listed, as a refused path."""
-    try:
-        yield from _objects_at(url, source_location(store_url(url), warehouse))
-    except (TwError, StoreUnavailable) as error:
-        # Not the URL as given: it may have credentials.
-        path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
-        yield RefusedPath(path, error.message.removeprefix(f"{path}: "), error.hint)
 
 
 def _objects_at(url: str, place: SourceLocation) -> Iterator[Found]:

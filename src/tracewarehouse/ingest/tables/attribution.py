@@ -146,28 +146,24 @@ def attribute_calls(columns: Columns, nesting: Nesting, calls: Calls, launches: 
     by_position = np.argsort(calls.pre, kind="stable").astype(np.int32)
     launching = np.zeros(len(calls.rows), np.bool_)
     launching[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
-    found = _empty_attribution(columns, calls, launching)
-    number = np.cumsum(launching, dtype=np.int32) - np.int32(1)
-    annotations = find_annotations(columns, nesting)
-    for interval in intervals(columns, nesting):
-        scoped = _scoped_calls(columns, nesting, interval, _calls_in(calls, by_position, interval), words)
-        wanted = np.flatnonzero(scoped.call >= 0)
-        op = _innermost(scoped, scoped.is_op)
-        found.call_op[scoped.call[wanted]] = _row(scoped, op[wanted])
-        wanted = wanted[launching[scoped.call[wanted]]]
-        if wanted.size:
-            _put_attribution(found, number[scoped.call[wanted]], annotations, scoped, wanted, op)
-    return found
-
-
-def _empty_attribution(columns: Columns, calls: Calls, launching: Flags) -> Attribution:
-    """An attribution to be filled in."""
+    # An attribution to be filled in.
     rows = calls.rows[launching]
     call_op = np.full(len(calls.rows), -1, np.int32)
     op, top_op, collective, module, annotation, path = np.full((6, len(rows)), -1, np.int32)
     pass_ = np.full(len(rows), PASSES.index("other"), np.int8)
     paths = Paths(columns.words("name"))
-    return Attribution(call_op, rows, op, top_op, collective, module, annotation, pass_, path, paths)
+    found = Attribution(call_op, rows, op, top_op, collective, module, annotation, pass_, path, paths)
+    number = np.cumsum(launching, dtype=np.int32) - np.int32(1)
+    annotations = find_annotations(columns, nesting)
+    for interval in intervals(columns, nesting):
+        scoped = _scoped_calls(columns, nesting, interval, _calls_in(calls, by_position, interval), words)
+        wanted = np.flatnonzero(scoped.call >= 0)
+        inner_op = _innermost(scoped, scoped.is_op)
+        found.call_op[scoped.call[wanted]] = _row(scoped, inner_op[wanted])
+        wanted = wanted[launching[scoped.call[wanted]]]
+        if wanted.size:
+            _put_attribution(found, number[scoped.call[wanted]], annotations, scoped, wanted, inner_op)
+    return found
 
 
 def _calls_in(calls: Calls, by_position: Rows, interval: NestingInterval) -> NDArray[np.int32]:
