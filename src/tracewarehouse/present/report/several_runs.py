@@ -377,7 +377,10 @@ def many_runs(
     parts = mean_parts(side, summary)
     names = [each.run for each in runs]
     times = {run: time for run in names if (time := _time(steps.get(run, []), parts.get(run, {})))}
-    labels = _differing_labels(runs)
+    # The label keys whose values differ between runs.
+    every = [run_attributes(each.version).labels for each in runs]
+    keys = dict.fromkeys(key for each in every for key in each)
+    labels = [key for key in keys if len({each.get(key) for each in every}) > 1][:_MAX_LABELS]
     worst = _worst(findings, {each.run: len(each.ranks) for each in runs})
     rows = tuple(
         replace(
@@ -440,13 +443,6 @@ def _of_kind(times: Mapping[str, _Time], whole: str) -> dict[str, float]:
 def _compared(times: Mapping[str, _Time]) -> str:
     """The kind of time that most runs have; steps if as many have steps."""
     return max((_STEP, _WINDOW), key=lambda whole: len(_of_kind(times, whole)))
-
-
-def _differing_labels(runs: Sequence[SelectedRun]) -> list[str]:
-    """The label keys whose values differ between runs."""
-    labels = [run_attributes(each.version).labels for each in runs]
-    keys = dict.fromkeys(key for each in labels for key in each)
-    return [key for key in keys if len({each.get(key) for each in labels}) > 1][:_MAX_LABELS]
 
 
 def _worst(findings: Result, ranks: Mapping[str, int]) -> dict[str, tuple[str, str]]:
