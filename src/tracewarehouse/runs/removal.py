@@ -17,7 +17,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
 from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels, run_attributes
-from tracewarehouse.storage import Json, PendingSource, Rank, RunVersion, Store
+from tracewarehouse.storage import Json, PendingSource, RunVersion, Store
 
 # Reports about the other tables, which also hold findings of the ingest.
 _NEVER = frozenset({"data_quality"})
@@ -42,16 +42,11 @@ class Rule:
     def keeps(self, version: RunVersion) -> frozenset[int]:
         """The ranks of a run that keep the tables."""
         every = (rank for rank in version.ranks if self.every and rank % self.every == 0)
-        return frozenset(every) | _outliers(version.by_rank, self.outliers)
-
-
-def _outliers(ranks: Sequence[Rank], count: int) -> frozenset[int]:
-    times = {rank.rank: ns for rank in ranks if isinstance(ns := rank.facts.get("gpu_ns"), int)}
-    if not times:
-        return frozenset()
-    middle = median_low(times.values())
-    order = sorted(times, key=lambda rank: (-abs(times[rank] - middle), rank))
-    return frozenset(order[:count])
+        ranks = version.by_rank
+        times = {rank.rank: ns for rank in ranks if isinstance(ns := rank.facts.get("gpu_ns"), int)}
+        middle = median_low(times.values()) if times else 0
+        order = sorted(times, key=lambda rank: (-abs(times[rank] - middle), rank))
+        return frozenset((*every, *order[: self.outliers]))
 
 
 def expiring(version: RunVersion, rules: Iterable[Rule], now: datetime) -> dict[int, dict[str, Json]]:

@@ -52,10 +52,12 @@ class QualityIssue:
 
 def run_issues(selected: Iterable[SelectedRun]) -> list[QualityIssue]:
     """The issues of the selected runs and ranks. Rules always compare all ranks of a run."""
+    rules = (_ranks_missing, _world_size_differs, _time_base_differs, _rank_conflict)
     return [
         issue
         for each in selected
-        for issue in _issues(each.version)
+        for rule in rules
+        for issue in rule(each.version)
         if issue.rank is None or issue.rank in each.ranks
     ]
 
@@ -74,13 +76,6 @@ def world_size(version: RunVersion) -> int | None:
 def expected_ranks(version: RunVersion) -> int | None:
     """The number of ranks announced at ingest, else the world size."""
     return version.expected_ranks or world_size(version)
-
-
-def _issues(version: RunVersion) -> Iterator[QualityIssue]:
-    yield from _ranks_missing(version)
-    yield from _world_size_differs(version)
-    yield from _time_base_differs(version)
-    yield from _rank_conflict(version)
 
 
 def _ranks_missing(version: RunVersion) -> Iterator[QualityIssue]:
