@@ -67,14 +67,10 @@ def _stored(objects: Objects, key: str, decode: Callable[[str, bytes], T]) -> St
             problems.append((each, f"damaged: {error}"))
     if len(found) == 2 and found[0][0] != found[1][0]:
         problems += [(each, "differs from its copy") for each in (key, f"{key}{_COPY}")]
-    if found and _is_unfinished(objects, key):
-        problems = []
+    if found:
+        # A call that may still run, or was killed, may not have written the copy yet.
+        entry, copy = objects.stat(key), objects.stat(f"{key}{_COPY}")
+        if copy is None and entry is not None and objects.clock() - entry.modified < FRESH:
+            problems = []
     data, value = found[0] if found else (b"", None)
     return Stored(key, value, tuple(problems), data)
-
-
-def _is_unfinished(objects: Objects, key: str) -> bool:
-    """Whether a call that may still run, or was killed, has not written the copy yet."""
-    entry = objects.stat(key)
-    is_alone = objects.stat(f"{key}{_COPY}") is None
-    return is_alone and entry is not None and objects.clock() - entry.modified < FRESH
