@@ -456,7 +456,13 @@ class StoredObjects:
     def _by_object(self, files: Sequence[Candidate], run: str | None) -> dict[str, dict[str, RankSource]]:
         """Hash of an object → the sources by part; only of objects of which every part is stored."""
         found: dict[str, dict[str, RankSource]] = {}
-        for key in self._runs(files, run):
+        # The files may belong to these runs, by the names of their folders.
+        names = {run} if run is not None else {file.path.parent.name for file in files}
+        texts = {re.escape(folder_run_name(self.clean(name)).lower()) for name in names}
+        pattern = re.compile(rf"(?:^|\.)(?:{'|'.join(sorted(texts))})(?:$|[.~])")
+        store = self.stored.store
+        keys = {*store.keys(layout.RUNS), *store.keys(layout.SOURCES)}
+        for key in sorted(key for key in keys if pattern.search(key)):
             for source in self._sources(key):
                 identity = _fact(source).get("id")
                 if isinstance(identity, str):
@@ -476,15 +482,6 @@ class StoredObjects:
             return
         yield from version.sources if version else ()
         yield from self.stored.unpublished_of(run)
-
-    def _runs(self, files: Sequence[Candidate], run: str | None) -> list[str]:
-        """The keys of the runs that the files may belong to, by the names of their folders."""
-        names = {run} if run is not None else {file.path.parent.name for file in files}
-        texts = {re.escape(folder_run_name(self.clean(name)).lower()) for name in names}
-        pattern = re.compile(rf"(?:^|\.)(?:{'|'.join(sorted(texts))})(?:$|[.~])")
-        store = self.stored.store
-        keys = {*store.keys(layout.RUNS), *store.keys(layout.SOURCES)}
-        return sorted(key for key in keys if pattern.search(key))
 
 
 def read_before(number_: int, source: SurveyedSource, published: bool) -> ReadSource:

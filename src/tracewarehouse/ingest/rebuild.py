@@ -407,19 +407,16 @@ def _upgraded(store: Store, catalog: Catalog, run: str) -> list[str]:
     todo = _outdated(catalog, version) if version else {}
     if not version or not todo:
         return []
-    _check_files(store, [source for source, _ in todo.values()])
-    _upgrade_run(store, catalog, version, todo)
-    refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
-    return [f"{ref} was rebuilt for {version.run}" for ref in refs]
-
-
-def _check_files(store: Store, sources: Iterable[RankSource]) -> None:
-    """Raises DamagedRunError if a file that is read, and derived tables stored from, is damaged."""
+    # The files that are read, and derived tables stored from.
+    sources = [source for source, _ in todo.values()]
     files = {file.path: (source, file) for source in sources for file in source.files if file.table in READ}
     for key, (source, file) in files.items():
         if (what := fault(store.path(key), file, Level.FULL)) is not None:
             message = f"run {source.run} is damaged: {key}: {what}"
             raise DamagedRunError(message, hints.repair(source.run))
+    _upgrade_run(store, catalog, version, todo)
+    refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
+    return [f"{ref} was rebuilt for {version.run}" for ref in refs]
 
 
 def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:

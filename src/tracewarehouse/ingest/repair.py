@@ -189,7 +189,10 @@ class TableRepair:
         derived: Collection[str],
         staging: Path,
     ) -> Iterator[Staged]:
-        headers = self._headers(sources)
+        try:
+            headers = self.store.headers(sources)
+        except TwError:
+            headers = {}
         tasks, others = [], []
         for source in sources:
             damaged = _damaged(source, faults)
@@ -215,12 +218,6 @@ class TableRepair:
         for one in (*built, *others):
             source = by_rank[one.rank, one.digest, one.part]
             yield _without_damage(one, source, faults, derived)
-
-    def _headers(self, sources: Iterable[RankSource]) -> dict[str, str]:
-        try:
-            return self.store.headers(sources)
-        except TwError:
-            return {}
 
     def _note_lost_files(self, lost: Collection[str]) -> None:
         """Marks the files as lost in the receipts of the versions that hold them."""

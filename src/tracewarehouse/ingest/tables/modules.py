@@ -148,7 +148,12 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
     rows, pre, post = nesting.rows[positions], positions + 1, nesting.post[positions].astype(np.int64)
     names = columns.codes("name", rows)
     above = last_reaching(post, np.arange(len(rows)), pre, inclusive=True)
-    repeated = _repeated(above, recompute)
+    # Whether each frame lies inside a recomputation.
+    repeated = np.zeros(len(above), np.bool_)
+    ancestor = above
+    while recompute.any() and (ancestor >= 0).any():
+        repeated |= (ancestor >= 0) & recompute[ancestor]
+        ancestor = np.where(ancestor >= 0, above[ancestor], -1)
     parent = _continued(above, recompute, repeated, names.codes, columns.ints("ts_ns", rows).values)
     used, code = np.unique(names.codes, return_inverse=True)
     frame = names.words.take(pa.array(used)).cast(pa.string())
@@ -167,16 +172,6 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
         _paths(parent, codes, name),
         _paths(parent, codes, class_name),
     )
-
-
-def _repeated(above: Positions, recompute: Flags) -> Flags:
-    """Whether each frame lies inside a recomputation."""
-    found = np.zeros(len(above), np.bool_)
-    ancestor = above
-    while recompute.any() and (ancestor >= 0).any():
-        found |= (ancestor >= 0) & recompute[ancestor]
-        ancestor = np.where(ancestor >= 0, above[ancestor], -1)
-    return found
 
 
 def _continued(

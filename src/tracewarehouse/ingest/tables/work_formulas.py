@@ -342,19 +342,14 @@ def _visible_pairs(inputs: Inputs, rule: WorkRule, queries: int, keys: int) -> t
     if flag is None:
         return queries * keys, "upper", "causal flag not recorded: no mask assumed"
     shift = keys - queries if rule.causal_mask == "bottom_right" else 0
-    left, right = _window(inputs, rule)
+    # Keys that are visible before and after a query's own position; None for all.
+    left = right = None
+    if rule.window_at is not None:
+        sizes = [inputs.numbers(rule.window_at + each, 1) for each in range(2)]
+        left, right = (each[0] if each and each[0] >= 0 else None for each in sizes)
     if flag:
         right = 0
     return _pairs(queries, keys, shift, left, right), "exact", None
-
-
-def _window(inputs: Inputs, rule: WorkRule) -> tuple[int | None, int | None]:
-    """Keys that are visible before and after a query's own position; None for all."""
-    if rule.window_at is None:
-        return None, None
-    sizes = [inputs.numbers(rule.window_at + each, 1) for each in range(2)]
-    left, right = (each[0] if each and each[0] >= 0 else None for each in sizes)
-    return left, right
 
 
 def _pairs(queries: int, keys: int, shift: int, left: int | None, right: int | None) -> int:
