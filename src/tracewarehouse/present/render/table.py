@@ -98,8 +98,13 @@ def table(
         # A single key is typed into the next command, so it is never shortened.
         keep = keys if len(keys) == 1 else ()
         shown, omitted = _fitting(_short_names(columns, width, keep), width, keep, answer)
+    # The columns with one value are on several lines if they do not fit; long values are shortened.
+    values = [shortened(column.cells[0], _SHORTEST_NAME).replace(" ", "\xa0") for column in constants]
+    named = [f"{column.name}\xa0{value}" for column, value in zip(constants, values, strict=True)]
+    text = f"same in all rows: {', '.join(named)}" if named else ""
+    lines = wrap(text, width or len(text) or 1, subsequent_indent="  ", break_on_hyphens=False)
     return Table(
-        constants=_constants(constants, width),
+        constants="\n".join(lines).replace("\xa0", " "),
         heading=_row(shown, [column.name for column in shown]),
         body=tuple(_row(shown, [column.cells[at] for column in shown]) for at in range(len(rows))),
         omitted=tuple(column.name for column in omitted if rows),
@@ -172,15 +177,6 @@ def shortened(text: str, width: int) -> str:
         return f"{shortened(old, half)}{arrow}{shortened(new, half)}"
     tail = (width - 1) // 3
     return _start(text, width - 1 - tail) + "…" + _start(text[::-1], tail)[::-1]
-
-
-def _constants(columns: Sequence[_Column], width: int | None) -> str:
-    """The columns with one value, on several lines if they do not fit; long values are shortened."""
-    values = [shortened(column.cells[0], _SHORTEST_NAME).replace(" ", "\xa0") for column in columns]
-    named = [f"{column.name}\xa0{value}" for column, value in zip(columns, values, strict=True)]
-    text = f"same in all rows: {', '.join(named)}" if named else ""
-    lines = wrap(text, width or len(text) or 1, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n".join(lines).replace("\xa0", " ")
 
 
 def _column(field: Field, values: Sequence[object], is_key: bool) -> _Column:

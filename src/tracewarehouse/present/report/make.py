@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from tracewarehouse.compare.diff.diff import Diff
-from tracewarehouse.compare.history.page import History
 from tracewarehouse.compare.history.read import metric_history
 from tracewarehouse.compare.metric.expression import parse_metric
 from tracewarehouse.compare.metric.values import measure
@@ -33,15 +32,11 @@ def two_runs_page(selection: Selection, compared: Diff, force: bool, notify: Not
     change = compared.changes(force=force)
     times = measure(parse_metric("step_time", selection.catalog), compared.base, compared.head)
     one_each = [selection.one_run(side[0]) for side in (change.base, change.head)]
-    return two_runs(change, times, _step_times(selection), one_each, notify)
-
-
-def _step_times(selection: Selection) -> History | None:
-    """The history of the step time; None if no results are recorded."""
     try:
-        return metric_history(selection, "step_time")
-    except TwError:
-        return None
+        step_times = metric_history(selection, "step_time")
+    except TwError:  # no results are recorded
+        step_times = None
+    return two_runs(change, times, step_times, one_each, notify)
 
 
 def many_runs_page(selection: Selection, metrics: Iterable[str], notify: Notify) -> Page:

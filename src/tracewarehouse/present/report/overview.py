@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tracewarehouse.display_names import CATEGORIES, EXPOSED, SHORT_CATEGORIES, idle_cause
 from tracewarehouse.exact_text import rank_list
@@ -400,11 +400,14 @@ def run_facts(data: ReportData, info: RunInfo) -> tuple[tuple[str, str], ...]:
         start_ns = min(row["start_ns"] for row in ranks if row["start_ns"] is not None)
         is_known = start_ns >= _EPOCH_NS
         recorded += f" from {timestamp(start_ns)[:19]} UTC" if is_known else "; start time unknown"
+    selected, world_size = list(data.selected.ranks), run["world_size"]
+    of_world = f" of {world_size}" if world_size else ""
+    listed = f" ({rank_list(selected)})" if world_size and len(selected) < world_size else ""
     return (
         ("Run", f"{run['run_id']}, version {run['version']}"),
         ("Labels", labels or "none"),
         ("GPUs", ", ".join(run["device_names"]) or "not recorded"),
-        ("Ranks", _ranks(data, run)),
+        ("Ranks", f"{len(selected)}{of_world}{listed}"),
         ("Framework", ", ".join(run["framework_versions"]) or "not recorded"),
         ("Recorded", recorded),
         ("Steps", _steps(ranks)),
@@ -427,14 +430,6 @@ def run_line(data: ReportData, info: RunInfo) -> str:
     if starts and min(starts) >= _EPOCH_NS:
         parts.append(timestamp(min(starts))[:10])
     return " · ".join(part for part in parts if part)
-
-
-def _ranks(data: ReportData, run: Any) -> str:
-    selected = list(data.selected.ranks)
-    world_size = run["world_size"]
-    of_world = f" of {world_size}" if world_size else ""
-    listed = f" ({rank_list(selected)})" if world_size and len(selected) < world_size else ""
-    return f"{len(selected)}{of_world}{listed}"
 
 
 def _recorded_duration(ranks: Sequence[Row]) -> str | None:
