@@ -133,17 +133,12 @@ def cache(name: str, data: bytes) -> None:
             part.replace(target / name)
         finally:
             part.unlink(missing_ok=True)
-        _trim(target)
-
-
-def _trim(target: Path) -> None:
-    """Deletes the least recently used files until the limits are met."""
-    known = [(path.stat(), path) for path in target.iterdir() if path.is_file()]
-    total = 0
-    for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):
-        total += stat.st_size
-        if number >= _MAX_FILES or total > _MAX_BYTES:
-            path.unlink(missing_ok=True)
+        known = [(path.stat(), path) for path in target.iterdir() if path.is_file()]
+        total = 0
+        for number, (stat, path) in enumerate(sorted(known, key=lambda each: -each[0].st_mtime_ns)):
+            total += stat.st_size
+            if number >= _MAX_FILES or total > _MAX_BYTES:
+                path.unlink(missing_ok=True)
 
 
 def _build(catalog: Catalog) -> bytes:
