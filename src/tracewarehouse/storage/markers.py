@@ -72,14 +72,11 @@ def pending_sources(objects: Objects, run: str, marked: Sequence[Marker]) -> tup
     found = []
     for marker in marked:
         if marker.manifest not in read:
-            read[marker.manifest] = _sources(objects, run, marker.manifest)
+            try:
+                sources = manifests.read(objects, run, marker.manifest).sources
+            except WarehouseError:
+                sources = ()
+            read[marker.manifest] = {source.name: source for source in sources}
         if (source := read[marker.manifest].get(marker.name)) is not None:
             found.append(PendingSource(source, marker.expected_ranks, marker.replace, marker.labels))
     return tuple(found)
-
-
-def _sources(objects: Objects, run: str, manifest: str) -> dict[str, RankSource]:
-    try:
-        return {source.name: source for source in manifests.read(objects, run, manifest).sources}
-    except WarehouseError:
-        return {}
