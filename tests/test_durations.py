@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tracewarehouse.durations import UNITS_NS, age_ns, trace_time_ns
+from tracewarehouse.exact_text import UNITS_NS, age_ns, trace_time_ns
 
 
 @pytest.mark.parametrize(

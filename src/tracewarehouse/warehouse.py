@@ -337,7 +337,7 @@ class Warehouse(Analyses[Result]):
         With `head`, the report compares `run` with it, with `force` even if they are not comparable. Nothing
         is stored; `notify` receives progress messages. Raises UnknownName, NotComparable.
         """
-        from tracewarehouse.present.report.make import one_run_page, two_runs_page
+        from tracewarehouse.present.report.reports import one_run_page, two_runs_page
 
         report_progress = notify or (lambda _: None)
         if head is None:
@@ -355,7 +355,7 @@ class Warehouse(Analyses[Result]):
 
         `metrics` adds a column each, written as for `history`. Raises UnknownName, ParamError.
         """
-        from tracewarehouse.present.report.make import many_runs_page
+        from tracewarehouse.present.report.reports import many_runs_page
 
         part = self._selection if runs is None else self._selection.select(runs)
         return many_runs_page(part, as_list(metrics) or (), notify or (lambda _: None))

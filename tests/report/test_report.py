@@ -23,8 +23,8 @@ from tracewarehouse.present.plot.theme import format_short
 from tracewarehouse.present.report import timeline
 from tracewarehouse.present.report.data import report_data
 from tracewarehouse.present.report.document import distinct_durations, distinct_labels, finding_percent
-from tracewarehouse.present.report.several_runs import _runs_verdict as many_runs_verdict
-from tracewarehouse.present.report.several_runs import _Time
+from tracewarehouse.present.report.reports import _runs_verdict as many_runs_verdict
+from tracewarehouse.present.report.reports import _Time
 
 HOSTILE = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>&amp;"
 

@@ -15,7 +15,7 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from tracewarehouse.durations import age_ns
+from tracewarehouse.exact_text import age_ns
 from tracewarehouse.location import Location, StoreUrl, is_url, store_url
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
 
-from tracewarehouse.durations import trace_time_ns
 from tracewarehouse.errors import ParamError, similar_names
+from tracewarehouse.exact_text import trace_time_ns
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
+from tracewarehouse.exact_text import age_ns
 from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels, run_attributes
 from tracewarehouse.storage import Json, PendingSource, RunVersion, Store
 

@@ -26,8 +26,8 @@ from tracewarehouse.compare.stats.two_sample import (
     smallest_detected,
 )
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.durations import TRACE_UNITS, UNITS_NS
 from tracewarehouse.errors import ExpressionError
+from tracewarehouse.exact_text import TRACE_UNITS, UNITS_NS
 from tracewarehouse.query.selection import Selection
 
 _LEAST_NS = 100_000  # of a mean step; below, the time of a thousand or a million units is compared

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tracewarehouse.compare.metric.expression import Metric
 from tracewarehouse.compare.stats.baseline import suspicion
-from tracewarehouse.durations import age_ns
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
+from tracewarehouse.exact_text import age_ns
 from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.selection import SelectedRun

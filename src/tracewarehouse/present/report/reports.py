@@ -1,20 +1,27 @@
-"""The reports on what changed between two runs, or two groups of runs, and on many runs."""
+"""The reports: on one run, on what changed between two runs or groups of runs, and on many runs."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from tracewarehouse.compare.metric.expression import Measured
+from tracewarehouse.compare.diff.diff import Diff
+from tracewarehouse.compare.history.read import metric_history
+from tracewarehouse.compare.metric.expression import Measured, parse_metric
+from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
+from tracewarehouse.errors import TwError
+from tracewarehouse.findings import check_runs
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.present.plot.theme import COLORS, PAGE, format_short
 from tracewarehouse.present.render.text import plural
-from tracewarehouse.present.report.data import mean_parts
+from tracewarehouse.present.report.communication import communication_section
+from tracewarehouse.present.report.data import ReportData, breakdown, mean_parts, report_data
 from tracewarehouse.present.report.document import (
     MAX_ROWS,
     Card,
@@ -38,11 +45,34 @@ from tracewarehouse.present.report.document import (
     sentence,
     shell_quoted,
 )
-from tracewarehouse.present.report.findings import finding_groups, sentences, subject_sentence
-from tracewarehouse.present.report.memory import snapshot_sections
-from tracewarehouse.present.report.timeline import median_steps
+from tracewarehouse.present.report.findings import (
+    finding_groups,
+    findings_section,
+    flight_section,
+    run_verdict,
+    sentences,
+    subject_sentence,
+)
+from tracewarehouse.present.report.host import (
+    graphs_section,
+    host_section,
+    inference_section,
+    inference_tiles,
+)
+from tracewarehouse.present.report.kernels import kernels_section, modules_sections, work_section
+from tracewarehouse.present.report.memory import memory_section, snapshot_section, snapshot_sections
+from tracewarehouse.present.report.overview import (
+    limits_section,
+    overview_section,
+    quality_section,
+    run_facts,
+    run_line,
+    run_tiles,
+)
+from tracewarehouse.present.report.timeline import median_steps, timeline_section
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
+from tracewarehouse.runs.rows import run_info
 from tracewarehouse.runs.selection import SelectedRun, run_attributes
 from tracewarehouse.version import __version__
 
@@ -52,6 +82,67 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.diff.levels import Row
     from tracewarehouse.compare.history.page import History
     from tracewarehouse.compare.history.series import Series
+    from tracewarehouse.runs.rows import RunInfo
+
+
+_SECTIONS: dict[str, Callable[[ReportData], Section]] = {
+    "kernels": kernels_section,
+    "work": work_section,
+    "communication": communication_section,
+    "memory": memory_section,
+}
+
+
+def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[str], None]) -> Page:
+    """The report of a run with its findings; `notify` receives progress messages."""
+    with report_data(side) as data:
+        notify("computing overview")
+        sections = [
+            *timeline_section(data, findings),
+            findings_section(data, findings),
+            *snapshot_section(data),
+            *flight_section(data),
+            overview_section(data),
+            *inference_section(data),
+            *graphs_section(data),
+        ]
+        ranks = [row["rank"] for group in finding_groups(findings.rows()) for row in group]
+        parts: dict[str, Callable[[ReportData], Section]] = {
+            **_SECTIONS,
+            "host": partial(host_section, rank=next(iter(ranks), None)),
+            "data quality": quality_section,
+        }
+        for name, build in parts.items():
+            notify(f"computing {name}")
+            sections.append(build(data))
+            if name == "kernels":
+                sections += modules_sections(data)
+        used = _used_categories(data)
+        return Page(
+            name=data.run,
+            title=data.run,
+            subtitle=run_line(data, info),
+            facts=run_facts(data, info),
+            verdict=run_verdict(data, findings),
+            tiles=(*inference_tiles(data), *run_tiles(data)),
+            sections=(*sections, limits_section(data, info)),
+            footer=f"tracewarehouse {__version__}, {data.selected.selector}",
+            legend=tuple(name for name in CATEGORIES if name in used),
+        )
+
+
+def _used_categories(data: ReportData) -> set[str]:
+    """The categories whose colors the page uses."""
+    account = breakdown(data)
+    used = set(account.times) if account else set()
+    if data.has_rows("comm_comp_overlap"):
+        total = data.row(
+            "SELECT sum(exposed_ns) AS exposed_comm, sum(overlap_ns) AS hidden_comm FROM comm_comp_overlap"
+        )
+        used |= {name for name, ns in total.items() if ns}
+    if data.has_rows("collective_waits"):
+        used |= {"comm_wait", "exposed_transfer"}
+    return used
 
 
 _SEVERITIES = {"slower": "critical", "faster": "passed", "no change": "passed"}
@@ -558,3 +649,36 @@ def _times_card(times: Mapping[str, _Time]) -> Card:
         (Figure(f"{quantity} by run", point_chart(points, quantity, "run", "ns", PAGE)),) if points else ()
     )
     return Card("Time over runs", "In order of the runs' start.", figures)
+
+
+Notify = Callable[[str], None]
+
+
+def one_run_page(run: Selection, notify: Notify) -> Page:
+    """The report of the only run of a selection."""
+    notify("running checks")
+    info = run_info(run.store, run.catalog, run.selected()[0], run.level)
+    return one_run(run, info, check_runs(run), notify)
+
+
+def two_runs_page(selection: Selection, compared: Diff, force: bool, notify: Notify) -> Page:
+    """The report on what changed between two sides. Raises NotComparable unless `force`."""
+    notify("comparing")
+    change = compared.changes(force=force)
+    times = measure(parse_metric("step_time", selection.catalog), compared.base, compared.head)
+    one_each = [selection.one_run(side[0]) for side in (change.base, change.head)]
+    try:
+        step_times = metric_history(selection, "step_time")
+    except TwError:  # no results are recorded
+        step_times = None
+    return two_runs(change, times, step_times, one_each, notify)
+
+
+def many_runs_page(selection: Selection, metrics: Iterable[str], notify: Notify) -> Page:
+    """The report on all selected runs, with a column for each metric. Raises ParamError."""
+    wanted = [parse_metric(text, selection.catalog) for text in metrics]
+    notify("running checks")
+    findings = check_runs(selection)
+    notify("measuring")
+    measured = [measured for metric in wanted for measured in measure(metric, selection)]
+    return many_runs(selection, findings, measured, notify)
