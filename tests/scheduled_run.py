@@ -24,8 +24,8 @@ from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import location
 from tracewarehouse.simulation.capture import MOST_LISTED, Text, file_name, head, tail
-from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import Collective, Frame, Injection, Job, Kernel
+from tracewarehouse.simulation.kernels import Group
 from tracewarehouse.simulation.write import JobState, RankSimulator, resolve_collectives
 from tracewarehouse.storage import Changes, Staged, Store
 

@@ -8,9 +8,9 @@ import house
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    "code lines of Python": 52_000,
+    "code lines of Python": 51_500,
     "lines of C and JavaScript": 1_900,
-    "modules": 244,
+    "modules": 238,
     "import cycles": 0,
 }
 

@@ -38,8 +38,8 @@ from tracewarehouse.storage import (
     disk_errors,
     layout,
     quarantine,
-    root,
     run_key,
+    store,
 )
 from tracewarehouse.storage.compact import compact, expire
 from tracewarehouse.storage.objects import Objects
@@ -66,7 +66,7 @@ class RepairReport:
 def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
     """Writes `_tw/warehouse.json` again if it is lost or damaged, though runs are stored."""
     try:
-        root.read(objects)
+        store.read_identity(objects)
     except SchemaVersionError:
         raise
     except WarehouseError:
@@ -80,7 +80,7 @@ def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
                 if data is not None:
                     objects.put({f"{layout.QUARANTINE}/@warehouse/{layout.WAREHOUSE}": data})
                     objects.delete([layout.WAREHOUSE])
-            root.restore(objects)
+            store.restore_identity(objects)
     return (Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True),)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import Changes, RankSource, Scan, Staged, StagedTable, Store
+from tracewarehouse.storage import Changes, RankSource, Staged, StagedTable, Store
+from tracewarehouse.storage.model import Scan
 
 
 @pytest.fixture

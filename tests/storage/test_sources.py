@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from storage_sources import commit, seen, staged
-from tracewarehouse.storage import Changes, RankSource, Scan, Staged, StagedTable, Store
+from tracewarehouse.storage import Changes, RankSource, Staged, StagedTable, Store
+from tracewarehouse.storage.model import Scan
 
 TIMELINE = {"memory_timeline": 7}
 

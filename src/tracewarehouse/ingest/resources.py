@@ -54,7 +54,7 @@ def jobs(requested: int | None, paths: Iterable[Path], object_bytes: Iterable[in
     if requested is None and sum(sizes) < 2 * _WORTH_A_PROCESS_BYTES:
         return 1
     wanted = requested or min(cores(), _processes_by_memory())
-    # Each process has pipes to this one, which may have only so many open files.
+    # Each process has pipes to this one, whose number of open files is limited.
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if most != resource.RLIM_INFINITY:
         wanted = min(wanted, (most - _OWN_FILES) // _FILES_PER_PROCESS)

@@ -13,7 +13,6 @@ from math import prod
 from random import Random
 from typing import Any, Final
 
-from tracewarehouse.simulation.groups import Group, expert_split
 from tracewarehouse.simulation.job import (
     COMPUTE,
     DATA,
@@ -28,6 +27,7 @@ from tracewarehouse.simulation.job import (
     Kernel,
     Op,
 )
+from tracewarehouse.simulation.kernels import Group, expert_split
 from tracewarehouse.simulation.recording import GpuActivity
 
 Format = Callable[..., str]

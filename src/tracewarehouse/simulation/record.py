@@ -7,7 +7,6 @@ from functools import cache
 from random import Random
 
 from tracewarehouse.simulation.capture import Format, Text
-from tracewarehouse.simulation.groups import Group, message_bytes
 from tracewarehouse.simulation.job import (
     COMPUTE,
     FIRST_STEP,
@@ -20,7 +19,7 @@ from tracewarehouse.simulation.job import (
     Kernel,
     Memory,
 )
-from tracewarehouse.simulation.kernels import Faults
+from tracewarehouse.simulation.kernels import Faults, Group, message_bytes
 from tracewarehouse.simulation.recording import Call, OpenSlice, RankClock, Window
 from tracewarehouse.simulation.steps import ROOTS
 from tracewarehouse.simulation.truth import Parts, RankTruth

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from tracewarehouse.simulation.groups import Group
 from tracewarehouse.simulation.job import Job, Kernel
+from tracewarehouse.simulation.kernels import Group
 from tracewarehouse.simulation.recording import Call, GpuActivity, Step, decode_annotation, expected_steps
 
 COMPUTE_SHIFT, WAIT_SHIFT = 64, 128  # bits; data has the lowest ones

@@ -29,7 +29,6 @@ from tracewarehouse.simulation.capture import (
     tail,
     write_capture,
 )
-from tracewarehouse.simulation.groups import Group, Groups, Rendezvous
 from tracewarehouse.simulation.job import (
     COMPUTE,
     FIRST_STEP,
@@ -46,7 +45,17 @@ from tracewarehouse.simulation.job import (
     Operand,
     Spend,
 )
-from tracewarehouse.simulation.kernels import ONE, TABLE, Faults, Model, Noise, scaled
+from tracewarehouse.simulation.kernels import (
+    ONE,
+    TABLE,
+    Faults,
+    Group,
+    Groups,
+    Model,
+    Noise,
+    Rendezvous,
+    scaled,
+)
 from tracewarehouse.simulation.record import Recorder
 from tracewarehouse.simulation.steps import step_tape
 from tracewarehouse.simulation.truth import (

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import (
-    acknowledgements,
     cleaned,
     copies,
     layout,
@@ -262,7 +261,7 @@ def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterat
 def _acknowledged(store: Versions) -> dict[str, set[str]]:
     """Run key → the sources of the run that an acknowledgement refers to."""
     found: dict[str, set[str]] = {}
-    for one in acknowledgements.every(store.objects):
+    for one in results.acknowledged(store.objects):
         if one.value is not None:
             found.setdefault(one.value["run"].lower(), set()).add(one.value["source"])
     return found

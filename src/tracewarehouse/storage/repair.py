@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.storage import (
-    acknowledgements,
     cleaned,
     copies,
     layout,
@@ -303,7 +302,7 @@ def repair_side_objects(store: Store, runs: Iterable[str] | None, dry_run: bool)
             yield from _repair_copies(store, run, kept, dry_run)
     if wanted is not None:
         return
-    for one in tuple(acknowledgements.every(store.objects)):
+    for one in tuple(results.acknowledged(store.objects)):
         if one.problems:
             yield from _repair_copies(store, "", one, dry_run)
     for listed in tuple(results.lists(store.objects)):

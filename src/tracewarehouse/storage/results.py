@@ -1,7 +1,4 @@
-"""Recorded results: a Parquet file for each run and analysis, whose path identifies the request.
-
-Each call that records results writes a list of them, so that a lost result is noticed.
-"""
+"""Recorded results, a Parquet file for each run and analysis; acknowledgements of changes in a history."""
 
 from __future__ import annotations
 
@@ -23,6 +20,34 @@ from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+def put_acknowledgement(objects: Objects, key: str, fields: Mapping[str, str]) -> None:
+    """Stores an acknowledgement under its key, replacing an older one."""
+    copies.put(objects, {_path(key): sealed(fields)})
+
+
+def delete_acknowledgement(objects: Objects, key: str) -> None:
+    """Deletes an acknowledgement."""
+    copies.delete(objects, [_path(key)])
+
+
+def acknowledged(objects: Objects) -> Iterator[copies.Stored[dict[str, str]]]:
+    """Every acknowledgement: metric, run, source and why."""
+    return copies.every(objects, layout.ACKNOWLEDGED, _decode)
+
+
+def _path(key: str) -> str:
+    return f"{layout.ACKNOWLEDGED}/{key}.json"
+
+
+def _decode(path: str, data: bytes) -> dict[str, str]:
+    fields = unsealed(data)
+    del fields["checksum"]
+    if path != _path(layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])):
+        raise ValueError("its key does not match")
+    return fields
+
 
 RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a result
 _FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")

@@ -1,17 +1,22 @@
-"""The store of a warehouse: sources are committed, versions of runs are published, readers see versions."""
+"""The store of a warehouse: its identity, commits of sources, versions of runs, and what readers see."""
 
 from __future__ import annotations
 
+import json
 import secrets
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.location import Location
-from tracewarehouse.storage import acknowledgements, layout, results, root, run_list
+from tracewarehouse.storage import layout, results, run_list
+from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
+from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.markers import held_or_dropped
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
@@ -36,10 +41,77 @@ if TYPE_CHECKING:
     from tracewarehouse.storage.pushed import Push
 
 
+@dataclass(frozen=True)
+class Identity:
+    """The content of `_tw/warehouse.json`. The salt, in hex, makes hashes of secrets unique to it."""
+
+    format: int
+    id: str
+    salt: str
+    created_at: str
+
+
+def create(objects: Objects) -> Identity:
+    """Creates a warehouse in a new or empty place, unless another process just created it.
+
+    Raises WarehouseError if the place holds other objects, or cannot keep one of two writers from
+    overwriting the other.
+    """
+    objects.prepare()
+    restore_identity(objects)
+    return read_identity(objects)
+
+
+def read_identity(objects: Objects) -> Identity:
+    """The identity of a warehouse; raises WarehouseError or SchemaVersionError."""
+    with disk_errors(objects.url):
+        try:
+            data = objects.get(layout.WAREHOUSE)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise objects.absent(error) from None
+    return _decode(objects, data)
+
+
+def open_or_create_identity(objects: Objects) -> Identity:
+    """The identity of the warehouse, which is created if there is none."""
+    with disk_errors(objects.url):
+        try:
+            data = objects.get(layout.WAREHOUSE)
+        except FileNotFoundError:
+            return create(objects)
+        except NotADirectoryError as error:
+            raise objects.absent(error) from None
+    return _decode(objects, data)
+
+
+def restore_identity(objects: Objects) -> None:
+    """Writes a new identity unless there is one; hashes of secrets change with the salt."""
+    with disk_errors(objects.url):
+        identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
+        objects.put_if_absent(layout.WAREHOUSE, sealed({**asdict(identity), "must_understand": []}))
+
+
+def _decode(objects: Objects, data: bytes) -> Identity:
+    path = objects.describe(layout.WAREHOUSE)
+    try:
+        # The format first: other formats may lack all other fields.
+        number = int(json.loads(data)["format"])
+        if number != FORMAT:
+            raise SchemaVersionError(
+                f"{objects.url}: warehouse of format {number}; this release reads format {FORMAT}",
+                "open it with the release that wrote it",
+            )
+        fields = unsealed(data)
+        check_understood(fields, path)
+        return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
+    except (ValueError, TypeError, KeyError) as error:
+        raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
+
+
 class Store(Versions):
     """The stored files of a warehouse. Any number of processes may use it, without a lock or server."""
 
-    def __init__(self, objects: Objects, identity: root.Identity, tool: str = "") -> None:
+    def __init__(self, objects: Objects, identity: Identity, tool: str = "") -> None:
         super().__init__(objects, identity.id)
         self.identity = identity
         self.id = identity.id
@@ -50,7 +122,7 @@ class Store(Versions):
     def open_or_create(cls, place: Location, tool: str = "") -> Store:
         """Opens a warehouse, or creates one in a new or empty folder or prefix of a bucket."""
         objects = objects_at(place)
-        identity = root.open_or_create(objects)
+        identity = open_or_create_identity(objects)
         with disk_errors(objects.url):
             objects.check_conditions()  # before anything is uploaded
         return cls(objects, identity, tool)
@@ -59,7 +131,7 @@ class Store(Versions):
     def open(cls, place: Location, tool: str = "") -> Store:
         """Opens a warehouse; raises WarehouseError, or SchemaVersionError for another format."""
         objects = objects_at(place)
-        return cls(objects, root.read(objects), tool)
+        return cls(objects, read_identity(objects), tool)
 
     def __reduce__(self) -> tuple[object, ...]:
         """A worker opens the store itself: neither the salt nor what this process has read is sent."""
@@ -181,17 +253,17 @@ class Store(Versions):
     def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
         with disk_errors(self.folder):
-            acknowledgements.put(self.objects, key, fields)
+            results.put_acknowledgement(self.objects, key, fields)
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
         """Every intact acknowledgement; `verify` reports damaged ones."""
-        found = (one.value for one in acknowledgements.every(self.objects))
+        found = (one.value for one in results.acknowledged(self.objects))
         return tuple(fields for fields in found if fields is not None)
 
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
         with disk_errors(self.folder):
-            acknowledgements.delete(self.objects, key)
+            results.delete_acknowledgement(self.objects, key)
 
     # Housekeeping
 
@@ -263,10 +335,10 @@ def _reopened(place: Location, id_: str, tool: str) -> Store:
 
 
 @lru_cache(maxsize=16)
-def _identity(place: Location, id_: str) -> root.Identity:
+def _identity(place: Location, id_: str) -> Identity:
     """The identity of a warehouse, read once per process; raises WarehouseError if it is another one."""
     objects = objects_at(place)
-    found = root.read(objects)
+    found = read_identity(objects)
     if found.id != id_:
         raise WarehouseError(f"{objects.url}: was replaced by another warehouse", "run the command again")
     return found

@@ -11,15 +11,7 @@ from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError
-from tracewarehouse.storage import (
-    acknowledgements,
-    cleaned,
-    layout,
-    manifests,
-    markers,
-    receipts,
-    results,
-)
+from tracewarehouse.storage import cleaned, layout, manifests, markers, receipts, results
 from tracewarehouse.storage.copies import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
@@ -224,7 +216,7 @@ def _kept(store: Versions) -> Iterator[Problem]:
 
 
 def _acknowledgements(store: Versions) -> Iterator[Problem]:
-    for one in acknowledgements.every(store.objects):
+    for one in results.acknowledged(store.objects):
         for key, what in one.problems:
             yield Problem("", key, f"acknowledgement {what}")
 

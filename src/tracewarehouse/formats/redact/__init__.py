@@ -2,7 +2,6 @@
 
 from tracewarehouse.formats.redact.rules import (
     NO_POLICY,
-    NO_REDACTION,
     POLICY_FILE,
     POLICY_VARIABLE,
     Policy,
@@ -15,7 +14,6 @@ from tracewarehouse.formats.redact.text import Redaction, Redactor, check_text, 
 
 __all__ = [
     "NO_POLICY",
-    "NO_REDACTION",
     "POLICY_FILE",
     "POLICY_VARIABLE",
     "Policy",
