@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -261,3 +262,15 @@ def test_layers_above_storage_take_the_store() -> None:
         if name in ("root", "warehouse")
     ]
     assert not folders, "\n".join(folders)
+
+
+def test_contributing_names_functions_that_exist() -> None:
+    table = (ROOT / ".github" / "CONTRIBUTING.md").read_text("utf-8").partition("## Where it is decided")[2]
+    cells = [
+        line.split("|")[2] for line in table.partition("## Add")[0].splitlines() if line.startswith("| W")
+    ]
+    paths = [PACKAGE / name for cell in cells for name in re.findall(r"`([\w/]+\.py)`", cell)]
+    assert len(cells) > 10 and all(path.exists() for path in paths)
+    texts = "".join(path.read_text("utf-8") for path in paths)
+    names = {name for cell in cells for name in re.findall(r"`([A-Za-z_]+)`", cell)}
+    assert {name for name in names if not re.search(rf"(def|class) {name}\b", texts)} == set()
