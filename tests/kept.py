@@ -163,7 +163,7 @@ class KeptWarehouse(Warehouse):
 
     def over(self, selected: Sequence[SelectedRun]) -> KeptWarehouse:
         """The same over other runs."""
-        return self._narrowed(self._selection.over(selected))
+        return self._narrowed(self.selection.over(selected))
 
     def replace(self, contract: Contract) -> None:
         """Replaces the body of a contract; hashes are unchanged."""
@@ -171,10 +171,10 @@ class KeptWarehouse(Warehouse):
         own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
         contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
         self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
-        self._selection.catalog = self.catalog
+        self.selection.catalog = self.catalog
 
     def connection(self, contract: Contract) -> tuple[engine.Connection, str]:
         """A connection with the tables of a contract, and the `WITH` clause of the views that it reads."""
-        selection = self._selection
+        selection = self.selection
         assert isinstance(selection, KeptSelection)
         return self._kept.connection(selection, [contract]), selection.views(contract)

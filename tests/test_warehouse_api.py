@@ -378,6 +378,6 @@ def test_ingest_takes_paths_and_lists_of_paths(tmp_path: Path) -> None:
 
 def test_a_with_statement_closes_the_connections(wh: Warehouse) -> None:
     with wh as opened:
-        assert opened is wh and len(opened.run("kernel_time")) and opened._selection.pool._idle
-    assert not wh._selection.pool._idle
+        assert opened is wh and len(opened.run("kernel_time")) and opened.selection.pool._idle
+    assert not wh.selection.pool._idle
     assert len(wh.run("kernel_time"))

@@ -120,7 +120,7 @@ class Warehouse(Analyses[Result]):
             self._opened.close()
 
     @property
-    def _selection(self) -> Selection:
+    def selection(self) -> Selection:
         """What is selected; raises WarehouseError if there is no warehouse."""
         if self._opened is None:
             self._opened = self._select_all(Store.open(self.root, tool=__version__))
@@ -137,16 +137,16 @@ class Warehouse(Analyses[Result]):
     @property
     def store(self) -> Store:
         """The files of the warehouse; raises WarehouseError if there is none."""
-        return self._selection.store
+        return self.selection.store
 
     def selected(self) -> tuple[SelectedRun, ...]:
         """The selected runs in time order; without a selection, the newest version of every run."""
-        return self._selection.selected()
+        return self.selection.selected()
 
     @property
     def left_out(self) -> tuple[UnreadableRun, ...]:
         """The damaged runs that `selected` leaves out; naming one of them is an error instead."""
-        return self._selection.left_out
+        return self.selection.left_out
 
     def select(
         self, runs: str | Iterable[str] | None = None, ranks: int | Iterable[int] | None = None
@@ -155,7 +155,7 @@ class Warehouse(Analyses[Result]):
 
         Raises UnknownName for a selector or rank without a match.
         """
-        return self._narrowed(self._selection.select(runs, ranks))
+        return self._narrowed(self.selection.select(runs, ranks))
 
     def on(self, engine: EngineOrName) -> Self:
         """The same warehouse with analyses computed by the workers of an engine, with the same rows.
@@ -164,7 +164,7 @@ class Warehouse(Analyses[Result]):
         of ranks are read by workers: `wh.select("fp8-on").on("ray").kernel_summary()`. Raises EngineError
         later, when an analysis runs.
         """
-        return self._narrowed(self._selection.on(engine))
+        return self._narrowed(self.selection.on(engine))
 
     def run(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
@@ -173,14 +173,14 @@ class Warehouse(Analyses[Result]):
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
-        return self._selection.analyze(name, version, **params)
+        return self.selection.analyze(name, version, **params)
 
     def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `run`, for checks and reports: runs stored before a table existed are skipped.
 
         Their ranks are in `Result.abstained`.
         """
-        return self._selection.analyze_or_skip(name, version, **params)
+        return self.selection.analyze_or_skip(name, version, **params)
 
     def query(
         self,
@@ -198,11 +198,11 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.duck.engine import Limits
 
-        return self._selection.query(sql, Limits(max_rows, timeout_s, memory_bytes))
+        return self.selection.query(sql, Limits(max_rows, timeout_s, memory_bytes))
 
     def query_all(self, sql: str) -> Result:
         """Like `query`, without limits: for SQL that is not typed by a user."""
-        return self._selection.query_all(sql)
+        return self.selection.query_all(sql)
 
     def scan(self, table: str) -> polars.LazyFrame:
         """A stored table as a Polars LazyFrame over the files of the selected ranks.
@@ -210,7 +210,7 @@ class Warehouse(Analyses[Result]):
         JSON columns are strings; a column that a run was stored without is null. Raises UnknownName, and
         SchemaVersionError if no run has the table in a version that this release reads.
         """
-        return self._selection.scan(table)
+        return self.selection.scan(table)
 
     def runs(self) -> Result:
         """A row per run, with the columns of the table `runs`, including pending runs.
@@ -219,7 +219,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.rows import list_runs
 
-        selected = self._selection.runs
+        selected = self.selection.runs
         return list_runs(self.store, self.catalog, selected, lambda: self.left_out, self._level)
 
     def info(self, run: str) -> RunInfo:
@@ -229,7 +229,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.rows import run_info
 
-        selection = self._selection.one_run(run)
+        selection = self.selection.one_run(run)
         return run_info(self.store, self.catalog, selection.selected()[0], selection.level)
 
     def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
@@ -242,7 +242,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.findings import check_runs
 
-        return check_runs(self._selection if runs is None else self._selection.select(runs), passed=passed)
+        return check_runs(self.selection if runs is None else self.selection.select(runs), passed=passed)
 
     def diff(
         self,
@@ -271,7 +271,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.diff.diff import READS, Diff
         from tracewarehouse.compare.history.baseline import sides_with_history
 
-        selection = self._selection
+        selection = self.selection
         selection.pool.will_read(map(self.catalog.get, READS))
         options = by_rank, all_steps, measure, alpha, min_effect
         if base != "@baseline" and spread == "own":
@@ -301,7 +301,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.history.read import metric_history
 
         wanted = as_list(runs), as_list(where) or (), as_list(by) or ()
-        return metric_history(self._selection, metric, *wanted, min_effect, normalize)
+        return metric_history(self.selection, metric, *wanted, min_effect, normalize)
 
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()
@@ -315,14 +315,14 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.history.baseline import moved_parts
         from tracewarehouse.compare.history.read import recorded_runs
 
-        selected = recorded_runs(self._selection, as_list(runs), as_list(where) or ())
+        selected = recorded_runs(self.selection, as_list(runs), as_list(where) or ())
         return moved_parts(self.store, self.catalog, selected)
 
     def recorded_runs(self) -> tuple[SelectedRun, ...]:
         """The selected runs in time order; of all runs, also removed ones with recorded results."""
         from tracewarehouse.compare.history.read import recorded_runs
 
-        return recorded_runs(self._selection)
+        return recorded_runs(self.selection)
 
     def report(
         self,
@@ -341,8 +341,8 @@ class Warehouse(Analyses[Result]):
 
         report_progress = notify or (lambda _: None)
         if head is None:
-            return one_run_page(self._selection.one_run(run), report_progress)
-        return two_runs_page(self._selection, self.diff(run, head), force, report_progress)
+            return one_run_page(self.selection.one_run(run), report_progress)
+        return two_runs_page(self.selection, self.diff(run, head), force, report_progress)
 
     def report_runs(
         self,
@@ -357,7 +357,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.present.report.reports import many_runs_page
 
-        part = self._selection if runs is None else self._selection.select(runs)
+        part = self.selection if runs is None else self.selection.select(runs)
         return many_runs_page(part, as_list(metrics) or (), notify or (lambda _: None))
 
     def whatif(
@@ -381,7 +381,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.derive.critical_path import ScopeRequest
         from tracewarehouse.derive.whatif import whatif_of
 
-        part = self._selection.one_run(run)
+        part = self.selection.one_run(run)
         part = part if ranks is None else part.select(ranks=ranks)
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         return whatif_of(part, wanted, as_list(scale) or (), by)
@@ -412,7 +412,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.export import export_request, export_run
 
         request = export_request(counters, overlays, start, end, step, around, margin, plain)
-        return export_run(self._selection, run, rank, request)
+        return export_run(self.selection, run, rank, request)
 
     def files(self, run: str, table: str) -> Result:
         """The committed Parquet files of a table of a run: key, bytes, rows, ranks and SHA-256 of each.
@@ -422,7 +422,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.runs.rows import committed_files
 
-        return committed_files(self._selection.one_run(run).selected()[0], table)
+        return committed_files(self.selection.one_run(run).selected()[0], table)
 
     def fetch(self, runs: str | Iterable[str] | None = None, *, tables: str | Iterable[str] = ()) -> Fetched:
         """Downloads the files of runs (selectors; None: all selected) in an object store, and checks them.
@@ -451,7 +451,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.export.delta import copy_tables
 
-        return copy_tables(self._selection, destination, as_list(runs), tables, on_run)
+        return copy_tables(self.selection, destination, as_list(runs), tables, on_run)
 
     @contextmanager
     def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:
@@ -462,7 +462,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.query.shell_file import shell_file
 
-        with shell_file(self._selection, self.refresh, on_notice) as path:
+        with shell_file(self.selection, self.refresh, on_notice) as path:
             yield path
 
     @writing
@@ -561,7 +561,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.ingest.secrets import without_secrets
 
-        selected = self._selection.one_run(unversioned(run, "a label")).selected()[0]
+        selected = self.selection.one_run(unversioned(run, "a label")).selected()[0]
         return self.store.relabel(selected.run, without_secrets(self.store, labels))
 
     @writing
@@ -583,13 +583,13 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.runs.removal import remove_runs
 
         names, conditions = unversioned_runs(runs, "removal") or (), as_list(where) or ()
-        within = self._selection.runs
+        within = self.selection.runs
         return remove_runs(self.store, within, names, conditions, older_than, keep_results, dry_run)
 
         names = [unversioned(run, "removal") for run in as_list(runs) or ()]
         return remove_runs(
             self.store,
-            self._selection.runs,
+            self.selection.runs,
             names,
             as_list(where) or (),
             older_than,
@@ -618,7 +618,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.engines import opened
 
         contracts = recordable(self.catalog, as_list(analyses))
-        selection = self._selection.select(runs)
+        selection = self.selection.select(runs)
         if engine == "local":
             done = record_runs(selection, contracts, progress)
         else:
@@ -637,7 +637,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.ingest.secrets import check_no_secret
 
         check_no_secret(self.store, "the reason", {"reason": why})
-        return acknowledge_run(self._selection, metric, run, why)
+        return acknowledge_run(self.selection, metric, run, why)
 
     @writing
     def derive(
@@ -668,7 +668,7 @@ class Warehouse(Analyses[Result]):
 
         wanted = ScopeRequest.of(steps, annotations, entire_trace)
         run = unversioned(run, "a derivation")
-        return derive_tables(self._selection, name, run, ranks, wanted, capture, engine)
+        return derive_tables(self.selection, name, run, ranks, wanted, capture, engine)
 
     def refresh(self, on_notice: Callable[[str], object] | None = None) -> Path:
         """Writes `warehouse.duckdb` for DuckDB shells, over the current runs; returns its path.
@@ -693,7 +693,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.upkeep import upgrade
 
-        return upgrade(self._selection)
+        return upgrade(self.selection)
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
@@ -722,7 +722,7 @@ class Warehouse(Analyses[Result]):
         if steps and dry_run:
             return RepairReport(steps)
         paths = [source] if isinstance(source, str | PathLike) else source
-        return repair(self._selection, as_list(runs), paths, dry_run, steps)
+        return repair(self.selection, as_list(runs), paths, dry_run, steps)
 
     @writing
     def compact(
@@ -739,7 +739,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.upkeep import compact_runs
 
-        return compact_runs(self._selection, unversioned_runs(runs, "a compaction"), target_bytes, dry_run)
+        return compact_runs(self.selection, unversioned_runs(runs, "a compaction"), target_bytes, dry_run)
 
     @writing
     def retain(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
@@ -751,7 +751,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.upkeep import retain_tables
 
-        return retain_tables(self._selection, Path(policy), dry_run)
+        return retain_tables(self.selection, Path(policy), dry_run)
 
     @writing
     def clean(
@@ -792,7 +792,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.upkeep import remove_secrets
 
-        return remove_secrets(self._selection, unversioned_runs(runs, "a search"), redact=redact, purge=purge)
+        return remove_secrets(self.selection, unversioned_runs(runs, "a search"), redact=redact, purge=purge)
 
     def _list_new_versions(self) -> None:
         """Adds what this warehouse published to the lists of runs, if it published anything."""

@@ -148,7 +148,7 @@ def test_methods_are_formatted_and_typed(checkout: Path) -> None:
 
 
 def test_only_a_checkout_has_files_to_write(tmp_path: Path) -> None:
-    for call in (release.sync, release.check, release.release):
+    for call in (release.sync, release.check_checkout, release.release):
         with pytest.raises(ContractError, match="not a checkout, sql is missing"):
             call(tmp_path)
 

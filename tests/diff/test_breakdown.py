@@ -71,7 +71,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def breakdown_of(wh: tw.Warehouse, base: list[str], head: list[str], per: str | None = None) -> Breakdown:
-    found = breakdown(wh.select(base), wh.select(head), per=per)
+    found = breakdown(wh.selection.select(base), wh.selection.select(head), per=per)
     for level in found.levels:
         assert (level.base, level.head, level.delta) == (found.base_mean, found.head_mean, found.delta)
         whole = level.result().rows()
@@ -155,7 +155,7 @@ def test_missing_data_is_an_error(
     wh: tw.Warehouse, base: str, head: str, per: str | None, message: str
 ) -> None:
     with pytest.raises(TwError) as raised:
-        breakdown(wh.select(base), wh.select(head), per=per)
+        breakdown(wh.selection.select(base), wh.selection.select(head), per=per)
     assert raised.value.message == message
     assert isinstance(raised.value, ParamError) == message.startswith("unknown per ")
 
@@ -253,7 +253,7 @@ def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) ->
 
 @pytest.mark.parametrize("per", [None, "window"])
 def test_without_a_gpu_the_training_thread_is_broken_down(wh: tw.Warehouse, per: str | None) -> None:
-    found = breakdown(wh.select("fed"), wh.select("starved"), per=per)
+    found = breakdown(wh.selection.select("fed"), wh.selection.select("starved"), per=per)
     assert found.on_host and found.per == (per or "step")
     for level in found.levels:
         assert (level.base, level.head) == (found.base_mean, found.head_mean)
@@ -267,4 +267,4 @@ def test_without_a_gpu_the_training_thread_is_broken_down(wh: tw.Warehouse, per:
 
 def test_annotations_without_a_gpu_are_refused(wh: tw.Warehouse) -> None:
     with pytest.raises(ParamError, match="per 'annotation:load' needs GPU activities"):
-        breakdown(wh.select("fed"), wh.select("starved"), per="annotation:load")
+        breakdown(wh.selection.select("fed"), wh.selection.select("starved"), per="annotation:load")

@@ -32,7 +32,7 @@ def breakdown_of(pair: str, folder: Path, per: str | None = None) -> Breakdown:
     wh = tw.open(folder / "warehouse")
     for name, path in zip(("base", "head"), PAIRS[pair], strict=True):
         wh.ingest(TRACES / path, run=name)
-    found = breakdown(wh.select("base"), wh.select("head"), per=per)
+    found = breakdown(wh.selection.select("base"), wh.selection.select("head"), per=per)
     for level in found.levels:
         assert (level.base, level.head) == (found.base_mean, found.head_mean), level.name
         assert sum(row["delta_ns"] for row in level.result(5).rows()) == round(found.head_mean) - round(

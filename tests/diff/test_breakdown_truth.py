@@ -107,7 +107,7 @@ def check_first_row(wh: tw.Warehouse, folder: Path, kind: str) -> None:
     """The first row of the level names the fault, within 5 % of the truth; all levels sum to the change."""
     ranks, _, level, part, change = FAULTS[kind]
     base, head = folder / "sim" / f"none{ranks}", folder / "sim" / kind
-    found = breakdown(wh.select(base.name), wh.select(head.name), per="step")
+    found = breakdown(wh.selection.select(base.name), wh.selection.select(head.name), per="step")
     whole(found, base, head)
     first, truth = found.level(level).rows[0], truth_ns(kind, base, head)
     assert first.part.startswith(part) and first.change == change, first
@@ -153,7 +153,7 @@ def test_the_first_row_names_every_kind_of_fault(tmp_path: Path, settings: dict[
 
 def test_a_slow_rank_makes_the_others_wait(faults: tuple[tw.Warehouse, Path]) -> None:
     wh, folder = faults
-    found = breakdown(wh.select("none2"), wh.select("slow-rank"), per="step")
+    found = breakdown(wh.selection.select("none2"), wh.selection.select("slow-rank"), per="step")
     rows = {row.part: row.delta for row in found.level("ranks").rows}
     by_rank: dict[str, Fraction] = defaultdict(Fraction)
     for part, delta in rows.items():

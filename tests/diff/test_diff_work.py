@@ -34,7 +34,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 def compared(wh: tw.Warehouse, head: str, per: str) -> Breakdown:
     """The breakdown; each level sums to both means exactly, and in whole ns to the rounded ones."""
-    found = breakdown(wh.select("base"), wh.select(head), per=per)
+    found = breakdown(wh.selection.select("base"), wh.selection.select(head), per=per)
     for name in ("modules", "work"):
         level = found.level(name)
         assert (level.base, level.head) == (found.base_mean, found.head_mean)

@@ -110,7 +110,7 @@ def test_a_recorded_result_has_its_provenance(shared_path: Path) -> None:
 @pytest.mark.parametrize("text", METRICS)
 def test_a_history_equals_a_new_measurement(shared_path: Path, text: str) -> None:
     wh = tw.open(shared_path)
-    (now,) = measure(parse_metric(text, wh.catalog), wh)
+    (now,) = measure(parse_metric(text, wh.catalog), wh.selection)
     history = wh.history(text)
     assert values(wh, text) == {each.run: each.value for each in now.runs}
     assert {row["run_id"]: row["reason"] for row in history.rows()} == {

@@ -15,7 +15,7 @@ import table_cases
 from table_cases import connected
 from trace_reading import ReadTrace
 from trace_texts import event, gz, trace, write
-from tracewarehouse import export
+from tracewarehouse.export.writer import event_texts
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
@@ -45,7 +45,7 @@ class Built:
     def texts(self) -> list[str]:
         """The elements, as an export writes them."""
         self.con.execute("CREATE VIEW ranks AS SELECT run_id, rank, base_time_ns FROM rank_facts")
-        return list(export.event_texts(self.con, "a", 0))
+        return list(event_texts(self.con, "a", 0))
 
     def repaired(self) -> list[bool]:
         activities = self.tables[ACTIVITIES]

@@ -228,7 +228,7 @@ def test_a_full_disk_is_reported_for_every_file(tmp_path: Path, monkeypatch: pyt
     def full(*_: object, **__: object) -> None:
         raise TwError("the disk is full", "free some space")
 
-    monkeypatch.setattr(build_rank.SourceGroup, "_committed", full)
+    monkeypatch.setattr(Store, "commit", full)
     report = take(tmp_path / "wh", tmp_path / "job")
     assert {(file.state, file.reason) for file in report.files} == {("refused", "the disk is full")}
     assert ranks_seen(tmp_path / "wh") == {}

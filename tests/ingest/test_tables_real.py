@@ -13,8 +13,8 @@ import pytest
 
 from conftest import real_traces
 from table_cases import rows, tables_of
-from tracewarehouse import export
 from tracewarehouse.duck import engine
+from tracewarehouse.export.writer import event_texts
 from witness.stack import Place, Slice, ancestors, nest
 
 LARGE_BYTES = 15_000
@@ -87,7 +87,7 @@ def elements(path: Path) -> list[Any]:
 def test_events_round_trip_digit_by_digit(rank: engine.Connection, request: pytest.FixtureRequest) -> None:
     rank.execute("CREATE OR REPLACE VIEW ranks AS SELECT run_id, rank, base_time_ns FROM rank_facts")
     wanted = elements(request.node.callspec.params["rank"])
-    back = [digits(text) for text in export.event_texts(rank, "a", 0)]
+    back = [digits(text) for text in event_texts(rank, "a", 0)]
     assert len(back) == len(wanted)
     assert [n for n, (old, new) in enumerate(zip(wanted, back, strict=True)) if old != new] == []
 

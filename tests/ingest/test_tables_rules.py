@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tracewarehouse as tw
 from table_cases import built, call, gpu, read, rows, rules, slice_, tables_of, trace
-from tracewarehouse import export
+from tracewarehouse.export.writer import event_texts
 from tracewarehouse.formats.base import Defect
 from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
@@ -516,7 +516,7 @@ def test_elements_that_are_not_objects_round_trip(tmp_path: Path) -> None:
     ]
     con = tables_of(trace(tmp_path, texts))
     con.execute("CREATE VIEW ranks AS SELECT run_id, rank, base_time_ns FROM rank_facts")
-    back = list(export.event_texts(con, "a", 0))
+    back = list(event_texts(con, "a", 0))
     assert [json.loads(text) for text in back] == [json.loads(text) for text in texts]
     assert '"a"' in back[-1]
     assert rows(con, "SELECT non_events FROM rank_facts") == [(7,)]

@@ -55,7 +55,7 @@ def parsed(text: str) -> Metric:
 
 
 def of(house: tw.Warehouse, text: str, *runs: str) -> Measured:
-    (found,) = measure(parsed(text), house.select(runs=list(runs)))
+    (found,) = measure(parsed(text), house.selection.select(runs=list(runs)))
     return found
 
 
@@ -186,5 +186,5 @@ def test_a_filter_without_matching_rows_is_an_error(house: tw.Warehouse) -> None
         of(house, "kernel_summary.sum_ns[kind=communication,name=gemm]", "a", "b")
     assert raised.value.hint == "no row has all of these: kind, name"
     both = parsed("kernel_summary.sum_ns[kind=communication]")
-    base, head = measure(both, house.select(runs="a"), house.select(runs="b"))
+    base, head = measure(both, house.selection.select(runs="a"), house.selection.select(runs="b"))
     assert (base.values, head.values) == ((50.0,), (0.0,)), "there is such a row on one side"

@@ -300,7 +300,7 @@ def test_combined_slices_keep_their_exact_totals(
 ) -> None:
     monkeypatch.setattr(timeline, "MAX_SLICES", 300)
     run = tw.open(warehouse_path).select("hostile")
-    with report_data(run) as data:
+    with report_data(run.selection) as data:
         drawn = timeline.timeline(data, [])
     assert drawn is not None and drawn.bin_ns > 0
     assert any(row["count"] > 1 for row in drawn.rows)

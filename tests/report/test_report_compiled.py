@@ -25,7 +25,7 @@ def test_compiled_kernels_have_a_card_and_a_table(tmp_path: Path) -> None:
     warehouse = tw.open(tmp_path / "warehouse")
     for run in "ab":
         warehouse.ingest(tmp_path / run, run=run, jobs=1)
-    with report_data(warehouse.select("a")) as data:
+    with report_data(warehouse.selection.select("a")) as data:
         section = kernels_section(data)
     (card,) = (each for each in section.cards if each.title == "Compiled kernels")
     assert card.text == (
@@ -34,7 +34,7 @@ def test_compiled_kernels_have_a_card_and_a_table(tmp_path: Path) -> None:
     )
     (table,) = (each for each in section.tables if each.name == "compiled_kernels")
     assert table.total == 1
-    with report_data(warehouse.select("b")) as data:
+    with report_data(warehouse.selection.select("b")) as data:
         section = kernels_section(data)
     assert not any("ompiled" in each.title for each in section.cards)
     assert not any(each.name == "compiled_kernels" for each in section.tables)

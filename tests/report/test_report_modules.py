@@ -58,7 +58,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def sections(warehouse: tw.Warehouse, run: str) -> list[Section]:
-    with report_data(warehouse.select(runs=run)) as data:
+    with report_data(warehouse.selection.select(runs=run)) as data:
         return modules_sections(data)
 
 

@@ -22,7 +22,7 @@ WAREHOUSE_NAMES = frozenset((
     "fetch", "files", "history", "info", "ingest", "label", "left_out", "moved_parts", "on",
     "publish_delta", "query", "query_all", "record", "recorded_runs", "refresh", "remove", "remove_secrets",
     "repair", "report", "report_runs", "retain", "root", "run", "run_or_skip", "runs", "scan", "seal",
-    "secrets", "select", "selected", "shell_file", "store", "upgrade", "verify", "whatif",
+    "secrets", "select", "selected", "selection", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")

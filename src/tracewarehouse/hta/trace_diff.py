@@ -63,7 +63,7 @@ class LabeledTrace:
 
         A trace without steps is summarized in total. Raises ParamError for an unknown rank or step.
         """
-        ranks, steps, known = self._selection(rank, iteration)
+        ranks, steps, known = self.selection(rank, iteration)
         missing = [step for step in steps if step not in known]
         if missing:
             raise ParamError(f"{self.label} has no step {missing[0]}", f"it has {', '.join(map(str, known))}")
@@ -73,7 +73,7 @@ class LabeledTrace:
             return found
         return found[found.on_gpu == (device_type is DeviceType.GPU)]
 
-    def _selection(
+    def selection(
         self, rank: int | list[int] | None, iteration: int | list[int] | None
     ) -> tuple[list[int], list[int], list[int]]:
         """The selected ranks and steps, and the steps of the trace."""
@@ -84,7 +84,7 @@ class LabeledTrace:
 
     def summed(self, rank: int | list[int] | None, iteration: int | list[int] | None) -> tuple[int, int]:
         """The number of ranks and of steps that `extract_ops` selects; 0 steps for a trace without steps."""
-        ranks, steps, known = self._selection(rank, iteration)
+        ranks, steps, known = self.selection(rank, iteration)
         return len(set(ranks)), len(set(steps)) if known else 0
 
     def get_ops_summary(self, ops: Any) -> Any:
