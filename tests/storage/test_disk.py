@@ -8,6 +8,7 @@ import resource
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,9 @@ def shared_folder() -> Iterator[Path]:
 
 
 def as_other_user(act: Callable[[Path], Any], root: str, reported: Any) -> None:
-    """Root may write anywhere, so change to another user first."""
+    """Root may write anywhere, so change to another user first, who may be unable to read the checkout."""
+    for name in ("commit", "publish"):  # imported on use
+        import_module(f"tracewarehouse.storage.{name}")
     if os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
@@ -122,6 +125,7 @@ def said_to_other_user(act: Callable[[Path], Any], root: Path) -> str:
     reading, writing = context().Pipe(duplex=False)
     child = context().Process(target=as_other_user, args=(act, str(root), writing))
     child.start()
+    writing.close()  # the child has the only other end: if it dies, there is nothing to wait for
     said: str = reading.recv()
     child.join(60)
     return said
