@@ -35,9 +35,6 @@ class Encoding(Enum):
 
     DICTIONARY = ("RLE_DICTIONARY", 6)
     DELTA = ("DELTA_BINARY_PACKED", 6)
-    # From level 14 on, zstd finds patterns in the differences of times; whole microseconds take 1/8 less.
-    # It takes four times as long, so it is chosen where a sample becomes smaller.
-    TIMES = ("DELTA_BINARY_PACKED", 14)
     # Mostly event arguments, half of all stored bytes: level 9 and higher cost time without effect.
     PREFIX = ("DELTA_BYTE_ARRAY", 8)
     PLAIN = ("PLAIN", 8)
@@ -57,7 +54,7 @@ class Encoding(Enum):
 
 
 # By the unit of an integer column; a column name takes precedence.
-_OF_UNIT = {"ts": Encoding.TIMES, "id": Encoding.DELTA}
+_OF_UNIT = {"ts": Encoding.DELTA, "id": Encoding.DELTA}
 _OF_NAME = {
     # Texts that differ in most rows.
     "flow_id": Encoding.PREFIX,
@@ -87,8 +84,6 @@ _TRIED = {
 _DELAYS = frozenset({"call_to_start_ns", "return_to_start_ns", "launch_to_start_ns"})
 # Durations that mostly differ: level 8 saves 6 to 8 %.
 _DURATIONS = (Encoding.DICTIONARY, Encoding.QUICK)
-# Ascending times are compressed further from this saving on, measured on consecutive rows.
-_TIMES_SAVING = 0.04
 _TRIED_ROWS = 2_048
 _TRIED_LEVEL = 3
 # QUICK is chosen for texts up to this ratio of bytes, measured on consecutive rows: repeated text is close.
@@ -114,8 +109,6 @@ def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     named = _OF_NAME.get(column.name)
     if named is None and column.type == "BIGINT" and column.name not in _CODED_IDS:
         named = _OF_UNIT.get(column.unit or "")
-    if named is Encoding.TIMES:
-        return _of_times(values)
     if named is not None or column.type not in _BY_REPEATS:
         return named
     is_duration = column.unit == "ns" and column.name not in _DELAYS
@@ -161,15 +154,6 @@ def _smallest(values: pa.ChunkedArray, tried: tuple[Encoding, ...]) -> Encoding:
         return tried[0]
     sample = _sample(values, _TRIED_ROWS)
     return min(tried, key=lambda encoding: _stored_bytes(sample, encoding, _TRIED_LEVEL))
-
-
-def _of_times(values: pa.ChunkedArray) -> Encoding:
-    """The higher compression level where it makes times enough smaller; always for few rows."""
-    if len(values) < 2 * _RUN_ROWS:
-        return Encoding.TIMES
-    run = values.slice(len(values) // _SAMPLES, _RUN_ROWS)
-    quick, small = (_stored_bytes(run, each, each.zstd_level) for each in (Encoding.DELTA, Encoding.TIMES))
-    return Encoding.TIMES if small < (1 - _TIMES_SAVING) * quick else Encoding.DELTA
 
 
 def _is_quick(column: Column, values: pa.ChunkedArray) -> bool:
@@ -226,17 +210,13 @@ def bare_columns(columns: Iterable[Column], rows: int) -> frozenset[str]:
 def encodings_of(footer: Any) -> dict[str, Encoding | None]:
     """The encodings of a file, from its footer; its writer chose them from the values."""
     by_name = {each.parquet_name: each for each in Encoding if each.parquet_name != "PLAIN"}
-    by_name[Encoding.DELTA.parquet_name] = Encoding.DELTA
     by_name["DELTA_LENGTH_BYTE_ARRAY"] = Encoding.PREFIX  # of files that DuckDB wrote
     found: dict[str, Encoding | None] = {}
     for index in range(footer.num_columns):
         column = footer.row_group(0).column(index)
         named = [by_name[name] for name in column.encodings if name in by_name]
         text = column.physical_type == "BYTE_ARRAY"
-        chosen = named[0] if named else Encoding.PLAIN if text else None
-        # The footer has no units: times are known by their name.
-        is_time = chosen is Encoding.DELTA and column.path_in_schema.endswith("ts_ns")
-        found[column.path_in_schema] = Encoding.TIMES if is_time else chosen
+        found[column.path_in_schema] = named[0] if named else Encoding.PLAIN if text else None
     return found
 
 
