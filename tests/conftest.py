@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 LONG = {
     f"tests/{path}"
     for path in (
-        "bench/test_smoke.py",
+        "benchmarks/test_smoke.py",
         "cli/test_demo.py",
         "derive/test_blame.py",
         "devtools/test_dev_new.py",

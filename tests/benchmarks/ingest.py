@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 from . import inputs
-from .bench import Bench, tw
+from .bench import SIDES, Bench, tw
 from .inputs import Simulated
 from .model import Case, Row, Run, Target, Unmeasured, check, ratios, seconds
 
@@ -19,7 +19,13 @@ _EVERY = 37  # every n-th event is compared in full
 
 
 def ingest(
-    bench: Bench, paths: Sequence[Path], check_stored: StoredCheck, *, back: bool = False, shell: bool = True
+    bench: Bench,
+    paths: Sequence[Path],
+    check_stored: StoredCheck,
+    *,
+    back: bool = False,
+    shell: bool = True,
+    jobs: int | None = None,
 ) -> Run:
     """Ingests files in a new process and warehouse; another process checks the stored data.
 
@@ -29,7 +35,9 @@ def ingest(
     if bench.smoke and tuple(paths) in _SEEN:
         return _SEEN[tuple(paths)]
     with bench.passing() as folder:
-        run = bench.ours("ingest", paths=paths, small=inputs.first(bench), folder=folder, shell=shell)
+        run = bench.ours(
+            "ingest", paths=paths, small=inputs.first(bench), folder=folder, shell=shell, jobs=jobs
+        )
         house = folder / "house"
         answer = {**run.answer, **bench.ours("stored", warehouse=house).answer}
         check_stored(answer)
@@ -98,30 +106,47 @@ def single(bench: Bench) -> list[tuple[str, Path, StoredCheck]]:
     return files + [(path.name.partition(".")[0], path, as_real(events)) for path, events in real]
 
 
+# What is measured, and its target with one file and with eight.
+_PROCESS_WALL = "whole process, wall"
+_TARGETS = {
+    _PROCESS_WALL: Target(5.5, at_least=True, aim=10),
+    "whole process, CPU": Target(4, at_least=True, aim=6),
+    "in a running process, wall": Target(8, at_least=True, aim=11),
+    "in a running process, CPU": None,
+}
+_EIGHT = dict.fromkeys(_TARGETS) | {_PROCESS_WALL: Target(6, at_least=True, aim=8)}
+
+
 def one(bench: Bench) -> Iterator[Row]:
-    """One file against HTA's load of it."""
+    """One file against HTA, and the median of all files; the target is that of the median."""
+    rows = []
     for name, path, check_stored in single(bench):
-        targets = Target(6, at_least=True, aim=10), Target(4, at_least=True, aim=6)
-        yield from _against_hta(bench, Case("ingest-one", name, one), targets, [path], check_stored, None)
+        about = Case("ingest-one", name, one)
+        for row in _against_hta(bench, about, dict.fromkeys(_TARGETS), [path], check_stored, None):
+            rows.append(row)
+            yield row
+    for what, target in _TARGETS.items():
+        medians = tuple(row.median for row in rows if row.what.endswith(what) and row.median is not None)
+        if medians:
+            yield Row("ingest-one", f"median of {len(medians)} files: {what}", target, medians, "×")
 
 
 def eight(bench: Bench) -> Iterator[Row]:
     """Eight ranks against HTA's load of their folder."""
     made = inputs.simulated(bench, "eight")
-    targets = Target(5, at_least=True, aim=8), None
     about = Case("ingest-eight", f"{len(made.files)} ranks, simulated", eight)
-    yield from _against_hta(bench, about, targets, made.files, as_simulated(made), made.folder)
+    yield from _against_hta(bench, about, _EIGHT, made.files, as_simulated(made), made.folder)
 
 
 def _against_hta(
     bench: Bench,
     about: Case,
-    targets: tuple[Target | None, Target | None],
+    targets: Mapping[str, Target | None],
     paths: Sequence[Path],
     check_stored: StoredCheck,
     folder: Path | None,
 ) -> Iterator[Row]:
-    """Wall time and CPU time of HTA's load over our ingest, alternating with `tw ingest` as a process."""
+    """HTA's time over ours: a process that loads over `tw ingest`, and both without start and imports."""
     back = chain([True], repeat(False))  # once is enough: it takes longer than the ingest
 
     def ours() -> Run:
@@ -133,15 +158,22 @@ def _against_hta(
         check(len(run.answer) == len(paths) and min(run.answer.values()) > 0, f"HTA loaded {run.answer}")
         return run
 
+    def their_process() -> Run:
+        return bench.command(bench.peer_python(), str(SIDES / "peer_load.py"), *map(str, paths))
+
     try:
-        taken = bench.turns(ours=ours, hta=theirs, process=lambda: command(bench, paths))
+        taken = bench.turns(
+            ours=ours, hta=theirs, process=lambda: command(bench, paths), hta_process=their_process
+        )
     except Unmeasured as why:  # ours ran, and was checked
-        yield Row(about.name, about.about, targets[0], note=f"not measured: {why}")
+        yield Row(about.name, about.about, note=f"not measured: {why}")
         return
     sides = {name: summary(runs) for name, runs in taken.items()}
-    wall, cpu = (ratios(taken["hta"], taken["ours"], of) for of in ("seconds", "cpu_s"))
-    yield Row(about.name, f"{about.about}: wall", targets[0], wall, "×", sides)
-    yield Row(about.name, f"{about.about}: CPU", targets[1], cpu, "×")
+    for what, target in targets.items():
+        them, us = ("hta_process", "process") if what.startswith("whole") else ("hta", "ours")
+        figures = ratios(taken[them], taken[us], "cpu_s" if what.endswith("CPU") else "seconds")
+        yield Row(about.name, f"{about.about}: {what}", target, figures, "×", sides)
+        sides = {}  # stated once
 
 
 def summary(runs: Sequence[Run]) -> str:
@@ -175,9 +207,25 @@ def tiny(bench: Bench) -> Iterator[Row]:
     yield Row("tiny", what, Target(60, "ms", aim=30), figures, "CPU ms")
 
 
+def small(bench: Bench) -> Iterator[Row]:
+    """The smallest trace as an entire process, and many of them in one process."""
+    path = inputs.small(bench)
+    runs = [command(bench, [path]) for _ in range(bench.repeat)]
+    what = f"{inputs.simulated(bench, 'small').events} events, whole process"
+    sides = {"ours": summary(runs)}
+    yield Row("small", what, Target(0.55, "s", aim=0.4), tuple(run.cpu_s for run in runs), "CPU s", sides)
+    made = inputs.simulated(bench, "small-ranks")
+    taken = [ingest(bench, made.files, as_simulated(made), shell=False, jobs=1) for _ in range(bench.repeat)]
+    ranks = len(made.files)
+    figures = tuple(run.cpu_s * 1_000 / ranks for run in taken)
+    what = f"{ranks} ranks × {made.events // ranks} events, in one running process: CPU per rank"
+    yield Row("small", what, Target(25, "ms", aim=13), figures, "ms", {"ours": summary(taken)})
+
+
 CASES = (
     Case("ingest-one", "one 55 MB JSON, all tables: HTA's load over our ingest", one),
     Case("ingest-eight", "8 ranks × 55 MB: HTA's TraceAnalysis(dir) over our ingest", eight),
     Case("cpu-floor", "CPU time of one 55 MB JSON: our ingest over a bare lossless copy", floor),
     Case("tiny", "CPU time of a file of 120 events", tiny),
+    Case("small", "CPU time of small files: a whole process, and per rank", small),
 )

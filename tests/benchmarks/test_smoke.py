@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.bench import HERE
-from bench.model import Row, Target
-from bench.report import OtherTable, before, page, with_earlier
+from benchmarks.bench import HERE
+from benchmarks.model import Row, Target
+from benchmarks.report import OtherTable, before, page, with_earlier
 from conftest import ROOT
 
 
 @pytest.mark.deep
 def test_every_case_has_correct_results(tmp_path: Path) -> None:
     output = tmp_path / "rows.json"
-    command = [sys.executable, "-m", "tests.bench", "--smoke", "--json", str(output)]
+    command = [sys.executable, "-m", "tests.benchmarks", "--smoke", "--json", str(output)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(output.read_text(encoding="utf-8"))["rows"]

@@ -52,7 +52,7 @@ def large(bench: Bench) -> Iterator[Row]:
     first = _large(bench, 1)
     sides = {"ours": summary([first])}
     cpu_us = first.cpu_s / first.answer["events"] * 1e6
-    yield Row("large", f"{_what(first)}: CPU per event", Target(6, "µs", aim=3), (cpu_us,), "µs", sides)
+    yield Row("large", f"{_what(first)}: CPU per event", Target(4, "µs", aim=3), (cpu_us,), "µs", sides)
     memory = (first.peak_bytes / 1e6,)
     yield Row("large", f"{_what(first)}: memory", Target(700, "MB"), memory, "MB", sides)
     if bench.huge:

@@ -19,7 +19,9 @@ from tracewarehouse.slim_imports import block_unused
 block_unused()  # like `tw`: where pandas is installed, pyarrow would import it, which takes 30 MB
 
 
-def ingest(paths: list[str], small: str | None, folder: str, shell: bool = True) -> dict[str, Any]:
+def ingest(
+    paths: list[str], small: str | None, folder: str, shell: bool = True, jobs: int | None = None
+) -> dict[str, Any]:
     """Ingests a small trace first, so that imports do not count; then all paths as the run `run`."""
     if small:
         first = tw.open(Path(folder, "small"))
@@ -27,16 +29,18 @@ def ingest(paths: list[str], small: str | None, folder: str, shell: bool = True)
         first.refresh()
     house = tw.open(Path(folder, "house"))
 
-    taken = timed(lambda: _ingested(house, paths, "run", shell))
+    taken = timed(lambda: _ingested(house, paths, "run", shell, jobs))
     report = taken[2]
     events = sum(file.content.events for file in report.stored if file.content)
     states = [file.state for file in report.files]
     return measurement(taken, {"states": states, "events": events, "text_bytes": report.bytes})
 
 
-def _ingested(house: tw.Warehouse, paths: list[str], run: str | None, shell: bool) -> Any:
+def _ingested(
+    house: tw.Warehouse, paths: list[str], run: str | None, shell: bool, jobs: int | None = None
+) -> Any:
     """Like `tw ingest`, with the file for the DuckDB shell if `shell`."""
-    report = house.ingest(*paths, run=run)
+    report = house.ingest(*paths, run=run, jobs=jobs)
     if shell:
         house.refresh()
     return report

@@ -19,6 +19,8 @@ from .bench import Bench
 # One rank of about 55 MB as text: 46 layers, 11 steps. `small` is the warm-up of every process.
 _SIZES: dict[str, dict[str, Any]] = {
     "small": {"ranks": 1, "layers": 1, "steps": 2},
+    "small-ranks": {"ranks": 32, "layers": 1, "steps": 2},
+    "small-run": {"ranks": 8, "layers": 2, "steps": 4},
     "one": {"ranks": 1, "layers": 46, "steps": 14},
     "eight": {"ranks": 8, "tensor": 2, "layers": 46, "steps": 11},
     "base": {"ranks": 1, "layers": 48, "steps": 6},
@@ -27,6 +29,8 @@ _SIZES: dict[str, dict[str, Any]] = {
 }
 _SMOKE: dict[str, dict[str, Any]] = {
     "small": {"ranks": 1, "layers": 1, "steps": 2},
+    "small-ranks": {"ranks": 2, "layers": 1, "steps": 2},
+    "small-run": {"ranks": 2, "layers": 1, "steps": 2},
     "one": {"ranks": 1, "layers": 2, "steps": 2},
     "eight": {"ranks": 2, "tensor": 2, "layers": 2, "steps": 2},
     "base": {"ranks": 1, "layers": 1, "steps": 2},

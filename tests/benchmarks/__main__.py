@@ -1,9 +1,10 @@
 """Measures every target against its peer, and checks every result.
 
-    TW_HTA_PYTHON=…/bin/python python -m tests.bench --write        the whole table, into RESULTS.md
-    python -m tests.bench --only ingest-one cpu-floor --repeat 3    some cases; --write keeps others of the
-                                                                    same day and machine
-    python -m tests.bench --smoke                                   small sizes, results only
+    TW_HTA_PYTHON=…/bin/python python -m tests.benchmarks --write
+                                             the whole table, into RESULTS.md
+    python -m tests.benchmarks --only ingest-one cpu-floor --repeat 3
+                                             some cases; --write keeps others of the same day and machine
+    python -m tests.benchmarks --smoke       small sizes, results only
 
 Run it in the root of the repository. HTA is `traceinsight==0.6.1` with pandas 2.3.3 in a separate
 environment, whose Python is TW_HTA_PYTHON; real traces are those in TW_TRACES. The row of a case says what is
@@ -108,7 +109,7 @@ def _rows(bench: Bench, selected: list[Case]) -> Iterator[Row]:
 def _arguments() -> argparse.Namespace:
     cases = "\n".join(f"  {case.name:14}{case.about}" for case in CASES)
     parser = argparse.ArgumentParser(
-        "python -m tests.bench",
+        "python -m tests.benchmarks",
         description=f"{__doc__}\ncases:\n{cases}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -123,7 +124,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--write",
         action="store_true",
-        help="also write tests/bench/RESULTS.md and results.json",
+        help="also write tests/benchmarks/RESULTS.md and results.json",
     )
     parser.add_argument("--data", metavar="DIR", help="folder that keeps traces for the next call")
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a target is missed")

@@ -18,9 +18,9 @@ _HEAD = ("case", "what", "target", "measured", "spread", "met")
 
 _ABOUT = """# Measured beside its peers
 
-Written by `python -m tests.bench --write`; not by hand. A ratio is the median of ratios turn by turn:
+Written by `python -m tests.benchmarks --write`; not by hand. A ratio is the median of ratios turn by turn:
 both sides run one after the other, each in a fresh process. The spread is from least to most.
-`python -m tests.bench --help` describes each case; [MISSED.md](MISSED.md) says why targets are missed,
+`python -m tests.benchmarks --help` describes each case; [MISSED.md](MISSED.md) says why targets are missed,
 and what it would take.
 """
 
