@@ -157,22 +157,33 @@ WITH
   moment AS (
     -- Starts and ends of a thread's waits for data, and of gaps that wait for its launches. At one instant:
     -- first what starts or ends within a gap, then the end of a gap, then the start of the next.
-    SELECT run_id, rank, pid, tid, event_id, 0 AS turn, start_ns AS at_ns, end_ns AS data_end_ns,
-      NULL::BIGINT AS gap_id, NULL::BIGINT AS sync_end_ns
+    SELECT run_id, rank, pid, tid, event_id, 0 AS turn, start_ns AS at_ns, end_ns AS data_end_ns, NULL::BIGINT AS gap_id
     FROM data
     UNION ALL
-    SELECT run_id, rank, pid, tid, event_id, 1, end_ns, NULL, NULL, NULL
+    SELECT run_id, rank, pid, tid, event_id, 1, end_ns, NULL, NULL
     FROM data
     UNION ALL
-    SELECT run_id, rank, pid, tid, after_id, 2, sync_end_ns, NULL, NULL, NULL
+    SELECT run_id, rank, pid, tid, after_id, 2, sync_end_ns, NULL, NULL
     FROM late_gap
     WHERE sync_end_ns < end_ns
     UNION ALL
-    SELECT run_id, rank, pid, tid, after_id, 3, end_ns, NULL, -1, NULL
+    SELECT run_id, rank, pid, tid, after_id, 3, end_ns, NULL, -1
     FROM late_gap
     UNION ALL
-    SELECT run_id, rank, pid, tid, after_id, 4, start_ns, NULL, after_id, sync_end_ns
+    SELECT run_id, rank, pid, tid, after_id, 4, start_ns, NULL, after_id
     FROM late_gap
+  ),
+  late_numbered AS (
+    SELECT
+      run_id,
+      rank,
+      pid,
+      tid,
+      at_ns,
+      data_end_ns,
+      gap_id,
+      row_number() OVER (PARTITION BY run_id, rank, pid, tid ORDER BY at_ns, turn, event_id) AS number
+    FROM moment
   ),
   late_part AS (
     SELECT
@@ -180,26 +191,22 @@ WITH
       rank,
       at_ns AS start_ns,
       lead(at_ns) OVER so_far AS until_ns,
-      last_value(gap_id IGNORE NULLS) OVER so_far AS after_id,
-      CASE
-        WHEN last_value(sync_end_ns IGNORE NULLS) OVER so_far > at_ns THEN 'sync'
-        WHEN max(data_end_ns) OVER so_far > at_ns THEN 'dataloader'
-        ELSE 'host'
-      END AS cause
-    FROM moment
-    WINDOW so_far AS (
-      PARTITION BY run_id, rank, pid, tid
-      ORDER BY at_ns, turn, event_id
-      ROWS UNBOUNDED PRECEDING
-    )
+      ((max((number::HUGEINT << 64) + gap_id + 1) OVER so_far) & 18446744073709551615)::BIGINT - 1 AS after_id,
+      max(data_end_ns) OVER so_far AS data_end_ns
+    FROM late_numbered
+    WINDOW so_far AS (PARTITION BY run_id, rank, pid, tid ORDER BY number ROWS UNBOUNDED PRECEDING)
   ),
   idle AS (
     SELECT
       late_part.run_id,
       late_part.rank,
       late_part.start_ns,
-      late_part.cause,
-      CASE WHEN late_part.cause = 'sync' THEN late_gap.wait_id END AS wait_id,
+      CASE
+        WHEN late_gap.sync_end_ns > late_part.start_ns THEN 'sync'
+        WHEN late_part.data_end_ns > late_part.start_ns THEN 'dataloader'
+        ELSE 'host'
+      END AS cause,
+      CASE WHEN late_gap.sync_end_ns > late_part.start_ns THEN late_gap.wait_id END AS wait_id,
       late_part.after_id,
       late_gap.end_ns - late_gap.start_ns AS gap_ns
     FROM late_part
@@ -243,24 +250,31 @@ WITH
     FROM reached
     GROUP BY run_id, rank
   ),
+  numbered AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns,
+      layer,
+      owner_id,
+      row_number() OVER (PARTITION BY run_id, rank ORDER BY at_ns, turn, layer, owner_id) AS number
+    FROM point
+  ),
   state AS (
+    -- The last owner so far in each layer: the maximum of number and owner, packed into one number.
     SELECT
       run_id,
       rank,
       at_ns AS start_ns,
       lead(at_ns) OVER so_far AS end_ns,
-      nullif(last_value(CASE layer WHEN 'step' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS step,
-      nullif(last_value(CASE layer WHEN 'computation' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS computation_id,
-      nullif(last_value(CASE layer WHEN 'communication' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS communication_id,
-      nullif(last_value(CASE layer WHEN 'memory' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS memory_id,
-      nullif(last_value(CASE layer WHEN 'other' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS other_id,
-      last_value(CASE layer WHEN 'idle' THEN owner_id END IGNORE NULLS) OVER so_far AS idle_ns
-    FROM point
-    WINDOW so_far AS (
-      PARTITION BY run_id, rank
-      ORDER BY at_ns, turn, layer, owner_id
-      ROWS UNBOUNDED PRECEDING
-    )
+      nullif(((max(CASE layer WHEN 'step' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS step,
+      nullif(((max(CASE layer WHEN 'computation' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS computation_id,
+      nullif(((max(CASE layer WHEN 'communication' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS communication_id,
+      nullif(((max(CASE layer WHEN 'memory' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS memory_id,
+      nullif(((max(CASE layer WHEN 'other' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS other_id,
+      max(CASE layer WHEN 'idle' THEN owner_id END) OVER so_far AS idle_ns
+    FROM numbered
+    WINDOW so_far AS (PARTITION BY run_id, rank ORDER BY number ROWS UNBOUNDED PRECEDING)
   ),
   segment AS (
     SELECT

@@ -72,22 +72,29 @@ WITH
     SELECT run_id, rank, 'step', end_ns, 0, 0, -1
     FROM period
   ),
+  numbered AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns,
+      layer,
+      owner_id,
+      row_number() OVER (PARTITION BY run_id, rank ORDER BY at_ns, turn, place, layer, owner_id) AS number
+    FROM point
+  ),
   state AS (
+    -- The last owner so far in each layer: the maximum of number and owner, packed into one number.
     SELECT
       run_id,
       rank,
       at_ns,
       lead(at_ns) OVER so_far AS until_ns,
-      nullif(last_value(CASE layer WHEN 'step' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS step,
-      nullif(last_value(CASE layer WHEN 'data' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS data_id,
-      nullif(last_value(CASE layer WHEN 'slice' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS slice_id,
-      nullif(last_value(CASE layer WHEN 'annotation' THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS annotation_id
-    FROM point
-    WINDOW so_far AS (
-      PARTITION BY run_id, rank
-      ORDER BY at_ns, turn, place, layer, owner_id
-      ROWS UNBOUNDED PRECEDING
-    )
+      nullif(((max(CASE layer WHEN 'step' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS step,
+      nullif(((max(CASE layer WHEN 'data' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS data_id,
+      nullif(((max(CASE layer WHEN 'slice' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS slice_id,
+      nullif(((max(CASE layer WHEN 'annotation' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS annotation_id
+    FROM numbered
+    WINDOW so_far AS (PARTITION BY run_id, rank ORDER BY number ROWS UNBOUNDED PRECEDING)
   ),
   part AS (
     SELECT

@@ -68,11 +68,15 @@ WITH
       event_id,
       rung AS level,
       holder_id,
-      last_value(holder_id IGNORE NULLS) OVER (
-        PARTITION BY run_id, rank, rung
-        ORDER BY place, event_id
-        ROWS UNBOUNDED PRECEDING
-      ) AS parent_id
+      -- The last holder: the maximum of place and holder, packed into one number.
+      (
+        max((place::HUGEINT << 64) + holder_id) OVER (
+          PARTITION BY run_id, rank, rung
+          ORDER BY place, event_id
+          ROWS UNBOUNDED PRECEDING
+        )
+        & 18446744073709551615
+      )::BIGINT AS parent_id
     FROM rung
   )
 SELECT

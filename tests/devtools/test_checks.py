@@ -60,6 +60,7 @@ BAD = {
     "tuning constant": (VIEW, "FROM kernels", "FROM kernels\nWHERE dur_ns < 30000"),
     "tuning constant between": (VIEW, "FROM kernels", "FROM kernels\nWHERE dur_ns BETWEEN 0 AND 30000"),
     "lead of several": (VIEW, END, "  lead(ts_ns, 1, (ts_ns)) OVER (ORDER BY event_id) AS end_ns"),
+    "last value": (VIEW, END, "  last_value(ts_ns IGNORE NULLS) OVER (ORDER BY event_id) AS end_ns"),
     "window without a unique order": (BUSY, "ORDER BY ts_ns, event_id", "ORDER BY ts_ns"),
     "rows as they come": (VIEW, END, "  max(ts_ns) OVER (ROWS UNBOUNDED PRECEDING) AS end_ns"),
     "rows as they come from no unique order": (

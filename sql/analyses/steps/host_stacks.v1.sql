@@ -96,20 +96,37 @@ WITH RECURSIVE
     SELECT run_id, rank, NULL, to_ns, 2, NULL, NULL, NULL
     FROM span
   ),
+  numbered AS (
+    SELECT
+      run_id,
+      rank,
+      is_annotation,
+      at_ns,
+      started,
+      owner_id,
+      row_number() OVER (
+        PARTITION BY run_id, rank
+        ORDER BY at_ns, turn, place NULLS FIRST, is_annotation, owner_id
+      ) AS number
+    FROM point
+  ),
   state AS (
+    -- The last owner so far in each layer: the maximum of number and owner, packed into one number.
     SELECT
       run_id,
       rank,
       started,
       lead(at_ns) OVER so_far - at_ns AS segment_ns,
-      nullif(last_value(CASE WHEN is_annotation THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS annotation_id,
-      nullif(last_value(CASE WHEN NOT is_annotation THEN owner_id END IGNORE NULLS) OVER so_far, -1) AS slice_id
-    FROM point
-    WINDOW so_far AS (
-      PARTITION BY run_id, rank
-      ORDER BY at_ns, turn, place NULLS FIRST, is_annotation, owner_id
-      ROWS UNBOUNDED PRECEDING
-    )
+      nullif(
+        ((max(CASE WHEN is_annotation THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1,
+        -1
+      ) AS annotation_id,
+      nullif(
+        ((max(CASE WHEN NOT is_annotation THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1,
+        -1
+      ) AS slice_id
+    FROM numbered
+    WINDOW so_far AS (PARTITION BY run_id, rank ORDER BY number ROWS UNBOUNDED PRECEDING)
   ),
   around AS (
     -- What runs in the other layer at the start of a slice, then its callers up to the first that contains the slice: an

@@ -85,20 +85,27 @@ WITH
     FROM segment
     GROUP BY run_id, rank
   ),
+  numbered AS (
+    SELECT
+      run_id,
+      rank,
+      at_ns,
+      occurrence,
+      segment_at_ns,
+      row_number() OVER (PARTITION BY run_id, rank ORDER BY at_ns, turn, occurrence, segment_at_ns) AS place
+    FROM point
+  ),
   state AS (
+    -- The last occurrence so far: the maximum of its place and itself, packed into one number.
     SELECT
       run_id,
       rank,
       at_ns,
       lead(at_ns) OVER so_far AS until_ns,
-      last_value(occurrence IGNORE NULLS) OVER so_far AS occurrence,
-      last_value(segment_at_ns IGNORE NULLS) OVER so_far AS segment_at_ns
-    FROM point
-    WINDOW so_far AS (
-      PARTITION BY run_id, rank
-      ORDER BY at_ns, turn, occurrence, segment_at_ns
-      ROWS UNBOUNDED PRECEDING
-    )
+      ((max((place::HUGEINT << 64) + occurrence + 1) OVER so_far) & 18446744073709551615)::BIGINT - 1 AS occurrence,
+      max(segment_at_ns) OVER so_far AS segment_at_ns
+    FROM numbered
+    WINDOW so_far AS (PARTITION BY run_id, rank ORDER BY place ROWS UNBOUNDED PRECEDING)
   ),
   part AS (
     SELECT

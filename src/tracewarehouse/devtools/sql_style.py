@@ -137,7 +137,15 @@ def _older_shells(contract: Contract, found: Sequence[Token]) -> Iterator[tuple[
             yield token, f"{token.text} with several arguments cannot be read by the DuckDB 1.5 shell", remedy
 
 
-RULES: tuple[Rule, ...] = (_wildcards, _truncations, _functions, _constants, _older_shells)
+def _quadratic(_: Contract, found: Sequence[Token]) -> Iterator[tuple[Token, str, str]]:
+    """`last_value(x IGNORE NULLS) OVER …`: for each row, DuckDB goes back to the last value."""
+    for n, token in enumerate(found):
+        if token.text.upper() == "IGNORE" and _near(found, n + 1) == "NULLS":
+            remedy = "take a running max() of the row number and the value, packed into one number"
+            yield token, "IGNORE NULLS takes quadratic time where values are rare", remedy
+
+
+RULES: tuple[Rule, ...] = (_wildcards, _truncations, _functions, _constants, _older_shells, _quadratic)
 
 
 def _spelling(found: Sequence[Token], keywords: Mapping[str, str]) -> Iterator[tuple[Token, str, str]]:
