@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -168,7 +168,7 @@ class KeptWarehouse(Warehouse):
     def replace(self, contract: Contract) -> None:
         """Replaces the body of a contract; hashes are unchanged."""
         assert not self._kept.stores_views, "stored views may read it"
-        own = dataclasses.replace(self.catalog.contracts[contract.ref], body=contract.body)
+        own = msgspec.structs.replace(self.catalog.contracts[contract.ref], body=contract.body)
         contracts = MappingProxyType({**self.catalog.contracts, own.ref: own})
         self.catalog = Catalog(contracts, self.catalog.folder, self.catalog._hashes)
         self.selection.catalog = self.catalog

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.simulation import Injection, Job, simulate
@@ -31,8 +32,7 @@ PARTS = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "other_ns", "idle
 _LABEL = "demo"  # marks runs of the demo; its value differs between releases
 
 
-@dataclass(frozen=True)
-class Overview:
+class Overview(Struct, frozen=True):
     """A run: its steps, the median step over all ranks, and a breakdown of all device windows."""
 
     run: str
@@ -53,8 +53,7 @@ class Overview:
         return {part: ns / (self.ranks * self.steps) for part, ns in self.parts_ns.items()}
 
 
-@dataclass(frozen=True)
-class KernelChange:
+class KernelChange(Struct, frozen=True):
     """Time of a kernel per step, on the median rank of each run; None if the run lacks the kernel."""
 
     name: str
@@ -67,8 +66,7 @@ class KernelChange:
         return (self.after_ns or 0) - (self.before_ns or 0)
 
 
-@dataclass(frozen=True)
-class Straggler:
+class Straggler(Struct, frozen=True):
     """The rank of a run that the others wait for most at collectives.
 
     `waiting_ns`: wait per step, mean over all ranks; `share`: the share of it that this rank causes;
@@ -84,8 +82,7 @@ class Straggler:
     median_compute_ns: float
 
 
-@dataclass(frozen=True)
-class Demo:
+class Demo(Struct, frozen=True):
     """The comparison: both runs, kernels by absolute change, and the straggler of each run."""
 
     runs: tuple[Overview, Overview]

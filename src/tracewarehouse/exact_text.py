@@ -9,9 +9,10 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
+
+from msgspec import Struct
 
 # Controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
 INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
@@ -21,8 +22,7 @@ _FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
 _NEEDS_QUOTES = re.compile('^$|^[ \t]|[ \t]$|[",\r\n]')
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(Struct, frozen=True):
     """A column of a result: its DuckDB type and unit, which determine the text of its values."""
 
     name: str

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, WarehouseError
@@ -21,8 +22,7 @@ _SECRET = re.compile(r"key|secret|token|password|credential|sas|signature|author
 _HARMLESS = frozenset({"skip_signature", "aws_skip_signature"})
 
 
-@dataclass(frozen=True)
-class StoreUrl:
+class StoreUrl(Struct, frozen=True):
     """The URL of a warehouse in an object store; `options` are those of obstore, without credentials."""
 
     url: str

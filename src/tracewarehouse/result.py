@@ -6,11 +6,13 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import Field as Field
@@ -29,8 +31,7 @@ METADATA_KEY = b"tracewarehouse"
 _ROWS_PER_BATCH = 100_000
 
 
-@dataclass(frozen=True)
-class Provenance:
+class Provenance(Struct, frozen=True):
     """Origin of the rows: enough to reproduce them."""
 
     tool: str
@@ -45,8 +46,7 @@ class Provenance:
     sql: str | None = None
 
 
-@dataclass(frozen=True)
-class Abstained:
+class Abstained(Struct, frozen=True):
     """A rank that was skipped because its trace lacks data that the analysis needs."""
 
     run_id: str
@@ -54,8 +54,7 @@ class Abstained:
     reason: str
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(Struct, frozen=True):
     """Rows as an Arrow table, their contract (None for a query), provenance, skipped ranks and notices."""
 
     table: pa.Table
@@ -247,10 +246,10 @@ class Result:
                 "summary": contract.summary,
                 "grain": list(contract.grain),
                 "order": list(contract.order),
-                "columns": [vars(column) for column in contract.columns],
+                "columns": [asdict(column) for column in contract.columns],
             },
-            "provenance": vars(self.provenance),
-            "abstained": [vars(each) for each in self.abstained],
+            "provenance": asdict(self.provenance),
+            "abstained": [asdict(each) for each in self.abstained],
             "notices": list(self.notices),
         }
 
@@ -275,8 +274,7 @@ class Result:
             yield [_texts(column, write) for column, write in zip(part.columns, writers, strict=True)]
 
 
-@dataclass(frozen=True)
-class FileGroup:
+class FileGroup(Struct, frozen=True):
     """Parquet files read in the same way: `ranks` are kept (None: all), `missing` columns are null."""
 
     paths: tuple[str, ...]

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.record import record_again, record_runs, recordable, repair_results
@@ -47,8 +48,7 @@ from tracewarehouse.storage.repair import RunRepair, Step, repair_side_objects
 from tracewarehouse.storage.verify import verify
 
 
-@dataclass(frozen=True)
-class RepairReport:
+class RepairReport(Struct, frozen=True):
     """What a repair did, or would do, and the problems that are left."""
 
     steps: tuple[Step, ...]

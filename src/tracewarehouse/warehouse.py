@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -11,6 +10,8 @@ from functools import wraps
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
+
+from msgspec.structs import replace
 
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
@@ -624,7 +625,7 @@ class Warehouse(Analyses[Result]):
         else:
             with opened(engine) as running:
                 done = record_on(running, self.root, selection, contracts)
-        return dataclasses.replace(done, notices=(*damaged_runs(selection.left_out), *done.notices))
+        return replace(done, notices=(*damaged_runs(selection.left_out), *done.notices))
 
     @writing
     def acknowledge(self, metric: str, run: str, why: str | None) -> str:

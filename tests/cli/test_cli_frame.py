@@ -23,7 +23,7 @@ from tracewarehouse.formats.kineto.scanner import why_not
 from tracewarehouse.warehouse import Warehouse
 
 FIRST_STEPS = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
-HEAVY = ("duckdb", "pyarrow", "polars", "numpy", "pandas", "rich", "msgspec", "isal", "scipy")
+HEAVY = ("duckdb", "pyarrow", "polars", "numpy", "pandas", "rich", "isal", "scipy")
 
 
 def commands(group: click.Group = app, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

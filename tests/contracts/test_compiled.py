@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from cli_runner import tw
 from conftest import ROOT
@@ -37,7 +37,7 @@ def test_the_compiled_contracts_are_those_in_the_files(file: Path) -> None:
     loaded = installed(ROOT / "sql")
     assert isinstance(loaded.contracts, CompiledContracts) and loaded.parsed_because is None
     assert [loaded.refs(kind) for kind in KINDS] == [parsed.refs(kind) for kind in KINDS]
-    assert loaded.digest == parsed.digest and loaded == parsed
+    assert loaded.digest == parsed.digest and loaded.contracts == parsed.contracts
     for ref, contract in parsed.contracts.items():
         assert repr(loaded.contracts[ref]) == repr(contract)
         assert loaded.own_hash(loaded.contracts[ref]) == parsed.own_hash(contract)
@@ -91,7 +91,7 @@ def test_without_a_usable_file_the_contracts_are_parsed(
     break_(sql, file)
     loaded = installed(sql)
     assert reason in (loaded.parsed_because or "") and str(file) in (loaded.parsed_because or "")
-    assert loaded == Catalog.read(sql)
+    assert loaded.contracts == Catalog.read(sql).contracts
 
 
 def test_a_changed_module_of_the_parser_counts_too(

@@ -7,12 +7,12 @@ import re
 import shlex
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from string import Template
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 import cli_runner
 import sketch

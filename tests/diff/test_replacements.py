@@ -7,12 +7,13 @@ half of them at the place of a removed one: as often as it, but with another rol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tracewarehouse as tw
 from tracewarehouse.compare.diff.breakdown import LocatedKernel, replacements

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import tracewarehouse as tw
 from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, advice, opened

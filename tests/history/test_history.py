@@ -10,10 +10,10 @@ import re
 import shutil
 import time
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import tracewarehouse as tw
 from cli_runner import on_terminal, process

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import asdict, replace
 
 import sketch
 import tracewarehouse as tw
@@ -98,7 +98,7 @@ def test_a_recorded_result_has_its_provenance(shared_path: Path) -> None:
     stored, result = pq.read_table(path), wh.select("b").step_summary()
     assert stored.to_pylist() == result.rows()
     about = json.loads(stored.schema.metadata[b"tracewarehouse"])
-    assert about["provenance"] == json.loads(json.dumps(vars(result.provenance)))
+    assert about["provenance"] == json.loads(json.dumps(asdict(result.provenance)))
     assert about["contract"]["grain"] == ["run_id", "rank", "step"]
     assert metadata(path)["ranks"] == [0, 1]
     assert metadata(path)["complete"] == {"0": [1], "1": [1]}
@@ -255,7 +255,7 @@ def test_another_definition_is_another_series(warehouse: tw.Warehouse) -> None:
     about = metadata(path) | {"effective": "0" * 16}
     del about["checksum"]
     schema = stored.schema.with_metadata({"tracewarehouse.recorded": sealed(about)})
-    other = Recorded(**{field.name: about[field.name] for field in fields(Recorded)})
+    other = Recorded(**{name: about[name] for name in Recorded.__struct_fields__})
     pq.write_table(pa.Table.from_arrays(stored.columns, schema=schema), warehouse.root / "other.parquet")
     warehouse.store.keep_results({other: warehouse.root / "other.parquet"})
     assert {row["definition"] for row in warehouse.history("step_time").rows()} == {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import tracewarehouse as tw
 from table_cases import built, call, gpu, read, rows, rules, slice_, tables_of, trace

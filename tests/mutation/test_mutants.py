@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 
 import pytest
 from listing import EQUIVALENT, NO_CHANGE, Line, Lines, is_current, mutated, read
+from msgspec.structs import replace
 from mutants import mutants
 
 from tracewarehouse.contracts.contract import Contract

@@ -88,7 +88,7 @@ def test_a_rank_that_is_replaced_meanwhile_keeps_its_tables(
 
 def test_kept_ranks(store: Store) -> None:
     """Every n-th rank, and those whose GPU time differs most from the median."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     times = {0: 100, 1: 101, 2: 500, 3: 102}
     version = newest(store)

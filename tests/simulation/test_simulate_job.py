@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import fields
 from math import log
 from pathlib import Path
 from typing import Any
@@ -34,9 +33,7 @@ def test_the_same_settings_give_the_same_bytes(tmp_path: Path) -> None:
 
 def test_every_setting_is_an_option() -> None:
     options = {parameter.name for parameter in command.params}
-    settings = {each.name for each in fields(Job)} - {"noise"} | {
-        f"noise_{each.name}" for each in fields(Noise)
-    }
+    settings = {*Job.__struct_fields__} - {"noise"} | {f"noise_{name}" for name in Noise.__struct_fields__}
     assert settings <= options
 
 

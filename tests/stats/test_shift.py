@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import combinations
 from random import Random
 from statistics import fmean, median
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from scipy import stats
 
 from tracewarehouse.compare.stats.two_sample import (

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from storage_sources import commit
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError

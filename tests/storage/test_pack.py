@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import duckdb
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
@@ -50,8 +50,8 @@ def test_seventy_ranks_share_two_files_with_a_row_group_each(store: Store) -> No
 def test_a_shared_file_is_read_for_selected_ranks_only(store: Store) -> None:
     publish(store, many(store, range(4)))
     (whole,) = plan(store)
-    assert plan(store, ranks=(1, 3, 9)) == (Scan(whole.path, (1, 3)),)
-    assert plan(store, ranks=(0, 1, 2, 3)) == (Scan(whole.path, None),)
+    assert plan(store, ranks=(1, 3, 9)) == (Scan(whole.path, (1, 3), 1),)
+    assert plan(store, ranks=(0, 1, 2, 3)) == (Scan(whole.path, None, 1),)
     assert plan(store, ranks=()) == ()
 
 
@@ -59,7 +59,7 @@ def test_replaced_and_dropped_ranks_leave_the_shared_file_to_the_others(store: S
     publish(store, many(store, range(4)))
     (whole,) = plan(store)
     publish(store, many(store, range(1, 2), content="b"), replace=True)
-    assert Scan(whole.path, (0, 2, 3)) in plan(store)
+    assert Scan(whole.path, (0, 2, 3), 1) in plan(store)
     assert seen(store) == {rank: ["b" if rank == 1 else "a"] * 40 for rank in range(4)}
     store.publish("run", Changes(drop_ranks=(0, 3)))
     assert set(seen(store)) == {1, 2}

@@ -10,11 +10,11 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 
 import pytest
+from msgspec.structs import replace
 
 import cli_runner
 import tracewarehouse as tw

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gzip
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import tracewarehouse as tw
 from object_store import BUCKET, Proxy

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from storage_sources import commit, seen, staged
 from tracewarehouse.storage import Changes, RankSource, Staged, StagedTable, Store
@@ -69,7 +69,7 @@ def test_sources_of_a_rank_that_are_committed_together_share_no_file(store: Stor
     publish(store, commit(store, 0, content="b", tables={"events": 1}), replace=True)
     version = store.newest("run")
     assert version is not None
-    assert Scan(next(iter(paths[0])), (1,)) in version.scan_plan("data_quality")
+    assert Scan(next(iter(paths[0])), (1,), 1) in version.scan_plan("data_quality")
     assert store.verify() == []
 
 

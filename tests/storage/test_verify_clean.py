@@ -6,10 +6,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from storage_sources import commit, seen, staged
 from tracewarehouse.errors import WarehouseError

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from textwrap import fill
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
 
 from tracewarehouse.cli.session import (
     Session,
@@ -72,7 +72,11 @@ def describe(session: Session, /, name: str) -> None:
     catalog = Catalog.load()
     contract = catalog.get(name)
     hashes = {"own_hash": catalog.own_hash(contract), "effective_hash": catalog.effective_hash(contract)}
-    facts = {key: value for key, value in asdict(contract).items() if key not in ("body", "body_line")}
+    facts = {
+        key: value
+        for key, value in to_builtins(contract, enc_hook=str).items()
+        if key not in ("body", "body_line")
+    }
     facts["requires"] = [str(ref) for ref in contract.requires]
     session.out.print_text(
         contract_text(contract, **hashes, width=line_width(session.out)), [{**facts, **hashes}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import Session, command, examples, no_warehouse_options
 from tracewarehouse.errors import ContractError
@@ -84,7 +85,7 @@ def check(session: Session, /, name: str | None) -> int:
     lines = [f"{each.location}: {each.message}\n    {each.remedy}\n" for each in violations]
     error = ContractError(plural(len(violations), "problem")) if violations else None
     session.out.print_text(
-        "".join(lines) or "no problems found\n", [vars(each) for each in violations], error
+        "".join(lines) or "no problems found\n", [asdict(each) for each in violations], error
     )
     return 1 if violations else 0
 

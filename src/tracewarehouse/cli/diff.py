@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import (
     FORMATS,
@@ -430,7 +431,7 @@ def _row(change: Change) -> dict[str, object]:
         "base": list(change.base),
         "head": list(change.head),
         "differences": [asdict(each) for each in change.differences],
-        "verdict": {**asdict(change.verdict), "line": change.line},
+        "verdict": {**to_builtins(change.verdict), "line": change.line},
         "late_rank": change.late_rank,
         "causes": list(change.causes),
         "spread": [] if change.breakdown is None else [asdict(each) for each in spread(change.breakdown)],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from textwrap import wrap
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tracewarehouse.display_names import HOST_LEVELS, LEVELS
 from tracewarehouse.hints import cli_text

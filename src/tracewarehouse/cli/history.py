@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from tracewarehouse import hints
 from tracewarehouse.cli.session import (
@@ -77,7 +78,12 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
         session.out.notice(hints.fill("not recorded: {} of {}: {}", each.analysis, each.run, each.reason))
     session.out.print_text(
         _record_summary(done),
-        [{**vars(done), "failed": [{**vars(each), "reason": cli_text(each.reason)} for each in done.failed]}],
+        [
+            {
+                **asdict(done),
+                "failed": [{**asdict(each), "reason": cli_text(each.reason)} for each in done.failed],
+            }
+        ],
         _record_error(done),
     )
     if done.failed:

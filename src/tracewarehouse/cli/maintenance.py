@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import (
     COLUMNS,
@@ -86,7 +87,7 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
         lines.append(f"{verb}: {f'{place}: ' if place else ''}{cli_text(step.what)}")
     for problem in report.problems:
         session.out.notice(f"left: {problem.path}: {cli_text(problem.what)}")
-    rows = [{**vars(step), "what": cli_text(step.what)} for step in report.steps]
+    rows = [{**asdict(step), "what": cli_text(step.what)} for step in report.steps]
     session.out.print_text("\n".join(lines) or "nothing to repair", rows)
     return report.exit_code
 
@@ -122,7 +123,7 @@ def clean(session: Session, /, grace: float, keep_versions: float, quarantine: b
         )
     files, versions = plural(done.files, "file"), plural(done.versions, "old version")
     text = f"deleted {files} ({size(done.bytes)}) and {versions}" if done.files else "nothing to delete"
-    session.out.print_text(text, [vars(done)])
+    session.out.print_text(text, [asdict(done)])
 
 
 @command(
@@ -193,7 +194,7 @@ def remove(
         + (f"; kept {plural(each.results, 'recorded result')}" if keep_results else "")
         for each in removed
     ]
-    session.out.print_text("\n".join(lines) or "no matching runs", [vars(each) for each in removed])
+    session.out.print_text("\n".join(lines) or "no matching runs", [asdict(each) for each in removed])
 
 
 @command(
@@ -235,7 +236,7 @@ def seal(
     name, noun = f"{done.run}@v{done.version}", "rank" if len(done.ranks) == 1 else "ranks"
     of = f" of {done.expected_ranks}" if done.expected_ranks is not None else ""
     text = f"{noun} {rank_list(list(done.ranks))}{of}" if done.written else "nothing to publish"
-    session.out.print_text(f"{name}: {text}", [vars(done)])
+    session.out.print_text(f"{name}: {text}", [asdict(done)])
     return done.exit_code
 
 
@@ -268,7 +269,7 @@ def delta(
         if each.written:
             verb = "deleted" if each.removed else "published"
             lines.append(f"{verb} {each.run}@v{each.version}: {', '.join(each.written)}")
-    session.out.print_text("\n".join(lines) or "nothing to publish", [vars(each) for each in done])
+    session.out.print_text("\n".join(lines) or "nothing to publish", [asdict(each) for each in done])
 
 
 _COLUMNS = ("file", "where", "rule", "values")

@@ -13,12 +13,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import Contract
@@ -137,8 +139,7 @@ class OutputError(TwError):
     exit_code = 2
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(Struct, frozen=True, dict=True):
     """Prints what one command returns; one of the `print_` methods is called once."""
 
     command: str
@@ -289,8 +290,8 @@ class Output:
             # The same text as with --format json.
             rows="".join(result.json()).rstrip("\n"),
             columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
-            provenance=vars(result.provenance),
-            abstained=[{**vars(each), "reason": cli_text(each.reason)} for each in result.abstained],
+            provenance=asdict(result.provenance),
+            abstained=[{**asdict(each), "reason": cli_text(each.reason)} for each in result.abstained],
             quality=list(map(cli_text, result.notices)),
         )
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.cli.session import (
     LABEL,
@@ -78,7 +78,7 @@ def info(session: Session, /, run: str) -> None:
             {
                 "run": _rows(row)[0],
                 "ranks": _rows(found.ranks),
-                "tables": [vars(table) for table in found.tables],
+                "tables": [asdict(table) for table in found.tables],
                 "versions": found.versions,
                 "redaction": found.redaction,
                 "untested": found.untested,
@@ -132,7 +132,7 @@ def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bo
     for each in done:
         _notice_skipped(session, each)
     lines = [_compacted_line(each, dry_run) for each in done if each.rewritten]
-    session.out.print_text("\n".join(lines) or "nothing to compact", [vars(each) for each in done])
+    session.out.print_text("\n".join(lines) or "nothing to compact", [asdict(each) for each in done])
 
 
 def _notice_skipped(session: Session, done: Compacted | Expired) -> None:
@@ -173,7 +173,7 @@ def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
             compaction = f"tw compact {each.run} writes those without the expired"
             session.out.notice(f"{each.run}: {files} also hold other ranks; {compaction}")
     lines = [_expired_line(each, dry_run) for each in done]
-    session.out.print_text("\n".join(lines) or "nothing expired", [vars(each) for each in done])
+    session.out.print_text("\n".join(lines) or "nothing expired", [asdict(each) for each in done])
 
 
 def _expired_line(done: Expired, dry_run: bool) -> str:
@@ -199,7 +199,7 @@ def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -
     done = session.open().fetch(runs, tables=tables)
     text = f"{plural(done.files, 'file')} ({size(done.bytes)}), {done.downloaded} downloaded"
     session.out.print_text(
-        f"{text} ({size(done.downloaded_bytes)})" if done.downloaded else text, [vars(done)]
+        f"{text} ({size(done.downloaded_bytes)})" if done.downloaded else text, [asdict(done)]
     )
 
 

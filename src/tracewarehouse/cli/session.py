@@ -6,7 +6,6 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
+from msgspec import Struct
 
 from tracewarehouse.exact_text import age_ns
 from tracewarehouse.location import Location, StoreUrl, is_url, store_url
@@ -136,8 +136,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FORMATS = ("table", "csv", "json", "jsonl", "md", "parquet")
 
 
-@dataclass
-class Session:
+class Session(Struct, dict=True):
     """Values of the shared options of one call; set while the command line is parsed."""
 
     command: str = ""

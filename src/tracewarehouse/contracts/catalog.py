@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path, PurePath, PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts import compiled
@@ -134,19 +136,18 @@ class Locked(NamedTuple):
     effective: str
 
 
-@dataclass(frozen=True)
-class Catalog:
+class Catalog(Struct, frozen=True, dict=True):
     """The contracts by name and version."""
 
     contracts: Mapping[Ref, Contract]
     folder: Path
-    _hashes: dict[Ref, str] = field(default_factory=dict, repr=False, compare=False)
-    _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict, repr=False, compare=False)
-    _own_hashes: Mapping[Ref, str] = field(default_factory=dict, repr=False, compare=False)
-    _digest: str = field(default="", repr=False, compare=False)
+    _hashes: dict[Ref, str] = field(default_factory=dict)
+    _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict)
+    _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict)
+    _own_hashes: Mapping[Ref, str] = field(default_factory=dict)
+    _digest: str = ""
     # Why the contracts of the installation were parsed: the compiled ones cannot be used.
-    parsed_because: str | None = field(default=None, repr=False, compare=False)
+    parsed_because: str | None = None
 
     @classmethod
     def load(cls, root: Path | None = None) -> Catalog:

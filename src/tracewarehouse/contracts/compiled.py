@@ -4,12 +4,11 @@ Reading it takes 3 ms, parsing all `.sql` files 200 ms. An installation writes i
 `tw dev sync` in a checkout. It is used as long as it fits the `.sql` files and the modules that parse them.
 
 Its first line has the version of the tool and a checksum of what follows: a line about all contracts, and one
-per contract. It is JSON, because importing msgspec for msgpack would take longer than everything else.
+per contract as JSON.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate, pairwise, starmap
@@ -17,11 +16,12 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from tracewarehouse.contracts.contract import Change, Column, Contract, Param, Ref
+import msgspec
+
+from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.version import __version__
 
 FILE = Path(__file__).with_name("contracts.jsonl")
-_RECORDS = {"params": Param, "columns": Column, "changes": Change}
 
 
 class CompiledContracts(Mapping[Ref, Contract]):
@@ -33,7 +33,7 @@ class CompiledContracts(Mapping[Ref, Contract]):
 
     def __getitem__(self, ref: Ref) -> Contract:
         if ref not in self._decoded:
-            self._decoded.setdefault(ref, _contract(self._file[self._lines[ref]]))
+            self._decoded.setdefault(ref, msgspec.json.decode(self._file[self._lines[ref]], type=Contract))
         return self._decoded[ref]
 
     def __iter__(self) -> Iterator[Ref]:
@@ -62,7 +62,7 @@ def read(folder: Path) -> tuple[dict[str, Any], CompiledContracts]:
     if file[:head] != _seal(memoryview(file)[head:]):
         raise ValueError(f"{FILE} is damaged, or of another version")
     start = file.index(b"\n", head) + 1
-    about: dict[str, Any] = json.loads(file[head:start])
+    about: dict[str, Any] = msgspec.json.decode(file[head:start])
     changed = dict(about["files"].items() ^ _files(folder, about["dated"]).items())
     if changed:
         raise ValueError(f"{FILE} is out of date with {min(changed)}")
@@ -90,16 +90,4 @@ def _stats(folder: str | Path, dated: bool, above: str = "") -> Iterator[tuple[s
 
 
 def _line(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=False, default=vars).encode() + b"\n"
-
-
-def _contract(line: bytes) -> Contract:
-    values = json.loads(line)
-    for name, record in _RECORDS.items():
-        values[name] = [record(**_with_tuples(entry)) for entry in values[name]]
-    values["requires"] = [Ref(*each) for each in values["requires"]]
-    return Contract(**_with_tuples(values))
-
-
-def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return msgspec.json.encode(value) + b"\n"

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
 
 from tracewarehouse.errors import ParamError, similar_names
 from tracewarehouse.exact_text import trace_time_ns
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(Struct, frozen=True):
     """A column of the result; with a unit it is a measure.
 
     `fold` aggregates several rows: `sum`, `min`, `max`, or `a/b`, the ratio of two sums. Without it the
@@ -70,8 +70,7 @@ _MOST_DIGITS = 40
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(?:\.0+)?")
 
 
-@dataclass(frozen=True)
-class Param:
+class Param(Struct, frozen=True):
     """A parameter of a table or analysis; the default None means NULL."""
 
     name: str
@@ -79,8 +78,8 @@ class Param:
     default: object
     doc: str
     unit: str | None = None
-    min: float | None = None
-    max: float | None = None
+    min: int | float | None = None
+    max: int | float | None = None
     choices: tuple[object, ...] = ()
 
 
@@ -219,8 +218,7 @@ class Ref(NamedTuple):
         return f"{self.name}@{self.version}"
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """The change of a version. A compatible one only adds nullable columns to the previous version."""
 
     version: int
@@ -228,8 +226,7 @@ class Change:
     compatible: bool = False
 
 
-@dataclass(frozen=True, kw_only=True)
-class Contract:
+class Contract(Struct, frozen=True, kw_only=True):
     """A table, view or analysis: its inputs, its columns, and its SELECT."""
 
     kind: Kind

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from keyword import iskeyword
 from pathlib import PurePath, PurePosixPath
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
@@ -111,8 +110,7 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     changes: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(Struct, frozen=True):
     """The file and lines of the block, so that errors can name the line."""
 
     source: str

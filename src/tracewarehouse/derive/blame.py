@@ -8,12 +8,13 @@ wait by design, and their counterparts wait as long. A wait that computation hid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.critical_path import Derived, definition, publish_tables, stored_fact
@@ -92,8 +93,7 @@ NO_RANK = -1
 _BATCH = 200_000  # waits that are handed on together; bounds memory
 
 
-@dataclass(frozen=True)
-class PartnerRanks:
+class PartnerRanks(Struct, frozen=True):
     """Which ranks share a group that synchronizes; a rank is a mate of itself."""
 
     groups: NDArray[np.uint8]  # the groups of each rank, as bits
@@ -119,8 +119,7 @@ class PartnerRanks:
         return np.asarray((one == other) | np.any(self.groups[one] & self.groups[other], axis=1))
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """Waits that are to be charged to `late`, or handed on by comparison with `other`."""
 
     root: Integers  # the wait at a collective that each is a part of
@@ -144,7 +143,7 @@ class Tasks:
         What one rank waited in excess of another one is then handed on once, and the number of parts does
         not multiply with each hand.
         """
-        keys = [column for name, column in vars(self).items() if name != "amount_ns"]
+        keys = [column for name, column in asdict(self).items() if name != "amount_ns"]
         order = np.lexsort(keys)
         first = np.flatnonzero(is_new([key[order] for key in keys]))
         if len(first) == len(order):
@@ -153,11 +152,10 @@ class Tasks:
         return replace(self[order[first]], amount_ns=amount)
 
     def __getitem__(self, index: Integers | Flags | slice) -> Tasks:
-        return Tasks(*(column[index] for column in vars(self).values()))
+        return Tasks(*(column[index] for column in asdict(self).values()))
 
 
-@dataclass(frozen=True)
-class AttributedWaits:
+class AttributedWaits(Struct, frozen=True):
     """Waits that stay with a rank after `depth` hands."""
 
     tasks: Tasks
@@ -167,8 +165,7 @@ class AttributedWaits:
     other_waits_ns: Integers
 
 
-@dataclass(frozen=True)
-class Chain:
+class Chain(Struct, frozen=True):
     """What a wait is handed on by: all waits, and which ranks do the same work."""
 
     waits: Waits
@@ -207,8 +204,7 @@ class Chain:
         return self.waits.by_partner(Queries(rank, stream, from_ns, to_ns), self.ranks)
 
 
-@dataclass(frozen=True)
-class _Excess:
+class _Excess(Struct, frozen=True, dict=True):
     """By task and partner of its late rank: the waiting in excess of that for the partner's counterpart."""
 
     task: Integers
@@ -327,8 +323,7 @@ _ON_HOST = ("data", "communication", "computation")
 CAUSES = (*_ON_GPU, HOST)
 
 
-@dataclass(frozen=True)
-class Causes:
+class Causes(Struct, frozen=True):
     """How long a rank did what, as unions of kinds: each adds one kind to those before it."""
 
     on_gpu: NDArray[np.bool_]
@@ -398,8 +393,7 @@ def _unions(
 _QUEUED_NS = 10_000
 
 
-@dataclass(frozen=True)
-class Blame:
+class Blame(Struct, frozen=True):
     """The parts of all waits: instances and ranks are numbers of the inputs, the cause an index in CAUSES."""
 
     instance: Integers
@@ -455,8 +449,7 @@ def _roots(arrivals: Arrivals) -> Tasks:
     )
 
 
-@dataclass(frozen=True)
-class _Ends:
+class _Ends(Struct, frozen=True):
     """When collectives ended on their last rank, ordered by set of ranks and start."""
 
     span: int
@@ -513,7 +506,7 @@ def _joined(parts: Sequence[Blame]) -> Blame:
         nothing = np.zeros(0, dtype=np.int64)
         return Blame(nothing, nothing, nothing, nothing, nothing, nothing.astype(bool), nothing, nothing)
     return Blame(
-        *(np.concatenate(columns) for columns in zip(*(vars(part).values() for part in parts), strict=True))
+        *(np.concatenate(columns) for columns in zip(*(asdict(part).values() for part in parts), strict=True))
     )
 
 
@@ -524,7 +517,7 @@ def _grouped(blame: Blame) -> Blame:
     if not len(order):
         return blame
     first = np.flatnonzero(is_new([key[order] for key in keys]))
-    columns = {name: column[order][first] for name, column in vars(blame).items()}
+    columns = {name: column[order][first] for name, column in asdict(blame).items()}
     return Blame(**{**columns, "wait_ns": np.add.reduceat(blame.wait_ns[order], first)})
 
 
@@ -535,7 +528,7 @@ def _blame_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
     order = np.lexsort(
         (blame.certain, by_name[blame.cause], blame.depth, blame.waiter, by_key[blame.instance], blame.blamed)
     )
-    columns = {name: column[order] for name, column in vars(blame).items()}
+    columns = {name: column[order] for name, column in asdict(blame).items()}
     edges = np.searchsorted(columns["blamed"], np.arange(len(inputs.ranks) + 1))
     keys, causes = pa.array(inputs.instances, pa.string()), pa.array(CAUSES, pa.string())
     found = {}

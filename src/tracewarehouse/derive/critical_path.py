@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -206,8 +208,7 @@ ORDER BY rank, start_ns, scope
 """
 
 
-@dataclass(frozen=True)
-class ScopeRequest:
+class ScopeRequest(Struct, frozen=True):
     """The requested scopes; by default each complete step, or the entire trace if it has no steps."""
 
     scopes: tuple[str, ...] = ()
@@ -343,8 +344,7 @@ def too_much(place: str, error: Exception) -> TwError:
     )
 
 
-@dataclass(frozen=True)
-class Derived:
+class Derived(Struct, frozen=True):
     """The result of a derivation: each rank's scopes, and the number of the new version, if any.
 
     `attributed`: of graph replays, the number of GPU activities with a known launch, and of all.
@@ -357,8 +357,7 @@ class Derived:
     attributed: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True)
-class _DeriveTask:
+class _DeriveTask(Struct, frozen=True):
     """Derives some ranks of a version of a run and commits them as one group, possibly in a worker process.
 
     `at_once`: the number of tasks on the machine of the worker, None for one per core.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.contract import DERIVATIONS
 from tracewarehouse.derive.blame import derive_blame

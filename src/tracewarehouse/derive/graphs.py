@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import cache, partial
 from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.critical_path import Derived, definition, publish_tables, stored_fact
@@ -40,8 +40,7 @@ _MISSING: Final = 0.01
 _LAUNCHES_PER_MISSING: Final = 10
 
 
-@dataclass(frozen=True)
-class Alignment:
+class Alignment(Struct, frozen=True):
     """For each replayed activity, its possible positions in the capture; `exact`: both lists are equal."""
 
     positions: tuple[tuple[int, ...], ...]
@@ -115,8 +114,7 @@ ORDER BY pre
 """
 
 
-@dataclass(frozen=True)
-class Replay:
+class Replay(Struct, frozen=True):
     """A launch of a graph: its shape, activities, and place among the replays of the shape in its step."""
 
     shape: str
@@ -126,8 +124,7 @@ class Replay:
     ended_last: bool
 
 
-@dataclass(frozen=True)
-class Replays:
+class Replays(Struct, frozen=True):
     """The replays of a rank; `names` and `activities` hold one replay of each shape."""
 
     all: tuple[Replay, ...]
@@ -135,8 +132,7 @@ class Replays:
     activities: Mapping[str, tuple[str, ...]]
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """A captured launch and what encloses it."""
 
     event_id: int
@@ -147,8 +143,7 @@ class Launch:
     module_path: str | None
 
 
-@dataclass(frozen=True)
-class Capture:
+class Capture(Struct, frozen=True):
     """A captured graph; `names` is None if the trace does not name the kernels of launches."""
 
     run: str
@@ -219,8 +214,7 @@ def _launches(con: Connection, rank: int, rows: Sequence[tuple[Any, ...]]) -> di
     return found
 
 
-@dataclass(frozen=True)
-class _Frame:
+class _Frame(Struct, frozen=True):
     event_id: int
     name: str | None
     is_module: bool
@@ -258,8 +252,7 @@ _TYPES: Final = {
 _OF_LAUNCH: Final = ("op_name", "op_sig", "path_sig", "module_path")
 
 
-@dataclass(frozen=True)
-class Attributed:
+class Attributed(Struct, frozen=True):
     """The rows of `graph_nodes` of a rank, and how many of its activities have an operator's launch."""
 
     rows: pa.Table
@@ -267,8 +260,7 @@ class Attributed:
     attributed: int
 
 
-@dataclass(frozen=True)
-class _Match:
+class _Match(Struct, frozen=True):
     """The captures that may have become a replay shape, with the alignment of each."""
 
     how: str
@@ -337,8 +329,7 @@ def _row(how: str, possible: Sequence[tuple[Capture, Launch]]) -> dict[str, Any]
     return row
 
 
-@dataclass
-class _Matcher:
+class _Matcher(Struct):
     """Finds the captures of replay shapes, each pair of lists once."""
 
     replays: Replays
@@ -390,8 +381,7 @@ NAME: Final = "graphs"
 _TABLE: Final = "graph_nodes"
 
 
-@dataclass(frozen=True)
-class CaptureRuns:
+class CaptureRuns(Struct, frozen=True):
     """The runs in which captures are searched, after the run itself: the best candidate of a rank first.
 
     `named` is the run of `--capture`, used for ranks that it has, else for all if it has only one.

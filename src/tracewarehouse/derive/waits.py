@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import Connection, connect
@@ -55,8 +56,7 @@ def is_new(columns: Sequence[NDArray[Any]]) -> Flags:
     return differs
 
 
-@dataclass(frozen=True)
-class Union:
+class Union(Struct, frozen=True):
     """The union of intervals of each rank: disjoint, sorted, with the length of all earlier ones."""
 
     span: int
@@ -95,8 +95,7 @@ NO_STREAM = -1
 _MOST_ROWS = 4_000_000  # waits that are looked at together; bounds memory
 
 
-@dataclass(frozen=True)
-class Queries:
+class Queries(Struct, frozen=True):
     """Between which times the waits of a rank are wanted; a rank below 0 has none.
 
     Waits on `stream` count as a whole, others as far as the rank did not compute.
@@ -117,8 +116,7 @@ class Queries:
         return Queries(*(column[kept] for column in columns)), place
 
 
-@dataclass(frozen=True)
-class PartnerWaits:
+class PartnerWaits(Struct, frozen=True):
     """Waits by query and partner, sorted by both: total length, latest end, and whether all are certain."""
 
     query: Integers
@@ -132,12 +130,11 @@ class PartnerWaits:
         """The waits of distinct queries for all queries; `place` as in `Queries.distinct`."""
         first = np.searchsorted(self.query, place, side="left")
         owner, index = expand(first, np.searchsorted(self.query, place, side="right") - first)
-        _, *columns = (column[index] for column in vars(self).values())
+        _, *columns = (column[index] for column in asdict(self).values())
         return PartnerWaits(owner, *columns)
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """All waits of all ranks, by rank and start."""
 
     span: int
@@ -322,8 +319,7 @@ _MEMORY_BYTES = 1 << 30
 _READS = ("collective_arrivals", "rank_activities")
 
 
-@dataclass(frozen=True)
-class Arrivals:
+class Arrivals(Struct, frozen=True):
     """A row per collective and rank of it, by both, where all its ranks have a common clock."""
 
     instance: Integers
@@ -349,8 +345,7 @@ class Arrivals:
         return int((self.start_ns + self.dur_ns).max(initial=0)) + 1
 
 
-@dataclass(frozen=True)
-class Activities:
+class Activities(Struct, frozen=True):
     """What ranks did: the kind is computation, communication, copies or data."""
 
     rank: Integers
@@ -359,8 +354,7 @@ class Activities:
     end_ns: Integers
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Struct, frozen=True):
     """All that blame is computed from. `ranks` and `instances` map its numbers to ranks and collectives."""
 
     ranks: Integers

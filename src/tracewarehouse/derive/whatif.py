@@ -6,11 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from math import prod
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.derive.critical_path import (
@@ -41,8 +43,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
 _EXAMPLES = "kernels=0.5, kernels[kind=communication]=0, host[op=aten::mm]=0.8, kernels[name='*gemm*']=2"
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """Parts of a graph, and the factor for their time. A `*` in `name` and `op` matches any text."""
 
     what: str
@@ -286,8 +287,7 @@ def _bit_sql(con: Connection, number: int, scale: Scale) -> str:
 Part = tuple[str, str | None, str | None]
 
 
-@dataclass(frozen=True)
-class _Graph:
+class _Graph(Struct, frozen=True):
     """The edges of a scope in time order."""
 
     edges: list[tuple[int, int, int]]

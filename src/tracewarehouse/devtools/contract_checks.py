@@ -16,9 +16,10 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 from tracewarehouse.contracts.catalog import Catalog, Locked, read_lock
 from tracewarehouse.contracts.contract import Column, Contract, Ref
@@ -159,8 +160,7 @@ _HEADER = "# Written by `tw dev sync`. Golden rows of a table without a SELECT c
 _SYNC = "run `tw dev sync`"
 
 
-@dataclass(frozen=True)
-class LockedGolden:
+class LockedGolden(Struct, frozen=True):
     """The state of a golden file: the table's definition, a hash of the trace (`given`), one of the rows."""
 
     definition: int

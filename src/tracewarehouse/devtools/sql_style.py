@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import UNNAMED_COLUMNS, Token, tokens
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(Struct, frozen=True):
     """A violation of a rule, with its location and remedy."""
 
     location: str

@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count, zip_longest
 from pathlib import Path
@@ -15,6 +14,7 @@ from threading import Event, Lock, Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import duckdb
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.contracts import contract as params
@@ -404,8 +404,7 @@ class QueryLimitError(QueryError):
     """A query that exceeded a limit; the message names the option that raises it."""
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What a query may use; None: no limit. Memory counts for DuckDB and for the rows of the result."""
 
     max_rows: int | None = 100_000

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError, is_interrupt
@@ -26,8 +27,7 @@ class Task(Protocol):
     def run(self, progress: TaskProgress, /) -> object: ...
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """Why a task has no result; `details` is a traceback for developers.
 
     `transient`: the disk, the memory or the process failed, so the same task may succeed later.
@@ -39,8 +39,7 @@ class Failure:
     transient: bool = False
 
 
-@dataclass(frozen=True)
-class WorkerDied(Failure):
+class WorkerDied(Failure, frozen=True):
     """The worker process died while it ran the task."""
 
 

@@ -16,12 +16,14 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -31,8 +33,7 @@ from tracewarehouse.temp_folders import new_folder
 from tracewarehouse.version import __version__
 
 
-@dataclass(frozen=True)
-class Peer:
+class Peer(Struct, frozen=True):
     """The versions that decide the rows of every table and analysis: equal on all machines of a call."""
 
     tracewarehouse: str

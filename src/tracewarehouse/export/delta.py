@@ -11,11 +11,12 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName, WarehouseError
 from tracewarehouse.location import location
@@ -78,8 +79,7 @@ _RANKS_PER_BATCH = 64
 _TRIES = 40
 
 
-@dataclass(frozen=True)
-class CopiedTables:
+class CopiedTables(Struct, frozen=True):
     """What became of a run: its version, the tables written now, and whether its rows were deleted."""
 
     run: str
@@ -88,8 +88,7 @@ class CopiedTables:
     removed: bool = False
 
 
-@dataclass(frozen=True)
-class DeltaTarget:
+class DeltaTarget(Struct, frozen=True):
     """The folder or URL of the Delta tables, options of deltalake, and the warehouse that is published."""
 
     url: str
@@ -191,8 +190,7 @@ def delete_run(target: DeltaTarget, run: str, number: int, tables: Sequence[str]
     return CopiedTables(run, number, tuple(deleted), removed=True) if deleted else None
 
 
-@dataclass(frozen=True)
-class _Write:
+class _Write(Struct, frozen=True):
     """One commit to a table."""
 
     target: DeltaTarget

@@ -7,9 +7,10 @@ tracks of its trace and the findings to mark), and their columns are trace event
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.sql_tokens import quote_text
@@ -19,8 +20,7 @@ from tracewarehouse.errors import ParamError
 _BATCH_ROWS = 10_000
 
 
-@dataclass(frozen=True)
-class Addition:
+class Addition(Struct, frozen=True):
     """Events to add. `sql` reads the contracts named in `reads`, and `gpu_tracks`; it has some of the columns
 
     ph, name VARCHAR; pid, tid VARCHAR (as in `events`); track VARCHAR: the name of a new track in that
@@ -176,8 +176,7 @@ def addition_texts(
 TimeRange = tuple[int, int]  # start and end, end excluded
 
 
-@dataclass(frozen=True)
-class RankLayout:
+class RankLayout(Struct, frozen=True):
     """How a rank's events are written: by default as in its own file.
 
     `time_range` selects events by the rank's own clock; `shift_ns` is added to their times. With several

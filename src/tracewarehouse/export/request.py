@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -32,8 +33,7 @@ CLOCK_OFFSETS = "clock_offsets"
 _OFFSETS = "SELECT rank, reference_rank, offset_ns, uncertainty_ns FROM clock_offsets"
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """A rank's clock: its times minus `offset_ns` are those of the reference rank.
 
     `uncertainty_ns` is None if the offset is estimated from one collective. Clocks with different reference
@@ -90,16 +90,14 @@ _MARGIN = Param("margin", "BIGINT", None, "extra time on both sides", unit="ns",
 _AROUND_NS = 1_000_000
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(Struct, frozen=True):
     """A time: as in the tables, or since the first event."""
 
     ns: int
     since_start: bool
 
 
-@dataclass(frozen=True)
-class ExportRequest:
+class ExportRequest(Struct, frozen=True):
     """What to export. `counters` and `overlays` are None for the default ones."""
 
     counters: tuple[str, ...] | None = None
@@ -184,8 +182,7 @@ _ALWAYS = ("events", "ranks", "flows", "memory_timeline")
 _DEFAULTS = (COUNTERS["queue_length"], OVERLAYS["steps"], OVERLAYS["idle"], FINDINGS)
 
 
-@dataclass(frozen=True)
-class Additions:
+class Additions(Struct, frozen=True):
     """The counters and overlays of an export, and the contracts that it reads."""
 
     items: tuple[Addition, ...]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -385,8 +387,7 @@ def _prepare(con: engine.Connection, layout: RankLayout) -> None:
 _HEADER_KEY = "tracewarehouse"  # describes a time range or several ranks
 
 
-@dataclass(frozen=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """The JSON text of a trace in chunks, to be read once, its ranks, and notices.
 
     `is_new` is False for an unchanged copy of a stored trace.
@@ -401,8 +402,7 @@ class Exported:
         return self.chunks
 
 
-@dataclass(frozen=True)
-class Source:
+class Source(Struct, frozen=True):
     """The ranks to export, and the store that has them."""
 
     store: Versions
@@ -410,8 +410,7 @@ class Source:
     selected: SelectedRun
 
 
-@dataclass(frozen=True)
-class RankOutput:
+class RankOutput(Struct, frozen=True):
     """A rank to write: how its events are written, what is added, and the findings of the run."""
 
     rank: int

@@ -7,9 +7,11 @@ above this module depends on which profiler wrote a file.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.formats.redact import NO_POLICY, Policy, Redactor
 from tracewarehouse.formats.redact import Redaction as Redaction
@@ -27,8 +29,7 @@ Progress = Callable[[int], None]
 ACTIVITIES = "activities"
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(Struct, frozen=True):
     """The part of a file that describes one rank. `name` is "" if the file holds a single rank.
 
     `rank`, `world_size`, `job` and `window` are known before the complete file is read; None if unknown.
@@ -48,8 +49,7 @@ class Part:
 AFTER_THE_END: Final = "bytes after the end of the trace"
 
 
-@dataclass(frozen=True)
-class Loss:
+class Loss(Struct, frozen=True):
     """A byte range that belongs to no event or header. An empty range marks a position that was repaired.
 
     `events_lost` is None if unknown. Offsets refer to the decompressed text (for UTF-16, to its UTF-8
@@ -62,8 +62,7 @@ class Loss:
     reason: str
 
 
-@dataclass(frozen=True)
-class Defect:
+class Defect(Struct, frozen=True):
     """A row of `data_quality` that the reader detects: rule, affected rows and an example."""
 
     rule: str
@@ -71,8 +70,7 @@ class Defect:
     example: str
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """Facts about a source that are known after its last batch.
 
     `digest` is the SHA-256 of the content (decompressed if the file is compressed) and `text_bytes` the size
@@ -168,8 +166,7 @@ class Format(Protocol):
         """Opens a file; reads only its beginning. Raises TraceFormatError with a hint."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """Options for reading a part.
 
     `salt` is the salt of the warehouse for redacted values, `policy` modifies the rules of redaction. `spill`
@@ -188,8 +185,7 @@ class Request:
     policy: Policy = NO_POLICY
 
 
-@dataclass(frozen=True)
-class OnePartFile:
+class OnePartFile(Struct, frozen=True):
     """A TraceFile. `source` reads the file and may raise TraceFormatError; `addition` as in `Part`."""
 
     path: Path

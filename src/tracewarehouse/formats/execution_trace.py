@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
@@ -97,8 +97,7 @@ class Trace(msgspec.Struct):
     time: str | None = None
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """A process group as the first node lists it."""
 
     name: str

@@ -12,7 +12,6 @@ import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, Queue
 from tempfile import TemporaryFile
@@ -21,6 +20,7 @@ from typing import IO, Final, Protocol, TypeAlias, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
+from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TraceFormatError
@@ -38,8 +38,7 @@ _AHEAD = 32
 SPILL_BYTES = 256 << 20
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(Struct, frozen=True):
     """The decompressed text of a file; `cut` is the reason if the file is truncated or corrupt."""
 
     path: Path
@@ -116,8 +115,7 @@ class _Stopped(Exception):
     """The reader needs no more text."""
 
 
-@dataclass
-class TextStream:
+class TextStream(Struct, dict=True):
     """The text of a file in pieces, decompressed by a background thread that stays a few pieces ahead.
 
     After the iteration ends, `stored_bytes`, `size` and `digest` are valid, and `cut` is the reason if the
@@ -202,8 +200,7 @@ class _Digest:
         self.size += len(piece)
 
 
-@dataclass(frozen=True)
-class FileContent:
+class FileContent(Struct, frozen=True):
     """Digest and size of the decompressed text of a file, and the size of the file."""
 
     digest: str

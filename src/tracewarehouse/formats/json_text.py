@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,8 +32,7 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True)
-class StringToken:
+class StringToken(Struct, frozen=True):
     """A string in JSON text: `text[start:end]` with its quotes; `keys` is its path from the root."""
 
     start: int
@@ -344,8 +343,7 @@ _FEW: Final = 8
 _MOST_CODES: Final = 1 << 62
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(Struct, frozen=True):
     """A member: its key as JSON, and the code of each row; 0 for no value.
 
     The words are the values of codes from 1 on; without words the values differ in most rows.

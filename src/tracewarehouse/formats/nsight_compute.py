@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import OnePartFile, Outcome, Redaction, Request
@@ -31,8 +31,7 @@ _NS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Locale:
+class Locale(Struct, frozen=True):
     """The decimal separator of a file."""
 
     decimal: str = "."
@@ -114,8 +113,7 @@ def is_header(cells: Sequence[str]) -> bool:
     return "Kernel Name" in cells and "ID" in cells and ("Metric Name" in cells or "Grid Size" in cells)
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A metric of a launch, as printed."""
 
     launch: dict[str, str]

@@ -9,7 +9,6 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
 from tracewarehouse.formats.file_text import FileContent, digest_of, digest_of_folder
@@ -38,16 +38,14 @@ _INTEGER_TYPES: Final = ("INT", "BOOL")
 _REAL_TYPES: Final = ("REAL", "FLOA", "DOUB")
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """What is added to the times in the file. `name` is utc or unknown."""
 
     name: str
     base_ns: int
 
 
-@dataclass
-class Notes:
+class Notes(Struct):
     """Findings while a part is read, one per rule: rows and the first example, as it is in the file."""
 
     found: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -112,8 +110,7 @@ def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redac
     return table, tuple(found)
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """Everything that the mappings of one part share; `prefix` marks arguments named like source columns.
 
     `alone`: the file has no other part. Then rows of other processes are counted in `others`, by table and
@@ -146,8 +143,7 @@ def _declared(type_: str) -> pa.DataType:
     return pa.float64() if any(word in type_ for word in _REAL_TYPES) else pa.string()
 
 
-@dataclass
-class SourceBatch:
+class SourceBatch(Struct, dict=True):
     """A batch of a source table. Columns that were not used end up in the arguments."""
 
     context: Context
@@ -322,8 +318,7 @@ def column_type(name: str) -> pa.DataType:
     return pa.float64() if name in _DOUBLES else pa.int64()
 
 
-@dataclass
-class ActivityRows:
+class ActivityRows(Struct):
     """Collects batches of rows from source tables; `batches` returns them in the order of their start.
 
     Rows with equal start keep the order of `add`; rows without a start come last. `redactions` is complete

@@ -6,12 +6,12 @@ Typed argument columns are not stored: the scanner that reads files recreates th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.kineto import batches
@@ -50,8 +50,7 @@ _REPETITIVE: Final = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class StoredSource:
+class StoredSource(Struct, frozen=True):
     """A Source without a file: the stored tables of a rank, and the outcome of reading its file.
 
     `stored` has `events`, ordered by event_id, or `memory_timeline`.

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ExpressionError
@@ -27,8 +29,7 @@ NameCleaner: TypeAlias = Callable[[str], str]
 WindowsOf: TypeAlias = Callable[[Sequence[Path]], Mapping[Path, TimeWindow]]
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(Struct, frozen=True):
     """The run and rank of a file. `world_size` is the trace's, else its name's; `notes` report conflicts."""
 
     path: Path
@@ -40,8 +41,7 @@ class Assignment:
     part: str = ""
 
 
-@dataclass(frozen=True)
-class Duplicate:
+class Duplicate(Struct, frozen=True):
     """A file with the content of another file of the same run and rank."""
 
     path: Path
@@ -51,8 +51,7 @@ class Duplicate:
     part: str = ""
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A file that gets no rank, the reason, and a hint."""
 
     path: Path
@@ -63,8 +62,7 @@ class Refusal:
     part: str = ""
 
 
-@dataclass(frozen=True)
-class Naming:
+class Naming(Struct, frozen=True):
     """Every file is in exactly one of the first three; `notes` report run names that were changed."""
 
     assigned: tuple[Assignment, ...]
@@ -73,8 +71,7 @@ class Naming:
     notes: tuple[str, ...] = ()
 
 
-@dataclass
-class _NamingResult:
+class _NamingResult(Struct):
     assigned: list[Assignment]
     duplicates: list[Duplicate]
     refusals: list[Refusal]

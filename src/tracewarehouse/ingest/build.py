@@ -10,11 +10,13 @@ import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePath
 from shutil import rmtree
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import Failure, OnProgress, TaskProgress, attempt
@@ -134,8 +136,7 @@ BUILDING: Final = -1
 STAGED: Final = "staged.pickle"
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Settings of all tasks of a call; see Options.
 
     `sql` is the folder of the contracts, None for that of the installation. `stage_only`: tables are only
@@ -159,8 +160,7 @@ class Settings:
     started_at: str | None = None
 
 
-@dataclass
-class SourceGroup:
+class SourceGroup(Struct, dict=True):
     """The sources of a task; those with tables are committed together."""
 
     settings: Settings
@@ -240,8 +240,7 @@ def _ignored(_done: int, _total: int) -> None:
     """Ignored: sources report their progress themselves."""
 
 
-@dataclass(frozen=True)
-class _SourceBuild:
+class _SourceBuild(Struct, frozen=True):
     """One source of a task; `run` raises if it fails."""
 
     group: SourceGroup
@@ -414,8 +413,7 @@ class _SourceBuild:
 _MIN_THREAD_BYTES: Final = 4 << 20
 
 
-@dataclass(frozen=True)
-class BuildRanks:
+class BuildRanks(Struct, frozen=True):
     """Reads the items, builds the tables of those with a target, and commits them as one group.
 
     `folder` for uncommitted files is relative to that of the warehouse on the machine of the worker.
@@ -466,8 +464,7 @@ def staged_in(folder: Path) -> list[Staged]:
     return found
 
 
-@dataclass
-class FileProgress:
+class FileProgress(Struct):
     """Translates the progress of tasks to that of files."""
 
     watch: Watch

@@ -13,13 +13,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.formats.base import Doubles as Doubles
@@ -186,8 +186,7 @@ _SMALL: Final = (np.int8, np.int16, np.int32, np.int64)
 _FEW: Final = 16
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """A range of bytes in the file, and the type of its values."""
 
     at: int
@@ -195,8 +194,7 @@ class _Block:
     dtype: np.dtype[np.generic]
 
 
-@dataclass(frozen=True)
-class _Chunk:
+class _Chunk(Struct, frozen=True):
     """Consecutive rows of a column. `valid` is None if all rows or none have a value.
 
     `data` is None if no row has a value; for texts it holds the offsets, and `text` the characters.

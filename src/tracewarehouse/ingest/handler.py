@@ -16,11 +16,12 @@ import uuid
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.formats.redact import Redactor, check_text, policy_of
@@ -43,8 +44,7 @@ class Profiler(Protocol):
     def export_chrome_trace(self, path: str) -> None: ...
 
 
-@dataclass(frozen=True)
-class ProcessRank:
+class ProcessRank(Struct, frozen=True):
     """Rank and world size of a process according to its launcher; None if unknown."""
 
     rank: int | None
@@ -124,14 +124,13 @@ def _first_number(environment: Mapping[str, str], names: tuple[str, ...]) -> int
     return next((int(value) for value in given if value.isdecimal()), None)
 
 
-@dataclass
-class _Handler:
+class _Handler(Struct):
     warehouse: Path
     run: str
     labels: Mapping[str, str]
     wait: bool
     redactor: Redactor | None = None
-    windows: int = field(default=0)
+    windows: int = 0
 
     def __call__(self, profiler: Profiler) -> None:
         self.windows += 1
@@ -160,7 +159,6 @@ class _Handler:
                 warnings.warn(f"{file.path}: {file.reason}", RuntimeWarning, stacklevel=3)
 
 
-@dataclass
 class _UploadingHandler(_Handler):
     """A handler whose traces are uploaded; `warehouse` is the local folder."""
 

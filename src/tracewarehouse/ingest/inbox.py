@@ -16,8 +16,9 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.ingest.naming import number
@@ -31,8 +32,7 @@ NOTE_SUFFIX = ".tw"
 _ORPHAN_AGE_S = 3600.0
 
 
-@dataclass(frozen=True)
-class SpoolNote:
+class SpoolNote(Struct, frozen=True):
     """What the trace handler wrote about a trace; empty for a file that was copied into the inbox."""
 
     run: str

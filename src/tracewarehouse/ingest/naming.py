@@ -8,9 +8,11 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.formats.json_text import members
 from tracewarehouse.storage.layout import MAX_RUN_NAME
@@ -52,8 +54,7 @@ _HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
 _NUMBERED = re.compile(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
 
 
-@dataclass(frozen=True)
-class NameParts:
+class NameParts(Struct, frozen=True):
     """The parts of a file name; `remainder` is the name without rank, coordinates and time.
 
     `coordinates` are pairs such as ("tp", 3); `host` is set for names of the form host_pid.time.
@@ -126,8 +127,7 @@ def _cut(text: str, match: re.Match[str] | None) -> str:
     return bare_left or bare_right
 
 
-@dataclass(frozen=True)
-class TraceFile:
+class TraceFile(Struct, frozen=True):
     """A trace to be assigned; `rank` and `world_size` are those in the trace.
 
     `part` distinguishes several traces in one file. `addition` names what the file adds to a rank; it is ""
@@ -151,8 +151,7 @@ class TraceFile:
         return self.path, self.part
 
 
-@dataclass(frozen=True)
-class NamedFile:
+class NamedFile(Struct, frozen=True):
     """A trace with the parts of its file name; `remainder` distinguishes runs of one folder."""
 
     file: TraceFile

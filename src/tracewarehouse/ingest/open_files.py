@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.engines import Failure, TaskProgress, attempt
 from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
@@ -29,8 +31,7 @@ class ObjectChanged(TraceFormatError):
     """An object that was replaced after it was listed."""
 
 
-@dataclass(frozen=True)
-class RemoteFile:
+class RemoteFile(Struct, frozen=True):
     """An object and the path of its copy on the machine of the call; `parts` is the number of its sources."""
 
     object: SourceObject
@@ -73,8 +74,7 @@ class RemoteFile:
                 path.parent.rmdir()
 
 
-@dataclass(frozen=True)
-class _FetchHead:
+class _FetchHead(Struct, frozen=True):
     remote: RemoteFile
 
     def run(self, _: TaskProgress) -> None:
@@ -119,8 +119,7 @@ _TEXT_BYTES_PER_GZIP_BYTE: Final = 17
 _GZIP: Final = b"\x1f\x8b"
 
 
-@dataclass(frozen=True)
-class OpenedFile:
+class OpenedFile(Struct, frozen=True):
     """What the beginning of a file shows. `format` is None for a `kind` of file that cannot be read.
 
     The kind is CHANGED for an object that is not the listed one any more.
@@ -133,8 +132,7 @@ class OpenedFile:
     text_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class OpenFiles:
+class OpenFiles(Struct, frozen=True):
     """Opens files one after the other; returns an OpenedFile or a Failure for each.
 
     Of objects, the beginning is downloaded first, of all of them at the same time.
@@ -156,8 +154,7 @@ class OpenFiles:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class _OpenFile:
+class _OpenFile(Struct, frozen=True):
     path: Path
     remote: RemoteFile | None = None
 

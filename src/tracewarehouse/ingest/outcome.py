@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Literal
+
+from msgspec import Struct, field
 
 from tracewarehouse.formats.base import AFTER_THE_END, Outcome
 from tracewarehouse.hints import Hint
@@ -26,8 +27,7 @@ State = Literal["intact", "repaired", "damaged", "refused", "skipped", "same", "
 Stage = Literal["survey", "read", "tables", "done"]
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """Options of an ingest, with the defaults of `tw ingest`.
 
     `jobs`: maximum number of processes, None for one per core. `settle_s`: a truncated file that was modified
@@ -59,8 +59,7 @@ class Options:
         check_labels(self.labels)
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """Progress of a file in bytes: of the file in stage `survey`, of its text afterwards."""
 
     path: Path
@@ -72,8 +71,7 @@ class Progress:
 Watch = Callable[[Progress], None]
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(Struct, frozen=True):
     """What a trace contains; times are those of its GPU activities.
 
     `launch_known_ns` is GPU time with a known launch, `with_op_ns` with a known operator. `quality`: rule →
@@ -99,8 +97,7 @@ class Content:
 BY_ANOTHER_PROCESS: Final = "already ingested by another process"
 
 
-@dataclass(frozen=True)
-class FileOutcome:
+class FileOutcome(Struct, frozen=True):
     """The outcome of one file. `content` is None if it was not read in this call.
 
     `same`: already stored, nothing written. `pending`: skipped for now, or waiting for other ranks. A file
@@ -118,8 +115,7 @@ class FileOutcome:
     details: str | None = None
 
 
-@dataclass(frozen=True)
-class RunOutcome:
+class RunOutcome(Struct, frozen=True):
     """A run that this call read or changed, in its current state; `version` is None if it is unpublished.
 
     `written` is False if the call did not change the run. `waiting` = (ranks present, ranks expected).
@@ -138,8 +134,7 @@ class RunOutcome:
     pushed: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class IngestReport:
+class IngestReport(Struct, frozen=True):
     """Every file in order of path, and every run that was read or changed."""
 
     files: tuple[FileOutcome, ...]
@@ -271,8 +266,7 @@ def _shows(name: str, run: str) -> Hint:
     return Hint(f'wh.select("{run}").{name}()', f"tw show {name} --run {quote(run)}")
 
 
-@dataclass(frozen=True)
-class UpgradeReport:
+class UpgradeReport(Struct, frozen=True):
     """Result of an upgrade: a line per rebuilt table and run, and per run with new results."""
 
     lines: tuple[str, ...]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -38,8 +38,7 @@ _BUFFER_BYTES = 1 << 18
 _QUEUED_BYTES: Final = 48 << 20
 
 
-@dataclass(frozen=True)
-class WrittenTable:
+class WrittenTable(Struct, frozen=True):
     """A Parquet file with the rows of one table, rank by rank; `ranks` ascends."""
 
     table: str
@@ -50,8 +49,7 @@ class WrittenTable:
     file: FileFacts
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(Struct, frozen=True):
     """Properties of all files of a contract: columns in order, and the metadata of the footer."""
 
     contract: Contract
@@ -60,8 +58,7 @@ class _Layout:
     metadata: dict[str, str]
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(Struct, frozen=True):
     """Rows of one rank that form a row group."""
 
     run_id: str
@@ -69,8 +66,7 @@ class _Group:
     rows: pa.Table
 
 
-@dataclass
-class TableWriter:
+class TableWriter(Struct):
     """Writes Parquet files of contracts; keep one per process, as it caches the layout of each contract."""
 
     catalog: Catalog
@@ -228,8 +224,7 @@ def _as_before(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return values.dictionary_encode() if pa.types.is_dictionary(type_) else values.cast(type_)
 
 
-@dataclass
-class RankFiles:
+class RankFiles(Struct, dict=True):
     """The Parquet files of the ranks of one run.
 
     With `single` there is one large rank, and a thread writes each of its tables while the next ones are

@@ -7,10 +7,12 @@ import secrets
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -169,8 +171,7 @@ def _staging(store: Store) -> Iterator[Path]:
         yield folder
 
 
-@dataclass
-class _Ingest:
+class _Ingest(Struct, dict=True):
     """One call of `ingest`: read and build, assign runs and ranks, build again where needed, publish."""
 
     store: Store
@@ -318,7 +319,7 @@ class _Ingest:
             read,
             rank=rank if rank is not None else rank_of(header_of(self.store.headers([stored])[stored.name])),
             world_size=source.part.world_size,
-            window=(start, end) if is_timed else (None, None),  # type: ignore[arg-type]
+            window=(start, end) if is_timed else (None, None),
             content=left_content(stored) if read.built_tables else None,
         )
 

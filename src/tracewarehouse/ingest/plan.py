@@ -10,10 +10,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.engines import Failure
@@ -40,8 +42,7 @@ from tracewarehouse.storage.parquet_file import Level, fault
 _FRESH = timedelta(hours=1)
 
 
-@dataclass(frozen=True)
-class PublishedSource:
+class PublishedSource(Struct, frozen=True):
     """The published source of the same format for a target; `is_current` if a build now would be equal."""
 
     digest: str
@@ -56,8 +57,7 @@ class PublishedSource:
         return self.status == "damaged" and (status != "damaged" or text_bytes > self.text_bytes)
 
 
-@dataclass(frozen=True)
-class UnpublishedSource:
+class UnpublishedSource(Struct, frozen=True):
     """A commit for a target that an interrupted call did not publish."""
 
     digest: str
@@ -66,8 +66,7 @@ class UnpublishedSource:
     manifest: str
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """The run and rank that a source will be stored as, and what is stored. `world_size`: as in the name."""
 
     run: str
@@ -84,8 +83,7 @@ class Target:
         return self.unpublished.digest if self.unpublished else None
 
 
-@dataclass(frozen=True)
-class StoredSources:
+class StoredSources(Struct, frozen=True):
     """What is already stored, read once per run.
 
     `definitions` are the current definitions of tables. With `time_unit`, sources that were read in another
@@ -243,8 +241,7 @@ GROUP_RANKS = 64
 GROUP_BYTES = 64 << 20
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(Struct, frozen=True):
     """A source to read; `number` is its index in the call. Without a target its tables are not built.
 
     The file must still have this `stamp`, and this `digest` if it was read before.
@@ -370,8 +367,7 @@ def _consecutive_groups(members: Sequence[Item], limit: int) -> Iterable[tuple[I
         yield tuple(group)
 
 
-@dataclass(frozen=True)
-class BuiltTables:
+class BuiltTables(Struct, frozen=True):
     """Where the built tables of a source are: in a commit, by its manifest, or staged in a folder."""
 
     run: str
@@ -381,8 +377,7 @@ class BuiltTables:
     staged: Path | None = None
 
 
-@dataclass(frozen=True)
-class ReadSource:
+class ReadSource(Struct, frozen=True):
     """A source that was read; `known` if it was only read enough to see that it is already stored.
 
     `rank` and `world_size` are those in the source, `window` is the first start and last end of its slices.
@@ -401,8 +396,7 @@ class ReadSource:
     built_tables: BuiltTables | None = None
 
 
-@dataclass(frozen=True)
-class UnreadSource:
+class UnreadSource(Struct, frozen=True):
     """Why a source was not read.
 
     `changed`: its file was written to; `unfinished`: it is truncated and was just modified; `other`: it is of
@@ -431,8 +425,7 @@ def object_fact(item: Item, salt: bytes, outcome: Outcome) -> dict[str, Json]:
     return {_FACT: found}
 
 
-@dataclass(frozen=True)
-class StoredObjects:
+class StoredObjects(Struct, frozen=True):
     """The stored sources of the objects of a call. `clean` returns a name without secrets."""
 
     stored: StoredSources
@@ -519,8 +512,7 @@ def _fact(source: RankSource) -> Mapping[str, Json]:
     return found if isinstance(found, dict) else {}
 
 
-@dataclass(frozen=True)
-class ReadySource:
+class ReadySource(Struct, frozen=True):
     """A source whose tables are built for its run and rank."""
 
     source: SurveyedSource
@@ -529,8 +521,7 @@ class ReadySource:
     built_tables: BuiltTables
 
 
-@dataclass
-class Decisions:
+class Decisions(Struct):
     """The final outcomes, the sources ready to be published, and those to build again for another rank."""
 
     outcomes: list[FileOutcome] = field(default_factory=list)

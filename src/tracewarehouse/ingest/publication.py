@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from msgspec import Struct
 
 from tracewarehouse.errors import MissingRanks, TwError
 from tracewarehouse.formats.redact import Redactor, check_text
@@ -38,8 +39,7 @@ _LEAST_PERCENT: Final = 99
 _LEAST_NAMES: Final = 5
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """IDs in both files and how many have the same name; `by` is the argument of the events with the ID."""
 
     by: str
@@ -136,8 +136,7 @@ def _rows(store: Store, source: RankSource, table: str, columns: Sequence[str]) 
                 yield rows.filter(pc.equal(rows.column("rank"), source.rank)).select(list(columns))
 
 
-@dataclass(frozen=True)
-class PushedRanks:
+class PushedRanks(Struct, frozen=True):
     """Ranks of a run that a call left to a seal; `waiting` = (ranks present, ranks expected)."""
 
     ranks: tuple[int, ...]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -83,8 +85,7 @@ def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mappin
     )
 
 
-@dataclass(frozen=True)
-class RebuildRank:
+class RebuildRank(Struct, frozen=True):
     """Rebuilds every table of a stored source, in `folder`."""
 
     rank: StoredRank
@@ -117,8 +118,7 @@ class Files(Protocol):
         """Adds the rows of a table of a rank."""
 
 
-@dataclass(frozen=True)
-class StoredRank:
+class StoredRank(Struct, frozen=True):
     """A stored source to be rebuilt from `files` (table → paths, see READ).
 
     `derived` names derived tables that are copied. `clean` returns the rows of a table without secrets.
@@ -268,8 +268,7 @@ EVENTS = "events"
 _Todo = dict[str, tuple[RankSource, tuple[Ref, ...]]]  # name of a source → the source, tables to rebuild
 
 
-@dataclass(frozen=True)
-class Rebuild:
+class Rebuild(Struct, frozen=True):
     """Rebuilds some tables of one stored rank from its events."""
 
     source: RankSource
@@ -300,8 +299,7 @@ class Rebuild:
         return rebuilt(source, self.header, tables, facts, new.definitions, new.kept)
 
 
-@dataclass(frozen=True)
-class _SomeTables:
+class _SomeTables(Struct, frozen=True):
     """Passes on only the wanted tables."""
 
     files: RankFiles
@@ -313,8 +311,7 @@ class _SomeTables:
             self.files.add(run, rank, table, rows)
 
 
-@dataclass(frozen=True)
-class _Replacement:
+class _Replacement(Struct, frozen=True):
     """A source after some of its tables are rebuilt, without their files."""
 
     facts: Mapping[str, Json]

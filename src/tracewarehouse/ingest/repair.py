@@ -6,8 +6,10 @@ A rank whose events are damaged is dropped from its run; it can be ingested agai
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
@@ -37,8 +39,7 @@ from tracewarehouse.storage.verify import stored_faults
 _NEEDED = ("events", "memory_timeline", *ADDED_TABLES)
 
 
-@dataclass(frozen=True)
-class LostSource:
+class LostSource(Struct, frozen=True):
     """A source that was dropped from its run: ingest the trace with this digest to restore it."""
 
     run: str
@@ -54,8 +55,7 @@ class LostSource:
         return f"rank {self.rank} lost: its events are damaged; {trace}"
 
 
-@dataclass
-class TableRepair:
+class TableRepair(Struct):
     """The repair of the files of one run, whose newest version is `version`."""
 
     store: Store

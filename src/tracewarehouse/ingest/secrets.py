@@ -13,11 +13,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
@@ -65,8 +67,7 @@ _GZIP: Final = b"\x1f\x8b"
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 
-@dataclass(frozen=True)
-class SecretFound:
+class SecretFound(Struct, frozen=True):
     """Secrets that one rule found at one place: a file, where in it, and how many values.
 
     `run` is the key of the run that a stored file belongs to, "" for any other file.
@@ -79,16 +80,14 @@ class SecretFound:
     run: str = ""
 
 
-@dataclass(frozen=True)
-class NotScanned:
+class NotScanned(Struct, frozen=True):
     """A file that could not be searched, and why."""
 
     file: str
     reason: str
 
 
-@dataclass
-class SecretReport:
+class SecretReport(Struct):
     """What a search found, how many files it read, and which it could not."""
 
     found: list[SecretFound] = field(default_factory=list)
@@ -272,8 +271,7 @@ _PURGE: Final = f"{__version__} (purge of secrets)"
 _FOLDERS: Final = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.KEPT)
 
 
-@dataclass(frozen=True)
-class CleanRows:
+class CleanRows(Struct, frozen=True, dict=True):
     """Rows of a table with every text redacted; can be sent to another process."""
 
     salt: bytes
@@ -317,8 +315,7 @@ class CleanRows:
         return pa.array(clean, texts.type).take(encoded.indices)
 
 
-@dataclass(frozen=True)
-class SecretRemoval:
+class SecretRemoval(Struct, frozen=True, dict=True):
     """Publishes clean versions of runs, by the rules under a policy."""
 
     store: Store
@@ -447,8 +444,7 @@ def _built(tasks: list[RebuildRank]) -> list[Staged]:
         return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 
-@dataclass(frozen=True)
-class RemovalReport:
+class RemovalReport(Struct, frozen=True):
     """What was done, a line each, and what still has secrets, with what to do about it."""
 
     lines: tuple[str, ...]

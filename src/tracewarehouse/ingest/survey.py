@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PosixPath
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.engines import Engine, Failure
@@ -62,8 +63,7 @@ _FEW_FILES = 64
 _FILES_PER_TASK = 32
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A file to survey; `named` if the caller named the file itself, not a folder.
 
     `remote` is the object of a store that has the file, `note` that of a file in the inbox there.
@@ -80,8 +80,7 @@ class Candidate:
         return self.remote.stamp if self.remote else file_stamp(self.path)
 
 
-@dataclass(frozen=True)
-class RefusedPath:
+class RefusedPath(Struct, frozen=True):
     """A path that cannot be ingested, and why."""
 
     path: Path
@@ -89,16 +88,14 @@ class RefusedPath:
     hint: str | None
 
 
-@dataclass(frozen=True)
-class SkippedFile:
+class SkippedFile(Struct, frozen=True):
     """A file in a folder that is known not to be a trace, and what it is."""
 
     path: Path
     reason: str
 
 
-@dataclass(frozen=True)
-class DiscoveredFiles:
+class DiscoveredFiles(Struct, frozen=True):
     """Candidates by path, each physical file once; refused paths; skipped files."""
 
     files: tuple[Candidate, ...]
@@ -225,8 +222,7 @@ def _reason(error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
-@dataclass(frozen=True)
-class SurveyedSource:
+class SurveyedSource(Struct, frozen=True):
     """A source that may become a rank; `stamp` is from before it was opened, `text_bytes` is an estimate.
 
     `remote`: where to download the file from. `stored`: what an earlier call made of the same object.

@@ -6,10 +6,12 @@ import os
 import weakref
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -388,8 +390,7 @@ class ConnectionPool:
         return None
 
 
-@dataclass
-class _PooledConnection:
+class _PooledConnection(Struct):
     """A connection, the versions of the relations created in it, and the views that a query has read.
 
     Queries to come share the views in `shared`.

@@ -17,9 +17,11 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Ref, computed_contract
@@ -56,8 +58,7 @@ _OLD_S = 7 * 86_400.0
 Ranks = tuple[str, int, tuple[int, ...]]
 
 
-@dataclass(frozen=True)
-class GroupRows:
+class GroupRows(Struct, frozen=True):
     """The rows of a part: as bytes, or the path of a file."""
 
     data: bytes = b""
@@ -83,8 +84,7 @@ class GroupRows:
             raise WarehouseError(f"{self.path}: a worker wrote it, but it is not here", hint) from None
 
 
-@dataclass(frozen=True)
-class ComputePart:
+class ComputePart(Struct, frozen=True):
     """Computes analyses, or views as such, on some ranks; the worker checks and opens the files.
 
     `threads`: of DuckDB, None for one per core.
@@ -151,8 +151,7 @@ def _new_folder(on_this_machine: bool) -> Path | None:
         return None
 
 
-@dataclass(frozen=True)
-class Distributed:
+class Distributed(Struct, frozen=True):
     """Runs analyses on an engine; `part_events` is the size of a group of ranks."""
 
     store: Store

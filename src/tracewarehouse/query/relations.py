@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Kind, Ref
@@ -38,8 +40,7 @@ _WORD: Final = re.compile(r"\w+")
 _LISTS_RELATIONS: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
 
 
-@dataclass(frozen=True)
-class Dependencies:
+class Dependencies(Struct, frozen=True):
     """The tables and views that contracts read, each after its own dependencies.
 
     `names` has the name of each relation. `compatible` has the versions of each stored table whose rows can
@@ -78,8 +79,7 @@ def queryable(catalog: Catalog) -> tuple[Contract, ...]:
     return dependencies(catalog, (*tables, *catalog.views()))
 
 
-@dataclass(frozen=True)
-class Mentioned:
+class Mentioned(Struct, frozen=True):
     """What SQL may name: tables and views, each after its dependencies, and analyses.
 
     `lists`: the SQL lists relations, so all must exist; `has_help`: it reads `tw_help`.
@@ -167,8 +167,7 @@ _INLINE_RANKS = 256
 _RUN = "run_id"
 
 
-@dataclass(frozen=True)
-class Relations:
+class Relations(Struct, frozen=True):
     """Creates the relations of tables and views over the selected ranks."""
 
     store: Versions
@@ -387,7 +386,7 @@ def _rows(store: Versions, contract: Contract, selected: Sequence[SelectedRun]) 
     if contract.is_built:
         return built_rows(store, contract, selected)
     if contract.name == _QUALITY:
-        return [vars(issue) for issue in run_issues(selected)]
+        return [asdict(issue) for issue in run_issues(selected)]
     return []
 
 

@@ -18,11 +18,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 from threading import Lock
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -179,8 +181,7 @@ def set_latest_run(con: Connection, run: str | None) -> None:
     con.execute(f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(run, 'VARCHAR')}")
 
 
-@dataclass(frozen=True)
-class _Schema:
+class _Schema(Struct, frozen=True):
     """Builds all tables, views and analyses, without runs, in the current schema of a connection."""
 
     con: Connection

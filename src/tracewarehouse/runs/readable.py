@@ -6,9 +6,11 @@ Reading never writes: only `tw upgrade` builds a missing table.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -98,8 +100,7 @@ EXPIRED_HINT = hints.fill("ingest the traces again with {}", hints.ingest())
 WITHOUT_TABLES = "stored without"
 
 
-@dataclass(frozen=True)
-class ReadableRuns:
+class ReadableRuns(Struct, frozen=True):
     """The selected runs whose ranks all have the tables that are read, and notices about the others."""
 
     selected: tuple[SelectedRun, ...]
@@ -357,8 +358,7 @@ _NOT_DERIVED = "{} is not derived"
 _OUTDATED = "{} is not derived for the ranks that the run has now"
 
 
-@dataclass(frozen=True)
-class CapableRanks:
+class CapableRanks(Struct, frozen=True):
     """The ranks that have the data an analysis needs, and the skipped ones."""
 
     selected: tuple[SelectedRun, ...]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from statistics import median_low
 from typing import Any
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -25,8 +26,7 @@ _RULE_KEYS = ("tables", "older_than", "keep")
 _KEEP_KEYS = ("every", "outliers")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """Tables that expire `age` after a rank was ingested.
 
     Ranks whose number is a multiple of `every` keep them (0: none), and the `outliers` ranks whose GPU time
@@ -112,8 +112,7 @@ def _check_keys(place: str, fields: Any, known: Sequence[str]) -> None:
         raise ParamError(f"{place}: unknown key {strange[0]}", f"known keys: {', '.join(known)}")
 
 
-@dataclass(frozen=True)
-class Removed:
+class Removed(Struct, frozen=True):
     """A run that was removed, or would be; `clean` frees the bytes, recorded `results` are kept."""
 
     run: str
@@ -122,8 +121,7 @@ class Removed:
     results: int = 0
 
 
-@dataclass(frozen=True)
-class Removal:
+class Removal(Struct, frozen=True):
     """What to remove: published runs, pending runs (name → ranks), and results kept of removed runs."""
 
     published: tuple[SelectedRun, ...]

@@ -6,9 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -37,8 +39,7 @@ from tracewarehouse.version import __version__
 _WITHOUT_BASE = ("memory_timeline", "memory_snapshot", "flight_recorder", "nsight_compute", "execution_trace")
 
 
-@dataclass(frozen=True)
-class QualityIssue:
+class QualityIssue(Struct, frozen=True):
     """A row of `data_quality`; rank None means the run."""
 
     run_id: str
@@ -290,8 +291,7 @@ def _texts(ranks: Iterable[Rank], fact: str) -> list[str]:
     return sorted({value for rank in ranks if isinstance(value := rank.facts.get(fact), str)})
 
 
-@dataclass(frozen=True)
-class TableSize:
+class TableSize(Struct, frozen=True):
     """A stored table of a run: rows of its ranks, bytes of its files (shared files count once)."""
 
     table: str
@@ -301,8 +301,7 @@ class TableSize:
     files: int
 
 
-@dataclass(frozen=True)
-class RunInfo:
+class RunInfo(Struct, frozen=True):
     """A run: its row of `runs`, its `ranks`, its tables, and the numbers of its published versions."""
 
     run: Mapping[str, Any]
@@ -456,8 +455,7 @@ _FIELDS = (
 _VERIFY = hints.fill("{} lists all problems", hints.Hint("wh.verify(deep=True)", "tw verify --deep"))
 
 
-@dataclass(frozen=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """Files that are now on this machine: all of them, and those that were downloaded."""
 
     files: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import MissingRanks, UnknownName
@@ -13,8 +14,7 @@ from tracewarehouse.runs.selection import explain_unknown
 from tracewarehouse.storage import RunVersion, Store
 
 
-@dataclass(frozen=True)
-class Sealed:
+class Sealed(Struct, frozen=True):
     """The newest version of a run after a seal; `written` if this call published it.
 
     `conflicts`: pushed ranks that were not published, because the run has them with different content.

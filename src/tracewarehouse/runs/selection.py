@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, TwError, UnknownName
@@ -36,8 +38,7 @@ _GLOB = re.compile(r"[*?\[]")
 _EXAMPLES = "a name, a prefix or glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
 
 
-@dataclass(frozen=True)
-class RunAttributes:
+class RunAttributes(Struct, frozen=True):
     """What selectors match: a run's name, labels, first event (None if unknown) and time of ingest."""
 
     run: str
@@ -57,8 +58,7 @@ class RunAttributes:
         return seconds * 10**9 + since_epoch.microseconds * 1_000, self.run
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """A matching run; `number` is the requested version, None for the newest."""
 
     run: str
@@ -208,14 +208,13 @@ def _empty_hint(names: Sequence[str]) -> str | None:
     return None if names else hints.fill("the warehouse is empty; {} ingests traces", hints.ingest())
 
 
-@dataclass(frozen=True)
-class SelectedRun:
+class SelectedRun(Struct, frozen=True):
     """A published version of a run and its selected ranks, ascending."""
 
     version: RunVersion
     ranks: tuple[int, ...]
     # Selected by its name or a prefix of it, so that damage of its files is an error, not a notice.
-    named: bool = field(default=False, compare=False)
+    named: bool = False
 
     @property
     def run(self) -> str:

@@ -9,9 +9,10 @@ depend on anything but the calls.
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 MIB: Final = 1 << 20
 _ROUND: Final = 512
@@ -35,8 +36,7 @@ def frames(*calls: tuple[str, int, str]) -> Frames:
     return [{"filename": file, "line": line, "name": name} for file, line, name in calls]
 
 
-@dataclass
-class Block:
+class Block(Struct):
     """A part of a segment; free if `requested` is None."""
 
     address: int
@@ -52,8 +52,7 @@ class Block:
         return self.address + self.size
 
 
-@dataclass
-class Segment:
+class Segment(Struct):
     """Memory reserved from the device, and its blocks in order of address."""
 
     address: int
@@ -65,8 +64,7 @@ class Segment:
     blocks: list[Block] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Bytes after a trace entry: allocated and active (as requested), reserved, and the free blocks."""
 
     allocated: int

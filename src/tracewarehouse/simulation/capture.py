@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from math import prod
 from random import Random
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from tracewarehouse.simulation.job import (
     COMPUTE,
@@ -444,8 +445,7 @@ _CALL_NS: Final = 4_000
 _MODULE: Final = "nn.Module: "
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """A captured launch: its event, and the innermost operator and the modules enclosing it."""
 
     event_id: int
@@ -453,8 +453,7 @@ class Origin:
     module_path: str | None
 
 
-@dataclass
-class _Recorder:
+class _Recorder(Struct):
     """Writes the events of captures in their order; an event's id is its position."""
 
     text: Text

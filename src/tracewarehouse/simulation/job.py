@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import IntEnum
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, UnknownName
@@ -31,8 +33,7 @@ class Op(IntEnum):
     GRAPH = 10
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
+class Frame(Struct, frozen=True, eq=False):
     """A host slice. `sequence` links forward and backward operators; `stack` is for old PyTorch versions.
 
     `values` are the arguments that are not tensors, by position.
@@ -51,8 +52,7 @@ class Frame:
     values: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Api:
+class Api(Struct, frozen=True, eq=False):
     """A runtime call: name, number and duration."""
 
     name: str
@@ -61,8 +61,7 @@ class Api:
     category: str = "cuda_runtime"
 
 
-@dataclass(frozen=True, eq=False)
-class Kernel:
+class Kernel(Struct, frozen=True, eq=False):
     """A GPU activity and its duration on an idle GPU."""
 
     key: str
@@ -79,8 +78,7 @@ class Kernel:
     early_ns: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Collective:
+class Collective(Struct, frozen=True, eq=False):
     """A collective over a group of ranks: `scope` is the kind of group, `edge` the lower stage of a pair."""
 
     name: str
@@ -93,16 +91,14 @@ class Collective:
     edge: int = 0
 
 
-@dataclass(frozen=True, eq=False)
-class Spend:
+class Spend(Struct, frozen=True, eq=False):
     """Host time without GPU work: of the data loader (`data`) or other."""
 
     ns: int
     what: str = "host"
 
 
-@dataclass(frozen=True, eq=False)
-class Event:
+class Event(Struct, frozen=True, eq=False):
     """An event recorded on a stream that another stream or the host waits for."""
 
     name: str
@@ -110,16 +106,14 @@ class Event:
     waiter: str = COMPUTE
 
 
-@dataclass(frozen=True, eq=False)
-class Memory:
+class Memory(Struct, frozen=True, eq=False):
     """Bytes allocated (negative: freed) under a key."""
 
     bytes: int
     key: int
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Struct, frozen=True, eq=False):
     """A captured graph: the kernels and collectives of one launch.
 
     `lines` are the instructions that were captured, with the frames around them, if the job records captures.
@@ -147,8 +141,7 @@ _LARGEST = 1_000_000  # of any count, size or duration, so that times and bytes 
 QUARTER_NS = 1_775_078_550_000_000_000  # base time of timestamps in the new dialect
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A GPU model; rates are per ns (1 GB/s = 1 byte/ns, 1 TFLOP/s = 1,000 flop/ns)."""
 
     name: str
@@ -173,8 +166,7 @@ GPUS: Mapping[str, Gpu] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Noise:
+class Noise(Struct, frozen=True):
     """Noise of runs, steps and kernels (sigma of a lognormal), and the share of outlier steps."""
 
     run: float = 0.0
@@ -183,8 +175,7 @@ class Noise:
     outliers: float = 0.02
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(Struct, frozen=True):
     """All settings of a simulated job. Raises ParamError for invalid values."""
 
     ranks: int = 2
@@ -271,8 +262,7 @@ class Job:
 
     def as_json(self) -> dict[str, object]:
         """All settings by name, as JSON types."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        values["noise"] = vars(self.noise)
+        values = asdict(self) | {"noise": asdict(self.noise)}
         values["injections"] = [str(each) for each in self.injections]
         return values
 
@@ -297,7 +287,7 @@ def _check_counts(job: Job) -> None:
             raise ParamError(f"{name} is {value}", f"must be between 1 and {_LARGEST:,}")
     if not 0 <= job.workers <= _LARGEST:
         raise ParamError(f"workers is {job.workers}", f"must be between 0 and {_LARGEST:,}")
-    for name, sigma in vars(job.noise).items():
+    for name, sigma in asdict(job.noise).items():
         if not 0 <= sigma <= 1:
             raise ParamError(f"noise {name} is {sigma}", "must be between 0 and 1")
 
@@ -373,8 +363,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Injection:
+class Injection(Struct, frozen=True):
     """An injected fault with its parameters; rank and step limit it (None = all)."""
 
     kind: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.simulation.job import DATA, STAGE, TENSOR, Api, Collective, Injection, Job, Kernel
@@ -216,8 +217,7 @@ class Kernels:
 VOCABULARY = 32_000
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Struct, frozen=True):
     """The program of a step: its pipeline stage and the faults that change it."""
 
     stage: int
@@ -380,8 +380,7 @@ def scaled(factor: float) -> int:
 LATENCY_NS = 9_000  # of a collective of any size
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Ranks that communicate, in order; injections use `name`."""
 
     name: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tracewarehouse.simulation.job import Frame, Job
 from tracewarehouse.simulation.kernels import Faults
 
 
-@dataclass
-class Call:
+class Call(Struct):
     """A runtime call; `at` is its index among the GPU texts of the step, None if it was not recorded."""
 
     api: str
@@ -25,8 +25,7 @@ class Call:
     event_id: int | None = None
 
 
-@dataclass
-class GpuActivity:
+class GpuActivity(Struct):
     """A recorded GPU activity."""
 
     event_id: int
@@ -42,8 +41,7 @@ class GpuActivity:
     node: int | None = None
 
 
-@dataclass
-class Step:
+class Step(Struct):
     """A profiler step on the host."""
 
     number: int
@@ -51,8 +49,7 @@ class Step:
     end_ns: int = 0
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(Struct, frozen=True):
     """The profiling window in ns of the run; GPU activities may end after it."""
 
     from_ns: int
@@ -71,8 +68,7 @@ class Window:
         )
 
 
-@dataclass(frozen=True)
-class RankClock:
+class RankClock(Struct, frozen=True):
     """The clock of a rank: `drift` in parts per 10^9, `step_ns` is the resolution of its trace format."""
 
     start_ns: int
@@ -90,8 +86,7 @@ class RankClock:
         return self.offset_ns + at_ns * self.drift // 1_000_000_000
 
 
-@dataclass
-class OpenSlice:
+class OpenSlice(Struct):
     """A slice that has begun; `unrecorded` if it began outside the profiling window."""
 
     frame: Frame

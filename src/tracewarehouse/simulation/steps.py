@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.simulation.job import (
     COMPUTE,
@@ -29,8 +31,7 @@ Shape = tuple[int, ...]
 ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the outermost Python frames
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """An operator of the backward pass: its kernel and inputs."""
 
     op: str
@@ -39,8 +40,7 @@ class Work:
     values: tuple[tuple[int, str], ...] = ()
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(Struct, frozen=True):
     """The backward work of a forward operator: its autograd node and the operators in it."""
 
     name: str

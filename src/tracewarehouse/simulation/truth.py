@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
+
+from msgspec import Struct, field
 
 from tracewarehouse.simulation.job import Job, Kernel
 from tracewarehouse.simulation.kernels import Group
@@ -33,8 +34,7 @@ def parts(path: int, at_ns: int) -> Parts:
     return data, at_ns - data - compute - waited, compute, waited
 
 
-@dataclass
-class _PendingCollective:
+class _PendingCollective(Struct):
     """A collective before all its ranks have arrived: the last arrival so far, and sums over ranks."""
 
     ranks: int = 0
@@ -98,8 +98,7 @@ def classes(spans: Mapping[str, list[Span]]) -> Iterator[tuple[str, int]]:
     yield from sorted((name, ns) for name, ns in found.items() if ns)
 
 
-@dataclass
-class Launch:
+class Launch(Struct):
     """A call with its GPU activities; without a call, all activities of that state."""
 
     state: str

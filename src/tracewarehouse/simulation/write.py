@@ -11,12 +11,13 @@ import json
 from array import array
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TextIO
+
+from msgspec import Struct
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName
 from tracewarehouse.simulation.capture import (
@@ -384,8 +385,7 @@ class Queue:
         self.starts.append(begins_ns)
 
 
-@dataclass(frozen=True)
-class Simulated:
+class Simulated(Struct, frozen=True):
     """The files written, the number of events, and the time it took."""
 
     files: tuple[Path, ...]

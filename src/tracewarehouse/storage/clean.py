@@ -7,9 +7,10 @@ from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import (
@@ -95,8 +96,7 @@ class ListedObjects(RemoteObjects):
         return ((key, self.stat(key)) for key in keys)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Keys to delete, in this order: manifests before the files they name, a receipt before its version."""
 
     receipts: tuple[str, ...]
@@ -118,8 +118,7 @@ class Plan:
         return self.receipts, self.versions, self.manifests, self.data, *others
 
 
-@dataclass(frozen=True)
-class _Run:
+class _Run(Struct, frozen=True):
     """The keys to delete of one run, and the files to keep."""
 
     receipts: list[str]

@@ -7,15 +7,15 @@ which are deleted afterwards, so that a run keeps one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
 from tracewarehouse.storage.objects import Objects, names_in
 
 
-@dataclass(frozen=True)
-class Cleaned:
+class Cleaned(Struct, frozen=True):
     """What the records of a run say: the deleted versions, and the fault of each damaged record by key."""
 
     versions: frozenset[int] = frozenset()

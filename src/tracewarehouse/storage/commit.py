@@ -14,10 +14,12 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.storage import layout, manifests, pack
 from tracewarehouse.storage.copies import FRESH
@@ -28,8 +30,7 @@ from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import file_facts
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """Sources of one run that are committed together, in order of rank."""
 
     members: tuple[Staged, ...]

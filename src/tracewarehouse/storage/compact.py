@@ -5,9 +5,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import UnknownName, WarehouseError
@@ -34,8 +36,7 @@ from tracewarehouse.storage.verify import file_fault
 BLOCK_RANKS = 256
 
 
-@dataclass(frozen=True)
-class NewFile:
+class NewFile(Struct, frozen=True):
     """A file to write: the shares of its sources, ranks ascending."""
 
     table: str
@@ -43,8 +44,7 @@ class NewFile:
     shares: tuple[tuple[RankSource, TableFile], ...]
 
 
-@dataclass(frozen=True)
-class Compaction:
+class Compaction(Struct, frozen=True, dict=True):
     """What a compaction does to a version of a run."""
 
     version: RunVersion

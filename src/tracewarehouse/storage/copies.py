@@ -7,9 +7,10 @@ runs. Readers use the first intact one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage.objects import Objects, names_in
@@ -20,8 +21,7 @@ _COPY = ".copy"
 FRESH = timedelta(hours=1)
 
 
-@dataclass(frozen=True)
-class Stored(Generic[T]):
+class Stored(Generic[T], Struct, frozen=True):
     """An object that is stored twice: value and bytes of the first intact one, and problems by key."""
 
     key: str

@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError
@@ -141,8 +142,7 @@ def results(analysis: str, version: int) -> str:
     return f"{RESULTS}/{analysis}@{version}"
 
 
-@dataclass(frozen=True)
-class ManifestName:
+class ManifestName(Struct, frozen=True):
     """The parts of a manifest's name: its ranks, the hash of its members' uids, and the attempt."""
 
     first: int

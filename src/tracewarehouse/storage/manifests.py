@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+
+from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
@@ -28,8 +29,7 @@ _FIELDS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """A commit: its sources in order, and the header of each by the source's name.
 
     `push` holds what a call left to a later seal: labels, `replace`, expected ranks (see `pushed.Push`).

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import copies, layout, manifests
@@ -12,8 +13,7 @@ from tracewarehouse.storage.model import Changes, PendingSource, RankSource, Run
 from tracewarehouse.storage.objects import Objects
 
 
-@dataclass(frozen=True)
-class Marker:
+class Marker(Struct, frozen=True):
     """The marker of a pending source: its name identifies the source, its content what it waits for."""
 
     rank: int

@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Status = Literal["intact", "repaired", "damaged"]
@@ -23,8 +24,7 @@ SHARED_TABLES = frozenset({"data_quality"})
 EXPIRED = "expired"
 
 
-@dataclass(frozen=True)
-class TableFile:
+class TableFile(Struct, frozen=True):
     """A source's share of a stored Parquet file: `rows` are the source's, the rest is of the file.
 
     The footer is the Parquet metadata with its length and the closing magic: the last `footer_bytes` bytes.
@@ -45,8 +45,7 @@ class TableFile:
     unknown: Unknown = ()
 
 
-@dataclass(frozen=True)
-class RankSource:
+class RankSource(Struct, frozen=True):
     """One committed source of a rank of a run. `attempt` distinguishes two commits of the same source.
 
     `manifest` is the name of the manifest of the commit, which alone has the source's header.
@@ -114,8 +113,7 @@ class RankSource:
         return alike and all(self.definitions.get(table, 0) >= one for table, one in definitions.items())
 
 
-@dataclass(frozen=True)
-class Rank:
+class Rank(Struct, frozen=True, dict=True):
     """What a version holds of one rank: one source, or several in order of their names."""
 
     sources: tuple[RankSource, ...]
@@ -179,8 +177,7 @@ class Rank:
         return max(source.committed_at for source in self.sources)
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """A file to read, and the version of its table.
 
     `ranks` are the ranks to keep, because others may share the file; None keeps every row.
@@ -188,11 +185,10 @@ class Scan:
 
     path: str
     ranks: tuple[int, ...] | None
-    version: int = field(default=0, compare=False)
+    version: int = 0
 
 
-@dataclass(frozen=True)
-class Brief:
+class Brief(Struct, frozen=True):
     """What orders and names a published version: its first event (None if unknown) and first commit."""
 
     run: str
@@ -203,8 +199,7 @@ class Brief:
     tombstone: bool = False
 
 
-@dataclass(frozen=True)
-class UnreadableRun:
+class UnreadableRun(Struct, frozen=True):
     """A run whose newest version is damaged or lost: its name (or key), the version's key, and the reason."""
 
     run: str
@@ -213,8 +208,7 @@ class UnreadableRun:
     hint: str | None = None
 
 
-@dataclass(frozen=True)
-class RunVersion:
+class RunVersion(Struct, frozen=True, dict=True):
     """A published version of a run: what readers see. Sources are in order of rank, then of name.
 
     `dropped` names sources that were pending when the run was removed: they must not come back. `retired`
@@ -316,8 +310,7 @@ def _files_of(source: RankSource, table: str, versions: Sequence[int] | None) ->
     return next((each for each in found if each), [])
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """A problem that `verify` found: the run, the key of the object, and what is wrong."""
 
     run: str
@@ -325,8 +318,7 @@ class Problem:
     what: str
 
 
-@dataclass(frozen=True)
-class CleanReport:
+class CleanReport(Struct, frozen=True):
     """What `clean` deleted: number of files, their bytes, and versions.
 
     `skipped`: runs of which nothing was deleted, because lost or damaged objects may have held their files.
@@ -347,8 +339,7 @@ TARGET_BYTES = 128_000_000
 KEEP_VERSIONS_S = 30 * 86_400.0
 
 
-@dataclass(frozen=True)
-class StagedTable:
+class StagedTable(Struct, frozen=True):
     """One source's rows of a table in a Parquet file that is not yet part of the warehouse.
 
     `rows` are this source's. A file may already be packed with several ranks: each of them names the same
@@ -366,8 +357,7 @@ class StagedTable:
     ranks: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """The tables and facts of one source of one rank, ready to be committed.
 
     `digest` is the digest of the content, `part` names the part of the file that describes the rank ("" for a
@@ -395,8 +385,7 @@ class Staged:
     unknown: Unknown = ()
 
 
-@dataclass(frozen=True)
-class PendingSource:
+class PendingSource(Struct, frozen=True):
     """A committed source that waits for the other ranks of its run, with the labels of its call.
 
     `expected_ranks` is 0 if its call did not state it.
@@ -412,8 +401,7 @@ class PendingSource:
 BeginsWith = Callable[[RankSource, RankSource], bool]
 
 
-@dataclass(frozen=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """What one call changes in a run.
 
     `labels`: a value of None removes the label. `replace`: replace other content that fills the same tables.
@@ -442,8 +430,7 @@ class Changes:
     compacted: Json = None
 
 
-@dataclass(frozen=True)
-class Published:
+class Published(Struct, frozen=True):
     """The result of a publish: the version written (None: nothing), and the outcome of each source.
 
     `outcome` maps the names of the call's sources to outcomes, also of those that were pushed before.
@@ -456,8 +443,7 @@ class Published:
     pushed: tuple[PendingSource, ...] = ()
 
 
-@dataclass(frozen=True)
-class Compacted:
+class Compacted(Struct, frozen=True):
     """The result for a run: number of its version, files and bytes before and after, files replaced.
 
     `bytes_after` is None for a dry run. `skipped_ranks` changed while the files were written and keep
@@ -478,8 +464,7 @@ class Compacted:
 Expiring = Mapping[int, Mapping[str, Json]]
 
 
-@dataclass(frozen=True)
-class Expired:
+class Expired(Struct, frozen=True):
     """What expired of a run: its version, the tables, ranks, files and bytes that no rank reads any more.
 
     `shared_files` are still read by other ranks; a compaction separates them. `skipped_ranks` changed

@@ -7,19 +7,19 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfile
 from typing import Protocol
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, TwError, WarehouseError
 from tracewarehouse.storage.layout import OWN_NAMES, STAGING, WAREHOUSE
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A stored object: its key, its size, and when it was written by the clock of the store.
 
     `etag` changes with the content; "" on a local disk.
@@ -31,8 +31,7 @@ class Entry:
     etag: str = ""
 
 
-@dataclass(frozen=True)
-class FileRef:
+class FileRef(Struct, frozen=True):
     """A data file as a version names it: key, size and checksum."""
 
     key: str

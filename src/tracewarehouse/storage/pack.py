@@ -12,10 +12,11 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import WarehouseError
@@ -226,8 +227,7 @@ PACK_BYTES = 64 * 1024 * 1024
 SMALL_BYTES = 4 * 1024 * 1024
 
 
-@dataclass(frozen=True)
-class RowGroup:
+class RowGroup(Struct, frozen=True):
     """One source's share of a file to write."""
 
     staged: Staged
@@ -297,8 +297,7 @@ def one_file(group: Sequence[RowGroup]) -> Path:
     return path
 
 
-@dataclass(frozen=True)
-class Footer:
+class Footer(Struct, frozen=True):
     """What the footer of a Parquet file contains."""
 
     metadata: Any
@@ -362,8 +361,7 @@ def common_schema(table: str, ranks: Iterable[int], footers: Sequence[Footer]) -
         raise WarehouseError(f"{table}: ranks {rank_list(ranks)} differ in columns: {error}") from error
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """The rows of one rank in a stored file."""
 
     rank: int
@@ -405,8 +403,7 @@ def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(rest).combine_chunks()
 
 
-@dataclass
-class _Reader:
+class _Reader(Struct):
     """Reads the rows of single ranks; one file is open at a time."""
 
     paths: Mapping[str, Path]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
@@ -20,8 +21,7 @@ _TAIL_BYTES = 8  # length of the Parquet metadata, and the magic
 _MAGIC = b"PAR1"
 
 
-@dataclass(frozen=True)
-class FileFacts:
+class FileFacts(Struct, frozen=True):
     """Identity of a Parquet file; the footer is the metadata with its length and the closing magic."""
 
     bytes: int

@@ -8,9 +8,11 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, RunExists, TwError, UnknownName, WarehouseError
@@ -34,8 +36,7 @@ from tracewarehouse.storage.versions import Versions
 _Held = dict[str, RankSource]
 
 
-@dataclass(frozen=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """The version to write (None: no change), outcomes by name, and sources whose markers can be deleted."""
 
     version: RunVersion | None

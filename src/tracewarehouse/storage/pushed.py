@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import manifests
@@ -13,8 +14,7 @@ from tracewarehouse.storage.model import Json, PendingSource, RunVersion
 from tracewarehouse.storage.objects import Objects
 
 
-@dataclass(frozen=True)
-class Push:
+class Push(Struct, frozen=True):
     """What a pushing call leaves to the seal; `without`: uids of sources that are not to be published."""
 
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.storage import layout
@@ -18,8 +19,7 @@ from tracewarehouse.storage.model import RunVersion
 from tracewarehouse.storage.objects import Objects
 
 
-@dataclass(frozen=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """A receipt as stored; a version that a repair gave up has no hashes."""
 
     fields: Mapping[str, Any]

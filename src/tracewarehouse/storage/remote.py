@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, lru_cache
 from itertools import repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, WarehouseError
@@ -415,8 +416,7 @@ _PAUSES_S = (0.2, 1.0)
 _VARIABLES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
 
 
-@dataclass(frozen=True)
-class SourceObject:
+class SourceObject(Struct, frozen=True):
     """An object as it was listed; `bucket` is the URL of its bucket."""
 
     bucket: StoreUrl
@@ -468,8 +468,7 @@ class SourceObject:
             _opened(self.bucket).delete([key])
 
 
-@dataclass(frozen=True)
-class SourceLocation:
+class SourceLocation(Struct, frozen=True):
     """A bucket and a key or prefix in it."""
 
     bucket: StoreUrl

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
@@ -39,8 +41,7 @@ _HEAD = ("run", "number", "labels", "expected_ranks", "created_at", "tool", "tom
 _HEAD_TUPLES = ("dropped", "retired", "must_understand")
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of a repair: the run (or ""), the key of the object, what was done.
 
     `is_loss`: data is lost; `is_failure`: the repair stopped here, and can be repeated.
@@ -53,8 +54,7 @@ class Step:
     is_failure: bool = False
 
 
-@dataclass
-class RunRepair:
+class RunRepair(Struct):
     """The repair of the objects of one run. With `dry_run` the steps are only listed."""
 
     store: Store

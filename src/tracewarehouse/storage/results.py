@@ -7,9 +7,11 @@ import json
 import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse import hints
 from tracewarehouse.storage import copies, layout
@@ -55,8 +57,7 @@ _DEFINITION = re.compile(r"[0-9a-f]{16}")
 _NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """The identity of a recorded result: a definition of an analysis, a request, and the content of a run.
 
     `run` is the key of the run (lower case), `effective` the start of the effective hash, `request` a hash of
@@ -97,7 +98,7 @@ def write_result(
     """
     import pyarrow.parquet as pq
 
-    named = {**metadata, RECORDED.encode(): sealed({**vars(recorded), **more})}
+    named = {**metadata, RECORDED.encode(): sealed({**asdict(recorded), **more})}
     if not few_rows:
         table = table.replace_schema_metadata(named)
         pq.write_table(table, str(path), compression="zstd", write_page_checksum=True)
@@ -228,7 +229,7 @@ def fault(path: Path, recorded: Recorded) -> str | None:
         fields: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         return f"not a recorded result: {first_line(error)}"
-    if any(fields.get(name) != value for name, value in vars(recorded).items()):
+    if any(fields.get(name) != value for name, value in asdict(recorded).items()):
         return "contains another result"
     return None
 

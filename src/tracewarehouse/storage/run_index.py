@@ -12,9 +12,11 @@ import secrets
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from tracewarehouse.errors import SchemaVersionError
 from tracewarehouse.storage import layout
@@ -30,16 +32,14 @@ KEPT = 3
 _COPY = "runs.json.gz"
 
 
-@dataclass(frozen=True)
-class Newest:
+class Newest(Struct, frozen=True):
     """The newest version of a run as listed: its number, and the size of its object (None if it is lost)."""
 
     number: int
     bytes: int | None
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A version in a catalog: its brief, the size of its object, and its row of `runs` (None if removed)."""
 
     brief: Brief
@@ -51,8 +51,7 @@ class Entry:
         return (self.brief.number, self.bytes) == (newest.number, newest.bytes)
 
 
-@dataclass(frozen=True)
-class IndexedRuns:
+class IndexedRuns(Struct, frozen=True):
     """A catalog with its number, 0 if there is none; entries by run key. `rows`: see ROWS."""
 
     number: int = 0
@@ -91,7 +90,7 @@ def write(objects: Objects, number: int, entries: Mapping[str, Entry]) -> bool:
 def encode(entries: Mapping[str, Entry]) -> bytes:
     """A catalog as compressed, sealed JSON; the bytes are unique to the call."""
     listed = [
-        {"brief": {**vars(one.brief), "labels": dict(one.brief.labels)}, "bytes": one.bytes, "row": one.row}
+        {"brief": {**asdict(one.brief), "labels": dict(one.brief.labels)}, "bytes": one.bytes, "row": one.row}
         for _, one in sorted(entries.items())
     ]
     fields: dict[str, Any] = {"format": FORMAT, "must_understand": [], "rows": ROWS}
@@ -110,7 +109,7 @@ def decode(data: bytes) -> IndexedRuns:
 
 
 def _entry(fields: Mapping[str, Any]) -> Entry:
-    known = {name: fields["brief"][name] for name in Brief.__dataclass_fields__}
+    known = {name: fields["brief"][name] for name in Brief.__struct_fields__}
     return Entry(Brief(**known), fields["bytes"], fields["row"])
 
 

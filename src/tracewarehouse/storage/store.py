@@ -7,10 +7,12 @@ import secrets
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.location import Location
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from tracewarehouse.storage.pushed import Push
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """The content of `_tw/warehouse.json`. The salt, in hex, makes hashes of secrets unique to it."""
 
     format: int
@@ -103,7 +104,7 @@ def _decode(objects: Objects, data: bytes) -> Identity:
             )
         fields = unsealed(data)
         check_understood(fields, path)
-        return Identity(**{name: fields[name] for name in Identity.__dataclass_fields__})
+        return Identity(**{name: fields[name] for name in Identity.__struct_fields__})
     except (ValueError, TypeError, KeyError) as error:
         raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
 

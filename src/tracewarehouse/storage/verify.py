@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError
@@ -40,8 +41,7 @@ def verify(store: Versions, deep: bool = False) -> list[Problem]:
     ]
 
 
-@dataclass
-class _Run:
+class _Run(Struct):
     """One run while it is verified."""
 
     store: Versions

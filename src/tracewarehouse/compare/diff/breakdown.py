@@ -10,11 +10,13 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import groupby, zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.compare.diff.comparable import roles
@@ -48,16 +50,15 @@ _NUMBERS = re.compile(r"\d+(x\d+)*")
 _COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
 
 
-@dataclass(frozen=True)
-class LocatedKernel:
+class LocatedKernel(Struct, frozen=True):
     """A kernel at a location of the model, on one side: how often it ran there and for how long."""
 
     kind: str
     name: str
     path_sig: str | None
     op_sig: str | None
-    count: int = field(compare=False)
-    ns: int = field(compare=False)
+    count: int
+    ns: int
 
 
 Location = tuple[Hashable, ...]
@@ -246,8 +247,7 @@ ORDER BY level, name, {replicate}
 """
 
 
-@dataclass(frozen=True)
-class Total:
+class Total(Struct, frozen=True):
     """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels.
 
     `work` are its FLOP or bytes; None if it is not counted in them.
@@ -269,8 +269,7 @@ class Total:
         )
 
 
-@dataclass(frozen=True)
-class SideAmounts:
+class SideAmounts(Struct, frozen=True):
     """One side: its intervals and their total length, and the total and replicates' means of each row."""
 
     intervals: int
@@ -278,7 +277,7 @@ class SideAmounts:
     totals: Mapping[Key, Total]
     replicates: tuple[Replicate, ...]
     lengths: tuple[float, ...]  # the mean interval of each replicate
-    means: Mapping[Key, Mapping[Replicate, Fraction]] = field(repr=False)
+    means: Mapping[Key, Mapping[Replicate, Fraction]]
     replaced: frozenset[str] = frozenset()  # labels of kernels that another one replaced
 
     def replicate_means(self, key: Key) -> list[float]:
@@ -441,8 +440,7 @@ STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
 MIN_STEPS = 3  # complete steps of a rank; with fewer the interval is the window
 
 
-@dataclass(frozen=True)
-class Breakdown:
+class Breakdown(Struct, frozen=True):
     """The mean interval of both sides, split into levels that each sum to both means exactly.
 
     An interval is a complete step of a rank (`per="step"`), a rank's GPU window, or an occurrence of an
@@ -631,8 +629,7 @@ def _block_means(values: Sequence[float], samples: Sequence[Sequence[int]]) -> l
     return [sum(values[index] for index in sample) / len(sample) for sample in samples]
 
 
-@dataclass(frozen=True)
-class SideTimes:
+class SideTimes(Struct, frozen=True):
     """Results of one side: `parts` and `kernels` by run, rank and the column `interval`.
 
     `intervals` are the complete steps with their length_ns; None if all intervals of `parts` count.

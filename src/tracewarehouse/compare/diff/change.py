@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, differences, refuse_incomparable
@@ -48,11 +50,10 @@ _NEAR_FULL = 0.9
 BandwidthKey = tuple[str, int, int]  # collective, size bucket in bytes, number of ranks
 
 
-@dataclass(frozen=True)
-class Bandwidth:
+class Bandwidth(Struct, frozen=True):
     """Rows that both sides have, the most time lost or gained first, and hypotheses about collapses."""
 
-    rows: Result = field(repr=False)
+    rows: Result
     notices: tuple[str, ...]
 
     @property
@@ -61,8 +62,7 @@ class Bandwidth:
         return [row for row in self.rows.rows() if abs(row["ratio"] - 1) >= NOTICEABLE_BANDWIDTH]
 
 
-@dataclass(frozen=True)
-class _Total:
+class _Total(Struct, frozen=True):
     """All collectives of a key on one side."""
 
     instances: int = 0
@@ -267,8 +267,7 @@ _MOST_OF_RANKS = 0.6  # of the spread of own times, from which one rank is named
 _OWN = " own"
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """The share of the variance between replicates that a row contributes; all of a level sum to 1.
 
     It is negative for a row that is shorter where the whole is longer.
@@ -316,11 +315,10 @@ NOTICEABLE_MEMORY = 0.01  # change as a share of the larger peak, from which a r
 SnapshotKey = tuple[str, str]  # category, top frame
 
 
-@dataclass(frozen=True)
-class SnapshotDiff:
+class SnapshotDiff(Struct, frozen=True):
     """Bytes at the peak of both sides by call, the largest change first."""
 
-    rows: Result = field(repr=False)
+    rows: Result
     peak_bytes: int
 
     @property
@@ -389,8 +387,7 @@ _ROWS_SHOWN = 5
 FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
 
 
-@dataclass(frozen=True)
-class CompareOptions:
+class CompareOptions(Struct, frozen=True):
     """How two sides are compared; see `Diff.changes`."""
 
     per: str | None = None
@@ -403,8 +400,7 @@ class CompareOptions:
     normalize: str | None = None
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """Two sides compared; without a breakdown, `no_breakdown_reason` says why.
 
     `bandwidth` is None if the sides have no collective of the same kind, message size and group size; `waits`

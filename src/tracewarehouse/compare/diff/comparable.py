@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import WORK_LABELS
@@ -118,8 +119,7 @@ class NotComparable(TwError):
     """Two sides with incompatible configurations; `force` compares them nevertheless."""
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A configuration difference; a `hard` one makes the comparison of times meaningless."""
 
     what: str
@@ -127,8 +127,7 @@ class Difference:
     hard: bool = False
 
 
-@dataclass(frozen=True)
-class _SideFacts:
+class _SideFacts(Struct, frozen=True):
     """What the traces of a side record about their configuration."""
 
     name: str

@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
@@ -70,8 +72,7 @@ CASE
 END AS change"""
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """How two results of an analysis are compared.
 
     `classifier` is the measure that classifies rows as increased or decreased; `combined` whether ranks are
@@ -259,8 +260,7 @@ Replicates = Mapping[Replicate, int]  # each with the number of ranks it has
 Key = tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Diff(Analyses[Result]):
+class Diff(Analyses[Result], Struct, frozen=True):
     """The difference of two selections; every analysis is a method, as of a `Warehouse`.
 
     Ranks, devices and steps are combined, and every value is per rank: summed measures are divided by the
@@ -403,8 +403,7 @@ class Diff(Analyses[Result]):
         return [_verdict(comparison.classifier, test, self.min_effect) for test in tests]
 
 
-@dataclass(frozen=True)
-class _SideResult:
+class _SideResult(Struct, frozen=True):
     """The result of one side, and its complete steps if values are per step."""
 
     side: str

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from operator import ge, gt, le, lt
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit, per_unit
@@ -33,8 +35,7 @@ from tracewarehouse.query.selection import Selection
 _LEAST_NS = 100_000  # of a mean step; below, the time of a thousand or a million units is compared
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """The work of a step of each run of base and head, in units of this name, such as `sample`.
 
     The breakdown and the verdict are per `scale` units, a power of 1,000, so that whole ns are exact enough.
@@ -95,8 +96,7 @@ _EXACT = ("count", "bytes")  # units of metrics that one run of each side shows 
 NOT_TESTED = "not tested: one run per side does not show the spread between runs"
 
 
-@dataclass(frozen=True)
-class Gate:
+class Gate(Struct, frozen=True):
     """A bound on a metric: on its change against base if `signed`, else on its value in head.
 
     `bound` is relative (0.03) if `unit` is %, else in the metric's own unit, ns for durations.
@@ -127,8 +127,7 @@ class Gate:
         return _OPS[self.op](value, self.bound)
 
 
-@dataclass(frozen=True)
-class GateResult:
+class GateResult(Struct, frozen=True):
     """The outcome of a gate; `value` was compared with its bound, `low` to `high` is its interval.
 
     With an interval, `power_at_bound` and `power_at_twice` are the probabilities that the gate fails if the
@@ -150,8 +149,7 @@ class GateResult:
     power_at_twice: float | None = None
 
 
-@dataclass(frozen=True)
-class GateOptions:
+class GateOptions(Struct, frozen=True):
     """How gates are tested; `earlier` finds the history of a metric, `within_run` accepts one run a side."""
 
     alpha: float = 0.05

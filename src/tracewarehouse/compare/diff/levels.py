@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.display_names import EXPOSED
@@ -22,8 +24,7 @@ ZERO = Fraction(0)
 LEAST_NET = Fraction(1, 10)  # of the sum of all rows' changes, below which shares of the total mean nothing
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Struct, frozen=True):
     """A row of the mean interval, per side: ns, and calls of its kernels (None if it has no calls).
 
     `base_sum` and `head_sum` are the full durations of these calls, parts of which others may cover.
@@ -88,8 +89,7 @@ class Row:
         return "slower" if exclusive > 0 else "faster"
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(Struct, frozen=True):
     """One way to split the mean: its rows, the largest change first. They sum to it exactly."""
 
     name: str
@@ -375,15 +375,14 @@ _FIELDS = (
 )
 
 
-@dataclass(frozen=True)
-class Waits:
+class Waits(Struct, frozen=True):
     """Mean wait per step and rank for each rank, the largest change first.
 
     `evidence` is `blame` if it is derived on both sides: waits count for the rank that caused them, else for
     the one that arrived last.
     """
 
-    rows: Result = field(repr=False)
+    rows: Result
     step_ns: float  # the mean step of base
 
     @property

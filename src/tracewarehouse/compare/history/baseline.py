@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.read import (
@@ -39,8 +40,7 @@ if TYPE_CHECKING:
 Configuration = tuple[object, ...]
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(Struct, frozen=True):
     """The runs of a comparison; base is None if it is the baseline itself. `same` are keys of labels."""
 
     base: tuple[SelectedRun, ...] | None
@@ -53,8 +53,7 @@ class Compared:
         return min(run_attributes(each.version).order for each in (*(self.base or ()), *self.head))
 
 
-@dataclass(frozen=True)
-class Baseline:
+class Baseline(Struct, frozen=True):
     """Recorded runs since the last change point, oldest first, and their values."""
 
     points: tuple[Point, ...]
@@ -181,8 +180,7 @@ _LISTED = 5  # parts of an event
 _ENOUGH = 0.9  # share of the runs, from which a kind of parts is compared
 
 
-@dataclass(frozen=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """A recorded analysis of parts: the columns of their names and times."""
 
     kind: str
@@ -198,8 +196,7 @@ _SOURCES = (
 )
 
 
-@dataclass(frozen=True)
-class MovedPart:
+class MovedPart(Struct, frozen=True):
     """A kernel, operator (its self time on the host) or idle cause that changed: calls and time per rank."""
 
     kind: str
@@ -227,8 +224,7 @@ class MovedPart:
         return f"{self.title} {calls} ({'+' if delta > 0 else ''}{show(delta, 'ns')})"
 
 
-@dataclass(frozen=True)
-class PartsEvent:
+class PartsEvent(Struct, frozen=True):
     """Parts that changed between the same two runs, the largest change of time first."""
 
     before: str
@@ -242,8 +238,7 @@ class PartsEvent:
         return f"between {one_line(self.before)} and {one_line(self.after)}, {count} changed: {listed}{more}"
 
 
-@dataclass(frozen=True)
-class _Series:
+class _Series(Struct, frozen=True):
     """The calls and the time of a part in each run."""
 
     kind: str

@@ -6,10 +6,12 @@ The chart is plain SVG drawn by the template, so that the page does not need the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil, floor, inf, log10
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.compare.history.series import Change, HistoryData, Point, Series
 from tracewarehouse.present.pages import render_page
@@ -103,16 +105,14 @@ _EDGE, _DATE = 12, 100  # pixels between the edge and a run, and of a date
 _LEAST_GAP = 2  # pixels between two runs that can be distinguished
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(Struct, frozen=True):
     """A grid line at a place of the vertical or horizontal axis, with its label."""
 
     at: float
     label: str
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(Struct, frozen=True):
     """The circle of a run; one outside the value range is drawn hollow at the edge."""
 
     x: float
@@ -121,8 +121,7 @@ class Dot:
     label: str
 
 
-@dataclass(frozen=True)
-class LevelLine:
+class LevelLine(Struct, frozen=True):
     """The level between two changes."""
 
     start: float
@@ -130,8 +129,7 @@ class LevelLine:
     y: float
 
 
-@dataclass(frozen=True)
-class ChangeMarker:
+class ChangeMarker(Struct, frozen=True):
     """The vertical line of a change."""
 
     x: float
@@ -139,8 +137,7 @@ class ChangeMarker:
     label: str
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """A chart in pixels."""
 
     width: int
@@ -156,8 +153,7 @@ class Chart:
     axis: str  # what the horizontal axis is
 
 
-@dataclass(frozen=True)
-class SeriesSection:
+class SeriesSection(Struct, frozen=True):
     """A series as a section of the page; without any value it has no chart."""
 
     key: str
@@ -166,8 +162,7 @@ class SeriesSection:
     changes: tuple[tuple[str, ...], ...]  # the cells of the table of changes
 
 
-@dataclass(frozen=True)
-class HistoryPage:
+class HistoryPage(Struct, frozen=True):
     """The page as data."""
 
     title: str
@@ -243,8 +238,7 @@ def _chart(history: HistoryData, series: Series) -> Chart:
     )
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(Struct, frozen=True):
     """The places of runs from left to right: by time or, where most would lie on another one, by order."""
 
     places: tuple[float, ...]
@@ -307,8 +301,7 @@ def _level_lines(series: Series, x: _Axis, low: float, high: float) -> Iterator[
             yield LevelLine(x.before(start), x.before(end), _y(level, low, high))
 
 
-@dataclass(frozen=True)
-class History(HistoryData):
+class History(HistoryData, frozen=True):
     """A metric over recorded runs, with its change points."""
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from fractions import Fraction
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.page import History
@@ -31,8 +33,7 @@ from tracewarehouse.storage.results import is_intact
 from tracewarehouse.version import __version__
 
 
-@dataclass(frozen=True)
-class ValueForm:
+class ValueForm(Struct, frozen=True):
     """A statistic of the complete steps, or `value` for the metric itself; per `unit` of work, if given."""
 
     statistic: Statistic = "value"
@@ -98,8 +99,7 @@ class NothingRecorded(TwError):
     """No selected run has recorded results of an analysis."""
 
 
-@dataclass(frozen=True)
-class RecordedRun:
+class RecordedRun(Struct, frozen=True):
     """A selected run with the files of its results, by definition."""
 
     selected: SelectedRun

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, can_roll_up, roll_up
@@ -33,8 +35,7 @@ _BYTES_PER_BATCH = 64 << 20
 Steps = Mapping[int, Sequence[int]]  # rank → its complete steps
 
 
-@dataclass(frozen=True)
-class FailedResult:
+class FailedResult(Struct, frozen=True):
     """A result that could not be computed."""
 
     run: str
@@ -42,8 +43,7 @@ class FailedResult:
     reason: str
 
 
-@dataclass(frozen=True)
-class RecordReport:
+class RecordReport(Struct, frozen=True):
     """The outcome: results `written` in `bytes`, those `present` before, and those that `failed`."""
 
     runs: tuple[str, ...]
@@ -55,8 +55,7 @@ class RecordReport:
     notices: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class RecordProgress:
+class RecordProgress(Struct, frozen=True):
     """The progress of a recording: finished and total results, and the current analysis."""
 
     done: int
@@ -332,8 +331,7 @@ def record_runs(
 _LEAST_ANALYSES = 8
 
 
-@dataclass(frozen=True)
-class RecordTask:
+class RecordTask(Struct, frozen=True):
     """Records some analyses of some runs; a second run of the task writes only what is missing."""
 
     root: Location

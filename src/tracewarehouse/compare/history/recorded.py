@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import BY_STEP, Measured, Metric, filterable, measures
@@ -144,8 +145,7 @@ ORDER BY ALL
 """
 
 
-@dataclass(frozen=True)
-class RecordedAnalysis:
+class RecordedAnalysis(Struct, frozen=True):
     """An analysis as this release defines it, with default parameters."""
 
     contract: Contract

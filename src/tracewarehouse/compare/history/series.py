@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.compare.metric.expression import Metric
 from tracewarehouse.compare.stats.baseline import suspicion
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 Reasons = Mapping[tuple[str, str], str]  # (run, source) → acknowledgement
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A run of a series; `value` is None if the run has no value of the metric, for the `reason`.
 
     `level` is the median of the values between two changes. A run that is not `stored` was removed, but its
@@ -51,8 +52,7 @@ class Point:
         return f"{self.run}@v{self.number}"
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Struct, frozen=True):
     """A change of level from the run `before` to the run `after`.
 
     `change` is that from the level `old` to `new` (0.03 is +3 %), and `low` to `high` the 95 % interval of
@@ -82,8 +82,7 @@ class Change:
         return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
 
 
-@dataclass(frozen=True)
-class Suspected:
+class Suspected(Struct, frozen=True):
     """The newest `runs` runs, from the run `since` on, lean by about `change`; a change is not certain."""
 
     since: str
@@ -95,8 +94,7 @@ class Suspected:
         return f"suspected since {one_line(self.since)}, about {size}, {runs}"
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(Struct, frozen=True):
     """Comparable runs: of one group, under one definition (effective hash) of the analysis.
 
     With a `trend`, the series rises or falls steadily and has no changes. A `suspected` change is not
@@ -136,8 +134,7 @@ class Series:
         return low - margin, high + margin
 
 
-@dataclass(frozen=True)
-class HistoryData:
+class HistoryData(Struct, frozen=True):
     """The series of a metric over recorded runs; `missing` runs have no recorded results.
 
     `measured` is what the values are: the metric, a statistic of its steps, per unit of work.
@@ -227,8 +224,7 @@ FailOn = Literal["worse", "any"]
 NEWEST = 12  # runs whose changes count by default
 
 
-@dataclass(frozen=True)
-class FailingChange:
+class FailingChange(Struct, frozen=True):
     """A change that fails, with the series it is in."""
 
     series: str
@@ -294,8 +290,7 @@ def _text(history: HistoryData, series: Series, change: Change) -> str:
 _RUNS_NAMED = 8  # in a hint
 
 
-@dataclass(frozen=True)
-class Acknowledgement:
+class Acknowledgement(Struct, frozen=True):
     """Why a metric changed at a run, identified by its content (`source`)."""
 
     metric: str
@@ -328,7 +323,7 @@ def acknowledge(store: Store, metric: Metric, run: SelectedRun, why: str | None)
         return
     if not why.strip():
         raise ParamError(f"the acknowledgement of {run.run} is empty", "give a reason for the change")
-    store.acknowledge(key, vars(Acknowledgement(name, run.run, source, why.strip())))
+    store.acknowledge(key, asdict(Acknowledgement(name, run.run, source, why.strip())))
 
 
 def acknowledgements(store: Store, metric: Metric) -> dict[tuple[str, str], str]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from statistics import fmean, median
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 BY_STEP = "by_step"  # the parameter of analyses with optional steps
 
 
-@dataclass(frozen=True)
-class Metric:
+class Metric(Struct, frozen=True):
     """A measure of an analysis, with filters on other columns of its rows."""
 
     text: str
@@ -65,8 +66,7 @@ class Metric:
         return "per complete step and rank" if by_step else "per rank"
 
 
-@dataclass(frozen=True)
-class RunValue:
+class RunValue(Struct, frozen=True):
     """A metric of one run; `value` and `mean` are None if it is unknown, for the `reason`.
 
     `value` is the metric as defined; `mean` the mean over ranks and complete steps, the same except for a
@@ -83,8 +83,7 @@ class RunValue:
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """A metric of some runs in time order; `per` is what one value refers to."""
 
     metric: Metric
@@ -315,8 +314,7 @@ _LABEL = "label."
 _NORMALIZED = ("ns", "bytes")  # units of measures that grow with the work of a step
 
 
-@dataclass(frozen=True)
-class WorkUnit:
+class WorkUnit(Struct, frozen=True):
     """What times and sizes are per: its name, and the label of a run that counts them in a step of a rank."""
 
     name: str

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal, cast, get_args
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.compare.metric.expression import Measured, Metric, RunValue, parse_metric_prefix
 from tracewarehouse.contracts.catalog import Catalog
@@ -34,16 +36,14 @@ Step = tuple[str, int, int]  # a complete step of a rank of a run
 RankStep = tuple[int, int | None]  # a rank and, if values are per step, a complete step of it
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(Struct, frozen=True):
     """The ranks of a run with data in its analysis, and why others have none."""
 
     with_data: tuple[int, ...]
     reason: str | None = None
 
 
-@dataclass(frozen=True)
-class _Aggregate:
+class _Aggregate(Struct, frozen=True):
     """The rows of one rank and step, aggregated; `over` or `under` is None if a row lacks it."""
 
     rows: int

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import fmean, median, variance
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tracewarehouse.compare.stats.two_sample import (
     MIN_SPLITS,
@@ -42,8 +43,7 @@ NORMAL = 1.4826  # standard deviation over median absolute deviation of normal v
 _BAD_RUN_DEVIATIONS = 5.0  # robust standard deviations beyond which an earlier run is a bad one
 
 
-@dataclass(frozen=True)
-class Earlier:
+class Earlier(Struct, frozen=True):
     """Values of runs before those that are compared, oldest first, all above 0.
 
     `base_at` and `head_at` are the places of the compared runs among all runs of this configuration, of which
@@ -246,8 +246,7 @@ MIN_RUNS, MIN_STEPS = 3, 3
 _MOST = 0.8  # share of the spread of a run's value from which advice is clear
 
 
-@dataclass(frozen=True)
-class Components:
+class Components(Struct, frozen=True):
     """Standard deviations, as ratios of the time, between runs and between steps of a run.
 
     `steps` is the harmonic mean of the numbers of steps of the runs.
@@ -356,8 +355,7 @@ _FEW = 5  # the limit grows by 5 / n for a base of n runs, whose spread is uncer
 _SLACK = 1.0  # deviations that the sums forgive per run
 
 
-@dataclass(frozen=True)
-class Suspicion:
+class Suspicion(Struct, frozen=True):
     """The level may have changed at index `at`, by about `change` (0.03 is +3 %), seen in `runs` runs."""
 
     at: int

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracewarehouse.compare.stats.baseline import NORMAL
 from tracewarehouse.compare.stats.two_sample import ShiftTest, mann_whitney, midranks, orders_that_reject
@@ -49,8 +49,7 @@ def drawn_in(values: Floats, center: Floats, noise: float) -> Floats:
     return np.asarray(np.clip(values, center - _FAR * noise, center + _FAR * noise))
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """A regression with autoregressive noise: its log-likelihood, and the last coefficient with its error."""
 
     log_likelihood: float
@@ -135,8 +134,7 @@ _INDEPENDENT = 0.1  # autocorrelation up to which noise has no waves: the scan's
 _BAI_95 = 11.0  # half the 95 % interval of the position, times the squared shift in standard deviations
 
 
-@dataclass(frozen=True)
-class Trend:
+class Trend(Struct, frozen=True):
     """A steady rise or fall: the change from the first value to the last, relative to the first."""
 
     change: float
@@ -147,16 +145,14 @@ class Trend:
         return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
 
 
-@dataclass(frozen=True)
-class Levels:
+class Levels(Struct, frozen=True):
     """The level changes of a series, in order, or its trend."""
 
     points: tuple[Point, ...] = ()
     trend: Trend | None = None
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A change: the series has another level from index `at` on.
 
     `change` is the shift relative to the level before (0.03 is +3 %), with its 95 % interval `low` to `high`;
@@ -278,8 +274,7 @@ def _scanned(scaled: Floats) -> list[int]:
     return sorted(found)
 
 
-@dataclass(frozen=True)
-class Scan:
+class Scan(Struct, frozen=True):
     """The index from which the ranks of a series differ most, and by how many standard deviations."""
 
     index: int
@@ -308,8 +303,7 @@ def _merged(candidates: list[int], scanned: Sequence[int]) -> list[int]:
     return sorted([*candidates, *apart])
 
 
-@dataclass(frozen=True)
-class _LevelShift:
+class _LevelShift(Struct, frozen=True):
     """The shift between two segments; `clearance` is the distance of the strict interval from 0.
 
     `level` is the median before the change.

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from tracewarehouse.compare.stats.change_points import MIN_RUNS, rank_scan
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES, ShiftTest
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class RowTest:
+class RowTest(Struct, frozen=True):
     """How one row changed: relative (inf for an added row, -1 for a removed one), with its interval.
 
     `q` is p adjusted after Benjamini and Hochberg: of all rows with q <= alpha, at most a share of alpha is
@@ -191,8 +190,7 @@ def _row_means(side: Floats) -> Floats:
 MIN_VARYING_ROWS = 5  # with fewer, how variances scatter is unknown
 
 
-@dataclass(frozen=True)
-class Variances:
+class Variances(Struct, frozen=True):
     """The variance of each row between samples, and its degrees of freedom."""
 
     variance: Floats
@@ -275,8 +273,7 @@ _SEED = 20_261_123
 _TAIL = 0.01  # below this p, the tail of a normal distribution continues the simulated one
 
 
-@dataclass(frozen=True)
-class PartChange:
+class PartChange(Struct, frozen=True):
     """A series, by its index, that changes from the run at index `at` on: its medians before and after."""
 
     part: int

@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from statistics import NormalDist, fmean
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,8 +131,7 @@ MIN_SAMPLES = 4  # values on both sides together; fewer do not show their spread
 MAX_EXACT_PAIRS = 2_500  # pairs of values up to which the distribution of U is counted exactly
 
 
-@dataclass(frozen=True)
-class ShiftTest:
+class ShiftTest(Struct, frozen=True):
     """The shift from base to head with its interval, which contains 0 if p > alpha.
 
     An interval from -inf to inf is unknown.
@@ -315,8 +316,7 @@ def runs_to_conclude(
     return runs_needed(deviation, effect, alpha=alpha, power=power)
 
 
-@dataclass(frozen=True)
-class MoreRuns:
+class MoreRuns(Struct, frozen=True):
     """Runs to add to each side for a conclusion."""
 
     base: int

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from tracewarehouse.compare.stats.baseline import (
     Earlier,
@@ -159,8 +160,7 @@ MIN_STEPS = 3  # per side, below which the sample is the window
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """How the step time of head compares with that of base.
 
     Times in ns, changes relative (0.03 is +3 %). `change` is the ratio of the two medians minus 1, and `low`
@@ -378,8 +378,7 @@ def _percent(value: float, sign: str, digits: int = 1) -> str:
     return f"{rounded:{sign}.{digits}f}"
 
 
-@dataclass(frozen=True)
-class StepTimes:
+class StepTimes(Struct, frozen=True):
     """The step times of each run in ns, in time order. Raises ParamError for times that are not above 0."""
 
     runs: tuple[tuple[float, ...], ...]

@@ -10,13 +10,14 @@ but lie in this century as nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tracewarehouse.formats.base import Defect
@@ -50,8 +51,7 @@ _HALF: Final = _WHOLE // 2
 _MOST: Final = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Clock:
+class Clock(Struct, frozen=True):
     """The origin of the times in a file; `zero_is_invalid`: a time of 0 means that there is none."""
 
     base_ns: int
@@ -194,8 +194,7 @@ class BeginEndEvents(NamedTuple):
 _MOST_SECONDS: Final = 2**63 // 10**9
 
 
-@dataclass(frozen=True)
-class EventPairs:
+class EventPairs(Struct, frozen=True):
     """Begin events in order, their end events, and the end times: ns since the base time and millionths.
 
     `end_valid` is False where the time exceeds 64 bits.
@@ -278,8 +277,7 @@ _COPIES_KEPT: Final = 100_000
 _NS_OF_THIS_CENTURY: Final = r"^(9[4-9][0-9]{16}|[123][0-9]{18}|40[0-9]{17})(\.[0-9]+)?$"
 
 
-@dataclass
-class TimeUnit:
+class TimeUnit(Struct):
     """Collects the signs of a wrong time unit, batch by batch."""
 
     late: int = 0
@@ -341,8 +339,7 @@ _TEXTS: Final = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class FileContext:
+class FileContext(Struct, frozen=True):
     """Facts about the complete file that every row depends on.
 
     `devices` are the pids, as text, that denote devices; `repaired` are event ids in ascending order.
@@ -354,8 +351,7 @@ class FileContext:
     repaired: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
-@dataclass(frozen=True)
-class _Ids:
+class _Ids(Struct, frozen=True):
     """Distinct process or thread ids: texts, and per token the position of its text and its parsed values.
 
     `codes` has the token of each row, -1 for none.

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import cache
 from pathlib import Path
@@ -23,6 +22,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from tracewarehouse.formats.base import Redaction
 from tracewarehouse.formats.json_text import members, quote, unquote
@@ -468,8 +468,7 @@ def _texts(batch: Batch, rows: NDArray[np.int64]) -> pa.Array:
 _SECOND: Final = 10**9
 
 
-@dataclass
-class FileFacts:
+class FileFacts(Struct):
     """Facts that depend on all rows of the file.
 
     `first_ns` is the smallest positive start of a slice in ns since the base time, rounded up.
@@ -552,8 +551,7 @@ _JSON: Final = frozenset(("pid", "tid", "extra", "shapes", "dtypes"))
 _EVENT_FIELDS: Final = tuple(name for name in CODES if name not in TYPED_TEXTS)
 
 
-@dataclass
-class SecretSearch:
+class SecretSearch(Struct):
     """Replaces secrets batch by batch; `redactions` lists where they were."""
 
     redactor: Redactor

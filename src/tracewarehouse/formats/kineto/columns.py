@@ -15,13 +15,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from tracewarehouse.contracts.catalog import Catalog
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     Rows = NDArray[np.int64]
 
 
-@dataclass
-class Fractions:
+class Fractions(Struct):
     """Sub-nanosecond parts of `ts` and `dur`, in millionths of a nanosecond, of the rows that have them.
 
     `rows` are positions in the batch. `ts_text` and `dur_text` of these rows hold the digits of the file.
@@ -50,8 +49,7 @@ class Fractions:
     dur: NDArray[np.int32]
 
 
-@dataclass
-class BatchColumns:
+class BatchColumns(Struct):
     """The columns of a Batch, modifiable; codes below -1 are values from the row reader."""
 
     rows: int
@@ -218,8 +216,7 @@ NULL: Final = -1
 _FIRST_OF_ROWS: Final = -2
 
 
-@dataclass
-class ColumnDictionary:
+class ColumnDictionary(Struct):
     """The distinct texts of one column, from the scanner and from the row reader."""
 
     of_scanner: pa.Array = field(default_factory=lambda: pa.array([], pa.string()))
@@ -348,8 +345,7 @@ ORDER BY place
 """
 
 
-@dataclass
-class Tokens:
+class Tokens(Struct):
     """For each token: its text, the text as a number, the number at its end, and whether the type is kept.
 
     Numbers are None if there is none. The type is kept if the text is numeric exactly when the JSON value is

@@ -9,12 +9,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
@@ -130,8 +130,7 @@ _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _BETWEEN_MEMBERS = re.compile(rb'\s*[,{]\s*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """A complete document: its members except the events as (key, minified text), and the array bounds."""
 
     members: tuple[tuple[str, bytes], ...]
@@ -191,8 +190,7 @@ _WIDE = (
 )
 
 
-@dataclass
-class Document:
+class Document(Struct):
     """A tolerant reader; `members`, `events` and `losses` are complete once `chunks()` is exhausted."""
 
     text: Text
@@ -308,8 +306,7 @@ def is_lines(buffer: Buffer) -> bool:
     return is_event and _EVENTS.search(buffer) is None
 
 
-@dataclass
-class DocumentWalker:
+class DocumentWalker(Struct):
     """Iterates over a complete text; fills `members` with header values; `closed`: it ended properly."""
 
     buffer: Buffer

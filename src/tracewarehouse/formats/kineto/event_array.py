@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from tracewarehouse.formats.base import Loss, Status
 from tracewarehouse.formats.file_text import Buffer
 from tracewarehouse.formats.json_text import elements, is_utf8, minify
 
 
-@dataclass
-class Losses:
+class Losses(Struct):
     """Collects losses while a file is read; repairs with the same reason become one entry with a count."""
 
     shift: int = 0
@@ -75,8 +75,7 @@ _LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][
 _BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass
-class _Repairer:
+class _Repairer(Struct):
     """Rebuilds JSON from tokens; `run` returns None if the structure is incomplete."""
 
     reasons: dict[str, None] = field(default_factory=dict)
@@ -263,8 +262,7 @@ CHUNK_BYTES = 4 << 20
 _CUT_TRIES = 8
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(Struct, frozen=True):
     """A JSON array of consecutive events; `repaired` are the positions of events that are not verbatim."""
 
     array: bytes
@@ -374,8 +372,7 @@ def _scan(buffer: Buffer, at: int, limit: int) -> tuple[int | None, bool]:
     return None, closers[-1:] == [b"]"]
 
 
-@dataclass
-class ArrayWalker:
+class ArrayWalker(Struct, dict=True):
     """Iterates over the elements of an array; `at` is the position, `closed` whether the end was read."""
 
     buffer: Buffer

@@ -5,12 +5,13 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Request
@@ -40,8 +41,7 @@ class NotStrictError(Exception):
     """The document is incomplete, not strict JSON or starts with no event: use the tolerant reader."""
 
 
-@dataclass
-class Reading:
+class Reading(Struct):
     """The result of reading a file: its batches and the facts about the complete file."""
 
     store: BatchStore
@@ -82,8 +82,7 @@ def _read_strict(path: Path, request: Request) -> Reading:
     )
 
 
-@dataclass
-class _StrictReader:
+class _StrictReader(Struct, dict=True):
     """Reads a complete, strict document. Raises NotStrictError."""
 
     pieces: Iterator[bytes]

@@ -21,7 +21,6 @@ import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from importlib.metadata import version
@@ -31,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
@@ -132,8 +132,7 @@ TYPED_INTS: Final = tuple(name for name in INTS if name in KEYS or name[:-2] in 
 TYPED_TEXTS: Final = tuple(name for name in CODES if name in KEYS)
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(Struct, frozen=True):
     """Consecutive elements of the event array; a column that is null in every row is missing.
 
     `codes` are -1 where null. `new_strings` are the strings to search for secrets in addition to the

@@ -6,10 +6,11 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, Request

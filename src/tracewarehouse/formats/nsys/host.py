@@ -12,12 +12,12 @@ import struct
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.formats.nsys import schema
 from tracewarehouse.formats.nsys.schema import process_rows
@@ -188,8 +188,7 @@ Values = dict[str, int]
 Fields = tuple[tuple[str, struct.Struct, int], ...]
 
 
-@dataclass(frozen=True)
-class Payloads:
+class Payloads(Struct, frozen=True):
     """The schemas of an export: (domain, schema) → argument, reader and offset of each known entry."""
 
     schemas: Mapping[tuple[int, int], Fields]

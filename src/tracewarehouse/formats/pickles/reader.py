@@ -13,12 +13,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 import pyarrow as pa
+from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Outcome, Redaction, Request
@@ -48,8 +48,7 @@ _BYTES_PER_CPU_S: Final = 5 << 20
 _FEWEST_VALUES: Final = 10_000
 
 
-@dataclass(frozen=True)
-class PlainFile:
+class PlainFile(Struct, frozen=True):
     """An open file with decompressed content, the format to read it as, and its path for messages."""
 
     path: Path
@@ -69,8 +68,7 @@ class PlainFile:
         return _CPU_S + self.size // _BYTES_PER_CPU_S
 
 
-@dataclass(frozen=True)
-class PlainTables:
+class PlainTables(Struct, frozen=True):
     """The tables of a file, its facts and metadata, and the number of values of a wrong type by column."""
 
     tables: Mapping[str, pa.Table]

@@ -8,12 +8,12 @@ import json
 import pickle
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import IO, Any, Final, NoReturn, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 _INT64_LIMIT: Final = 2**63
 _NONE: Final = type(None)
@@ -36,8 +36,7 @@ class PlainUnpickler(pickle.Unpickler):
         raise RefusedPickleError("requests an object outside of the file (persistent id)")
 
 
-@dataclass
-class Budget:
+class Budget(Struct):
     """The number of values that may be visited: values that are shared many times would never end."""
 
     left: int
@@ -49,8 +48,7 @@ class Budget:
             raise RefusedPickleError("holds more values than a file of its size can: it repeats shared lists")
 
 
-@dataclass
-class Tables:
+class Tables(Struct):
     """What a walk returns: tables, facts and metadata of the file, and counts of values of a wrong type."""
 
     tables: dict[str, pa.Table]
@@ -96,8 +94,7 @@ def _kind(value: object) -> str:
     return f"an {name}" if name[:1] in "aeiou" else f"a {name}"
 
 
-@dataclass
-class Records:
+class Records(Struct):
     """Columns of a list of dictionaries. A value of a wrong type becomes null and is counted."""
 
     rows: Sequence[Mapping[str, Any]]

@@ -9,13 +9,13 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from tracewarehouse.errors import PolicyError
 
@@ -29,8 +29,7 @@ _EXAMPLE: Final = """a policy has tables such as
   [rules]  off = ["twilio-api-key"]"""
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """Changes to the rules: names of secret and plain keys, patterns by name, allowed values, rules off.
 
     `enabled` False: there are no rules, and nothing is redacted.
@@ -137,8 +136,7 @@ _ABOUT: Final = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class KeyNames:
+class KeyNames(Struct, frozen=True):
     """Words and endings of names. Values of `weak` names are secret only if they look random."""
 
     words: frozenset[str]
@@ -247,8 +245,7 @@ _COUNT: Final = re.compile(r"\{([1-9][0-9]*)(?:,[0-9]*)?\}")
 _BEFORE: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 
 
-@dataclass(frozen=True)
-class TokenRule:
+class TokenRule(Struct, frozen=True, dict=True):
     """A secret by its own shape. `quick` finds its beginning in the text of a file, `pattern` all of it."""
 
     name: str
@@ -275,8 +272,7 @@ class TokenRule:
         return re.compile(self.pattern if self.inside else _BEFORE + self.pattern)
 
 
-@dataclass(frozen=True)
-class TextRule:
+class TextRule(Struct, frozen=True, dict=True):
     """A secret by the text before it; see the comment in the data file."""
 
     name: str
@@ -291,8 +287,7 @@ class TextRule:
         return re.compile(self.head, re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Struct, frozen=True, dict=True):
     """Everything that redaction goes by. `version` is that of the data file."""
 
     version: int

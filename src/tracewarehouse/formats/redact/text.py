@@ -10,11 +10,11 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.formats.json_text import StringToken, minify, path_text, quote, strings, unquote
@@ -57,8 +57,7 @@ _PATH: Final = re.compile(r"(?:~|\.{0,2})/\S*|[A-Za-z]:\\\S*")
 _SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|negotiate|apikey|ssws)\s{1,3}", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Pairs:
+class Pairs(Struct, frozen=True):
     """Finds such secrets by the text rules, and replaces them by what `mark` gives."""
 
     rules: Rules
@@ -195,8 +194,7 @@ _FLAG: Final = re.compile(r"--?[A-Za-z][\w.-]{0,100}")
 _HAS_DIGIT: Final = re.compile(r"[0-9]")
 
 
-@dataclass(frozen=True)
-class Redaction:
+class Redaction(Struct, frozen=True):
     """Where a secret was: the event (None: the header), the JSON path and the rule that matched."""
 
     event_id: int | None

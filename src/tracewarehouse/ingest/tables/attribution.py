@@ -8,11 +8,11 @@ another slice outlives it. Recomputation frames (`: recompute_fn`) only determin
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.ingest.tables.model import (
     CHECKPOINT_OPERATOR,
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 _ANNOTATION_PASSES: Final = (("Optimizer.", "optimizer"), ("enumerate(DataLoader)#", "data"))
 
 
-@dataclass(frozen=True)
-class Annotations:
+class Annotations(Struct, frozen=True):
     """Annotations in nesting order, with the lane of each and the pass that its name implies, -1 for none."""
 
     columns: Columns
@@ -110,8 +109,7 @@ _OPERATOR_PASSES: Final = (
 _SLAB: Final = 16_384
 
 
-@dataclass(frozen=True)
-class _ScopedCalls:
+class _ScopedCalls(Struct, frozen=True):
     """Calls of an interval and the scopes (operators, module frames) that enclose them, in nesting order.
 
     A call ends at its start, as it encloses nothing. `pass_` is -1 for none. `call` is the index of a call
@@ -130,8 +128,7 @@ class _ScopedCalls:
     call: NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class _Words:
+class _Words(Struct, frozen=True):
     """What each name implies; the last entry is for rows without a name."""
 
     module: Flags

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
@@ -60,8 +60,7 @@ _TIMELINE = "memory_timeline"
 _QUALITY = "data_quality"
 
 
-@dataclass(frozen=True)
-class Built:
+class Built(Struct, frozen=True):
     """What is known of a rank after its tables are built; `quality` maps rules to numbers of rows."""
 
     facts: dict[str, Any]
@@ -111,8 +110,7 @@ def build(
     return Built(facts, builders.coverage, counts)
 
 
-@dataclass
-class _Builders:
+class _Builders(Struct):
     """The builders in order; intermediate results are freed as soon as the next table is requested."""
 
     tables: Mapping[str, Columns | pa.Table]

@@ -7,13 +7,13 @@ parallel.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -153,8 +153,7 @@ ENGINE_OPERATOR: Final = "autograd::engine::evaluate_function: "
 CHECKPOINT_OPERATOR: Final = f"{ENGINE_OPERATOR}CheckpointFunctionBackward"
 
 
-@dataclass(frozen=True)
-class Nesting:
+class Nesting(Struct, frozen=True):
     """Host slices in nesting order; the slice at position i has `pre` = i + 1.
 
     `post` is the `pre` of its last descendant, or its own if it has none. Lane k has the positions from
@@ -168,8 +167,7 @@ class Nesting:
     post: NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class Calls:
+class Calls(Struct, frozen=True):
     """Calls of a GPU runtime on host threads, in row order."""
 
     rows: Rows
@@ -195,8 +193,7 @@ class Via(IntEnum):
     FLOW = 1
 
 
-@dataclass(frozen=True)
-class Launches:
+class Launches(Struct, frozen=True):
     """GPU activities with valid times in row order, and the call that launched each.
 
     `device` and `stream` are -1 if unknown. `runtime` is the row of the call and `via` one of Via, both -1 if
@@ -214,8 +211,7 @@ class Launches:
     via: Small
 
 
-@dataclass(frozen=True)
-class StepAnnotations:
+class StepAnnotations(Struct, frozen=True):
     """Slices on the host that mark steps, in row order; `inferred`: by rules, not `ProfilerStep#N`."""
 
     rows: Rows
@@ -225,8 +221,7 @@ class StepAnnotations:
     inferred: bool = False
 
 
-@dataclass(frozen=True)
-class Attribution:
+class Attribution(Struct, frozen=True):
     """What each call is attributed to; rows are -1 for none.
 
     `call_op` is the innermost enclosing operator of every call. The other arrays are parallel to `calls`, the
@@ -253,8 +248,7 @@ class RuleHits(NamedTuple):
     ns: Ints | Numbers | None = None
 
 
-@dataclass(frozen=True)
-class QualityInput:
+class QualityInput(Struct, frozen=True):
     """What the rules of `data_quality` read: the activities and the results of builders.
 
     `flows_without_start` are the rows of `flows` without a start.

@@ -13,12 +13,13 @@ neither has the gradient accumulation of a parameter. Both tables are empty with
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from tracewarehouse.ingest.tables.kernels import call_indexes, has_kind
 from tracewarehouse.ingest.tables.model import (
@@ -60,8 +61,7 @@ if TYPE_CHECKING:
 _INSTANCE: Final = r"_\d+$"
 
 
-@dataclass(frozen=True)
-class Texts:
+class Texts(Struct, frozen=True):
     """Texts, and the index of each frame's text."""
 
     codes: NDArray[np.int32]
@@ -72,8 +72,7 @@ class Texts:
         return encoded_texts(np.append(self.codes, np.int32(-1))[frames], self.words)
 
 
-@dataclass(frozen=True)
-class ModuleFrames:
+class ModuleFrames(Struct, frozen=True):
     """Calls of modules, and frames of recomputation, in nesting order.
 
     Other arrays and methods name a frame by its index, -1 for none. `recompute`: the frame runs a forward
@@ -208,8 +207,7 @@ _BACKWARD: Final = r"^autograd::engine|Backward\d*$|^torch::autograd::"
 _MOST_LANES: Final = 16
 
 
-@dataclass(frozen=True)
-class _CallModules:
+class _CallModules(Struct, frozen=True):
     """The module of each call that launched GPU activities: index of its frame, row of the forward operator.
 
     Both are -1 for none; `how` is an index into `_HOW`, -1 for none.
@@ -289,7 +287,7 @@ def _modules_of_calls(
         ruled = _CallModules(frame, forward_row, how.astype(np.int8))
         known = (ruled.how == _ACCUMULATED) | (ruled.forward >= 0)
         inside, number = inside[known[number]], number[known[number]]
-        for ours, theirs in zip(vars(found).values(), vars(ruled).values(), strict=True):
+        for ours, theirs in zip(asdict(found).values(), asdict(ruled).values(), strict=True):
             ours[inside] = theirs[number]
     return found
 

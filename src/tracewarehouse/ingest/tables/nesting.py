@@ -11,10 +11,10 @@ before them, the slices that are still open where it begins: everything that can
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from msgspec import Struct
 
 from tracewarehouse.ingest.tables.model import Nesting, enclosing, has_role, is_slice, start_and_end
 
@@ -163,8 +163,7 @@ def _depths(last: NDArray[np.int32]) -> NDArray[np.int32]:
     return depth
 
 
-@dataclass(frozen=True)
-class NestingInterval:
+class NestingInterval(Struct, frozen=True):
     """Ascending positions in nesting order: slices still open at `low`, then all from `low` to `high`."""
 
     positions: NDArray[np.int64]
@@ -242,8 +241,7 @@ def on_known_threads(columns: Columns, nesting: Nesting, positions: Positions) -
     return positions[(columns.codes("pid", rows).codes >= 0) & (columns.codes("tid", rows).codes >= 0)]
 
 
-@dataclass(frozen=True)
-class LaneTimes:
+class LaneTimes(Struct, frozen=True):
     """Times on lanes, sorted by lane and time; `number` is the position of each before sorting."""
 
     number: NDArray[np.int64]

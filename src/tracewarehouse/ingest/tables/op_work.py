@@ -6,12 +6,12 @@ distinct combination of name, shapes, types, strides and values; all else is com
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.ingest.tables.attribution import passes
 from tracewarehouse.ingest.tables.kernels import call_indexes, has_kind
@@ -60,8 +60,7 @@ FROM given
 """
 
 
-@dataclass(frozen=True)
-class _Counted:
+class _Counted(Struct, frozen=True):
     """The operators that count, in nesting order: rows, and their positions up to the last descendant."""
 
     rows: Rows
@@ -69,8 +68,7 @@ class _Counted:
     last: Times
 
 
-@dataclass(frozen=True)
-class _OnGpu:
+class _OnGpu(Struct, frozen=True):
     """GPU activities of each counted operator; `main` is the row of the main kernel, -1 for none."""
 
     count: Positions

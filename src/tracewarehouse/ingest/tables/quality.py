@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.ingest.columns import among
 from tracewarehouse.ingest.tables.launches import calls_by_name, outermost_calls
@@ -495,8 +495,7 @@ _COPIES: Final = ("gpu_memcpy", "gpu_memset")
 _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 
 
-@dataclass(frozen=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """GPU time: in total, with a known launch, and with a known operator."""
 
     gpu_ns: int = 0

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.rules import WorkRule
@@ -27,8 +29,7 @@ class UnknownInputError(Exception):
     """An input that the formula needs is not recorded; the text says which."""
 
 
-@dataclass(frozen=True)
-class Inputs:
+class Inputs(Struct, frozen=True, dict=True):
     """The recorded inputs of an operator; texts are None if the trace does not have them.
 
     `element_bytes` maps types, in lower case without `c10::`, to their sizes.
@@ -175,8 +176,7 @@ _LOG_SUM_BYTES: Final = 4  # flash attention keeps one fp32 number per query
 _LARGEST: Final = 2**63 - 1
 
 
-@dataclass(frozen=True)
-class Work:
+class Work(Struct, frozen=True):
     """The work of an operator; see table `op_work`. `matrix` is (m, n, k, batch)."""
 
     model_flop: int | None = None
@@ -306,8 +306,7 @@ def _full_bytes(inputs: Inputs, at: int) -> int:
     return prod(inputs.shape(at)) * inputs.size(at)
 
 
-@dataclass(frozen=True)
-class _Attention:
+class _Attention(Struct, frozen=True):
     """Sizes of an attention call, its visible pairs of query and key, and how well they are known."""
 
     batch: int

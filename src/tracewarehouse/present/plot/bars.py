@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracewarehouse.present.plot.theme import DESCRIPTION, OWN_COLOR, Scale, Spec, Theme, frame, number
 
@@ -11,8 +12,7 @@ WIDTH = 340
 _ROW_HEIGHT, _TEXT_HEIGHT, _BAR_HEIGHT = 32, 13, 10  # pixels
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A labeled bar; `text` is printed at its right end, `description` is its tooltip and ARIA label."""
 
     label: str
@@ -23,8 +23,7 @@ class Bar:
     start: float = 0.0
 
 
-@dataclass(frozen=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """A labeled distribution: a line from `low` to `high`, thick from `median` to `p95`."""
 
     label: str
@@ -158,8 +157,7 @@ def _pixel(field: str) -> Spec:
     return number(field, scale=None, axis=None)
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """A segment of a stacked bar; `row` is the bar it belongs to."""
 
     row: str
@@ -169,8 +167,7 @@ class Segment:
     description: str
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A cell of a heat map; its opacity is `value`, from 0 to 1."""
 
     column: int
@@ -270,8 +267,7 @@ HEIGHT = 260
 _FEWEST_SHARE = 1 / 700
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(Struct, frozen=True):
     """An allocation: from and to are entry numbers; `category` is in the legend."""
 
     start: int
@@ -281,8 +277,7 @@ class Block:
     description: str
 
 
-@dataclass(frozen=True)
-class Rectangle:
+class Rectangle(Struct, frozen=True):
     """A block, or its part between two moments at which blocks below it are freed."""
 
     block: Block
@@ -398,8 +393,7 @@ def block_chart(
 _TERA = 1_000  # FLOP per ns in a TFLOP/s
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(Struct, frozen=True):
     """A kernel: FLOP per byte, FLOP per ns, and its share of the time of all dots."""
 
     intensity: float
@@ -409,8 +403,7 @@ class Dot:
     description: str
 
 
-@dataclass(frozen=True)
-class Roof:
+class Roof(Struct, frozen=True):
     """The limits of a device: FLOP per ns for a type of arithmetic, and bytes per ns."""
 
     name: str

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError, UnknownName
@@ -26,8 +27,7 @@ _LEVEL_MEASURES = ("queue_length", "allocated_bytes", "net_bytes", "total_bytes"
 _LOCATION = ("run_id", "rank", "device", "step", "occurrence", "stream")
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What determines the chart: the grain, order and columns of a result."""
 
     title: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tracewarehouse.present.plot.bars import WIDTH
 from tracewarehouse.present.plot.theme import (
@@ -23,8 +24,7 @@ _MAX_READINGS = 150  # points of a line with a tooltip, evenly spaced
 BINS = 24
 
 
-@dataclass(frozen=True)
-class RangeBar:
+class RangeBar(Struct, frozen=True):
     """The values at one step: lowest, middle and highest."""
 
     at: int
@@ -34,8 +34,7 @@ class RangeBar:
     description: str
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(Struct, frozen=True):
     """A histogram bin: the number of values from `low` to `high`."""
 
     low: float
@@ -143,8 +142,7 @@ def line_chart(
     }
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(Struct, frozen=True):
     """A value at a position; `level` is the level of its series there, if known."""
 
     at: int

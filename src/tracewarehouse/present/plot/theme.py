@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracewarehouse.display_names import category
 from tracewarehouse.errors import TwError
@@ -60,8 +61,7 @@ def color_key(name: str) -> str:
     return key if key in COLORS else "plain"
 
 
-@dataclass(frozen=True)
-class Theme:
+class Theme(Struct, frozen=True):
     """How colors are written: as values, or as CSS variables of the page that contains the chart."""
 
     variables: bool
@@ -137,8 +137,7 @@ _UNIT_STEPS: dict[str, tuple[tuple[float, str], ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(Struct, frozen=True):
     """One unit for all values of a chart: divide a value by `divisor` to get it in `unit`."""
 
     divisor: float

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from tracewarehouse.present.render.text import one_line
 
@@ -32,8 +33,7 @@ class Step(Protocol):
     def total_bytes(self) -> int: ...
 
 
-@dataclass
-class Bars:
+class Bars(Struct):
     """A total bar, and one for each file in progress."""
 
     progress: Progress

@@ -6,11 +6,13 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from html import escape
 from os.path import commonprefix
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.exact_text import Field
 from tracewarehouse.present.render.text import REPLACED, one_line, short_names, show
@@ -30,16 +32,14 @@ _NUMBERS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Columns without any value, and with the same one in all rows, of which a table may show only some."""
 
     empty: frozenset[str] = frozenset()
     constant: frozenset[str] = frozenset()
 
 
-@dataclass
-class _Column:
+class _Column(Struct):
     name: str
     cells: list[str]
     is_number: bool
@@ -47,8 +47,7 @@ class _Column:
     width: int
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """Lines ready to print: columns with one value, the heading, the body, columns without space."""
 
     constants: str

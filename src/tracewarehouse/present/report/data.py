@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.lines import Bin, bin_edges, describe_bin
@@ -155,8 +156,7 @@ GROUP BY run_id, category
 """
 
 
-@dataclass(frozen=True)
-class Account:
+class Account(Struct, frozen=True):
     """Time by category, summed over `samples` (steps of ranks, or ranks); `rows` is the SELECT behind it."""
 
     times: Mapping[str, int]
@@ -234,16 +234,14 @@ def mean_parts(side: Selection, steps: Result) -> dict[str, dict[str, float]]:
 COMPLETE = "SEMI JOIN (SELECT rank, step FROM step_summary WHERE NOT partial) AS complete USING (rank, step)"
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(Struct, frozen=True):
     """The number of complete steps, each of each rank, and their mean period."""
 
     count: int
     period_ns: float
 
 
-@dataclass(frozen=True)
-class ByStep:
+class ByStep(Struct, frozen=True):
     """Kernel time of the mean complete step, as mean over ranks: values of keys → time, and the period."""
 
     mean_ns: Mapping[tuple[str | None, ...], float]

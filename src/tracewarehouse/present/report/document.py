@@ -6,10 +6,12 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import ceil, log10
 from pathlib import Path
 from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
@@ -115,16 +117,14 @@ def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}."
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Struct, frozen=True):
     """A chart with a caption."""
 
     title: str
     spec: Spec
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(Struct, frozen=True):
     """The first rows of a relation; `total` is its row count, `command` prints all of it in a terminal."""
 
     name: str
@@ -143,8 +143,7 @@ class Table:
         return tuple(short_names(each for each in column if isinstance(each, str)) for column in columns)
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(Struct, frozen=True):
     """A title, a sentence and the charts that show it."""
 
     title: str
@@ -186,16 +185,14 @@ def changes_card(
     return bar_card(title, text, caption, bars)
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(Struct, frozen=True):
     """A command that a reader can copy, and what it shows."""
 
     text: str
     shows: str
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A finding with its ranks, estimated saving and advice; the commands show its evidence."""
 
     severity: str
@@ -206,8 +203,7 @@ class Finding:
     commands: tuple[Command, ...]
 
 
-@dataclass(frozen=True)
-class TimelineView:
+class TimelineView(Struct, frozen=True):
     """A timeline: its data as JSON text, and the text for readers without a picture."""
 
     data: str
@@ -215,8 +211,7 @@ class TimelineView:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class FlameView:
+class FlameView(Struct, frozen=True):
     """A flame view: its data as JSON text, what it shows, and the command that prints its rows."""
 
     data: str
@@ -224,8 +219,7 @@ class FlameView:
     command: str
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(Struct, frozen=True):
     """A part of a whole, drawn as a segment of a stacked bar."""
 
     category: str
@@ -233,8 +227,7 @@ class Share:
     description: str
 
 
-@dataclass(frozen=True)
-class MetricValue:
+class MetricValue(Struct, frozen=True):
     """A metric of a run, as text and as the number that sorts; None if it is unknown, for the `note`."""
 
     metric: str
@@ -243,8 +236,7 @@ class MetricValue:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class RunRow:
+class RunRow(Struct, frozen=True):
     """A run in a table of runs; `width` is its time as a share of the longest, `link` its page.
 
     `time_of` is what takes the time, if it is not the same as in most rows.
@@ -268,8 +260,7 @@ class RunRow:
     time_of: str = ""
 
 
-@dataclass(frozen=True)
-class TreeNode:
+class TreeNode(Struct, frozen=True):
     """A node of a collapsible tree; `total` and `own` are shares of everything, drawn as bars."""
 
     name: str
@@ -281,8 +272,7 @@ class TreeNode:
     is_open: bool = False
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(Struct, frozen=True):
     """A section of the page: a summary, then findings or a list of statements, cards, and tables."""
 
     key: str
@@ -298,8 +288,7 @@ class Section:
     flames: tuple[FlameView, ...] = ()
 
 
-@dataclass(frozen=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """A key number at the top of the page, linked to the section with its details.
 
     `share` draws a bar from 0 to 100 %; `steps` draws a small bar per step, as shares of the largest one.
@@ -314,8 +303,7 @@ class Tile:
     steps: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """The answer of the page: one sentence, its price, what to try, and commands that lead to the evidence.
 
     `severity` is empty if there is no finding; `others` are further findings, each (severity, text).
@@ -331,8 +319,7 @@ class Verdict:
     word: str = ""  # printed instead of the severity
 
 
-@dataclass(frozen=True)
-class Page:
+class Page(Struct, frozen=True):
     """A report; `name` is its default file name without the suffix, `subtitle` one line below the title."""
 
     name: str
@@ -367,8 +354,7 @@ MAX_ROWS = 50
 _LOCATION = ("run_id", "rank", "device", "stream")
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """An analysis to print as a table, by its own order or `order`, with ranks combined or not."""
 
     name: str

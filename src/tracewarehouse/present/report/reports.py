@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.compare.diff.diff import Diff
 from tracewarehouse.compare.history.read import metric_history
@@ -509,8 +511,7 @@ def _steps(result: Result) -> dict[str, list[tuple[int, float]]]:
     }
 
 
-@dataclass(frozen=True)
-class _Time:
+class _Time(Struct, frozen=True):
     """The time of a run, and what takes it: `step` or `GPU window`. Only times of one kind are compared."""
 
     ns: float

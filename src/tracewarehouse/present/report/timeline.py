@@ -12,9 +12,11 @@ import json
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.display_names import category_name
 from tracewarehouse.exact_text import one_line
@@ -53,8 +55,7 @@ SELECT step FROM each ORDER BY abs(ns - (SELECT median(ns) FROM each)), step LIM
 """
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """Slices of ranks by lane and track, by a common clock that starts at `origin_ns`.
 
     `marks` are worst occurrences of findings: `rank`, `from` and `to` since the origin, and `rule`.
