@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -21,6 +23,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
 from tracewarehouse.storage import Staged, StagedTable, Store
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, Encoding, encoding_of
+from tracewarehouse.storage.parquet_file import file_facts
 
 CATALOG = Catalog.load()
 STORED = [
@@ -153,12 +156,25 @@ def test_the_file_is_identified_by_size_and_hashes(writer: TableWriter, tmp_path
     found = written(writer.write(of, table(of, 300), run_id="run", rank=3, path=path))
     data = path.read_bytes()
     footer = data[-8 - int.from_bytes(data[-8:-4], "little") :]
-    assert (found.file.bytes, found.file.sha256) == (len(data), hashlib.sha256(data).hexdigest())
-    assert (found.file.footer_bytes, found.file.footer_sha256) == (
-        len(footer),
-        hashlib.sha256(footer).hexdigest(),
-    )
+    facts = file_facts(path)
+    assert (facts.bytes, facts.sha256) == (len(data), hashlib.sha256(data).hexdigest())
+    assert (facts.footer_bytes, facts.footer_sha256) == (len(footer), hashlib.sha256(footer).hexdigest())
+    assert (facts.crc32, facts.chunks) == (zlib.crc32(data), ())
     assert (found.table, found.version, found.ranks, found.rows) == ("kernels", of.version, (3,), (300,))
+
+
+def test_a_large_column_chunk_has_its_own_crc(tmp_path: Path) -> None:
+    path, rows = tmp_path / "a.parquet", 3_000_000
+    numbers = np.random.default_rng(5).integers(0, 2**62, rows)
+    large = {name: pa.array(numbers) for name in ("a", "c")}
+    pq.write_table(pa.table({**large, "b": pa.array([1] * rows)}), path, row_group_size=rows)
+    facts, data = file_facts(path), path.read_bytes()
+    assert facts.crc32 == zlib.crc32(data)
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    places = [
+        (group.column(at).dictionary_page_offset, group.column(at).total_compressed_size) for at in (0, 1)
+    ]
+    assert facts.chunks == tuple((at, size, zlib.crc32(data[at : at + size])) for at, size in places)
 
 
 def test_a_flipped_bit_in_a_page_is_noticed(writer: TableWriter, tmp_path: Path) -> None:
@@ -299,20 +315,20 @@ def test_a_dictionary_larger_than_its_rows_is_not_stored_entirely(
     codes = pa.array([row % 10 for row in range(1_000)], pa.int32())
     given = events(1_000, name=pa.DictionaryArray.from_arrays(codes, texts))
     path = tmp_path / "a.parquet"
-    found = written(writer.write(contract("events"), given, run_id="run", rank=0, path=path))
-    assert found.file.bytes < 50_000
+    written(writer.write(contract("events"), given, run_id="run", rank=0, path=path))
+    assert path.stat().st_size < 50_000
     assert encodings(path)["name"] == "RLE_DICTIONARY"
     assert pq.read_table(path, columns=["name"])["name"].unique().to_pylist() == texts[:10].to_pylist()
 
 
-def test_packed_ranks_have_a_row_group_each(writer: TableWriter, tmp_path: Path) -> None:
+def test_small_ranks_share_a_row_group(writer: TableWriter, tmp_path: Path) -> None:
     of, path = contract("kernels"), tmp_path / "packed.parquet"
     ranks = {rank: coded(table(of, 10 * rank, seed=rank)) for rank in (5, 0, 2, 9)}
     found = written(writer.write_packed(of, list(ranks.items()), run_id="run", path=path))
     assert (found.ranks, found.rows) == ((2, 5, 9), (20, 50, 90))
     footer = pq.ParquetFile(path).metadata
     spans = [footer.row_group(index).column(1).statistics for index in range(footer.num_row_groups)]
-    assert [(one.min, one.max) for one in spans] == [(2, 2), (5, 5), (9, 9)]
+    assert [(one.min, one.max) for one in spans] == [(2, 9)]
     alone = []
     for rank in found.ranks:
         one = tmp_path / f"{rank}.parquet"
@@ -320,7 +336,16 @@ def test_packed_ranks_have_a_row_group_each(writer: TableWriter, tmp_path: Path)
         alone.append(one)
     assert read(path) == read(*alone)
     assert column_types(path) == column_types(alone[0])
-    assert path.stat().st_size < sum(one.stat().st_size for one in alone)
+    assert path.stat().st_size < 0.6 * sum(one.stat().st_size for one in alone)
+
+
+def test_a_large_rank_has_row_groups_of_its_own(writer: TableWriter, tmp_path: Path) -> None:
+    of, path, rows = contract("events"), tmp_path / "packed.parquet", (40_000, 30_000, 100_000, 70_000, 9)
+    writer.write_packed(of, [(rank, events(count)) for rank, count in enumerate(rows)], run_id="r", path=path)
+    footer = pq.ParquetFile(path).metadata
+    spans = [footer.row_group(index).column(1).statistics for index in range(footer.num_row_groups)]
+    assert [(one.min, one.max) for one in spans] == [(0, 1), (2, 2), (3, 4)]
+    assert [footer.row_group(at).num_rows for at in range(3)] == [70_000, 100_000, 70_009]
 
 
 def test_packed_ranks_are_encoded_as_the_largest_alone(writer: TableWriter, tmp_path: Path) -> None:

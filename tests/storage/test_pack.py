@@ -35,13 +35,13 @@ def plan(store: Store, ranks: tuple[int, ...] | None = None) -> tuple[Scan, ...]
     return version.scan_plan("events", ranks=ranks)
 
 
-def test_seventy_ranks_share_two_files_with_a_row_group_each(store: Store) -> None:
+def test_seventy_ranks_share_two_files_and_a_row_group_in_each(store: Store) -> None:
     publish(store, many(store, range(70)))
     paths = [store.path(scan.path) for scan in plan(store)]
     groups = [pq.ParquetFile(path).metadata.num_row_groups for path in paths]
-    assert (groups, [scan.ranks for scan in plan(store)]) == ([64, 6], [None, None])
-    statistics = pq.ParquetFile(paths[1]).metadata.row_group(2).column(1).statistics
-    assert (statistics.min, statistics.max) == (66, 66)
+    assert (groups, [scan.ranks for scan in plan(store)]) == ([1, 1], [None, None])
+    statistics = pq.ParquetFile(paths[1]).metadata.row_group(0).column(1).statistics
+    assert (statistics.min, statistics.max) == (64, 69)
     assert seen(store) == {rank: ["a"] * 40 for rank in range(70)}
     assert len(list((store.folder / "data").rglob("*.parquet"))) == 4
     assert store.verify() == []

@@ -7,22 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract, Ref
-from tracewarehouse.duck.arrow import type_of
+from tracewarehouse.contracts.contract import Column, Contract, Ref
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.resources import release_memory
 from tracewarehouse.storage import StagedTable
-from tracewarehouse.storage.pack import ROW_GROUP_ROWS, bare_columns, encoding_of, writer_options
-from tracewarehouse.storage.parquet_file import FileFacts, file_facts
+from tracewarehouse.storage.pack import ROW_GROUP_ROWS, row_groups, stored_type, write_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +27,8 @@ if TYPE_CHECKING:
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 
 
-# Columns that identify the rank of a row. No other text column gets minimum and maximum.
+# Columns that identify the rank of a row.
 _KEYS = ("run_id", "rank")
-_TEXT = ("VARCHAR", "JSON")
-_BUFFER_BYTES = 1 << 18
 # Maximum size of tables of a large rank that are built and not yet written.
 _QUEUED_BYTES: Final = 48 << 20
 
@@ -46,24 +41,15 @@ class WrittenTable(Struct, frozen=True):
     path: Path
     ranks: tuple[int, ...]
     rows: tuple[int, ...]
-    file: FileFacts
 
 
 class _Layout(Struct, frozen=True):
     """Properties of all files of a contract: columns in order, and the metadata of the footer."""
 
     contract: Contract
+    columns: dict[str, Column]
     types: dict[str, pa.DataType]
-    with_statistics: tuple[str, ...]
     metadata: dict[str, str]
-
-
-class _Group(Struct, frozen=True):
-    """Rows of one rank that form a row group."""
-
-    run_id: str
-    rank: int
-    rows: pa.Table
 
 
 class TableWriter(Struct):
@@ -87,100 +73,50 @@ class TableWriter(Struct):
         be dictionary-encoded, JSON is text. Batches are held in memory only up to a row group. Raises TwError
         if columns differ from the contract, OSError if writing fails.
         """
-        groups = (_Group(run_id, rank, group) for group in _row_groups(rows))
-        count = _write(self._layout(contract), groups, path)
-        if not count:
-            return None
-        return WrittenTable(contract.name, contract.version, path, (rank,), (count,), file_facts(path))
+        layout = self._layout(contract)
+        tables = [rows] if isinstance(rows, pa.Table) else (pa.Table.from_batches([each]) for each in rows)
+        keyed = (_with_keys(layout, table, run_id, rank) for table in tables)
+        count = _write(layout, row_groups(_alike(keyed), ROW_GROUP_ROWS), path)
+        return WrittenTable(contract.name, contract.version, path, (rank,), (count,)) if count else None
 
     def write_packed(
         self, contract: Contract, tables: Sequence[tuple[int, pa.Table]], *, run_id: str, path: Path
     ) -> WrittenTable | None:
-        """Writes several ranks of a run as one file, at least a row group each, so that readers skip by rank.
+        """Writes several ranks of a run as one file; small ranks share row groups.
 
-        Ranks without rows are omitted. The rank with the most rows determines the encodings.
+        Ranks without rows are omitted.
         """
         held = sorted(((rank, table) for rank, table in tables if len(table)), key=lambda one: one[0])
-        if not held:
+        layout = self._layout(contract)
+        keyed = (_with_keys(layout, table, run_id, rank) for rank, table in held)
+        if not _write(layout, row_groups(_alike(keyed)), path):
             return None
-        groups = (_Group(run_id, rank, group) for rank, table in held for group in _row_groups(table))
-        rank, largest = max(held, key=lambda one: len(one[1]))
-        like = _Group(run_id, rank, largest.slice(0, ROW_GROUP_ROWS)) if len(held) > 1 else None
-        _write(self._layout(contract), groups, path, like)
         ranks, rows = tuple(rank for rank, _ in held), tuple(len(table) for _, table in held)
-        return WrittenTable(contract.name, contract.version, path, ranks, rows, file_facts(path))
+        return WrittenTable(contract.name, contract.version, path, ranks, rows)
 
     def _layout(self, contract: Contract) -> _Layout:
         if contract.ref not in self._layouts:
             self._layouts[contract.ref] = _Layout(
                 contract,
-                {column.name: _stored_type(column.type) for column in contract.columns},
-                tuple(one.name for one in contract.columns if one.name in _KEYS or one.type not in _TEXT),
+                {column.name: column for column in contract.columns},
+                {column.name: stored_type(column.type) for column in contract.columns},
                 {"contract": str(contract.ref), "contract_hash": self.catalog.effective_hash(contract)},
             )
         return self._layouts[contract.ref]
 
 
-def _stored_type(type_: str) -> pa.DataType:
-    return pa.json_() if type_ == "JSON" else type_of(type_)
+def _write(layout: _Layout, groups: Iterable[pa.Table], path: Path) -> int:
+    """Writes row groups in the types of the contract; returns the number of their rows."""
+    conformed = _alike(_conformed(layout, rows) for rows in groups)
+    return write_file(path, conformed, layout.columns, layout.metadata)
 
 
-def _row_groups(rows: pa.Table | Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows in groups of equal size, the last one smaller; nothing for no rows."""
-    if isinstance(rows, pa.Table):
-        yield from (rows.slice(at, ROW_GROUP_ROWS) for at in range(0, len(rows), ROW_GROUP_ROWS))
-        return
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in rows:
-        held.append(batch)
-        count += len(batch)
-        while count >= ROW_GROUP_ROWS:
-            together = pa.Table.from_batches(held)
-            yield together.slice(0, ROW_GROUP_ROWS)
-            held = together.slice(ROW_GROUP_ROWS).to_batches()
-            count -= ROW_GROUP_ROWS
-    if count:
-        yield pa.Table.from_batches(held)
-
-
-def _write(layout: _Layout, groups: Iterator[_Group], path: Path, like: _Group | None = None) -> int:
-    """Writes the groups with encodings that suit `like` (else the first group); returns the row count."""
-    first = next(groups, None)
-    if first is None:
-        return 0
-    rows = _conformed(layout, first)
-    options = _options(layout, rows if like is None else _conformed(layout, like))
-    count = 0
-    # A failing writer does not close a file that it opened itself.
-    with (
-        pa.output_stream(str(path), compression=None, buffer_size=_BUFFER_BYTES) as file,
-        pq.ParquetWriter(file, rows.schema, **options) as writer,
-    ):
-        while True:
-            writer.write_table(rows, row_group_size=len(rows))
-            count += len(rows)
-            group = next(groups, None)
-            if group is None:
-                break
-            rows = _conformed(layout, group, rows.schema)
-        writer.add_key_value_metadata(layout.metadata)
-    return count
-
-
-def _options(layout: _Layout, rows: pa.Table) -> dict[str, Any]:
-    columns = layout.contract.columns
-    encodings = {column.name: encoding_of(column, rows.column(at)) for at, column in enumerate(columns)}
-    options = writer_options(encodings, bare_columns(columns, len(rows)))
-    return options | {"write_statistics": list(layout.with_statistics)}
-
-
-def _conformed(layout: _Layout, group: _Group, like: pa.Schema | None = None) -> pa.Table:
-    """The contract's columns, with `run_id` and `rank`, in the types of the contract or of `like`."""
-    given = dict(zip(group.rows.column_names, group.rows.columns, strict=True))
-    for name, value in zip(_KEYS, (group.run_id, group.rank), strict=True):
+def _with_keys(layout: _Layout, rows: pa.Table, run_id: str, rank: int) -> pa.Table:
+    """The contract's columns, with `run_id` and `rank`; raises TwError if others are missing."""
+    given = dict(zip(rows.schema.names, rows.columns, strict=True))
+    for name, value in zip(_KEYS, (run_id, rank), strict=True):
         if name in layout.types and name not in given:
-            codes = pa.array(np.zeros(len(group.rows), np.int32))
+            codes = pa.array(np.zeros(len(rows), np.int32))
             words = pa.array([value], layout.types[name])
             given[name] = pa.chunked_array([pa.DictionaryArray.from_arrays(codes, words)])
     if given.keys() != layout.types.keys():
@@ -189,9 +125,23 @@ def _conformed(layout: _Layout, group: _Group, like: pa.Schema | None = None) ->
             "internal error; please report it", "internal error; rerun with --debug and report it"
         )
         raise TwError(f"{layout.contract.ref}: missing columns, or more than the contract has: {names}", hint)
-    columns = [_column(given[name], type_) for name, type_ in layout.types.items()]
-    if like is not None:
-        columns = [_as_before(one, type_) for one, type_ in zip(columns, like.types, strict=True)]
+    return pa.table({name: given[name] for name in layout.types})
+
+
+def _alike(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """The tables in the schema of the first: a text is plain in all of them, or dictionary-encoded."""
+    schema = None
+    for table in tables:
+        schema = schema or table.schema
+        if table.schema != schema:
+            columns = [_as_before(one, type_) for one, type_ in zip(table.columns, schema.types, strict=True)]
+            table = pa.table(columns, schema=schema)
+        yield table
+
+
+def _conformed(layout: _Layout, rows: pa.Table) -> pa.Table:
+    """The rows in the types of the contract."""
+    columns = [_column(one, type_) for one, type_ in zip(rows.columns, layout.types.values(), strict=True)]
     return pa.table(columns, names=list(layout.types))
 
 

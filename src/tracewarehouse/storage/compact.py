@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
+from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.storage.manifests import now
 from tracewarehouse.storage.model import (
@@ -28,7 +29,7 @@ from tracewarehouse.storage.model import (
     StagedTable,
     TableFile,
 )
-from tracewarehouse.storage.pack import Share, rewrite
+from tracewarehouse.storage.pack import Share, merge
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.verify import file_fault
 
@@ -164,7 +165,9 @@ def _write(store: Store, files: Sequence[NewFile], folder: Path) -> dict[str, li
     tables: dict[str, list[StagedTable]] = defaultdict(list)
     for new in files:
         path = folder / f"{new.table}-{secrets.token_hex(4)}.parquet"
-        rewrite([Share(source.rank, file) for source, file in new.shares], _intact(store, new), path)
+        local = _intact(store, new)
+        shares = [Share(one.rank, local[file.path], file.rows, file.file_rows) for one, file in new.shares]
+        merge(Ref(new.table, new.version), shares, path)
         rows, ranks = sum(file.rows for _, file in new.shares), tuple(one.rank for one, _ in new.shares)
         for source, file in new.shares:
             tables[source.name].append(StagedTable(new.table, new.version, path, file.rows, rows, ranks))

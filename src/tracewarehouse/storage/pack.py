@@ -16,12 +16,14 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
-from tracewarehouse.contracts.contract import Column
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Column, Ref
+from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.storage.model import Staged, StagedTable, TableFile
+from tracewarehouse.storage.model import Staged, StagedTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,7 +101,10 @@ _DISTINCT_TIMES = 0.22
 _FEW_ROWS = 128
 _BARE_ROWS = 256
 _PAGE_BYTES = 16 << 20
-NONE: frozenset[str] = frozenset()
+_BUFFER_BYTES = 1 << 18
+# Columns that identify the rank of a row.
+_KEYS = ("run_id", "rank")
+_TEXT = ("VARCHAR", "JSON")
 
 
 def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
@@ -178,8 +183,16 @@ def _stored_bytes(values: pa.ChunkedArray, encoding: Encoding, level: int) -> in
     return int(sink.tell())
 
 
-def writer_options(encodings: Mapping[str, Encoding | None], bare: frozenset[str] = NONE) -> dict[str, Any]:
-    """Options of pyarrow's ParquetWriter, by column name; `bare` columns are not compressed."""
+def _writer_options(columns: Mapping[str, Column], rows: pa.Table) -> dict[str, Any]:
+    """Options of pyarrow's ParquetWriter for a file that begins with these rows."""
+    fields = dict(zip(rows.schema.names, rows.columns, strict=True))
+    encodings = {
+        name: encoding_of(columns[name], values) if name in columns else _default(values.type)
+        for name, values in fields.items()
+    }
+    texts = {name for name in fields if name in columns and columns[name].type in _TEXT}
+    # In a small table, compressing numbers would take a third of the time to save a tenth.
+    bare = set(fields) - texts if len(rows) < _BARE_ROWS else set()
     known = {name: encoding for name, encoding in encodings.items() if encoding is not None}
     levels = {name: encoding.zstd_level for name, encoding in known.items() if name not in bare}
     others = {
@@ -187,7 +200,7 @@ def writer_options(encodings: Mapping[str, Encoding | None], bare: frozenset[str
     }
     return {
         "version": "2.6",
-        "compression": {name: "none" if name in bare else "zstd" for name in encodings} if bare else "zstd",
+        "compression": {name: "none" if name in bare else "zstd" for name in fields} if bare else "zstd",
         "compression_level": levels or None,
         "use_dictionary": [name for name, each in known.items() if each is Encoding.DICTIONARY] or False,
         "column_encoding": others or None,
@@ -198,27 +211,16 @@ def writer_options(encodings: Mapping[str, Encoding | None], bare: frozenset[str
         "write_page_checksum": True,
         # With the Arrow schema readers would see categories where other files have text.
         "store_schema": False,
+        # No text column but the run's name gets minimum and maximum.
+        "write_statistics": [name for name in fields if name in _KEYS or name not in texts],
     }
 
 
-def bare_columns(columns: Iterable[Column], rows: int) -> frozenset[str]:
-    """Columns of a small table that are not compressed: it would take a third of the time to save a tenth."""
-    if rows >= _BARE_ROWS:
-        return NONE
-    return frozenset(column.name for column in columns if column.type not in ("VARCHAR", "JSON"))
+def _default(type_: pa.DataType) -> Encoding | None:
+    """The encoding of a column of an unknown contract."""
+    import pyarrow.types as types
 
-
-def encodings_of(footer: Any) -> dict[str, Encoding | None]:
-    """The encodings of a file, from its footer; its writer chose them from the values."""
-    by_name = {each.parquet_name: each for each in Encoding if each.parquet_name != "PLAIN"}
-    by_name["DELTA_LENGTH_BYTE_ARRAY"] = Encoding.PREFIX  # of files that DuckDB wrote
-    found: dict[str, Encoding | None] = {}
-    for index in range(footer.num_columns):
-        column = footer.row_group(0).column(index)
-        named = [by_name[name] for name in column.encodings if name in by_name]
-        text = column.physical_type == "BYTE_ARRAY"
-        found[column.path_in_schema] = named[0] if named else Encoding.PLAIN if text else None
-    return found
+    return None if types.is_nested(type_) else Encoding.DICTIONARY
 
 
 PACK_RANKS = 64
@@ -286,12 +288,12 @@ def one_file(group: Sequence[RowGroup]) -> Path:
             )
         footer_of(first.path, rows)
         return first.path
-    # One file is open at a time: the limit on open files may be lower than the number of ranks.
-    footers = [footer_of(part.table.path, part.table.rows) for part in group]
     if len(group) == 1:
+        footer_of(first.path, first.rows)
         return first.path
     path = first.path.with_name(f"packed-{secrets.token_hex(8)}.parquet")
-    _write(group, footers, path)
+    shares = [Share(part.staged.rank, part.table.path, part.table.rows, part.table.rows) for part in group]
+    merge(Ref(first.table, first.version), shares, path)
     for part in group:
         part.table.path.unlink()
     return path
@@ -321,30 +323,6 @@ def footer_of(path: Path, announced: int) -> Footer:
     return footer
 
 
-def _write(group: Sequence[RowGroup], footers: Sequence[Footer], path: Path) -> None:
-    """Writes the files into one, a row group each."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    schema = common_schema(group[0].table.table, [part.staged.rank for part in group], footers)
-    # The writer of the largest file has seen the most values.
-    options = writer_options(encodings_of(max((footer.metadata for footer in footers), key=_rows)))
-    # If a writer fails, it does not close a file that it opened itself.
-    with (
-        pa.OSFile(str(path), "wb") as file_of_all,
-        pq.ParquetWriter(file_of_all, schema, **options) as writer,
-    ):
-        for part in group:
-            with pq.ParquetFile(part.table.path) as file:
-                rows = file.read(use_threads=False).cast(schema)
-            writer.write_table(rows, row_group_size=len(rows))
-        writer.add_key_value_metadata(common_metadata(footers))
-
-
-def _rows(footer: Any) -> int:
-    return int(footer.num_rows)
-
-
 def common_metadata(footers: Sequence[Footer]) -> dict[bytes, bytes]:
     """The metadata that all files share, such as the contract of the table."""
     common = set.intersection(*(set((footer.metadata.metadata or {}).items()) for footer in footers))
@@ -362,78 +340,128 @@ def common_schema(table: str, ranks: Iterable[int], footers: Sequence[Footer]) -
 
 
 class Share(Struct, frozen=True):
-    """The rows of one rank in a stored file."""
+    """The rows of one rank in a Parquet file, which has `file_rows` rows."""
 
     rank: int
-    file: TableFile
+    path: Path
+    rows: int
+    file_rows: int
 
 
-def rewrite(shares: Sequence[Share], paths: Mapping[str, Path], path: Path) -> None:
+def merge(table: Ref, shares: Sequence[Share], path: Path) -> None:
     """Writes the rows of the shares, which are in order of rank, to one Parquet file.
 
-    `paths`: key → local path of each stored file. Small ranks share a row group. Raises WarehouseError if a
-    file does not hold what its version says.
+    Small ranks share a row group. Raises WarehouseError if a file does not hold the rows that it should, or
+    the columns of two files differ in type.
+    """
+    files = {share.path: share.file_rows for share in shares}
+    footers = [footer_of(file, rows) for file, rows in files.items()]
+    schema = common_schema(table.name, [share.rank for share in shares], footers)
+    types = dict(zip(schema.names, schema.types, strict=True))
+    contract = Catalog.load().contracts.get(table)
+    known = () if contract is None else contract.columns
+    columns = {
+        column.name: column
+        for column in known
+        if types.get(column.name) in (stored_type(column.type), type_of(column.type))
+    }
+    reader = _Reader()
+    rows = row_groups(reader.rows(share).cast(schema) for share in shares)
+    write_file(path, rows, columns, common_metadata(footers))
+
+
+def stored_type(type_: str) -> pa.DataType:
+    """The Arrow type of a contract's column in a Parquet file."""
+    import pyarrow as pa
+
+    return pa.json_() if type_ == "JSON" else type_of(type_)
+
+
+def write_file(
+    path: Path, groups: Iterator[pa.Table], columns: Mapping[str, Column], metadata: Mapping[Any, Any]
+) -> int:
+    """Writes each table as a row group, in encodings that suit the values of the first; returns the rows.
+
+    `columns`: those of the contract; others, of an unknown contract, get pyarrow's defaults. Writes no file
+    without a row group.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    files = {share.file.path: share.file for share in shares}
-    footers = [footer_of(paths[key], file.file_rows) for key, file in files.items()]
-    schema = common_schema(shares[0].file.table, [share.rank for share in shares], footers)
-    options = writer_options(encodings_of(max((each.metadata for each in footers), key=_rows)))
-    reader = _Reader(paths)
-    with pa.OSFile(str(path), "wb") as sink, pq.ParquetWriter(sink, schema, **options) as writer:
-        for rows in _row_groups(reader.rows(share).cast(schema) for share in shares):
+    rows, count = next(groups, None), 0
+    if rows is None:
+        return 0
+    # A failing writer does not close a file that it opened itself.
+    with (
+        pa.output_stream(str(path), compression=None, buffer_size=_BUFFER_BYTES) as file,
+        pq.ParquetWriter(file, rows.schema, **_writer_options(columns, rows)) as writer,
+    ):
+        while rows is not None:
             writer.write_table(rows, row_group_size=len(rows))
-        writer.add_key_value_metadata(common_metadata(footers))
+            count += len(rows)
+            rows = next(groups, None)
+        writer.add_key_value_metadata(metadata)
+    return count
 
 
-def _row_groups(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The rows of the tables in groups of `ROW_GROUP_ROWS`."""
+def row_groups(tables: Iterable[pa.Table], least_rows: int = ROW_GROUP_ROWS // 2) -> Iterator[pa.Table]:
+    """The rows in groups of `ROW_GROUP_ROWS`: small tables share one, a large one has several.
+
+    A table that does not fit into a group with at least `least_rows` begins the next one: if each is a rank,
+    its readers read few rows of others.
+    """
     import pyarrow as pa
 
     held: list[pa.Table] = []
+    count = 0
     for table in tables:
+        if least_rows <= count and count + len(table) > ROW_GROUP_ROWS:
+            yield pa.concat_tables(held)
+            held, count = [], 0
         held.append(table)
-        while sum(map(len, held)) >= ROW_GROUP_ROWS:
+        count += len(table)
+        while count >= ROW_GROUP_ROWS:
             rows = pa.concat_tables(held)
-            yield rows.slice(0, ROW_GROUP_ROWS).combine_chunks()
-            held = [rows.slice(ROW_GROUP_ROWS)]
-    if rest := [each for each in held if len(each)]:
-        yield pa.concat_tables(rest).combine_chunks()
+            yield rows.slice(0, ROW_GROUP_ROWS)
+            held, count = [rows.slice(ROW_GROUP_ROWS)], count - ROW_GROUP_ROWS
+    if count:
+        yield pa.concat_tables(held)
 
 
 class _Reader(Struct):
-    """Reads the rows of single ranks; one file is open at a time."""
+    """Reads the rows of single ranks; one file is open at a time.
 
-    paths: Mapping[str, Path]
-    # Key → number and rows of the row group that was read last: it may hold the next rank, too.
-    _last: dict[str, tuple[int, pa.Table]] = field(default_factory=dict)
+    The limit on open files may be lower than the number of ranks.
+    """
+
+    # File, number and rows of the row group that was read last: it may hold the next rank, too.
+    _last: tuple[Path | None, int, Any] = (None, -1, None)
 
     def rows(self, share: Share) -> pa.Table:
         """The rows of a rank, in the order of the file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        key, wanted = share.file.path, share.file.rows
-        with pq.ParquetFile(self.paths[key], page_checksum_verification=True) as file:
+        with pq.ParquetFile(share.path, page_checksum_verification=True) as file:
+            if share.rows == share.file_rows:
+                return file.read(use_threads=False)
             at = file.schema_arrow.get_field_index("rank")
-            found = []
+            found = [file.schema_arrow.empty_table()]
             for group in range(file.metadata.num_row_groups):
                 known = file.metadata.row_group(group).column(at).statistics
                 if known is None or not known.has_min_max or known.min <= share.rank <= known.max:
-                    found.append(self._of_rank(key, file, group, share.rank))
-        rows = pa.concat_tables(found) if found else None
-        if rows is None or len(rows) != wanted:
-            held = 0 if rows is None else len(rows)
-            raise WarehouseError(f"{self.paths[key]}: {held} rows of rank {share.rank}, expected {wanted}")
+                    found.append(self._of_rank(share, file, group))
+        rows = pa.concat_tables(found)
+        if len(rows) != share.rows:
+            raise WarehouseError(
+                f"{share.path}: {len(rows)} rows of rank {share.rank}, expected {share.rows}"
+            )
         return rows
 
-    def _of_rank(self, key: str, file: Any, group: int, rank: int) -> pa.Table:
+    def _of_rank(self, share: Share, file: Any, group: int) -> pa.Table:
         import pyarrow.compute as pc
 
-        number, rows = self._last.get(key, (-1, None))
-        if number != group or rows is None:
-            rows = file.read_row_group(group, use_threads=False)
-            self._last[key] = group, rows
-        return rows.filter(pc.equal(rows.column("rank"), rank))
+        if self._last[:2] != (share.path, group):
+            self._last = share.path, group, file.read_row_group(group, use_threads=False)
+        rows = self._last[2]
+        return rows.filter(pc.equal(rows.column("rank"), share.rank))
