@@ -426,7 +426,7 @@ def create_analysis(
     name = quote_name(relations.names[contract.ref])
     arguments = {each.name: f"CAST({quote_name(each.name)} AS {each.type})" for each in contract.params}
     sql = _analysis_sql(catalog, relations, contract, schema, arguments)
-    _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE\n{sql}")
+    _run(con, contract, f"CREATE MACRO {name}({parameters(contract)}) AS TABLE\n{sql}")
     _run(con, contract, f"CREATE VIEW {name} AS FROM {name}()")
 
 
@@ -445,7 +445,7 @@ def create_analysis_as_text(
         called = called.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
         text = "NULL" if value is None else literal(value, "VARCHAR")
         defaults = defaults.replace(_mark(param), quote_text(text)[1:-1])
-    _run(con, contract, f"CREATE MACRO {name}({_parameters(contract)}) AS TABLE FROM query({called})")
+    _run(con, contract, f"CREATE MACRO {name}({parameters(contract)}) AS TABLE FROM query({called})")
     _run(con, contract, f"CREATE VIEW {name} AS FROM query({defaults})")
 
 
@@ -468,7 +468,7 @@ def _mark(param: str) -> str:
     return f"$tw_{param}$"
 
 
-def _parameters(contract: Contract) -> str:
+def parameters(contract: Contract) -> str:
     """The parameters of a macro with their types and defaults."""
     defaults = bind(contract, {})
     return ", ".join(

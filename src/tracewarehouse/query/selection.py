@@ -12,11 +12,19 @@ from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.errors import QueryError, SchemaVersionError, UnknownName
+from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, UnknownName
 from tracewarehouse.result import Abstained, Result
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, queryable_runs, readable_runs
 from tracewarehouse.runs.rows import catalog_row, damaged_runs
-from tracewarehouse.runs.selection import SelectedRun, matching_runs, only_ranks, select_runs
+from tracewarehouse.runs.selection import (
+    Match,
+    SelectedRun,
+    StoredRuns,
+    in_order,
+    matching_runs,
+    only_ranks,
+    select_runs,
+)
 from tracewarehouse.storage import Store, UnreadableRun
 from tracewarehouse.storage.parquet_file import Level, default_level
 
@@ -324,13 +332,39 @@ class Selection:
         from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.relations import mentioned
 
+        named = mentioned(self.catalog, sql)
         try:
-            return self._query_over(sql, mentioned(self.catalog, sql), limits)
+            narrowed = self if limits is None else self._narrowed(sql, named, limits)
+            return narrowed._query_over(sql, named, limits)
         except QueryError as error:
             if not isinstance(error.__cause__, MISSING_NAME):
                 raise
             # Now DuckDB can suggest other names.
             return self._query_over(sql, mentioned(self.catalog, sql, every=True), limits)
+
+    def _narrowed(self, sql: str, named: Mentioned, limits: Limits) -> Self:
+        """Only the runs and ranks that the SQL can read, if its constants say which."""
+        from tracewarehouse.query.pruning import constants
+
+        runs, ranks = constants(sql, named, limits)
+        if runs is None and ranks is None:
+            return self
+        try:
+            selected = self.selected() if runs is None else self._exactly(runs)
+        except DamagedRunError:  # the query says what is left out
+            return self
+        if ranks is not None:
+            parts = (replace(run, ranks=tuple(sorted(ranks.intersection(run.ranks)))) for run in selected)
+            selected = tuple(part for part in parts if part.ranks)
+        return self.over(selected, self.left_out if runs is None else ())
+
+    def _exactly(self, names: Iterable[str]) -> tuple[SelectedRun, ...]:
+        """The selected runs with these names, which no other spelling selects; reads no other run."""
+        if self.runs is not None:
+            return tuple(each for each in self.runs if each.run in names)
+        index = StoredRuns(self.store)
+        found = [index.version(Match(name)) for name in names if index.find(name, None) == name]
+        return in_order(SelectedRun(each, each.ranks) for each in found if each is not None)
 
     def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
@@ -355,7 +389,7 @@ class Selection:
             each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
         )
         used = _used(runs.selected, sql, table)
-        lines = (*runs.notices, *nothing_stored(selected), *notices(used))
+        lines = (*runs.notices, *nothing_stored(selected or self.store.runs()), *notices(used))
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
         return Result(table, provenance, abstained=tuple(abstained), notices=lines)
 
