@@ -83,7 +83,7 @@ HOMES = {
     "pandas": {"result", "hta"},
     "plotly": {"hta"},
     "ray": {"engines"},
-    "pyarrow": {"duck", "result", "storage", "ingest", "formats", "derive", "export"},
+    "pyarrow": {"slim_imports", "duck", "result", "storage", "ingest", "formats", "derive", "export"},
 }
 # Records are structs of msgspec.
 EVERYWHERE = sys.stdlib_module_names | {"msgspec", "tracewarehouse"}

@@ -1,49 +1,108 @@
-"""Keeps pandas, and numpy and object stores in pyarrow, out of processes that do not need them.
+"""Keeps parts of libraries out of processes of this package that do not need them.
 
 pyarrow imports numpy at its own import, and pandas (where it is installed) with the first array of Python
-values. Both are optional for pyarrow, but it has no setting to turn them off. CPU time of a command on a
-warehouse of two runs, median of 10 interleaved calls, without this module → with it: `tw runs` 740 → 298 ms,
-`tw show` 554 → 487 ms, `tw query` 533 → 451 ms. Without the object stores, 3 ms more.
+values; numpy and pyarrow define types and documentation of all their functions at their import. No setting
+turns this off. Only programs of this package call `install`, never an import of the package.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from importlib import import_module
-from importlib.machinery import ModuleSpec
-from types import ModuleType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 # Optional parts of libraries that this package does not use; pyarrow imports each with `pyarrow.parquet`.
 _UNUSED = frozenset(("pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"))
+# Modules that others import only for the types in annotations, or to set the documentation of functions.
+_TYPES, _DOCS, _SSL = ModuleType("types"), ModuleType("docs"), ModuleType("ssl")
+vars(_TYPES)["__getattr__"] = lambda name: list
+# For the object stores in pyarrow, which are unused.
+vars(_SSL)["get_default_verify_paths"] = lambda: SimpleNamespace(cafile=None, capath=None)
+_HIDDEN: Mapping[str, Mapping[str, ModuleType | None]] = {
+    "msgspec": {"typing_extensions": None},
+    "numpy": {
+        "numpy._typing": _TYPES,
+        "numpy._core._add_newdocs": _DOCS,
+        "numpy._core._add_newdocs_scalars": _DOCS,
+    },
+    "pyarrow._fs": {"ssl": _SSL},
+    "pyarrow.vendored.docscrape": {"pydoc": _DOCS},
+}
 
 
-class _Blocker:
-    """An import finder that reports them as not installed."""
+class _Finder:
+    """An import finder: some modules are not found, others are imported in a context."""
+
+    def __init__(self, contexts: Mapping[str, Callable[[ModuleType], AbstractContextManager[None]]]) -> None:
+        self._contexts = contexts
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """None, so that the next finder is tried; raises ModuleNotFoundError for a blocked library."""
+        """None, so that the next finder is tried; raises ModuleNotFoundError for an unused module."""
         if name in _UNUSED:
             raise ModuleNotFoundError(f"{name} is blocked in this process", name=name)
-        return None
+        if name not in self._contexts or (spec := PathFinder.find_spec(name, path)) is None:
+            return None
+        loader: Any = spec.loader
+        loader.exec_module = partial(_exec_in, self._contexts[name], loader.exec_module)
+        return spec
 
 
-def block_unused() -> None:
-    """Makes the imports of pandas and of object stores in pyarrow fail in this process from here on."""
-    sys.meta_path.insert(0, _Blocker())
+def _exec_in(
+    context: Callable[[ModuleType], AbstractContextManager[None]],
+    exec_module: Callable[[ModuleType], None],
+    module: ModuleType,
+) -> None:
+    with context(module):
+        exec_module(module)
 
 
-def import_pyarrow_without_numpy() -> None:
-    """Imports pyarrow as if numpy were not installed; others may still import numpy.
-
-    pyarrow can then neither read nor return numpy arrays. Without effect if pyarrow or numpy is loaded.
-    """
-    if "pyarrow" in sys.modules or "numpy" in sys.modules:
-        return
-    sys.modules["numpy"] = None  # type: ignore[assignment]  # the documented way to make an import fail
+@contextmanager
+def _without(hidden: Mapping[str, ModuleType | None], module: ModuleType) -> Iterator[None]:
+    """Imports of these modules fail, or find what stands for them."""
+    new = {name: stand_in for name, stand_in in hidden.items() if name not in sys.modules}
+    modules: dict[str, Any] = sys.modules
+    modules.update(new)  # None is the documented way to make an import fail
     try:
-        import_module("pyarrow")
+        yield
     finally:
-        del sys.modules["numpy"]
+        for name in new:
+            del modules[name]
+
+
+@contextmanager
+def _functions_on_use(module: ModuleType) -> Iterator[None]:
+    """`pyarrow.compute` wraps and documents a function on its first use, instead of all 286 at its import."""
+    from pyarrow import _compute
+
+    registry = _compute.function_registry
+    at_import = {"list_functions": lambda: ["utf8_zero_fill"], "get_function": registry().get_function}
+    _compute.function_registry = lambda: SimpleNamespace(**at_import)
+    try:
+        yield
+    finally:
+        _compute.function_registry = vars(module)["function_registry"] = registry
+
+    def wrapped(name: str) -> Any:
+        try:
+            found = registry().get_function(name.removesuffix("_"))
+        except KeyError:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}") from None
+        return vars(module).setdefault(name, vars(module)["_wrap_function"](name, found))
+
+    vars(module)["__getattr__"] = wrapped
+
+
+def install(*, numpy: bool = True) -> None:
+    """Slims the imports of this process from here on.
+
+    Without `numpy`, pyarrow can neither read nor return numpy arrays; others may still import numpy.
+    """
+    hidden = _HIDDEN if numpy else {**_HIDDEN, "pyarrow": {"numpy": None}}
+    contexts: dict[str, Any] = {name: partial(_without, names) for name, names in hidden.items()}
+    sys.meta_path.insert(0, _Finder({**contexts, "pyarrow.compute": _functions_on_use}))

@@ -112,13 +112,11 @@ def test_commands_import_only_what_they_need(
 ) -> None:
     """pyarrow would import numpy, and pandas with the first array of Python values."""
     code = """
-import sys
+import atexit, sys
 from tracewarehouse.cli import main
 sys.argv = ["tw", *sys.argv[1:]]
-try:
-    main()
-finally:
-    print("modules", *sys.modules, file=sys.stderr)
+atexit.register(lambda: print("modules", *sys.modules, file=sys.stderr))
+main()
 """
     done = subprocess.run(
         [sys.executable, "-c", code, *words],

@@ -18,7 +18,7 @@ from functools import partial
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Final, TypeAlias
 
-from tracewarehouse import hints
+from tracewarehouse import hints, slim_imports
 from tracewarehouse.engines.base import Engine as Engine
 from tracewarehouse.engines.base import Failure as Failure
 from tracewarehouse.engines.base import OnProgress as OnProgress
@@ -28,7 +28,6 @@ from tracewarehouse.engines.base import WorkerDied as WorkerDied
 from tracewarehouse.engines.base import attempt as attempt
 from tracewarehouse.engines.base import results_in_order as results_in_order
 from tracewarehouse.errors import UnknownName
-from tracewarehouse.slim_imports import block_unused
 
 _OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
 _DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY, transient=True)
@@ -151,7 +150,7 @@ def serve(handle: int) -> None:
     """The main loop of a worker: receive a task, run it, send its result."""
     # Ctrl-C reaches the whole process group; the parent decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    block_unused()
+    slim_imports.install()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(handle)
     with suppress(EOFError, OSError):

@@ -14,9 +14,9 @@ from clock import measurement, serve, timed
 from stages import stages
 
 import tracewarehouse as tw
-from tracewarehouse.slim_imports import block_unused
+from tracewarehouse import slim_imports
 
-block_unused()  # like `tw`: where pandas is installed, pyarrow would import it, which takes 30 MB
+slim_imports.install()  # like `tw`: where pandas is installed, pyarrow would import it, which takes 30 MB
 
 
 def ingest(

@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from tracewarehouse.formats.base import Defect
 from tracewarehouse.formats.kineto import columns
@@ -36,11 +35,12 @@ from tracewarehouse.formats.kineto.columns import (
 from tracewarehouse.formats.kineto.scanner import TYPED_INTS
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from tracewarehouse.formats.kineto.columns import BatchColumns, Dictionaries
 
-
-# Values, and which of them are valid.
-Numbers = tuple[NDArray[np.int64], NDArray[np.bool_]]
+    # Values, and which of them are valid.
+    Numbers = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 # A longer slice (28 hours) has a wrong start or end: its duration is invalid.
 LONGEST_NS: Final = 100_000_000_000_000

@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
@@ -35,6 +34,8 @@ from tracewarehouse.formats.kineto.scanner import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     Rows = NDArray[np.int64]
 
 

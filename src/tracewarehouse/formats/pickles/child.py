@@ -16,10 +16,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from tracewarehouse.slim_imports import block_unused, import_pyarrow_without_numpy
+from tracewarehouse import slim_imports
 
-block_unused()
-import_pyarrow_without_numpy()
+slim_imports.install(numpy=False)
 
 import pyarrow as pa  # noqa: E402
 
