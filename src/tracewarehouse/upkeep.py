@@ -189,7 +189,7 @@ def _ingest_again(
     selection: Selection, lost: Sequence[LostSource], paths: Sequence[Path], steps: list[Step]
 ) -> None:
     """Ingests the traces of lost ranks that are among the paths, each for its own run and rank."""
-    files = [file.path for file in discover(list(paths)).files]
+    files = [file.path for file in discover(paths)[0]]
     for source in lost:
         for path in files:
             try:

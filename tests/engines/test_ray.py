@@ -16,7 +16,7 @@ import tracewarehouse as tw
 from tracewarehouse.engines import Engine, Failure, OnProgress, Task, TaskProgress
 from tracewarehouse.engines.ray import Peer, RayEngine
 from tracewarehouse.errors import WorkerMismatch
-from tracewarehouse.ingest import plan
+from tracewarehouse.ingest import build
 from tracewarehouse.warehouse import Warehouse
 
 pytestmark = [pytest.mark.deep, pytest.mark.filterwarnings("ignore::ResourceWarning")]
@@ -154,7 +154,7 @@ def test_a_cluster_that_runs_already_stays(cluster: RayEngine) -> None:
 def test_killed_workers_lose_nothing_and_double_nothing(
     cluster: RayEngine, traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "GROUP_RANKS", 1)
+    monkeypatch.setattr(build, "GROUP_RANKS", 1)
     killing = Killing(cluster, Path(tempfile.mkdtemp(dir=tmp_path)))
     one, many = tw.open(tmp_path / "one"), tw.open(tmp_path / "many")
     done = one.ingest(traces, run="job", jobs=1), many.ingest(traces, run="job", engine=killing)

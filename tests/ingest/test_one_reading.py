@@ -19,10 +19,9 @@ from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.kineto import scanner
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, KinetoSource
-from tracewarehouse.ingest import build as build_rank
-from tracewarehouse.ingest import pipeline, resources
+from tracewarehouse.ingest import build, pipeline, resources
 from tracewarehouse.ingest.build import BuildRanks
-from tracewarehouse.ingest.plan import ReadSource
+from tracewarehouse.ingest.sources import RankCommit, Source
 from tracewarehouse.storage import Store
 
 
@@ -40,14 +39,13 @@ def move_rank_to_end(path: Path, name: str) -> Path:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """File name, run and rank of each build in this process."""
     calls: list[tuple[str, str, int]] = []
-    build = build_rank._SourceBuild._build
+    facts = build._Group._facts
 
-    def record(self: build_rank._SourceBuild, *given: object) -> object:
-        place = next(one for one in given if hasattr(one, "known_digest"))
-        calls.append((self.item.path.name, place.run, place.rank))
-        return build(self, *given)  # type: ignore[arg-type]
+    def record(self: build._Group, source: Source, *more: object) -> object:
+        calls.append((source.file.path.name, source.target.run, source.target.rank))
+        return facts(self, source, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(build_rank._SourceBuild, "_build", record)
+    monkeypatch.setattr(build._Group, "_facts", record)
     return calls
 
 
@@ -131,6 +129,29 @@ def test_a_call_reuses_commits_of_an_interrupted_one(
     assert [file.content.events for file in report.files if file.content] == [10, 10, 10]
     assert len(built) == 3
     assert ranks_seen(tmp_path / "wh") == {"job": (0, 1, 2)}
+
+
+def test_commits_for_ranks_that_only_the_end_shows_are_reused(
+    tmp_path: Path, built: list[tuple[str, str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path, name in zip(write(tmp_path / "job", (1, 2)), ("b", "a"), strict=True):
+        move_rank_to_end(path, f"host_{name}.16941282{path.stem[-1]}0545.pt.trace.json")
+
+    def broken(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "publish", broken)
+        with pytest.raises(KeyboardInterrupt):
+            take(tmp_path / "wh", tmp_path / "job", run="job")
+    before = len(built)
+    report = take(tmp_path / "wh", tmp_path / "job", run="job")
+    assert [(file.rank, file.state, file.content and file.content.events) for file in report.files] == [
+        (2, "intact", 10),
+        (1, "intact", 10),
+    ]
+    assert (before, len(built)) == (2, 2)
+    assert ranks_seen(tmp_path / "wh") == {"job": (1, 2)}
 
 
 def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> None:
@@ -219,7 +240,7 @@ def test_a_report_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(BuildRanks, "run", record)
     take(tmp_path / "wh", tmp_path / "job")
     assert len(found) == 4
-    assert all(isinstance(one, ReadSource) and len(pickle.dumps(one)) < 2000 for one in found)
+    assert all(isinstance(one, RankCommit) and len(pickle.dumps(one)) < 2000 for one in found)
 
 
 def test_a_full_disk_is_reported_for_every_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

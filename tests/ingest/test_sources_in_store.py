@@ -14,7 +14,7 @@ import nsys_writer
 import tracewarehouse as tw
 from object_store import BUCKET, Proxy, Request
 from simulated import SMALL
-from tracewarehouse.ingest.open_files import RemoteFile
+from tracewarehouse.ingest.sources import TraceFile
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.location import store_url
 from tracewarehouse.storage.remote import RemoteObjects
@@ -282,15 +282,14 @@ def test_copies_are_private_and_deleted(
 ) -> None:
     """With --temp-dir they are there, in a folder that the next call deletes after a kill."""
     modes: set[int] = set()
-    fetch = RemoteFile.fetch
+    fetch = TraceFile.fetch
 
-    def watched(self: RemoteFile, path: Path, up_to: int | None = None) -> Path:
-        copy = fetch(self, path, up_to)
+    def watched(self: TraceFile, copy: Path, up_to: int | None = None) -> None:
+        fetch(self, copy, up_to)
         modes.add(stat.S_IMODE(copy.stat().st_mode))
         assert (tmp_path / "scratch") in copy.parents
-        return copy
 
-    monkeypatch.setattr(RemoteFile, "fetch", watched)
+    monkeypatch.setattr(TraceFile, "fetch", watched)
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     tw.open(tmp_path / "warehouse").ingest(SOURCES, jobs=1, temp_dir=scratch)

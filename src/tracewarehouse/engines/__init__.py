@@ -25,7 +25,7 @@ from tracewarehouse.engines.base import OnProgress as OnProgress
 from tracewarehouse.engines.base import Task as Task
 from tracewarehouse.engines.base import TaskProgress as TaskProgress
 from tracewarehouse.engines.base import WorkerDied as WorkerDied
-from tracewarehouse.engines.base import attempt as attempt
+from tracewarehouse.engines.base import failure_of as failure_of
 from tracewarehouse.engines.base import results_in_order as results_in_order
 from tracewarehouse.errors import UnknownName
 
@@ -60,7 +60,11 @@ class LocalEngine:
         """See `Engine.run`."""
         if self.slots == 1 or len(tasks) <= 1:
             for number, task in enumerate(tasks):
-                yield number, attempt(task, partial(progress, number))
+                try:
+                    value = task.run(partial(progress, number))
+                except Exception as error:
+                    value = failure_of(error)
+                yield number, value
             return
         lost: list[int] = []
         yield from self._run(tasks, range(len(tasks)), self.slots, progress, lost)
@@ -156,7 +160,10 @@ def serve(handle: int) -> None:
     with suppress(EOFError, OSError):
         while True:
             task: Task = connection.recv()
-            value = attempt(task, lambda done, total: connection.send(("progress", (done, total))))
+            try:
+                value = task.run(lambda done, total: connection.send(("progress", (done, total))))
+            except Exception as error:
+                value = failure_of(error)
             connection.send(("done", value))
 
 

@@ -85,25 +85,20 @@ def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
     return results
 
 
-def attempt(task: Task, progress: TaskProgress) -> object:
-    """The result of a task, or a Failure for any exception but an interrupt."""
-    try:
-        return task.run(progress)
-    except TwError as error:
-        return Failure(error.message, error.hint, traceback.format_exc(), _is_transient(error.__cause__))
-    except Exception as error:
-        if is_interrupt(error):
-            raise KeyboardInterrupt from error
-        if isinstance(error, MemoryError):
-            message, hint = "out of memory", hints.fill("retry with {}", hints.option("jobs", 1))
-            return Failure(message, hint, traceback.format_exc(), transient=True)
+def failure_of(error: Exception) -> Failure:
+    """The failure of a task that raised an error, in its handler; an interrupt is raised again."""
+    cause = error.__cause__ if isinstance(error, TwError) else error
+    is_transient = isinstance(cause, OSError | MemoryError)
+    if isinstance(error, TwError):
+        return Failure(error.message, error.hint, traceback.format_exc(), is_transient)
+    if is_interrupt(error):
+        raise KeyboardInterrupt from error
+    if isinstance(error, MemoryError):
+        message, hint = "out of memory", hints.fill("retry with {}", hints.option("jobs", 1))
+    else:
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         hint = hints.Hint(
             "internal error; please report it", "internal error; rerun with --debug and report it"
         )
         message = f"{type(error).__name__}: {reason}"
-        return Failure(message, hint, traceback.format_exc(), _is_transient(error))
-
-
-def _is_transient(error: BaseException | None) -> bool:
-    return isinstance(error, OSError | MemoryError)
+    return Failure(message, hint, traceback.format_exc(), is_transient)

@@ -27,7 +27,7 @@ from msgspec.structs import asdict
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, attempt
+from tracewarehouse.engines.base import Failure, OnProgress, Task, WorkerDied, failure_of
 from tracewarehouse.errors import EngineError, MissingExtra, Terminated, WorkerMismatch
 from tracewarehouse.temp_folders import new_folder
 from tracewarehouse.version import __version__
@@ -216,7 +216,10 @@ def run_task(driver: Peer, pickled: bytes) -> object:
     if (what := Peer.here().mismatch(driver)) is not None:
         return _mismatch(what)
     task: Task = pickle.loads(pickled)
-    return attempt(task, lambda *_: None)  # progress does not leave the worker
+    try:
+        return task.run(lambda *_: None)  # progress does not leave the worker
+    except Exception as error:
+        return failure_of(error)
 
 
 def _mismatch(what: str) -> WorkerMismatch:

@@ -1,4 +1,4 @@
-"""Which file is which run and rank: a pure function of paths, headers and options.
+"""Which source is which run and rank: a pure function of paths, of what the files say, and of options.
 
 The run is the requested one, else the name of the folder, with parents in front until names differ. Files of
 one folder whose names differ in more than rank and time are different runs, `<folder>.<remainder>`. The rank
@@ -9,178 +9,286 @@ Several profiling windows of a job become the runs `RUN~1`, `RUN~2` and so on.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ExpressionError
-from tracewarehouse.ingest.naming import NamedFile, TraceFile, resolve_remainders, run_names, split_path
+from tracewarehouse.ingest.naming import NameParts, folder_run_name, numbered, split_name, stem
+from tracewarehouse.ingest.outcome import FileOutcome, Options
+from tracewarehouse.ingest.sources import Source, Target, TimeWindow
 from tracewarehouse.storage.layout import run_name
 
-# First start and last end of a trace; None if it has no times.
-TimeWindow: TypeAlias = tuple[int | None, int | None]
 FileWindow: TypeAlias = tuple[Path, TimeWindow]
-# Returns a name without secrets.
-NameCleaner: TypeAlias = Callable[[str], str]
-WindowsOf: TypeAlias = Callable[[Sequence[Path]], Mapping[Path, TimeWindow]]
+# Folder and remainder of names: files of one kind differ only in rank and time.
+Kind: TypeAlias = tuple[Path, str]
+_RENAMED: Final = "run {} is stored as {}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
 
 
-class Assignment(Struct, frozen=True):
-    """The run and rank of a file. `world_size` is the trace's, else its name's; `notes` report conflicts."""
+class Assigned(Struct):
+    """The sources, each in one of the two lists, and notes on names.
 
-    path: Path
-    run: str
-    rank: int
-    world_size: int | None = None
-    window_number: int | None = None
-    notes: tuple[str, ...] = ()
-    part: str = ""
+    `sources` have a target; the others have the outcome of a duplicate or of a source without a place.
+    """
 
-
-class Duplicate(Struct, frozen=True):
-    """A file with the content of another file of the same run and rank."""
-
-    path: Path
-    of: Path
-    run: str
-    rank: int
-    part: str = ""
+    sources: list[Source] = []
+    others: list[tuple[Source, FileOutcome]] = []
+    notes: list[str] = []
 
 
-class Refusal(Struct, frozen=True):
-    """A file that gets no rank, the reason, and a hint."""
+class _Named(Struct, eq=False):
+    """A source with the parts of its file name; `remainder` distinguishes runs of one folder.
 
-    path: Path
-    reason: str
-    hint: str
-    run: str | None = None
+    `says_rank`: the trace or its name specifies the rank. `window_number` is that of the trace handler.
+    """
+
+    source: Source
+    parts: NameParts
+    folder: Path
+    remainder: str
+    says_rank: bool
+    window_number: int | None
     rank: int | None = None
-    part: str = ""
-
-
-class Naming(Struct, frozen=True):
-    """Every file is in exactly one of the first three; `notes` report run names that were changed."""
-
-    assigned: tuple[Assignment, ...]
-    duplicates: tuple[Duplicate, ...]
-    refusals: tuple[Refusal, ...]
     notes: tuple[str, ...] = ()
 
+    @property
+    def kind(self) -> Kind:
+        return self.folder, self.remainder
 
-class _NamingResult(Struct):
-    assigned: list[Assignment]
-    duplicates: list[Duplicate]
-    refusals: list[Refusal]
-    notes: list[str]
-    clean: NameCleaner
 
-    def without_secrets(self, requested: str) -> str:
-        name = self.clean(requested)
-        if name != requested:
-            self.add_note(f"the name of a run looked like a secret: it is stored as {name}")
+def assign(sources: Iterable[Source], options: Options, clean: Callable[[str], str] = str) -> Assigned:
+    """Assigns a run and a rank to each source, or refuses it.
+
+    Before the sources are read, this goes by their beginnings: files that compete for a rank are taken for
+    successive profiling windows, in the order of their names. `clean` returns a name without secrets.
+    Raises ParamError for an invalid run name.
+    """
+    call = _Call(sorted(sources, key=lambda source: source.key), options, clean)
+    call.run()
+    return call.result
+
+
+class _Call(Struct):
+    """One assignment; `sources` are in order of path."""
+
+    sources: list[Source]
+    options: Options
+    clean: Callable[[str], str]
+    result: Assigned = field(default_factory=Assigned)
+
+    def run(self) -> None:
+        named = []
+        for source in self.sources:
+            path, note = source.file.path, source.file.note
+            parts = split_name(path.name)
+            says_rank = any(rank is not None for rank in (source.rank, parts.rank)) or bool(parts.coordinates)
+            window_number = note.window_number if note else None
+            named.append(
+                _Named(source, parts, path.absolute().parent, parts.remainder, says_rank, window_number)
+            )
+        _resolve_remainders(named)
+        rank, run = self.options.rank, None if self.options.inbox else self.options.run
+        for name, members in self._by_run(named, run).items():
+            self._rank(members, is_single=len(named) == 1)
+            self._place(name, self._distinct(name, members))
+        if rank is None and run is None:
+            self._note_numbered(named)
+        elif rank is not None and len(named) > 1 and all(one.says_rank for one in named):
+            self._note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
+
+    def _note(self, note: str) -> None:
+        if note not in self.result.notes:
+            self.result.notes.append(note)
+
+    def _refuse(self, one: _Named, reason: str, hint: str, run: str | None = None) -> None:
+        rank = one.rank if run else None
+        outcome = FileOutcome(one.source.file.path, "refused", run, rank, reason, hint)
+        self.result.others.append((one.source, outcome))
+
+    def _by_run(self, named: Sequence[_Named], run: str | None) -> dict[str, list[_Named]]:
+        """Run name → its sources; `run` is the requested one."""
+        by_run: dict[str, list[_Named]] = defaultdict(list)
+        requested = None if run is None else self._requested_name(run)
+        others: list[_Named] = []
+        for one in named:
+            if one.source.file.note:
+                by_run[self._requested_name(one.source.file.note.run)].append(one)
+            elif requested is not None:
+                by_run[requested].append(one)
+            else:
+                others.append(one)
+        names = self._folder_names(others)
+        for one in others:
+            if (name := names[one.kind]) is not None:
+                by_run[name].append(one)
+                continue
+            hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
+            self._refuse(one, "another folder of this call has the same run name", hint)
+        return by_run
+
+    def _requested_name(self, requested: str) -> str:
+        requested = self._without_secrets(requested)
+        if requested.startswith("@"):
+            hint = "@latest and the like select runs; choose a name without @"
+            raise ExpressionError(f"a run name does not begin with @: {requested!r}", hint)
+        name, is_changed = run_name(requested)
+        if is_changed:
+            self._note(_RENAMED.format(requested, name))
         return name
 
-    def renamed(self, requested: str, name: str) -> None:
-        self.add_note(f"run {requested} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -")
+    def _without_secrets(self, requested: str) -> str:
+        name = self.clean(requested)
+        if name != requested:
+            self._note(f"the name of a run looked like a secret: it is stored as {name}")
+        return name
 
-    def add_note(self, note: str) -> None:
-        if note not in self.notes:
-            self.notes.append(note)
+    def _folder_names(self, named: Sequence[_Named]) -> dict[Kind, str | None]:
+        """Run name per kind of file; None if it equals an earlier one."""
+        kinds = list(dict.fromkeys(one.kind for one in named))
+        remainders: dict[Path, set[str]] = defaultdict(set)
+        for folder, remainder in kinds:
+            remainders[folder].add(remainder)
+        depth = _depths(kinds, remainders)
+        names: dict[Kind, str | None] = {}
+        used: set[str] = set()
+        for kind in kinds:
+            wanted = self._without_secrets(_wanted_name(kind, remainders, depth))
+            name = folder_run_name(wanted)
+            if name != wanted:
+                self._note(_RENAMED.format(wanted, name))
+            names[kind] = None if name.lower() in used else name
+            used.add(name.lower())
+        return names
 
+    def _rank(self, members: Sequence[_Named], *, is_single: bool) -> None:
+        """Ranks for the sources of one run; None if a source specifies no rank but others of the run do."""
+        by_coordinate = _ranks_by_coordinate(members)
+        stated = {(one.source.file.path, one.source.rank) for one in members}
+        for one in members:
+            path = one.source.file.path
+            _rank_one(one, by_coordinate.get(path), self.options.rank, is_single=is_single)
+            # Another part of the file has the rank in its name.
+            if one.source.part.name and (path, one.parts.rank) in stated:
+                one.notes = ()
+        if all(one.rank is None for one in members):
+            for one in members:
+                one.rank = 0
 
-def assign(
-    files: Iterable[TraceFile],
-    *,
-    windows: WindowsOf,
-    run: str | None = None,
-    rank: int | None = None,
-    clean: NameCleaner = str,
-) -> Naming:
-    """Assigns a run and a rank to each file, or refuses it.
+    def _note_numbered(self, named: Sequence[_Named]) -> None:
+        """Notes files of one folder that are separate runs of rank 0 although names differ in a number."""
+        alike: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
+        for one in named:
+            base = one.remainder.rstrip("0123456789")
+            if (
+                not (one.says_rank or one.source.part.addition or one.source.file.note)
+                and base != one.remainder
+            ):
+                alike[one.folder, base].setdefault(one.remainder, one.source.file.path)
+        for paths in alike.values():
+            if len(paths) > 1:
+                first, second = list(paths.values())[:2]
+                names = f"{self.clean(first.name)}, {self.clean(second.name)}, …"
+                self._note(
+                    f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
+                    f" for ranks of one job, name the files {_rank_names(first)}"
+                )
 
-    `windows` returns the first start and last end of traces; it is called only for files that collide.
-    `clean` returns a name without secrets. Raises ParamError for an invalid run name.
-    """
-    named = resolve_remainders([split_path(file) for file in sorted(files, key=lambda file: file.source)])
-    out = _NamingResult([], [], [], [], clean)
-    for name, members in _groups(named, run, out).items():
-        _resolve_collisions(name, _with_ranks(members, rank, single=len(named) == 1), windows, out)
-    if rank is None and run is None:
-        _note_numbered(named, out)
-    elif rank is not None and len(named) > 1 and all(one.says_rank for one in named):
-        out.add_note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
-    return Naming(tuple(out.assigned), tuple(out.duplicates), tuple(out.refusals), tuple(out.notes))
+    def _distinct(self, run: str, members: Sequence[_Named]) -> list[_Named]:
+        """The members of a run that have a rank, without duplicates; intact ones first."""
+        kept: list[_Named] = []
+        contents: dict[tuple[object, ...], _Named] = {}
+        for one in sorted(members, key=lambda one: one.source.is_damaged):
+            source, path = one.source, one.source.file.path
+            if one.rank is None:
+                reason = f"the file does not specify a rank, and run {run} has several"
+                hint = hints.fill("ingest this file alone with {}", hints.option("rank", "N"))
+                self._refuse(one, reason, hint, run)
+                continue
+            digest = source.commit.digest if source.commit else path
+            identity = (one.rank, digest, source.part.name, one.window_number, source.part.addition)
+            first = contents.setdefault(identity, one)
+            if first is one:
+                kept.append(one)
+            else:
+                reason = f"same content as {first.source.file.path.name}"
+                self.result.others.append((source, FileOutcome(path, "skipped", run, one.rank, reason)))
+        return kept
 
-
-def _groups(named: Sequence[NamedFile], run: str | None, out: _NamingResult) -> dict[str, list[NamedFile]]:
-    """Run name → its files."""
-    groups: dict[str, list[NamedFile]] = defaultdict(list)
-    spooled = [one for one in named if one.file.run is not None]
-    others = [one for one in named if one.file.run is None]
-    for one in spooled:
-        groups[_requested_run(one.file.run or "", out)].append(one)
-    if run is not None:
-        groups[_requested_run(run, out)] += others
-        return groups
-    names = run_names(others, out.renamed, out.without_secrets)
-    for one in others:
-        name = names[one.kind]
-        if name is None:
-            reason, hint = (
-                "another folder of this call has the same run name",
-                hints.fill("ingest it alone with {}", hints.option("run", "NAME")),
+    def _place(self, run: str, kept: Sequence[_Named]) -> None:
+        """Numbers profiling windows; refuses the later of two sources for one rank."""
+        numbered = self._window_numbers([one for one in kept if not one.source.part.addition])
+        numbered += [(one, one.window_number or 1) for one in kept if one.source.part.addition]
+        many = any(one.window_number is None and number > 1 for one, number in numbered)
+        holders: dict[tuple[int, int | None, str], _Named] = {}
+        for one, number in numbered:
+            holder = holders.setdefault((number, one.rank, one.source.part.addition), one)
+            if holder is not one:
+                reason = f"rank {one.rank} of run {run} is already assigned to {holder.source.file.path.name}"
+                self._refuse(one, reason, _collision_hint(one, holder), run)
+                continue
+            # The handler's first window is the run itself: it cannot know whether others follow.
+            spooled = one.window_number
+            name = f"{run}~{number}" if many or (spooled is not None and spooled > 1) else run
+            in_file = one.source.world_size
+            target = Target(
+                name,
+                one.rank or 0,
+                in_file if in_file is not None else one.parts.world_size,
+                number if many or spooled is not None else None,
+                one.notes,
             )
-            out.refusals.append(Refusal(one.file.path, reason, hint, part=one.file.part))
-        else:
-            groups[name].append(one)
-    return groups
+            self.result.sources.append(replace(one.source, target=target))
+
+    def _window_numbers(self, kept: Sequence[_Named]) -> list[tuple[_Named, int]]:
+        """Each source with its window, 1 if there is only one; indistinguishable ones share a number."""
+        by_rank: dict[int, list[_Named]] = defaultdict(list)
+        for one in kept:
+            by_rank[one.rank or 0].append(one)
+        is_numbered = all(one.window_number is not None for one in kept)
+        if is_numbered or all(len(group) == 1 for group in by_rank.values()):
+            return [(one, one.window_number or 1) for one in kept]
+        # Windows belong to one job: only files whose names differ in rank and time alone qualify.
+        if len({one.kind for one in kept}) > 1:
+            return [(one, 1) for one in kept]
+        windows = self._windows({one.source.file.path for one in kept})
+        numbers = number_windows(
+            {
+                rank: [(one.source.file.path, windows[one.source.file.path]) for one in group]
+                for rank, group in by_rank.items()
+            }
+        )
+        return [(one, numbers[one.source.file.path]) for one in kept]
+
+    def _windows(self, paths: Collection[Path]) -> dict[Path, TimeWindow]:
+        """The profiling window of each file: as read, else by format hints, else by the order of names."""
+        sources = [source for source in self.sources if source.file.path in paths]
+        if all(source.commit for source in sources):
+            return {source.file.path: source.committed.window for source in sources}
+        known = {source.file.path: source.part.window for source in sources if source.part.window}
+        if len(known) == len(paths):
+            return {**known}
+        if not _are_successive(sources):
+            return dict.fromkeys(paths, (0, 1))
+        return {path: (index, index + 1) for index, path in enumerate(sorted(paths))}
 
 
-def _requested_run(requested: str, out: _NamingResult) -> str:
-    requested = out.without_secrets(requested)
-    if requested.startswith("@"):
-        hint = "@latest and the like select runs; choose a name without @"
-        raise ExpressionError(f"a run name does not begin with @: {requested!r}", hint)
-    name, changed = run_name(requested)
-    if changed:
-        out.renamed(requested, name)
-    return name
-
-
-def _with_ranks(members: Sequence[NamedFile], requested: int | None, *, single: bool) -> list[NamedFile]:
-    """Ranks for the files of one run; None if a file specifies no rank but others of the run do."""
-    by_coordinate = _ranks_by_coordinate(members)
-    ranked = [_with_rank(one, by_coordinate.get(one.file.path), requested, single=single) for one in members]
-    stated = {(one.file.path, one.file.rank) for one in members}
-    ranked = [
-        # Another part of the file has the rank in its name.
-        replace(one, notes=()) if one.file.part and (one.file.path, one.parts.rank) in stated else one
-        for one in ranked
-    ]
-    if any(one.rank is not None for one in ranked):
-        return ranked
-    return [replace(one, rank=0) for one in ranked]
-
-
-def _with_rank(
-    one: NamedFile, by_coordinate: int | None, requested: int | None, *, single: bool
-) -> NamedFile:
-    in_trace, token = one.file.rank, one.parts.rank if one.parts.rank is not None else by_coordinate
-    # With a single file, `--rank` is unambiguous and overrides what the file says.
-    if requested is not None and single:
-        other = in_trace if in_trace is not None else token
-        note = f"stored as rank {requested}, although the file says rank {other}"
-        notes = (note,) if other not in (None, requested) else ()
-        return replace(one, rank=requested, notes=notes)
-    if in_trace is not None:
-        note = f"the file name says rank {token}, the trace rank {in_trace}"
-        notes = (note,) if token not in (None, in_trace) else ()
-        return replace(one, rank=in_trace, notes=notes)
-    return replace(one, rank=token if token is not None else requested)
+def _rank_one(one: _Named, by_coordinate: int | None, requested: int | None, *, is_single: bool) -> None:
+    in_trace, token = one.source.rank, one.parts.rank if one.parts.rank is not None else by_coordinate
+    if requested is not None and is_single:
+        # With a single file, `--rank` is unambiguous and overrides what the file says.
+        one.rank, other = requested, in_trace if in_trace is not None else token
+        if other not in (None, requested):
+            one.notes = (f"stored as rank {requested}, although the file says rank {other}",)
+    elif in_trace is not None:
+        one.rank = in_trace
+        if token not in (None, in_trace):
+            one.notes = (f"the file name says rank {token}, the trace rank {in_trace}",)
+    else:
+        one.rank = token if token is not None else requested
 
 
 def _rank_names(path: Path) -> str:
@@ -189,26 +297,11 @@ def _rank_names(path: Path) -> str:
     return f"rank0{ending}, rank1{ending}, …"
 
 
-def _note_numbered(named: Sequence[NamedFile], out: _NamingResult) -> None:
-    """Notes files of one folder that are separate runs of rank 0 although their names differ in a number."""
-    alike: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
-    for one in named:
-        base = one.remainder.rstrip("0123456789")
-        if not (one.says_rank or one.file.addition or one.file.run) and base != one.remainder:
-            alike[one.folder, base].setdefault(one.remainder, one.file.path)
-    for paths in alike.values():
-        if len(paths) > 1:
-            first, second = list(paths.values())[:2]
-            names = f"{out.clean(first.name)}, {out.clean(second.name)}, …"
-            out.add_note(
-                f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
-                f" for ranks of one job, name the files {_rank_names(first)}"
-            )
-
-
-def _ranks_by_coordinate(members: Sequence[NamedFile]) -> dict[Path, int]:
+def _ranks_by_coordinate(members: Sequence[_Named]) -> dict[Path, int]:
     """Ranks by coordinates such as TP-3-DP-0: the one that varies; of several the tensor rank, if unique."""
-    located = [(one.file.path, dict(one.parts.coordinates)) for one in members if one.parts.coordinates]
+    located = [
+        (one.source.file.path, dict(one.parts.coordinates)) for one in members if one.parts.coordinates
+    ]
     varying = {kind for _, coordinates in located for kind, value in coordinates.items() if value}
     tensor = [coordinates["tp"] for _, coordinates in located if "tp" in coordinates]
     if len(varying) > 1 and len(tensor) == len(located) == len(set(tensor)):
@@ -218,87 +311,29 @@ def _ranks_by_coordinate(members: Sequence[NamedFile]) -> dict[Path, int]:
     return {path: 0 for path, coordinates in located if not any(coordinates.values())}
 
 
-def _resolve_collisions(
-    run: str, members: Sequence[NamedFile], windows: WindowsOf, out: _NamingResult
-) -> None:
-    """Resolves collisions: drops duplicates, separates profiling windows, else refuses the later name."""
-    kept: list[NamedFile] = []
-    contents: dict[tuple[int, str, str, int | None, str], NamedFile] = {}
-    for one in sorted(members, key=lambda one: (one.file.damaged, one.file.source)):
-        file = one.file
-        if one.rank is None:
-            reason, hint = (
-                f"the file does not specify a rank, and run {run} has several",
-                hints.fill("ingest this file alone with {}", hints.option("rank", "N")),
-            )
-            out.refusals.append(Refusal(file.path, reason, hint, run, part=file.part))
-            continue
-        first = contents.setdefault(
-            (one.rank, file.digest, file.part, file.window_number, file.addition), one
-        )
-        if first is not one:
-            out.duplicates.append(Duplicate(file.path, first.file.path, run, one.rank, file.part))
-        else:
-            kept.append(one)
-    _assign_windows(run, kept, windows, out)
-
-
-def _assign_windows(run: str, kept: Sequence[NamedFile], windows: WindowsOf, out: _NamingResult) -> None:
-    traces = [one for one in kept if not one.file.addition]
-    numbered = _window_numbers(traces, windows)
-    numbered += [(one, one.file.window_number or 1) for one in kept if one.file.addition]
-    many = any(one.file.window_number is None and number > 1 for one, number in numbered)
-    holders: dict[tuple[int, int | None, str], NamedFile] = {}
-    for one, number in numbered:
-        assert one.rank is not None
-        key = (number, one.rank, one.file.addition)
-        if key in holders:
-            out.refusals.append(_collision(run, one, holders[key]))
-            continue
-        holders[key] = one
-        # The handler's first window is the run itself: it cannot know whether others follow.
-        spooled = one.file.window_number
-        name = f"{run}~{number}" if many or (spooled is not None and spooled > 1) else run
-        window_number = number if many or spooled is not None else None
-        world_size = one.file.world_size if one.file.world_size is not None else one.parts.world_size
-        out.assigned.append(
-            Assignment(one.file.path, name, one.rank, world_size, window_number, one.notes, one.file.part)
-        )
-
-
-def _window_numbers(kept: Sequence[NamedFile], windows: WindowsOf) -> list[tuple[NamedFile, int]]:
-    """Each file with its window number, 1 if there is only one; indistinguishable files share a number."""
-    by_rank: dict[int | None, list[NamedFile]] = defaultdict(list)
-    for one in kept:
-        by_rank[one.rank].append(one)
-    is_numbered = all(one.file.window_number is not None for one in kept)
-    if is_numbered or all(len(group) == 1 for group in by_rank.values()):
-        return [(one, one.file.window_number or 1) for one in kept]
-    # Windows belong to one job: only files whose names differ in rank and time alone qualify.
-    if len({one.kind for one in kept}) > 1:
-        return [(one, 1) for one in kept]
-    found = windows([one.file.path for one in kept])
-    numbered = number_windows(
-        {
-            rank: [(one.file.path, found[one.file.path]) for one in group]
-            for rank, group in by_rank.items()
-            if rank is not None
-        }
-    )
-    return [(one, numbered[one.file.path]) for one in kept]
-
-
-def _collision(run: str, one: NamedFile, holder: NamedFile) -> Refusal:
+def _collision_hint(one: _Named, holder: _Named) -> str:
     token = one.parts.rank
+    if token is not None and token != one.rank:
+        return hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
     hint = hints.fill(
         "ingest this file alone with {} or {}", hints.option("run", "NAME"), hints.option("rank", "N")
     )
-    if not (one.says_rank or holder.says_rank):
-        hint = hints.fill("name the files by rank ({}), or {}", _rank_names(one.file.path), hint)
-    if token is not None and token != one.rank:
-        hint = hints.fill("ingest this file alone with {}, the rank in its name", hints.option("rank", token))
-    reason = f"rank {one.rank} of run {run} is already assigned to {holder.file.path.name}"
-    return Refusal(one.file.path, reason, hint, run, one.rank, one.file.part)
+    if one.says_rank or holder.says_rank:
+        return hint
+    return hints.fill("name the files by rank ({}), or {}", _rank_names(one.source.file.path), hint)
+
+
+def _are_successive(sources: Iterable[Source]) -> bool:
+    """Whether the files of each rank name the same rank, and do not differ only in their suffix."""
+    by_rank: dict[int | None, list[tuple[int | None, str]]] = defaultdict(list)
+    for source in sources:
+        name = source.file.path.name
+        in_name = split_name(name).rank
+        by_rank[source.part.rank if source.part.rank is not None else in_name].append((in_name, stem(name)))
+    return all(
+        len({in_name for in_name, _ in names}) == 1 and len({text for _, text in names}) == len(names)
+        for names in by_rank.values()
+    )
 
 
 def number_windows(by_rank: Mapping[int, Sequence[FileWindow]]) -> dict[Path, int]:
@@ -344,3 +379,83 @@ def _nearest(window: TimeWindow, reference: Sequence[tuple[int, int | None, int 
         return min(end, other[2] or 0) - max(start, other[1] or 0)
 
     return max(reference, key=overlap)[0]
+
+
+def _resolve_remainders(named: Sequence[_Named]) -> None:
+    """Removes host_pid and plain numbers from remainders if the ranks in the traces explain them."""
+    by_folder: dict[Path, list[_Named]] = defaultdict(list)
+    for one in named:
+        by_folder[one.folder].append(one)
+    for members in by_folder.values():
+        _resolve_hosts(members)
+        _resolve_numbers(members)
+        _resolve_additions(members)
+
+
+def _resolve_hosts(members: Sequence[_Named]) -> None:
+    """Names of the form host_pid.time: one job if each rank has one host, else a job per host."""
+    ranked = [one for one in members if one.parts.host is not None and one.source.rank is not None]
+    hosts: dict[int | None, set[str | None]] = defaultdict(set)
+    for one in ranked:
+        hosts[one.source.rank].add(one.parts.host)
+    is_one_job = all(len(seen) == 1 for seen in hosts.values())
+    for one in ranked:
+        one.remainder = "" if is_one_job else one.parts.host or ""
+
+
+def _resolve_numbers(members: Sequence[_Named]) -> None:
+    """trace_0, trace_1, …: the number is the rank only if every trace specifies that rank."""
+    bases: dict[str, list[tuple[_Named, int]]] = defaultdict(list)
+    for one in members:
+        parts = one.parts
+        says_rank = parts.rank is not None or parts.coordinates or parts.host is not None
+        if not says_rank and (match := numbered(one.remainder)):
+            bases[match[0]].append((one, match[1]))
+    for base, group in bases.items():
+        if all(one.source.rank == number for one, number in group):
+            for one, _ in group:
+                one.remainder = base
+
+
+def _resolve_additions(members: Sequence[_Named]) -> None:
+    """Files that add to the ranks of the only run in their folder belong to it, whatever they are called.
+
+    If one kind of addition has several names, each name is a separate run, such as `before` and `after`.
+    """
+    traces = {one.remainder for one in members if not one.source.part.addition}
+    additions = [one for one in members if one.source.part.addition]
+    names: dict[str, set[str]] = defaultdict(set)
+    for one in additions:
+        names[one.source.part.addition].add(one.remainder)
+    if len(traces) <= 1 and all(len(remainders) == 1 for remainders in names.values()):
+        for one in additions:
+            one.remainder = next(iter(traces), "")
+
+
+def _depths(kinds: Sequence[Kind], remainders: Mapping[Path, set[str]]) -> dict[Path, int]:
+    """Number of trailing folders in each name: as few as make the names differ."""
+    depth = dict.fromkeys(remainders, 1)
+    while clashing := _clashing(kinds, remainders, depth):
+        deepen = {folder for folder, _ in clashing if depth[folder] < len(folder.parts) - 1}
+        if not deepen:
+            break
+        for folder in deepen:
+            depth[folder] += 1
+    return depth
+
+
+def _clashing(
+    kinds: Sequence[Kind], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]
+) -> list[Kind]:
+    by_name: dict[str, list[Kind]] = defaultdict(list)
+    for kind in kinds:
+        by_name[folder_run_name(_wanted_name(kind, remainders, depth)).lower()].append(kind)
+    return [kind for group in by_name.values() if len({folder for folder, _ in group}) > 1 for kind in group]
+
+
+def _wanted_name(kind: Kind, remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]) -> str:
+    folder, remainder = kind
+    parts = [part for part in folder.parts if part != folder.anchor][-depth[folder] :]
+    if len(remainders[folder]) > 1 and remainder:
+        parts.append(remainder)
+    return ".".join(parts)

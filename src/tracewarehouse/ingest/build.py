@@ -1,6 +1,7 @@
-"""Building the tables of a source: one pass over its file, in this process or a worker, with progress.
+"""The third phase of an ingest: sources are read once, their tables built and committed.
 
-A source that fails or is already stored does not affect the others, which are committed together.
+A task reads one large source or several small ones, in this process or a worker. A source that fails or is
+stored already does not affect the others, which are committed together.
 """
 
 from __future__ import annotations
@@ -8,19 +9,21 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path, PurePath
 from shutil import rmtree
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.engines import Failure, OnProgress, TaskProgress, attempt
-from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
+from tracewarehouse.engines import OnProgress, TaskProgress, failure_of
+from tracewarehouse.formats.base import ACTIVITIES, AFTER_THE_END, Outcome, Request
 from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.redact import (
     POLICY_FILE,
@@ -31,98 +34,321 @@ from tracewarehouse.formats.redact import (
     policy_of,
     rules,
 )
-from tracewarehouse.ingest.assignment import Assignment
 from tracewarehouse.ingest.naming import header_facts, header_of, rank_in_file
-from tracewarehouse.ingest.open_files import ObjectChanged, file_stamp, without_copy
 from tracewarehouse.ingest.outcome import (
-    Content,
+    BY_ANOTHER_PROCESS,
+    FileOutcome,
+    Options,
     Progress,
+    State,
     Watch,
     content_of,
-    is_cut_short,
-    lost_events,
-    window,
 )
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.ingest.plan import (
-    BuiltTables,
-    Item,
-    ReadSource,
-    Report,
-    StoredSources,
-    Target,
-    UnreadSource,
-    object_fact,
-)
 from tracewarehouse.ingest.resources import check_memory, is_large, no_huge_pages, system_allocator
+from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, Source, TimeWindow, file_stamp
+from tracewarehouse.ingest.stored import object_fact
+from tracewarehouse.ingest.survey import other_format
 from tracewarehouse.storage import Json, Staged, Store, disk_error, uid
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.ingest.columns import Columns
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
+# A task holds the tables of small ranks in memory until it writes them side by side, one file per table.
+GROUP_RANKS = 64
+GROUP_BYTES = 64 << 20
+# Tables of less text than this are written faster than a thread starts.
+_MIN_THREAD_BYTES: Final = 4 << 20
+# Reported instead of the number of bytes once everything is read and tables are being built.
+_BUILDING: Final = -1
+# File in the folder of a task with what the driver commits once all files are known.
+_STAGED: Final = "staged.pickle"
+
+
+def task_groups(sources: Iterable[Source], jobs: int) -> list[tuple[Source, ...]]:
+    """The sources of each task: one large one, or small ones of one run in order of rank; largest first.
+
+    There are at least as many tasks as processes, so that no core idles while another one packs small ranks.
+    """
+    # Two sources of a rank are never in one task.
+    by_run: dict[tuple[str, str], list[Source]] = defaultdict(list)
+    for source in sources:
+        by_run[source.target.run, source.part.addition].append(source)
+    total_bytes = sum(source.text_bytes for members in by_run.values() for source in members)
+    limit = min(GROUP_BYTES, -(-total_bytes // jobs))
+    groups = [group for members in by_run.values() for group in _consecutive_groups(members, limit)]
+    return sorted(groups, key=lambda group: -sum(source.text_bytes for source in group))
+
+
+def _consecutive_groups(members: Sequence[Source], limit: int) -> Iterator[tuple[Source, ...]]:
+    group: list[Source] = []
+    size = 0
+    for source in sorted(members, key=lambda source: (source.target.rank, source.key)):
+        if group and (len(group) == GROUP_RANKS or size + source.text_bytes > limit):
+            yield tuple(group)
+            group, size = [], 0
+        group.append(source)
+        size += source.text_bytes
+    if group:
+        yield tuple(group)
+
+
+class BuildRanks(Struct, frozen=True):
+    """Reads sources, builds the tables of those with a target, and commits them as one group.
+
+    `folder` for uncommitted files is relative to that of the warehouse on the machine of the worker. `sql` is
+    the folder of the contracts, None for that of the installation. `stage_only`: tables are only staged; the
+    driver commits them once all files are known. `started_at` is the ingest time of all sources, so that the
+    order of runs does not depend on the speed of workers.
+    """
+
+    sources: tuple[Source, ...]
+    folder: PurePath
+    store: Store
+    sql: Path | None
+    options: Options
+    stage_only: bool
+    started_at: str
+
+    def run(self, progress: TaskProgress) -> tuple[RankCommit | FileOutcome, ...]:
+        """The commit or outcome of each source. `progress(position, bytes)` reports the text that is read."""
+        folder = self.store.folder / self.folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            largest_bytes = max(source.text_bytes for source in self.sources)
+            is_single = len(self.sources) == 1 and largest_bytes >= _MIN_THREAD_BYTES
+            catalog = Catalog.load(self.sql)
+            with (
+                # A large file reuses the same memory for long and benefits from huge pages.
+                nullcontext() if is_large(largest_bytes) else no_huge_pages(),
+                ExitStack() as opened,
+                RankFiles(catalog, folder, is_single, is_large(largest_bytes)) as files,
+            ):
+                policy = policy_of(self.store.folder_with(POLICY_FILE), self.options.redact)
+                redactor = Redactor(self.store.salt, policy)
+                group = _Group(self, folder, catalog, files, opened, policy, redactor)
+                for position, source in enumerate(self.sources):
+                    group.add(source, partial(progress, position))
+                return group.committed()
+        except OSError as error:
+            raise disk_error(folder, error) from error
+        finally:
+            if not self.stage_only:  # the driver may be on another machine
+                rmtree(folder, ignore_errors=True)
+
+    def one_by_one(self) -> list[BuildRanks]:
+        """One task per source."""
+        name = self.folder.name
+        return [
+            replace(self, sources=(source,), folder=self.folder.with_name(f"{name}-{position}"))
+            for position, source in enumerate(self.sources)
+        ]
+
+
+class _Group(Struct):
+    """The sources of a task while they are built; those with tables are committed together."""
+
+    task: BuildRanks
+    folder: Path
+    catalog: Catalog
+    files: RankFiles
+    # Files that stay open until everything is written.
+    opened: ExitStack
+    policy: Policy
+    redactor: Redactor
+    results: list[RankCommit | FileOutcome] = field(default_factory=list)
+    # Index in `results` → what will be committed, without its tables.
+    staged: dict[int, Staged] = field(default_factory=dict)
+
+    def add(self, source: Source, progress: Callable[[int], None]) -> None:
+        """Reads one source, and builds its tables if it may be stored as its target."""
+        file = source.file
+        path = file.local(self.folder)
+        try:
+            check_memory(source.text_bytes)
+            with system_allocator() if is_large(source.text_bytes) else nullcontext():
+                progress(0)
+                result = _left(source) if _is_changed(source) else self._read(source, path, progress)
+        except ObjectChanged:
+            result = _left(source)
+        except UnsupportedFormatError as error:
+            result = other_format(file, error.format, error.details)
+        except Exception as error:
+            if source.target.run:
+                self.files.drop(source.target.rank)
+            failure = failure_of(error)
+            # A half-written file can fail in many ways.
+            copy = path if file.copy else None
+            inbox = self.task.options.inbox
+            result = _left(source) if _is_changed(source) else file.failed(failure, inbox, copy)
+        if self.task.options.inbox and isinstance(result, FileOutcome) and not (file.copy or path.exists()):
+            result = _left(source, "skipped", BY_ANOTHER_PROCESS, None)
+        if file.copy and file.parts == 1 and not _may_be_read_again(source, result):
+            path.unlink(missing_ok=True)
+        self.results.append(result)
+
+    def committed(self) -> tuple[RankCommit | FileOutcome, ...]:
+        """Commits or stages what was built and returns the results."""
+        if self.staged:
+            tables = self.files.staged(next(iter(self.staged.values())).run)
+            staged = [replace(one, tables=tables.get(one.rank, ())) for one in self.staged.values()]
+            if self.task.stage_only:
+                (self.folder / _STAGED).write_bytes(pickle.dumps(staged))
+                manifests = [""] * len(staged)
+            else:
+                manifests = [one.manifest for one in self.task.store.commit(staged)]
+            folder = self.folder if self.task.stage_only else None
+            for position, manifest in zip(self.staged, manifests, strict=True):
+                result = self.results[position]
+                assert isinstance(result, RankCommit)
+                self.results[position] = replace(result, manifest=manifest, staged=folder)
+        return tuple(self.results)
+
+    def _read(self, source: Source, path: Path, progress: Callable[[int], None]) -> RankCommit | FileOutcome:
+        """What reading a source shows, and the commit of its tables, without its place."""
+        from tracewarehouse.ingest.columns import read_table
+
+        options, read_bytes = self.task.options, 0
+        # Folder for temporary files, which are unlinked as soon as they are open.
+        spill = options.temp_dir or self.folder
+
+        def on_progress(done_bytes: int) -> None:
+            nonlocal read_bytes
+            read_bytes = done_bytes
+            progress(done_bytes)
+
+        if source.file.copy:
+            source.file.fetch(path)
+        salt, known = self.task.store.salt, source.known.digest if source.known else None
+        request = Request(salt, spill, on_progress, False, known, options.time_unit, self.policy)
+        read = source.format.open(path).read(source.part, request)
+        tables = {
+            # Either everything is read by now, or only the estimate is known.
+            name: read_table(name, reader, read_bytes or source.text_bytes, spill, self.opened)
+            for name, reader in read.tables.items()
+        }
+        outcome = read.outcome().without_secrets(self.redactor)
+        del read  # frees the memory of the reader
+        if _is_changed(source) or (source.commit and source.commit.digest != outcome.digest):
+            return _left(source)
+        if _is_cut_short(outcome) and time.time() - source.stamp[1] / 1e9 < options.settle_s:
+            reason = f"is truncated and was modified less than {options.settle_s:g} s ago"
+            hint = "ingest it again later, or with "
+            return _left(source, "pending", reason, hints.Hint(f"{hint}settle_s=0", f"{hint}--settle 0"))
+        if not tables:
+            return RankCommit(outcome.digest, outcome.status, outcome.text_bytes, is_known=True)
+        return self._built(source, tables, outcome, progress)
+
+    def _built(
+        self, source: Source, tables: Tables, outcome: Outcome, progress: Callable[[int], None]
+    ) -> RankCommit:
+        """The commit with tables, unless the source is stored, may not be, or has another rank."""
+        from tracewarehouse.ingest.rules import rules_of
+        from tracewarehouse.ingest.tables.build import build
+
+        commit = RankCommit(
+            outcome.digest,
+            outcome.status,
+            outcome.text_bytes,
+            outcome.rank,
+            outcome.world_size,
+            _window(tables),
+        )
+        target, published = source.target, source.published
+        # A rank that only the whole file says may move it, and others, to other runs and ranks.
+        is_moved = source.commit is None and outcome.rank not in (None, source.rank, target.rank)
+        if not target.run or is_moved:
+            return commit
+        if published and published.digest == outcome.digest:
+            if source.is_current:
+                return replace(commit, is_known=True)
+        elif not source.may_replace(outcome.status, outcome.text_bytes, self.task.options.replace):
+            return commit
+        source_uid = self._uid(source, outcome)
+        commit = replace(commit, place=(target.run, target.rank), uid=source_uid)
+        if source.unpublished and source.unpublished.uid == source_uid:
+            return replace(commit, manifest=source.unpublished.manifest)
+        progress(_BUILDING)
+        built = build(
+            tables,
+            outcome,
+            rules_of(self.catalog.folder),
+            partial(self.files.add, target.run, target.rank),
+            self.task.options.step_range,
+        )
+        facts = self._facts(source, outcome, built.facts) | {
+            # Stored for the coverage notice of analyses that use launches.
+            "gpu_ns": built.coverage.gpu_ns,
+            "launch_known_ns": built.coverage.launch_known_ns,
+            "with_op_ns": built.coverage.with_op_ns,
+        }
+        self.staged[len(self.results)] = Staged(
+            run=target.run,
+            rank=target.rank,
+            uid=source_uid,
+            digest=outcome.digest,
+            text_bytes=outcome.text_bytes,
+            format=source.format.name,
+            format_version=source.format.version,
+            definitions=definitions(self.catalog),
+            status=outcome.status,
+            tables=(),
+            part=source.part.name,
+            facts=facts,
+            header=outcome.header_json,
+            committed_at=self.task.started_at,
+        )
+        return replace(commit, content=content_of(facts, outcome.status, outcome.text_bytes, built.quality))
+
+    def _uid(self, source: Source, outcome: Outcome) -> str:
+        """The identity of a source as its target: content, format, definitions and options."""
+        options = self.task.options
+        named = {**_given(options), "redact": "" if options.redact else "no"}
+        return uid(
+            outcome.digest,
+            source.target.run,
+            source.target.rank,
+            part=source.part.name,
+            format=source.format.name,
+            format_version=source.format.version,
+            definitions=definitions(self.catalog),
+            options={name: value for name, value in named.items() if value},
+        )
+
+    def _facts(self, source: Source, outcome: Outcome, of_tables: Mapping[str, Json]) -> dict[str, Json]:
+        """The facts that are stored for a rank, the columns of `ranks`."""
+        from tracewarehouse.ingest.tables.build import stored_tables
+
+        header = header_of(outcome.header_json)
+        facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
+        facts |= {**outcome.facts, **of_tables, **_given(self.task.options)}  # type: ignore[dict-item]
+        lost_events = [loss.events_lost for loss in outcome.losses]
+        known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
+        name = os.fsencode(source.file.path.name).decode(errors="backslashreplace")
+        return facts | {
+            "world_size": known if known is not None else source.target.world_size,
+            # A file name may hold any bytes; a table holds text.
+            "source_name": clean_name(self.redactor, name),
+            **object_fact(source, self.task.store.salt, outcome),
+            "source_bytes": outcome.stored_bytes,
+            "status": outcome.status,
+            "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
+            "lost_events": None if None in lost_events else sum(filter(None, lost_events)),
+            "redacted": len(outcome.redactions),
+            "redaction": redacted_by(self.policy),
+            "tables": {contract.name: [contract.version] for contract in stored_tables(self.catalog)},
+        }
+
 
 def definitions(catalog: Catalog) -> dict[str, int]:
     """The current definition of every stored table."""
-    return {contract.name: contract.definition or 0 for contract in _tables(catalog)}
-
-
-def _tables(catalog: Catalog) -> Sequence[Contract]:
     from tracewarehouse.ingest.tables.build import stored_tables
 
-    return stored_tables(catalog)
-
-
-def uid_of(group: SourceGroup, item: Item, outcome: Outcome, target: Target) -> str:
-    """The identity of a source as its target: content, format, definitions and options."""
-    settings = group.settings
-    options = {
-        "time_unit": settings.time_unit,
-        "step_range": settings.step_range,
-        "redact": "" if settings.redact else "no",
-    }
-    return uid(
-        outcome.digest,
-        target.run,
-        target.rank,
-        part=item.part.name,
-        format=item.format.name,
-        format_version=item.format.version,
-        definitions=group.stored.definitions,
-        options={name: value for name, value in options.items() if value},
-    )
-
-
-def facts_of(
-    group: SourceGroup, item: Item, built: Mapping[str, Json], outcome: Outcome, target: Target
-) -> dict[str, Json]:
-    """The facts that are stored for the rank, the columns of `ranks`; `built` are those of its tables."""
-    header, settings = header_of(outcome.header_json), group.settings
-    facts: dict[str, Json] = header_facts(header) | {"rank_in_file": rank_in_file(header)}
-    facts |= {**outcome.facts, **built}  # type: ignore[dict-item]
-    if settings.time_unit is not None:
-        facts["time_unit"] = settings.time_unit
-    if settings.step_range is not None:
-        facts["step_range"] = settings.step_range
-    known = outcome.world_size if outcome.world_size is not None else facts["world_size"]
-    name = os.fsencode(item.path.name).decode(errors="backslashreplace")
-    return facts | {
-        "world_size": known if known is not None else target.world_size,
-        # A file name may hold any bytes; a table holds text.
-        "source_name": clean_name(group.redactor, name),
-        **object_fact(item, group.store.salt, outcome),
-        "source_bytes": outcome.stored_bytes,
-        "status": outcome.status,
-        "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),
-        "lost_events": lost_events(outcome),
-        "redacted": len(outcome.redactions),
-        "redaction": redacted_by(group.policy),
-        "tables": {contract.name: [contract.version] for contract in _tables(group.catalog)},
-    }
+    return {contract.name: contract.definition or 0 for contract in stored_tables(catalog)}
 
 
 def redacted_by(policy: Policy) -> Json:
@@ -130,370 +356,92 @@ def redacted_by(policy: Policy) -> Json:
     return {"rules": rules(policy).version, "policy": fingerprint(policy)}
 
 
-# Reported instead of the number of bytes once everything is read and tables are being built.
-BUILDING: Final = -1
-# File in the folder of a task with what the driver commits once all files are known.
-STAGED: Final = "staged.pickle"
+def _given(options: Options) -> dict[str, str]:
+    """The options that decide what is read, where they are given."""
+    named = {"time_unit": options.time_unit, "step_range": options.step_range}
+    return {name: value for name, value in named.items() if value is not None}
 
 
-class Settings(Struct, frozen=True):
-    """Settings of all tasks of a call; see Options.
-
-    `sql` is the folder of the contracts, None for that of the installation. `stage_only`: tables are only
-    staged; the driver commits them once all files are known. `single_source`: the call has no other source.
-    `force_rank`: the rank of the target overrides the rank in the source. `started_at` is the ingest time of
-    all sources, so that the order of runs does not depend on the speed of workers.
-    """
-
-    store: Store
-    sql: Path | None = None
-    temp_dir: Path | None = None
-    replace: bool = False
-    settle_s: float = 0.0
-    stage_only: bool = False
-    single_source: bool = False
-    force_rank: bool = False
-    time_unit: Literal["us", "ns"] | None = None
-    step_range: str | None = None
-    redact: bool = True
-    reuse: bool = True
-    started_at: str | None = None
+def _is_changed(source: Source) -> bool:
+    """Whether the file was written to; an object is compared while it is downloaded."""
+    return source.file.object is None and file_stamp(source.file.path) != source.stamp
 
 
-class SourceGroup(Struct, dict=True):
-    """The sources of a task; those with tables are committed together."""
-
-    settings: Settings
-    folder: Path
-    store: Store
-    catalog: Catalog
-    files: RankFiles
-    # Files that stay open until everything is written.
-    opened: ExitStack
-    reports: list[Report] = field(default_factory=list)
-    # Index in `reports` → what will be committed, without its tables.
-    built: dict[int, Staged] = field(default_factory=dict)
-
-    @cached_property
-    def stored(self) -> StoredSources:
-        """What is already stored."""
-        settings = self.settings
-        return StoredSources(
-            self.store,
-            definitions(self.catalog),
-            settings.time_unit,
-            settings.step_range,
-            settings.replace,
-            settings.redact,
-            reuse=settings.reuse,
-        )
-
-    @cached_property
-    def policy(self) -> Policy:
-        """The redaction policy of the warehouse."""
-        return policy_of(self.store.folder_with(POLICY_FILE), self.settings.redact)
-
-    @cached_property
-    def redactor(self) -> Redactor:
-        """Replaces secrets in names."""
-        return Redactor(self.store.salt, self.policy)
-
-    def add(self, item: Item, progress: Callable[[int], None]) -> None:
-        """Reads one source and builds its tables."""
-        path = item.remote.local(self.folder) if item.remote else item.path
-        source = _SourceBuild(self, item, progress, path)
-        found = attempt(source, _ignored)
-        if isinstance(found, Failure):
-            if item.target:
-                self.files.drop(item.target.rank)
-            # A half-written file can fail in many ways.
-            failure = without_copy(found, item.path, path) if item.remote else found
-            found = (
-                UnreadSource(item.number, "changed")
-                if source.is_changed()
-                else UnreadSource(item.number, "failed", failure)
-            )
-        if item.remote and not (isinstance(found, ReadSource) and item.may_be_read_again(found)):
-            item.remote.forget(path)
-        self.reports.append(found)  # type: ignore[arg-type]
-
-    def finish(self) -> tuple[Report, ...]:
-        """Commits or stages what was built and returns the reports."""
-        if self.built:
-            run = next(iter(self.built.values())).run
-            tables = self.files.staged(run)
-            staged = [replace(one, tables=tables.get(one.rank, ())) for one in self.built.values()]
-            if self.settings.stage_only:
-                (self.folder / STAGED).write_bytes(pickle.dumps(staged))
-                built_tables = [BuiltTables(one.run, one.rank, one.uid, staged=self.folder) for one in staged]
-            else:
-                sources = self.store.commit(staged)
-                built_tables = [BuiltTables(one.run, one.rank, one.uid, one.manifest) for one in sources]
-            for position, one in zip(self.built, built_tables, strict=True):
-                report = self.reports[position]
-                assert isinstance(report, ReadSource)
-                self.reports[position] = replace(report, built_tables=one)
-        return tuple(self.reports)
+def _left(
+    source: Source,
+    state: State = "pending",
+    reason: str = CHANGED,
+    hint: str | None = "ingest it again later",
+) -> FileOutcome:
+    """The outcome of a source that is not read now; its run and rank are sure if it was read before."""
+    run, rank = (source.target.run, source.target.rank) if source.commit else (None, None)
+    return FileOutcome(source.file.path, state, run, rank, reason, hint)
 
 
-def _ignored(_done: int, _total: int) -> None:
-    """Ignored: sources report their progress themselves."""
+def _may_be_read_again(source: Source, result: RankCommit | FileOutcome) -> bool:
+    """Whether the call may need the file after this: to build it at another place, or to compare it."""
+    if isinstance(result, FileOutcome) or result.is_known:
+        return False
+    is_compared = source.published is not None and source.published.status == "damaged"
+    return result.content is None or is_compared
 
 
-class _SourceBuild(Struct, frozen=True):
-    """One source of a task; `run` raises if it fails."""
-
-    group: SourceGroup
-    item: Item
-    progress: Callable[[int], None]
-    # The file itself, or the copy of an object.
-    path: Path
-    # Bytes of text that the format has read so far.
-    read_bytes: list[int] = field(default_factory=lambda: [0])
-
-    def run(self, _: TaskProgress) -> Report:
-        """Reads the source and builds its tables if it may be stored as its target."""
-        check_memory(self.item.text_bytes)
-        with system_allocator() if is_large(self.item.text_bytes) else nullcontext():
-            return self._run()
-
-    def _run(self) -> Report:
-        item, settings = self.item, self.group.settings
-        self.progress(0)
-        if self.is_changed():
-            return UnreadSource(item.number, "changed")
-        request = Request(
-            salt=self.group.store.salt,
-            spill=self._spill,
-            progress=self._progress,
-            known_digest=item.target.known_digest if item.target else None,
-            time_unit=settings.time_unit,
-            policy=self.group.policy,
-        )
-        try:
-            if item.remote:
-                item.remote.fetch(self.path)
-            source = item.format.open(self.path).read(item.part, request)
-            tables = {name: self._read(name, reader) for name, reader in source.tables.items()}
-            outcome = source.outcome().without_secrets(self.group.redactor)
-            del source  # frees the memory of the reader
-        except ObjectChanged:
-            return UnreadSource(item.number, "changed")
-        except UnsupportedFormatError as error:
-            return UnreadSource(item.number, "other", kind=error.format, details=error.details)
-        if self.is_changed() or item.digest not in (None, outcome.digest):
-            return UnreadSource(item.number, "changed")
-        if is_cut_short(outcome) and time.time() - item.stamp[1] / 1e9 < settings.settle_s:
-            return UnreadSource(item.number, "unfinished")
-        return self._known(outcome) if not tables else self._report(tables, outcome)
-
-    def is_changed(self) -> bool:
-        """Whether the file was written to; an object is compared while it is downloaded."""
-        return self.item.remote is None and file_stamp(self.path) != self.item.stamp
-
-    @property
-    def _spill(self) -> Path:
-        """Folder for temporary files, which are unlinked as soon as they are open."""
-        return self.group.settings.temp_dir or self.group.folder
-
-    def _progress(self, read_bytes: int) -> None:
-        self.read_bytes[-1] = read_bytes
-        self.progress(read_bytes)
-
-    def _read(self, name: str, reader: pa.RecordBatchReader) -> Columns | pa.Table:
-        from tracewarehouse.ingest.columns import read_table
-
-        # Either everything is read by now, or only the estimate is known.
-        text_bytes = self.read_bytes[-1] or self.item.text_bytes
-        return read_table(name, reader, text_bytes, self._spill, self.group.opened)
-
-    def _known(self, outcome: Outcome) -> ReadSource:
-        """The report of content that is already stored as the target, published or not."""
-        item, target = self.item, self.item.target
-        assert target is not None
-        published, unpublished = target.published, target.unpublished
-        if published and published.is_current:
-            return ReadSource(
-                item.number, published.digest, published.status, published.text_bytes, known=True
-            )
-        assert unpublished is not None
-        built_tables = BuiltTables(target.run, target.rank, unpublished.uid, unpublished.manifest)
-        return ReadSource(
-            item.number,
-            unpublished.digest,
-            unpublished.status,
-            outcome.text_bytes,
-            known=True,
-            built_tables=built_tables,
-        )
-
-    def _report(self, tables: Tables, outcome: Outcome) -> Report:
-        """The report of a source that was read; its tables are built if it may be stored as its target."""
-        read = ReadSource(
-            self.item.number,
-            outcome.digest,
-            outcome.status,
-            outcome.text_bytes,
-            outcome.rank,
-            outcome.world_size,
-            window(tables.get(ACTIVITIES)),
-        )
-        target = self._target(outcome)
-        published = target.published if target else None
-        if target is None:
-            return read
-        if published and published.digest == outcome.digest:
-            if published.is_current:
-                return replace(read, known=True)
-        elif published and not published.may_be_replaced_by(
-            outcome.status, outcome.text_bytes, self.group.settings.replace
-        ):
-            return read
-        source_uid = uid_of(self.group, self.item, outcome, target)
-        if target.unpublished and target.unpublished.uid == source_uid:
-            return replace(
-                read,
-                built_tables=BuiltTables(target.run, target.rank, source_uid, target.unpublished.manifest),
-            )
-        return replace(read, content=self._build(tables, outcome, target, source_uid))
-
-    def _target(self, outcome: Outcome) -> Target | None:
-        """The target; None if the source specifies another rank and the call has other sources."""
-        target, settings = self.item.target, self.group.settings
-        if target is None or settings.force_rank or outcome.rank in (None, target.rank):
-            return target
-        if not settings.single_source:
-            return None
-        # No other source can affect the assignment.
-        wanted = Assignment(self.item.path, target.run, outcome.rank, target.world_size)
-        return self.group.stored.target(self.item.format, wanted)
-
-    def _build(self, tables: Tables, outcome: Outcome, target: Target, source_uid: str) -> Content:
-        """Builds the tables of the rank, which is committed with the others of its group."""
-        from tracewarehouse.ingest.rules import rules_of
-        from tracewarehouse.ingest.tables.build import build
-
-        group, item = self.group, self.item
-        self.progress(BUILDING)
-        built = build(
-            tables,
-            outcome,
-            rules_of(group.catalog.folder),
-            partial(group.files.add, target.run, target.rank),
-            group.settings.step_range,
-        )
-        facts = facts_of(group, item, built.facts, outcome, target)
-        content = content_of(outcome, facts, built)
-        # Stored for the coverage notice of analyses that use launches.
-        facts |= {
-            "gpu_ns": content.gpu_ns,
-            "launch_known_ns": content.launch_known_ns,
-            "with_op_ns": content.with_op_ns,
-        }
-        group.built[len(group.reports)] = Staged(
-            run=target.run,
-            rank=target.rank,
-            uid=source_uid,
-            digest=outcome.digest,
-            text_bytes=outcome.text_bytes,
-            format=item.format.name,
-            format_version=item.format.version,
-            definitions=group.stored.definitions,
-            status=outcome.status,
-            tables=(),
-            part=item.part.name,
-            facts=facts,
-            header=outcome.header_json,
-            committed_at=self.group.settings.started_at,
-        )
-        return content
+def _is_cut_short(outcome: Outcome) -> bool:
+    """Whether a writer may continue the file: its end is missing."""
+    ends = (loss for loss in outcome.losses if loss.byte_to >= outcome.text_bytes)
+    return any(loss.reason != AFTER_THE_END for loss in ends)
 
 
-# Tables of less text than this are written faster than a thread starts.
-_MIN_THREAD_BYTES: Final = 4 << 20
+def _window(tables: Tables) -> TimeWindow:
+    """First start and last end of the slices of a source; None if no slice has a time."""
+    import numpy as np
 
+    from tracewarehouse.ingest.tables.model import slabs
 
-class BuildRanks(Struct, frozen=True):
-    """Reads the items, builds the tables of those with a target, and commits them as one group.
-
-    `folder` for uncommitted files is relative to that of the warehouse on the machine of the worker.
-    """
-
-    items: tuple[Item, ...]
-    folder: PurePath
-    settings: Settings
-
-    def run(self, progress: TaskProgress) -> tuple[Report, ...]:
-        """Returns a report per item. `progress(position, bytes)` reports how much text of an item is read."""
-        store, catalog = self.settings.store, Catalog.load(self.settings.sql)
-        folder = store.folder / self.folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            largest_bytes = max((item.text_bytes for item in self.items), default=0)
-            single = len(self.items) == 1 and largest_bytes >= _MIN_THREAD_BYTES
-            # A large file reuses the same memory for long and benefits from huge pages.
-            is_short = not any(is_large(item.text_bytes) for item in self.items)
-            with (
-                no_huge_pages() if is_short else nullcontext(),
-                ExitStack() as opened,
-                RankFiles(catalog, folder, single, is_large(largest_bytes)) as files,
-            ):
-                group = SourceGroup(self.settings, folder, store, catalog, files, opened)
-                for position, item in enumerate(self.items):
-                    group.add(item, partial(progress, position))
-                return group.finish()
-        except OSError as error:
-            raise disk_error(folder, error) from error
-        finally:
-            if not self.settings.stage_only:  # the driver may be on another machine
-                rmtree(folder, ignore_errors=True)
-
-    def one_by_one(self) -> list[BuildRanks]:
-        """One task per item."""
-        folders = (
-            self.folder.with_name(f"{self.folder.name}-{position}") for position in range(len(self.items))
-        )
-        return [
-            BuildRanks((one,), folder, self.settings) for one, folder in zip(self.items, folders, strict=True)
-        ]
+    activities = tables.get(ACTIVITIES)
+    if activities is None:
+        return None, None
+    assert not hasattr(activities, "schema")
+    timed = activities.valid("ts_ns") & activities.is_one_of("ph", ["X"])
+    if not timed.any():
+        return None, None
+    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+    for part in slabs(len(timed)):
+        starts = activities.ints("ts_ns", part).values[timed[part]]
+        ends = starts + np.maximum(activities.ints("dur_ns", part).values[timed[part]], 0)
+        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
+    return first, last
 
 
 def staged_in(folder: Path) -> list[Staged]:
     """What a task only staged."""
-    found: list[Staged] = pickle.loads((folder / STAGED).read_bytes())
-    return found
+    staged: list[Staged] = pickle.loads((folder / _STAGED).read_bytes())
+    return staged
 
 
 class FileProgress(Struct):
     """Translates the progress of tasks to that of files."""
 
     watch: Watch
-    done: dict[int, int] = field(default_factory=dict)
+    # Source → bytes of text that are read.
+    done: dict[tuple[Path, str], int] = field(default_factory=dict)
 
     def of(self, tasks: Sequence[BuildRanks]) -> OnProgress:
         """The callback for the progress of these tasks."""
 
         def on_progress(task: int, position: int, done_bytes: int) -> None:
-            self._report(tasks[task].items[position], done_bytes)
+            source = tasks[task].sources[position]
+            path, before = source.file.path, self.done.get(source.key, 0)
+            if done_bytes == _BUILDING:
+                self.watch(Progress(path, "tables", before, before))
+            else:
+                self.done[source.key] = done = max(before, done_bytes)
+                self.watch(Progress(path, "read", done, max(done, source.text_bytes)))
 
         return on_progress
 
-    def _report(self, one: Item, done_bytes: int) -> None:
-        before = self.done.get(one.number, 0)
-        if done_bytes == BUILDING:
-            self.watch(Progress(one.path, "tables", before, before))
-        else:
-            self.done[one.number] = done = max(before, done_bytes)
-            self.watch(Progress(one.path, "read", done, max(done, one.text_bytes)))
-
-    def finished(self, task: BuildRanks, found: object) -> Iterator[Report]:
-        """The reports of a finished task."""
-        for position, one in enumerate(task.items):
-            if isinstance(found, Failure):
-                report: Report = UnreadSource(one.number, "failed", found)
-            else:
-                report = found[position]  # type: ignore[index]
-            read_bytes = report.text_bytes if isinstance(report, ReadSource) else one.text_bytes
-            total = max(1, self.done.get(one.number, 0), read_bytes)
-            self.watch(Progress(one.path, "done", total, total))
-            yield report
+    def finished(self, source: Source, result: RankCommit | FileOutcome) -> None:
+        """Reports that a source is done."""
+        read_bytes = result.text_bytes if isinstance(result, RankCommit) else source.text_bytes
+        total = max(1, self.done.get(source.key, 0), read_bytes)
+        self.watch(Progress(source.file.path, "done", total, total))

@@ -6,22 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from msgspec import Struct, field
 
-from tracewarehouse.formats.base import AFTER_THE_END, Outcome
 from tracewarehouse.hints import Hint
-from tracewarehouse.ingest.assignment import TimeWindow
-from tracewarehouse.storage import Json, RankSource
+from tracewarehouse.storage import Json
 from tracewarehouse.storage.layout import check_labels
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.tables.build import Built
-
 
 State = Literal["intact", "repaired", "damaged", "refused", "skipped", "same", "pending"]
 Stage = Literal["survey", "read", "tables", "done"]
@@ -281,81 +272,31 @@ class UpgradeReport(Struct, frozen=True):
         return 4 if self.lines else 1
 
 
-def lost_events(outcome: Outcome) -> int | None:
-    """Number of events in the bytes that could not be read; None if unknown."""
-    counts = [loss.events_lost for loss in outcome.losses]
-    return None if None in counts else sum(count or 0 for count in counts)
-
-
-def is_cut_short(outcome: Outcome) -> bool:
-    """Whether a writer may continue the file: its end is missing."""
-    ends = (loss for loss in outcome.losses if loss.byte_to >= outcome.text_bytes)
-    return any(loss.reason != AFTER_THE_END for loss in ends)
-
-
-def window(activities: Columns | pa.Table | None) -> TimeWindow:
-    """First start and last end of the slices of a source; None if no slice has a time."""
-    import numpy as np
-
-    from tracewarehouse.ingest.tables.model import slabs
-
-    if activities is None:
-        return None, None
-    assert not hasattr(activities, "schema")
-    timed = activities.valid("ts_ns") & activities.is_one_of("ph", ["X"])
-    if not timed.any():
-        return None, None
-    first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    for part in slabs(len(timed)):
-        starts = activities.ints("ts_ns", part).values[timed[part]]
-        ends = starts + np.maximum(activities.ints("dur_ns", part).values[timed[part]], 0)
-        first, last = min(first, int(starts.min(initial=first))), max(last, int(ends.max(initial=last)))
-    return first, last
-
-
-def content_of(outcome: Outcome, facts: Mapping[str, Json], built: Built) -> Content:
-    """The content of one source for the summary of an ingest."""
+def content_of(
+    facts: Mapping[str, Json],
+    status: Literal["intact", "repaired", "damaged"],
+    text_bytes: int = 0,
+    quality: Mapping[str, int] = {},
+) -> Content:
+    """The content of a source by its facts; of one that an earlier call committed, without its quality."""
+    lost_events = facts.get("lost_events")
     return Content(
-        status=outcome.status,
-        text_bytes=outcome.text_bytes,
+        status=status,
+        text_bytes=text_bytes,
         events=_count(facts, "events"),
         non_events=_count(facts, "non_events"),
         lost_bytes=_count(facts, "lost_bytes"),
-        lost_events=lost_events(outcome),
+        lost_events=lost_events if isinstance(lost_events, int) else None,
         steps=_count(facts, "steps"),
-        gpu_ns=built.coverage.gpu_ns,
-        launch_known_ns=built.coverage.launch_known_ns,
-        with_op_ns=built.coverage.with_op_ns,
+        gpu_ns=_count(facts, "gpu_ns"),
+        launch_known_ns=_count(facts, "launch_known_ns"),
+        with_op_ns=_count(facts, "with_op_ns"),
         collectives=bool(facts.get("collectives")),
-        addition=_addition(facts),
-        quality=built.quality,
+        addition=next((name for name in _SHOWS_ADDITION if facts.get(name) is True), ""),
+        quality=quality,
     )
 
 
 def _count(facts: Mapping[str, Json], name: str) -> int:
     value = facts.get(name)
     return value if isinstance(value, int) else 0
-
-
-def _addition(facts: Mapping[str, Json]) -> str:
-    return next((name for name in _SHOWS_ADDITION if facts.get(name) is True), "")
-
-
-def left_content(source: RankSource) -> Content:
-    """The content of a source that an earlier call committed: its counts, without quality."""
-    facts = source.facts
-    lost = facts.get("lost_events")
-    return Content(
-        status=source.status,
-        text_bytes=0,
-        events=_count(facts, "events"),
-        non_events=_count(facts, "non_events"),
-        lost_bytes=_count(facts, "lost_bytes"),
-        lost_events=lost if isinstance(lost, int) else None,
-        steps=_count(facts, "steps"),
-        gpu_ns=_count(facts, "gpu_ns"),
-        launch_known_ns=_count(facts, "launch_known_ns"),
-        with_op_ns=_count(facts, "with_op_ns"),
-        collectives=bool(facts.get("collectives")),
-        addition=_addition(facts),
-    )

@@ -1,13 +1,29 @@
-"""The phases of an ingest: survey, build at provisional ranks, assign final ones, rebuild, publish."""
+"""An ingest: four phases, and the records that pass between them.
+
+    discover   paths → TraceFile: files in folders, objects, the inbox
+    survey     TraceFile → Source: format, parts, and what the first megabyte says about run and rank
+    assign     all Sources of the call together → Source.target: run and rank, by rules on names and headers
+    build      Source → RankCommit: read once, tables, Parquet files, a commit of the ranks of a task
+    publish    RankCommits of a run → RunVersion; every file gets a FileOutcome
+
+A source is built for the target that its beginning shows. The whole file may say another rank, another file
+may turn out unreadable or equal, and times may show another order of profiling windows. So `assign` goes over
+the sources as read again, and those that are not built for their target are built once more by the same
+function; what it built for another target is never published. Objects that an earlier call read, and content
+that is stored for its target, are not built.
+
+Options are one object. A phase reports a file that it cannot take as a FileOutcome; no file stops another.
+Workers commit what they build, but `strict` and pushed ranks are staged, and committed in the last phase. A
+kill before it leaves commits that the next call finds; publishing is atomic.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import cached_property
 from os import PathLike
 from pathlib import Path
 
@@ -19,6 +35,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import (
     Engine,
     EngineOrName,
+    Failure,
     LocalEngine,
     WorkerDied,
     advice,
@@ -29,44 +46,20 @@ from tracewarehouse.errors import EngineError
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
 from tracewarehouse.ingest import inbox, resources
-from tracewarehouse.ingest.build import BuildRanks, FileProgress, Settings, definitions
-from tracewarehouse.ingest.naming import header_of, rank_of
-from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Progress, Watch, left_content
-from tracewarehouse.ingest.plan import (
-    Decisions,
-    Item,
-    ReadSource,
-    ReadySource,
-    Report,
-    StoredObjects,
-    StoredSources,
-    UnreadSource,
-    assign_all,
-    conflict,
-    decide,
-    item_of,
-    provisional_assignments,
-    read_before,
-    task_groups,
-    unread_outcome,
-)
+from tracewarehouse.ingest.assignment import assign
+from tracewarehouse.ingest.build import BuildRanks, FileProgress, definitions, task_groups
+from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
 from tracewarehouse.ingest.publication import PushedRanks, publish, push, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.survey import (
-    Candidate,
-    DiscoveredFiles,
-    SurveyedSource,
-    discover,
-    discover_urls,
-    survey,
-)
+from tracewarehouse.ingest.sources import Source, TraceFile
+from tracewarehouse.ingest.stored import StoredRanks, conflict
+from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey
 from tracewarehouse.location import is_url
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.manifests import now
-from tracewarehouse.storage.remote import SourceObject
 from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
-# Published traces are removed from the inbox; of a damaged one a longer file may still arrive.
+# States of files that are published.
 _STORED = ("intact", "repaired", "same")
 
 
@@ -89,25 +82,57 @@ def ingest(
     redactor = Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE), options.redact))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
-    found = _discovered(store, list(paths), options)
+    files, outcomes = _discovered(store, list(paths), options)
     with (
-        _engine(store, options, found, engine) as running,
+        _engine(store, options, files, engine) as running,
         _staging(store) as staging,
         _copies(options, staging) as copies,
     ):
-        call = _Ingest(store, catalog, options, progress or _ignored, running, staging, copies, redactor)
-        report = call.run(found)
+        if options.step_range is not None:
+            rules_of(catalog.folder).check_pattern(options.step_range)
+        stored = StoredRanks(store, definitions(catalog), options)
+        call = _Call(
+            store, catalog, options, progress or (lambda _: None), running, staging, redactor, stored
+        )
+        files = [file.with_copy(copies) for file in files]
+        known, sources = call.survey(files, outcomes)
+        read = [*known, *call.build(sources, "first", outcomes)]
+        ready, again, notes = call.settle(read, outcomes)
+        for source in call.build(again, "again", outcomes):
+            if source.is_built:
+                ready.append(source)
+            else:
+                outcomes.append(conflict(source))
+        written = call.publish(ready, outcomes)
+        if options.inbox:
+            _empty_inbox(store, outcomes, {file.path: file for file in files})
+        ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.path))
+        runs = run_outcomes(store, ordered, written, call.pushed)
+    report = IngestReport(ordered, runs, tuple(notes), strict=options.strict)
     events = sum(file.content.events for file in report.stored if file.content)
-    note = advice(engine, events) if events else None
-    notes = (*report.notes, note) if note else report.notes
-    return replace(report, notes=notes, seconds=time.monotonic() - started, strict=options.strict)
+    if events and (note := advice(engine, events)):
+        report = replace(report, notes=(*report.notes, note))
+    return replace(report, seconds=time.monotonic() - started)
+
+
+def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> Discovered:
+    if options.inbox and not paths:
+        if store.is_remote:
+            return discover_inbox(store.objects), []  # type: ignore[arg-type]
+        return [TraceFile(path, named=False) for path in inbox.spooled_files(store.folder)], []
+    files, outcomes = discover(path for path in paths if not is_url(os.fspath(path)))
+    urls = [str(path) for path in paths if is_url(os.fspath(path))]
+    objects, more = discover_objects(urls, store.objects) if urls else ([], [])
+    return [*files, *objects], [*outcomes, *more]
 
 
 @contextmanager
-def _engine(store: Store, options: Options, found: DiscoveredFiles, chosen: EngineOrName) -> Iterator[Engine]:
+def _engine(
+    store: Store, options: Options, files: Sequence[TraceFile], chosen: EngineOrName
+) -> Iterator[Engine]:
     # Workers are new processes: a format that is registered only in this process, or an object that only
     # this process sees, is read here.
-    objects = (file.remote for file in found.files if file.remote)
+    objects = [file.object for file in files if file.object]
     here = not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
     if is_remote(chosen) and (here or options.push):
         reason = (
@@ -120,34 +145,10 @@ def _engine(store: Store, options: Options, found: DiscoveredFiles, chosen: Engi
         with opened(chosen, options.jobs) as running:
             yield running
         return
-    jobs = 1 if here else _jobs(options, found)
+    local = [file.path for file in files if file.object is None]
+    jobs = 1 if here else resources.jobs(options.jobs, local, [each.entry.bytes for each in objects])
     with LocalEngine(jobs) as running:
         yield running
-
-
-def _ignored(_: Progress) -> None:
-    """Ignores progress."""
-
-
-def _jobs(options: Options, found: DiscoveredFiles) -> int:
-    local = [file.path for file in found.files if file.remote is None]
-    return resources.jobs(
-        options.jobs, local, [file.remote.entry.bytes for file in found.files if file.remote]
-    )
-
-
-def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> DiscoveredFiles:
-    if options.inbox and not paths:
-        if store.is_remote:
-            from tracewarehouse.ingest.survey import discover_inbox
-
-            return discover_inbox(store.objects)  # type: ignore[arg-type]
-        return DiscoveredFiles(
-            tuple(Candidate(path, named=False) for path in inbox.spooled_files(store.folder)), ()
-        )
-    urls = [str(path) for path in paths if is_url(os.fspath(path))]
-    local = [path for path in paths if not is_url(os.fspath(path))]
-    return discover(local).with_more(discover_urls(urls, store.objects))
 
 
 @contextmanager
@@ -171,8 +172,8 @@ def _staging(store: Store) -> Iterator[Path]:
         yield folder
 
 
-class _Ingest(Struct, dict=True):
-    """One call of `ingest`: read and build, assign runs and ranks, build again where needed, publish."""
+class _Call(Struct):
+    """One call of `ingest` and its phases; a phase adds the outcomes of what it cannot take."""
 
     store: Store
     catalog: Catalog
@@ -180,183 +181,132 @@ class _Ingest(Struct, dict=True):
     watch: Watch
     engine: Engine
     staging: Path
-    copies: Path
     redactor: Redactor
+    stored: StoredRanks
     started_at: str = field(default_factory=now)
     # With `push`: run → the ranks that were stored for a later seal.
     pushed: dict[str, PushedRanks] = field(default_factory=dict)
 
-    def run(self, found: DiscoveredFiles) -> IngestReport:
-        if self.options.step_range is not None:
-            rules_of(self.catalog.folder).check_pattern(self.options.step_range)
-        files = [FileOutcome(one.path, "refused", reason=one.reason, hint=one.hint) for one in found.refused]
-        files += [FileOutcome(one.path, "skipped", reason=one.reason) for one in found.skipped]
-        # Objects that an earlier call stored are not looked at.
-        objects = StoredObjects(self._stored, self.copies, self._clean_name)
-        stored = objects.sources(found.files, self.options.run)
-        known = {source.path for source in stored}
-        unknown = [file for file in found.files if file.path not in known]
-        surveyed, others = survey(self.engine, unknown, self.options, self.watch, self.copies)
-        sources = sorted([*stored, *surveyed], key=lambda one: (one.path, one.part.name))
-        named = {one.path for one in found.files if one.named}
-        reads, failed = self._read(sources, named)
-        naming = assign_all(sources, reads, self.options, self._clean_name)
-        decisions = decide(self._stored, self.options, sources, reads, naming)
-        self._build_again(sources, named, decisions)
-        files += [*others, *failed, *decisions.outcomes]
-        done, written = self._publish(decisions.ready, files)
-        files += done
-        if self.options.inbox:
-            self._empty_inbox(files, {one.path: one.remote for one in found.files if one.remote})
-        ordered = tuple(sorted(files, key=lambda file: file.path))
-        runs = run_outcomes(self.store, ordered, written, self.pushed)
-        return IngestReport(ordered, runs, naming.notes)
+    def survey(
+        self, files: Sequence[TraceFile], outcomes: list[FileOutcome]
+    ) -> tuple[list[Source], list[Source]]:
+        """The sources of objects that an earlier call read, and those to read.
 
-    def _clean_name(self, name: str) -> str:
+        These have the targets that their beginnings show, with what is stored there, or none.
+        """
+        known = self.stored.objects(files, self._clean)
+        paths = {source.file.path for source in known}
+        unknown = [file for file in files if file.path not in paths]
+        sources, others = survey(self.engine, unknown, self.options.inbox, self.watch)
+        outcomes += others
+        assigned = assign([*known, *sources], self.options, self._clean)
+        self.stored.look_again()
+        sources = [*assigned.sources, *(source for source, _ in assigned.others)]
+        return known, [self.stored.looked_up(source) for source in sources if not source.commit]
+
+    def _clean(self, name: str) -> str:
         return clean_name(self.redactor, name)
 
-    @cached_property
-    def _stored(self) -> StoredSources:
+    def build(self, sources: Sequence[Source], name: str, outcomes: list[FileOutcome]) -> list[Source]:
+        """The sources as read, with tables where they may have them; `name` is that of the pass.
+
+        The sources of a task whose worker dies are retried once, one by one.
+        """
         options = self.options
-        return StoredSources(
-            self.store,
-            definitions(self.catalog),
-            options.time_unit,
-            options.step_range,
-            options.replace,
-            options.redact,
-            reuse=not options.push,
-        )
-
-    def _settings(self, sources: Sequence[SurveyedSource]) -> Settings:
-        options = self.options
-        is_single = len(sources) == 1
-        return Settings(
-            store=self.store,
-            sql=self.catalog.custom_folder,
-            temp_dir=options.temp_dir,
-            replace=options.replace,
-            settle_s=options.settle_s,
-            # Staged files are on the disk of the worker.
-            stage_only=(options.strict and not is_remote(self.engine)) or options.push,
-            reuse=not options.push,
-            single_source=is_single,
-            force_rank=is_single and options.rank is not None,
-            time_unit=options.time_unit,
-            step_range=options.step_range,
-            redact=options.redact,
-            started_at=self.started_at,
-        )
-
-    def _read(
-        self, sources: Sequence[SurveyedSource], named: Collection[Path]
-    ) -> tuple[dict[int, ReadSource], list[FileOutcome]]:
-        """Reads every source once, and builds its tables for its provisional run and rank, if it has one."""
-        assignments = provisional_assignments(sources, self.options, self._clean_name)
-        self._stored.look_again()
-        items = [
-            item_of(self._stored, number, source, assignments.get(number))
-            for number, source in enumerate(sources)
-        ]
-        reads = {
-            number: read_before(number, source, self._stored.holds(source.stored))
-            for number, source in enumerate(sources)
-            if source.stored
-        }
-        failed: list[FileOutcome] = []
-        for report in self._build(sources, [one for one in items if one.number not in reads], "first"):
-            source = sources[report.number]
-            if isinstance(report, ReadSource):
-                reads[report.number] = self._completed(source, items[report.number], report)
-            else:
-                failed.append(unread_outcome(source, report, self.options, named=source.path in named))
-        return dict(sorted(reads.items())), failed
-
-    def _build_again(
-        self, sources: Sequence[SurveyedSource], named: Collection[Path], decisions: Decisions
-    ) -> None:
-        """Builds sources with a wrong provisional run or rank again; the first build is never published."""
-        for report in self._build(sources, decisions.rebuilds, "again"):
-            source, assignment = sources[report.number], decisions.assignments[report.number]
-            if isinstance(report, UnreadSource):
-                decisions.outcomes.append(
-                    unread_outcome(
-                        source, report, self.options, named=source.path in named, assignment=assignment
-                    )
-                )
-            elif report.built_tables is None:
-                decisions.outcomes.append(conflict(assignment, None))
-            else:
-                decisions.ready.append(ReadySource(source, assignment, report, report.built_tables))
-
-    def _build(self, sources: Sequence[SurveyedSource], items: Sequence[Item], name: str) -> Iterator[Report]:
-        """A report per item. The sources of a task whose worker dies are retried once, one by one."""
-        settings = self._settings(sources)
-        staging = self.staging.relative_to(self.store.folder)
+        # Staged files are on the disk of the worker.
+        stage_only = (options.strict and not is_remote(self.engine)) or options.push
+        folder, sql = self.staging.relative_to(self.store.folder), self.catalog.custom_folder
         tasks = [
-            BuildRanks(group, staging / f"{name}-{number:06d}", settings)
-            for number, group in enumerate(task_groups(items, self.engine.slots))
+            BuildRanks(
+                group, folder / f"{name}-{number:06d}", self.store, sql, options, stage_only, self.started_at
+            )
+            for number, group in enumerate(task_groups(sources, self.engine.slots))
         ]
         progress = FileProgress(self.watch)
-        remaining: list[BuildRanks] = []
-        for number, found in self.engine.run(tasks, progress.of(tasks), retry=False):
-            if isinstance(found, WorkerDied):
-                remaining += tasks[number].one_by_one()
+        read: list[Source] = []
+        retried: list[BuildRanks] = []
+        for number, results in self.engine.run(tasks, progress.of(tasks), retry=False):
+            if isinstance(results, WorkerDied):
+                retried += tasks[number].one_by_one()
             else:
-                yield from progress.finished(tasks[number], found)
-        for number, found in self.engine.run_alone(remaining, progress.of(remaining)):
-            yield from progress.finished(remaining[number], found)
+                self._collect(tasks[number], results, progress, read, outcomes)
+        for number, results in self.engine.run_alone(retried, progress.of(retried)):
+            self._collect(retried[number], results, progress, read, outcomes)
+        return read
 
-    def _completed(self, source: SurveyedSource, one: Item, read: ReadSource) -> ReadSource:
-        """A report of known content, completed from what is stored."""
-        stored = self._stored.known(one.target, one.format) if read.known else None
-        if stored is None or stored.digest != read.digest:
-            return read
-        start, end = stored.facts.get("start_ns"), stored.facts.get("end_ns")
-        is_timed = isinstance(start, int) and isinstance(end, int)
-        rank = source.part.rank
-        return replace(
-            read,
-            rank=rank if rank is not None else rank_of(header_of(self.store.headers([stored])[stored.name])),
-            world_size=source.part.world_size,
-            window=(start, end) if is_timed else (None, None),
-            content=left_content(stored) if read.built_tables else None,
-        )
-
-    def _publish(
-        self, ready: Sequence[ReadySource], before: Sequence[FileOutcome]
-    ) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
-        """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
-        same = {file.run for file in before if file.state == "same" and file.run}
-        is_refused = any(file.state == "refused" for file in before)
-        if self.options.strict and (is_refused or any(one.read.status == "damaged" for one in ready)):
-            return [_not_stored(one) for one in ready], {}
-        if self.options.push:
-            done, written, self.pushed = push(self.store, self.options, ready, self.redactor)
-            return done, written
-        done, written = publish(self.store, self.options, ready, self.redactor)
-        return done, written | relabel(self.store, self.options, same - written.keys())
-
-    def _empty_inbox(self, files: Iterable[FileOutcome], objects: Mapping[Path, SourceObject]) -> None:
-        for file in files:
-            if file.state not in _STORED or _stored_damaged(self.store, file):
+    def _collect(
+        self,
+        task: BuildRanks,
+        results: object,
+        progress: FileProgress,
+        read: list[Source],
+        outcomes: list[FileOutcome],
+    ) -> None:
+        """Adds the sources of a finished task to those that were read, or their outcomes."""
+        for position, source in enumerate(task.sources):
+            if isinstance(results, Failure):
+                result = source.file.failed(results, self.options.inbox)
+            else:
+                result = results[position]  # type: ignore[index]
+            progress.finished(source, result)
+            if isinstance(result, FileOutcome):
+                outcomes.append(result)
                 continue
-            if (found := objects.get(file.path)) is not None:
-                found.delete(f"{found.entry.key}{inbox.NOTE_SUFFIX}")
+            commit = self.stored.known(source) if result.is_known else result
+            read.append(replace(source, commit=commit, text_bytes=commit.text_bytes))
+
+    def settle(
+        self, read: Sequence[Source], outcomes: list[FileOutcome]
+    ) -> tuple[list[Source], list[Source], list[str]]:
+        """The sources with tables for their final targets, those to build again, and notes on names."""
+        assigned = assign(read, self.options, self._clean)
+        self.stored.look_again()
+        for source, outcome in sorted(assigned.others, key=lambda other: other[1].state == "refused"):
+            # After someone followed the hint, the content of a refused file is a rank of the run.
+            rank = self.stored.rank_of(outcome.run, source) if outcome.state == "refused" else None
+            same = FileOutcome(outcome.path, "same", outcome.run, rank, f"stored as rank {rank}")
+            outcomes.append(outcome if rank is None else same)
+        ready: list[Source] = []
+        again: list[Source] = []
+        for source in assigned.sources:
+            settled = self.stored.settled(source)
+            if isinstance(settled, FileOutcome):
+                outcomes.append(settled)
             else:
-                inbox.remove(file.path)
+                (ready if settled.is_built else again).append(settled)
+        return ready, again, assigned.notes
+
+    def publish(self, ready: Sequence[Source], outcomes: list[FileOutcome]) -> dict[str, RunVersion]:
+        """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
+        options = self.options
+        same = {file.run for file in outcomes if file.state == "same" and file.run}
+        is_refused = any(file.state == "refused" for file in outcomes)
+        if options.strict and (is_refused or any(one.is_damaged for one in ready)):
+            hint = hints.fill(
+                "with {}, nothing is stored unless all files are intact", hints.option("strict")
+            )
+            for one in ready:
+                reason = "is damaged" if one.is_damaged else "another file is refused or damaged"
+                outcomes.append(one.outcome("refused", reason, hint))
+            return {}
+        if options.push:
+            done, written, self.pushed = push(self.store, options, ready, self.redactor)
+            outcomes += done
+            return written
+        done, written = publish(self.store, options, ready, self.redactor)
+        outcomes += done
+        return written | relabel(self.store, options, same - written.keys())
 
 
-def _not_stored(one: ReadySource) -> FileOutcome:
-    assignment = one.assignment
-    reason = "is damaged" if one.read.status == "damaged" else "another file is refused or damaged"
-    hint = hints.fill("with {}, nothing is stored unless all files are intact", hints.option("strict"))
-    return FileOutcome(
-        assignment.path, "refused", assignment.run, assignment.rank, reason, hint, assignment.notes
-    )
-
-
-def _stored_damaged(store: Store, file: FileOutcome) -> bool:
-    version = store.newest(file.run) if file.run else None
-    rank = version.rank(file.rank) if version and file.rank is not None else None
-    return rank is not None and rank.status == "damaged"
+def _empty_inbox(store: Store, outcomes: Iterable[FileOutcome], files: Mapping[Path, TraceFile]) -> None:
+    """Removes what is published from the inbox, but a damaged trace, which a longer one may replace."""
+    for outcome in outcomes:
+        version = store.newest(outcome.run) if outcome.run and outcome.state in _STORED else None
+        rank = version.rank(outcome.rank) if version and outcome.rank is not None else None
+        if outcome.state not in _STORED or (rank is not None and rank.status == "damaged"):
+            continue
+        spooled = files[outcome.path].object
+        if spooled is not None:
+            spooled.delete(f"{spooled.entry.key}{inbox.NOTE_SUFFIX}")
+        else:
+            inbox.remove(outcome.path)

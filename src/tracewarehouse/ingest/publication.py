@@ -17,7 +17,8 @@ from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build import staged_in
 from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
-from tracewarehouse.ingest.plan import ReadySource, conflict, has_damage
+from tracewarehouse.ingest.sources import Source
+from tracewarehouse.ingest.stored import conflict, has_damage
 from tracewarehouse.runs.rows import expected_ranks, run_issues
 from tracewarehouse.runs.seal import Sealed, seal
 from tracewarehouse.runs.selection import SelectedRun
@@ -144,20 +145,20 @@ class PushedRanks(Struct, frozen=True):
 
 
 # A member of a run and its committed source.
-_Committed: TypeAlias = tuple[ReadySource, RankSource]
+_Committed: TypeAlias = tuple[Source, RankSource]
 
 
 def publish(
-    store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
+    store: Store, options: Options, ready: Sequence[Source], redactor: Redactor
 ) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
     """Publishes each run once. Returns each file's outcome and the new versions of runs.
 
     The files of a run that cannot be published, or has a label of a training job that looks like a secret,
     are refused; other runs are not affected.
     """
-    by_run: dict[str, list[ReadySource]] = defaultdict(list)
+    by_run: dict[str, list[Source]] = defaultdict(list)
     for one in ready:
-        by_run[one.assignment.run].append(one)
+        by_run[one.target.run].append(one)
     outcomes: list[FileOutcome] = []
     written: dict[str, RunVersion] = {}
     for run, members in sorted(by_run.items()):
@@ -206,7 +207,7 @@ def _publish_run(
 ) -> tuple[Published, tuple[str, ...]]:
     """The result of publishing, and the name of each member's source."""
     members, sources = [one for one, _ in committed], tuple(source for _, source in committed)
-    paths = {one.name: member.source.path for one, member in zip(sources, members, strict=True)}
+    paths = {one.name: member.file.path for one, member in zip(sources, members, strict=True)}
 
     def begins_with(stored: RankSource, new: RankSource) -> bool:
         from tracewarehouse.formats.file_text import prefix_digest
@@ -234,35 +235,35 @@ def _publish_run(
     return store.publish(run, changes), tuple(one.name for one in sources)
 
 
-def _committed(store: Store, members: Sequence[ReadySource]) -> tuple[RankSource, ...]:
+def _committed(store: Store, members: Sequence[Source]) -> tuple[RankSource, ...]:
     """The committed source of each member; sources that were only staged are committed now."""
     found: dict[tuple[int, str], RankSource] = {}
-    for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
+    for folder in sorted({one.committed.staged for one in members if one.committed.staged}):
         found |= {(one.rank, one.uid): one for one in store.commit(staged_in(folder))}
-    names = sorted({one.built_tables.manifest for one in members if one.built_tables.manifest})
-    for manifest in manifests.read_many(store.objects, members[0].assignment.run, names):
+    names = sorted({one.committed.manifest for one in members if one.committed.manifest})
+    for manifest in manifests.read_many(store.objects, members[0].target.run, names):
         if isinstance(manifest, TwError):
             raise manifest
         found |= {(one.rank, one.uid): one for one in manifest.sources}
-    return tuple(found[one.built_tables.rank, one.built_tables.uid] for one in members)
+    return tuple(found[one.target.rank, one.committed.uid] for one in members)
 
 
-def labels_of(options: Options, members: Iterable[ReadySource]) -> dict[str, str]:
+def labels_of(options: Options, members: Iterable[Source]) -> dict[str, str]:
     """A run's labels: those of the training job, its window number, and those of the options."""
     labels: dict[str, str] = {}
-    for one in sorted(members, key=lambda one: one.assignment.rank):
-        if one.source.note:
-            labels |= one.source.note.labels
-        if one.assignment.window_number is not None:
-            labels["span"] = str(one.assignment.window_number)
+    for one in sorted(members, key=lambda one: one.target.rank):
+        if one.file.note:
+            labels |= one.file.note.labels
+        if one.target.window_number is not None:
+            labels["span"] = str(one.target.window_number)
     return labels | dict(options.labels)
 
 
 def automatic_labels(
-    store: Store, run: str, options: Options, members: Sequence[ReadySource], redactor: Redactor
+    store: Store, run: str, options: Options, members: Sequence[Source], redactor: Redactor
 ) -> dict[str, str]:
     """Labels from the environment of the call, without those that the run has; none for spooled traces."""
-    if not options.auto_labels or any(one.source.note for one in members):
+    if not options.auto_labels or any(one.file.note for one in members):
         return {}
     version = store.newest(run)
     stored = version.labels if version else {}
@@ -286,33 +287,25 @@ def relabel(store: Store, options: Options, runs: Iterable[str]) -> dict[str, Ru
     return {run: version for run, version in found.items() if version}
 
 
-def _published_outcome(one: ReadySource, name: str, published: Published) -> FileOutcome:
+def _published_outcome(one: Source, name: str, published: Published) -> FileOutcome:
     result = published.outcome.get(name, "added")
     if result == "conflict":
-        return conflict(one.assignment, None)
+        return conflict(one)
     if result == "same":
         return file_outcome(one, "same", "already stored")
     if result == "pending" or published.pending:
         there, expected = published.pending or (0, 0)
         return file_outcome(one, "pending", f"waiting for ranks: {there} of {expected} present")
-    return file_outcome(one, one.read.status, "replaced what was stored" if result == "replaced" else None)
+    return file_outcome(
+        one, one.committed.status, "replaced what was stored" if result == "replaced" else None
+    )
 
 
 def file_outcome(
-    one: ReadySource, state: State, reason: str | None = None, hint: str | None = None
+    one: Source, state: State, reason: str | None = None, hint: str | None = None
 ) -> FileOutcome:
-    """The outcome of a file whose tables were built."""
-    assignment = one.assignment
-    return FileOutcome(
-        assignment.path,
-        state,
-        assignment.run,
-        assignment.rank,
-        reason,
-        hint,
-        assignment.notes,
-        one.read.content,
-    )
+    """The outcome of a source whose tables were built."""
+    return one.outcome(state, reason, hint, one.committed.content)
 
 
 def run_outcomes(
@@ -351,16 +344,16 @@ def _run_outcome(
 
 
 def push(
-    store: Store, options: Options, ready: Sequence[ReadySource], redactor: Redactor
+    store: Store, options: Options, ready: Sequence[Source], redactor: Redactor
 ) -> tuple[list[FileOutcome], dict[str, RunVersion], dict[str, PushedRanks]]:
     """Commits each run. Returns each file's outcome, the versions of runs that became complete, and
     the ranks of the others.
 
     With `expect_ranks`, the call that brings the last rank publishes the run.
     """
-    by_run: dict[str, list[ReadySource]] = defaultdict(list)
+    by_run: dict[str, list[Source]] = defaultdict(list)
     for one in ready:
-        by_run[one.assignment.run].append(one)
+        by_run[one.target.run].append(one)
     outcomes: list[FileOutcome] = []
     written: dict[str, RunVersion] = {}
     pushed: dict[str, PushedRanks] = {}
@@ -374,18 +367,16 @@ def push(
         outcomes += [_pushed_outcome(one, sealed, waiting) for one in members]
         if sealed is not None and (version := store.newest(run)):
             written[run] = version
-        pushed[run] = PushedRanks(tuple(sorted({one.assignment.rank for one in members})), waiting)
+        pushed[run] = PushedRanks(tuple(sorted({one.target.rank for one in members})), waiting)
     return outcomes, written, pushed
 
 
-def _commit(
-    store: Store, options: Options, run: str, members: Sequence[ReadySource], redactor: Redactor
-) -> None:
+def _commit(store: Store, options: Options, run: str, members: Sequence[Source], redactor: Redactor) -> None:
     labels = labels_of(options, members)
     check_text(redactor, "a label", labels)
     labels = {**automatic_labels(store, run, options, members, redactor), **labels}
-    wanted = {(one.built_tables.rank, one.built_tables.uid) for one in members}
-    for folder in sorted({one.built_tables.staged for one in members if one.built_tables.staged}):
+    wanted = {(one.target.rank, one.committed.uid) for one in members}
+    for folder in sorted({one.committed.staged for one in members if one.committed.staged}):
         staged = staged_in(folder)
         if options.auto_labels:
             labels = {**host_label(staged), **labels}
@@ -411,9 +402,9 @@ def _completed(store: Store, run: str, expected: int | None) -> tuple[Sealed | N
         return None, (short.present, expected)
 
 
-def _pushed_outcome(one: ReadySource, sealed: Sealed | None, waiting: tuple[int, int] | None) -> FileOutcome:
+def _pushed_outcome(one: Source, sealed: Sealed | None, waiting: tuple[int, int] | None) -> FileOutcome:
     if waiting is not None:
         return file_outcome(one, "pending", "waiting for ranks: {} of {} present".format(*waiting))
-    if sealed is not None and one.assignment.rank in sealed.conflicts:
-        return conflict(one.assignment, None)
-    return file_outcome(one, one.read.status)
+    if sealed is not None and one.target.rank in sealed.conflicts:
+        return conflict(one)
+    return file_outcome(one, one.committed.status)

@@ -98,12 +98,15 @@ class SecretReport(Struct):
 def scan_traces(paths: Iterable[str | PathLike[str]], policy: Policy = NO_POLICY) -> SecretReport:
     """Reads trace files, and folders of them, and stores nothing. Other files are listed as not searched."""
     redactor = Redactor(b"", policy)
-    candidates = discover(paths)
-    report = SecretReport(failed=[NotScanned(str(one.path), one.reason) for one in candidates.refused])
-    for other in candidates.skipped:
-        report.failed.append(NotScanned(clean_name(redactor, str(other.path)), f"skipped: it {other.reason}"))
-    for candidate in candidates.files:
-        path = candidate.path
+    files, others = discover(paths)
+    report = SecretReport()
+    for other in others:
+        name, reason = str(other.path), other.reason or ""
+        if other.state == "skipped":
+            name, reason = clean_name(redactor, name), f"skipped: it {reason}"
+        report.failed.append(NotScanned(name, reason))
+    for file in files:
+        path = file.path
         shown = clean_name(redactor, str(path))
         report.found += _of_text(redactor, shown, "file name", path.name)
         _search_trace(report, path, shown, policy)

@@ -1,6 +1,7 @@
-"""Sources among the given paths: files in folders, their formats, and the parts that describe one rank.
+"""The first two phases of an ingest: files among the given paths, then the sources in them.
 
-Only the beginning of a file is read.
+The survey reads the first megabyte of a file, or downloads it. It shows the format, and the parts of the file
+with their ranks where the file says them.
 """
 
 from __future__ import annotations
@@ -8,31 +9,28 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path, PosixPath
+from typing import Final, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse import hints
-from tracewarehouse.engines import Engine, Failure
-from tracewarehouse.errors import StoreUnavailable, TwError
-from tracewarehouse.formats.base import Format, Part
-from tracewarehouse.formats.file_text import DESCRIPTIONS, EXPECTED_RESULTS, REMEDIES
-from tracewarehouse.ingest import inbox
-from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note
-from tracewarehouse.ingest.open_files import (
-    CHANGED,
-    GONE,
-    MEMORY_TIMELINE,
-    FileStamp,
-    OpenedFile,
-    OpenFiles,
-    RemoteFile,
-    file_stamp,
+from tracewarehouse.engines import Engine, Failure, TaskProgress, failure_of
+from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
+from tracewarehouse.formats.file_text import (
+    DESCRIPTIONS,
+    EXPECTED_RESULTS,
+    REMEDIES,
+    UnsupportedFormatError,
 )
-from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Options, Progress, Watch
+from tracewarehouse.formats.registry import HEAD_BYTES, detect
+from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note
+from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Progress, Watch
+from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, Source, TraceFile
 from tracewarehouse.location import StoreUrl, store_url
-from tracewarehouse.storage import RankSource
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject, source_location
@@ -61,74 +59,45 @@ _EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
 # Up to this number of files form a single task.
 _FEW_FILES = 64
 _FILES_PER_TASK = 32
+_IN_FLIGHT: Final = 16
+_MEMORY_TIMELINE: Final = "memory_timeline"
+# Formats whose files are recognized, and their parts known, from the first megabyte.
+_READ_FROM_HEAD: Final = frozenset({"kineto", _MEMORY_TIMELINE})
+# Traces compress to between a tenth and a seventeenth; memory is planned for the larger text.
+_TEXT_BYTES_PER_GZIP_BYTE: Final = 17
+_GZIP: Final = b"\x1f\x8b"
+_NO_FILE: Final = ("no such file or folder", "check the path; folders are searched to any depth")
+_NO_OBJECT: Final = (
+    "no such object or folder",
+    "check the bucket and the path; folders are searched to any depth",
+)
+# The files to survey, and the outcomes of paths that cannot be ingested and of files that are no traces.
+Discovered: TypeAlias = tuple[list[TraceFile], list[FileOutcome]]
 
 
-class Candidate(Struct, frozen=True):
-    """A file to survey; `named` if the caller named the file itself, not a folder.
-
-    `remote` is the object of a store that has the file, `note` that of a file in the inbox there.
-    """
-
-    path: Path
-    named: bool
-    remote: SourceObject | None = None
-    note: inbox.SpoolNote | None = None
-
-    @property
-    def stamp(self) -> FileStamp:
-        """Size and time of change now; of an object, when it was listed."""
-        return self.remote.stamp if self.remote else file_stamp(self.path)
-
-
-class RefusedPath(Struct, frozen=True):
-    """A path that cannot be ingested, and why."""
-
-    path: Path
-    reason: str
-    hint: str | None
-
-
-class SkippedFile(Struct, frozen=True):
-    """A file in a folder that is known not to be a trace, and what it is."""
-
-    path: Path
-    reason: str
-
-
-class DiscoveredFiles(Struct, frozen=True):
-    """Candidates by path, each physical file once; refused paths; skipped files."""
-
-    files: tuple[Candidate, ...]
-    refused: tuple[RefusedPath, ...]
-    skipped: tuple[SkippedFile, ...] = ()
-
-    def with_more(self, other: DiscoveredFiles) -> DiscoveredFiles:
-        """These, then the others."""
-        return DiscoveredFiles(
-            (*self.files, *other.files), (*self.refused, *other.refused), (*self.skipped, *other.skipped)
-        )
-
-
-def discover(paths: Iterable[str | os.PathLike[str]]) -> DiscoveredFiles:
-    """The files to survey: named ones and those found in folders. Raises nothing: problems are listed."""
-    files: dict[tuple[int, int], Candidate] = {}
-    refused: list[RefusedPath] = []
-    skipped: dict[Path, SkippedFile] = {}
-    for given in (os.fspath(each) for each in paths):
+def discover(paths: Iterable[str | os.PathLike[str]]) -> Discovered:
+    """Named files and those found in folders, in order of path. Raises nothing: problems are outcomes."""
+    files: dict[tuple[int, int], TraceFile] = {}
+    refused: list[FileOutcome] = []
+    skipped: dict[Path, FileOutcome] = {}
+    for text in (os.fspath(path) for path in paths):
         # An empty name comes from an unset variable; it does not mean the current folder.
-        for found in _candidates_at(Path(given)) if given else [_no_such(Path(given))]:
-            if isinstance(found, RefusedPath):
-                refused.append(found)
-                continue
-            if isinstance(found, SkippedFile):
-                skipped[found.path.absolute()] = found
-                continue
-            key = _identity(found.path)
-            # A file may be named and also found in a folder: being named counts.
-            if key not in files or (found.named and not files[key].named):
-                files[key] = found
+        for file in _files_at(Path(text)) if text else [_refused(Path(text), *_NO_FILE)]:
+            if isinstance(file, TraceFile):
+                key = _identity(file.path)
+                # A file may be named and also found in a folder: being named counts.
+                if key not in files or (file.named and not files[key].named):
+                    files[key] = file
+            elif file.state == "refused":
+                refused.append(file)
+            else:
+                skipped[file.path.absolute()] = file
     ordered = sorted(files.values(), key=lambda file: file.path.absolute().parts)
-    return DiscoveredFiles(tuple(ordered), tuple(refused), tuple(skipped.values()))
+    return ordered, [*refused, *skipped.values()]
+
+
+def _refused(path: Path, reason: str, hint: str | None = None) -> FileOutcome:
+    return FileOutcome(path, "refused", reason=reason, hint=hint)
 
 
 def is_warehouse(folder: Path) -> bool:
@@ -137,47 +106,43 @@ def is_warehouse(folder: Path) -> bool:
     return os.path.isfile(folder / "_tw" / "warehouse.json")  # noqa: PTH113
 
 
-def _no_such(path: Path) -> RefusedPath:
-    return RefusedPath(path, "no such file or folder", "check the path; folders are searched to any depth")
-
-
-def _candidates_at(path: Path) -> Iterator[Candidate | RefusedPath | SkippedFile]:
+def _files_at(path: Path) -> Iterator[TraceFile | FileOutcome]:
     try:
         is_folder = path.is_dir()
         is_file = path.is_file()
     except OSError as error:
-        yield RefusedPath(path, _reason(error), None)
+        yield _refused(path, _reason(error))
         return
     if is_file or is_folder and _is_trace(path):
-        yield Candidate(path, named=True)
+        yield TraceFile(path, named=True)
     elif is_folder:
         yield from _folder_files(path)
     elif path.exists():
-        yield RefusedPath(path, "neither a file nor a folder", "name trace files or folders of them")
+        yield _refused(path, "neither a file nor a folder", "name trace files or folders of them")
     else:
-        yield _no_such(path)
+        yield _refused(path, *_NO_FILE)
 
 
-def _folder_files(folder: Path) -> Iterator[Candidate | RefusedPath | SkippedFile]:
+def _folder_files(folder: Path) -> Iterator[TraceFile | FileOutcome]:
     if is_warehouse(folder):
         hint = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
-        yield RefusedPath(folder, "is a warehouse, not a folder of traces", hint)
+        yield _refused(folder, "is a warehouse, not a folder of traces", hint)
         return
-    empty = True
-    for found in _walk(folder, seen=set()):
-        empty = False
-        yield found
-    if empty:
+    files = _walk(folder, seen=set())
+    if (first := next(files, None)) is not None:
+        yield first
+        yield from files
+    else:
         hint = f"traces end in {ENDINGS}; name other files (.nsys-rep, .csv, …) explicitly"
-        yield RefusedPath(folder, "no traces found in this folder", hint)
+        yield _refused(folder, "no traces found in this folder", hint)
 
 
-def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | RefusedPath | SkippedFile]:
+def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[TraceFile | FileOutcome]:
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
         identity = _identity(folder)
     except OSError as error:
-        yield RefusedPath(folder, _reason(error), "check the folder's permissions")
+        yield _refused(folder, _reason(error), "check the folder's permissions")
         return
     # A link to a parent folder would never end.
     if identity in seen:
@@ -190,16 +155,16 @@ def _walk(folder: Path, seen: set[tuple[int, int]]) -> Iterator[Candidate | Refu
         try:
             is_folder, is_file = entry.is_dir(), entry.is_file()
         except OSError as error:  # a link to itself, say
-            yield RefusedPath(path, _reason(error), "remove it, or name the trace files")
+            yield _refused(path, _reason(error), "remove it, or name the trace files")
             continue
         if is_folder and _is_trace(path):
-            yield Candidate(path, named=False)
+            yield TraceFile(path, named=False)
         elif is_folder and not is_warehouse(path):
             yield from _walk(path, seen)
         elif is_file and TRACE_NAMES.search(entry.name):
-            yield Candidate(path, named=False)
+            yield TraceFile(path, named=False)
         elif entry.is_file() and path.suffix.lower() in OTHER_FILES:
-            yield SkippedFile(path, OTHER_FILES[path.suffix.lower()])
+            yield FileOutcome(path, "skipped", reason=OTHER_FILES[path.suffix.lower()])
 
 
 def _is_trace(folder: Path) -> bool:
@@ -222,32 +187,13 @@ def _reason(error: OSError) -> str:
     return f"cannot be read: {error.strerror or error}"
 
 
-class SurveyedSource(Struct, frozen=True):
-    """A source that may become a rank; `stamp` is from before it was opened, `text_bytes` is an estimate.
-
-    `remote`: where to download the file from. `stored`: what an earlier call made of the same object.
-    """
-
-    path: Path
-    stamp: FileStamp
-    format: Format
-    part: Part
-    text_bytes: int
-    note: inbox.SpoolNote | None = None
-    remote: RemoteFile | None = None
-    stored: RankSource | None = None
-
-
 def survey(
-    engine: Engine, files: Sequence[Candidate], options: Options, watch: Watch, copies: Path | None = None
-) -> tuple[list[SurveyedSource], list[FileOutcome]]:
-    """The sources among the files, in order of path, and the outcomes of the other files.
-
-    `copies` is a folder for local copies of objects.
-    """
+    engine: Engine, files: Sequence[TraceFile], inbox: bool, watch: Watch
+) -> tuple[list[Source], list[FileOutcome]]:
+    """The sources in the files, in order of path, and the outcomes of the other files."""
     size = len(files) if len(files) <= _FEW_FILES else _FILES_PER_TASK
     chunks = [files[first : first + size] for first in range(0, len(files), size or 1)]
-    sources: list[SurveyedSource] = []
+    sources: list[Source] = []
     outcomes: list[FileOutcome] = []
 
     def on_progress(task: int, number: int, _: int) -> None:
@@ -255,54 +201,104 @@ def survey(
         stored_bytes = max(0, file.stamp[0])
         watch(Progress(file.path, "survey", stored_bytes, stored_bytes))
 
-    remotes = {
-        file.path: RemoteFile.of(file.remote, copies) for file in files if file.remote and copies is not None
-    }
-    tasks = [OpenFiles(tuple((one.path, remotes.get(one.path)) for one in chunk)) for chunk in chunks]
-    for task, found in engine.run(tasks, on_progress):
-        chunk = chunks[task]
-        each = [found] * len(chunk) if isinstance(found, Failure) else found
-        for file, opened in zip(chunk, each, strict=True):  # type: ignore[call-overload]
-            _classify(file, opened, options, sources, outcomes, remotes.get(file.path))
+    for task, results in engine.run([SurveyFiles(tuple(chunk), inbox) for chunk in chunks], on_progress):
+        if isinstance(results, Failure):
+            outcomes += [file.failed(results, inbox) for file in chunks[task]]
+            continue
+        for result in results:  # type: ignore[attr-defined]
+            if isinstance(result, FileOutcome):
+                outcomes.append(result)
+            else:
+                sources += result
     if sources:  # a simulated job's expected results beside its traces are not worth a line
         outcomes = [each for each in outcomes if (each.state, each.reason) != _EXPECTED_RESULTS]
-    return sorted(sources, key=lambda one: (one.path, one.part.name)), outcomes
+    return sorted(sources, key=lambda source: source.key), outcomes
 
 
-def _classify(
-    file: Candidate,
-    opened: OpenedFile | Failure,
-    options: Options,
-    sources: list[SurveyedSource],
-    outcomes: list[FileOutcome],
-    remote: RemoteFile | None,
-) -> None:
-    path = file.path
-    if options.inbox and remote is None and not path.exists():
-        outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS))
-    elif isinstance(opened, Failure):
-        reason, hint, details = opened.message.removeprefix(f"{path}: "), opened.hint, opened.details
-        failed = FileOutcome(path, "refused", reason=reason, hint=hint, details=details)
-        gone = options.inbox and remote is not None and GONE in opened.message
-        outcomes.append(FileOutcome(path, "skipped", reason=BY_ANOTHER_PROCESS) if gone else failed)
-    elif opened.kind == CHANGED:
-        outcomes.append(FileOutcome(path, "pending", reason=CHANGED, hint="ingest it again later"))
-    elif opened.format is None:
-        outcomes.append(other_format(file, opened.kind))
-    elif opened.format.name == MEMORY_TIMELINE and not file.named:
+class SurveyFiles(Struct, frozen=True):
+    """Opens files one after the other; returns the sources or the outcome of each.
+
+    Of objects, the beginning is downloaded first, of all of them at the same time.
+    """
+
+    files: tuple[TraceFile, ...]
+    inbox: bool
+
+    def run(self, progress: TaskProgress) -> tuple[tuple[Source, ...] | FileOutcome, ...]:
+        unread = _fetch_heads(self.files)
+        results = []
+        for number, file in enumerate(self.files):
+            try:
+                result = unread.get(file.path) or _sources_in(file, self.inbox)
+            except Exception as error:
+                result = failure_of(error)
+            if self.inbox and file.copy is None and not file.path.exists():
+                result = FileOutcome(file.path, "skipped", reason=BY_ANOTHER_PROCESS)
+            elif isinstance(result, Failure):
+                result = file.failed(result, self.inbox, file.copy)
+            results.append(result)
+            progress(number, 0)
+        return tuple(results)
+
+
+def _fetch_heads(files: Sequence[TraceFile]) -> dict[Path, Failure]:
+    """Downloads the beginnings of the objects among the files, many at once; the failures."""
+    objects = [file for file in files if file.copy]
+    if not objects:
+        return {}
+    with ThreadPoolExecutor(min(_IN_FLIGHT, len(objects))) as pool:
+        done = zip(objects, pool.map(_fetch_head, objects), strict=True)
+        return {file.path: failure for file, failure in done if failure}
+
+
+def _fetch_head(file: TraceFile) -> Failure | None:
+    assert file.copy is not None
+    try:
+        file.fetch(file.copy, HEAD_BYTES)
+    except ObjectChanged:  # noticed again by what needs the copy
+        return None
+    except Exception as error:
+        return failure_of(error)
+    return None
+
+
+def _sources_in(file: TraceFile, inbox: bool) -> tuple[Source, ...] | FileOutcome:
+    """The sources that the beginning of a file shows. Raises TraceFormatError, TwError."""
+    path, stamp = file.copy or file.path, file.stamp
+    try:
+        if file.copy and not (file.copy.exists() and _is_shown_by_head(file)):
+            file.fetch(file.copy)
+        format_ = detect(path)
+    except ObjectChanged:
+        return FileOutcome(file.path, "pending", reason=CHANGED, hint="ingest it again later")
+    except UnsupportedFormatError as error:
+        return other_format(file, error.format)
+    parts = format_.open(path).parts()
+    if format_.name == _MEMORY_TIMELINE and not file.named:
         # Beside traces, a timeline would split their run by file name: it is ingested only if it is named.
-        reason = f"is {DESCRIPTIONS[MEMORY_TIMELINE]}: name the file to ingest it as a separate run"
-        outcomes.append(FileOutcome(path, "skipped", reason=reason))
-    else:
-        note = inbox.spool_note(path) if options.inbox and remote is None else file.note
-        remote = remote.of_parts(len(opened.parts)) if remote else None
-        sources += (
-            SurveyedSource(path, opened.stamp, opened.format, part, opened.text_bytes, note, remote)
-            for part in opened.parts
-        )
+        reason = f"is {DESCRIPTIONS[_MEMORY_TIMELINE]}: name the file to ingest it as a separate run"
+        return FileOutcome(file.path, "skipped", reason=reason)
+    note = spool_note(file.path) if inbox and file.copy is None else file.note
+    file = replace(file, note=note, parts=len(parts))
+    text_bytes = stamp[0]
+    if not path.is_dir():
+        with path.open("rb") as opened:
+            text_bytes *= _TEXT_BYTES_PER_GZIP_BYTE if opened.read(2) == _GZIP else 1
+    return tuple(Source(file, format_, part, stamp, text_bytes) for part in parts)
 
 
-def other_format(file: Candidate, kind: str, details: str | None = None) -> FileOutcome:
+def _is_shown_by_head(file: TraceFile) -> bool:
+    """Whether the beginning of the object, which is there, shows its format and ranks."""
+    assert file.copy is not None
+    if file.copy.stat().st_size == file.stamp[0]:
+        return True
+    try:
+        return detect(file.copy).name in _READ_FROM_HEAD
+    except (UnsupportedFormatError, TraceFormatError):
+        return False
+
+
+def other_format(file: TraceFile, kind: str, details: str | None = None) -> FileOutcome:
     """The outcome of a file that no format reads: skipped in a folder, refused if named.
 
     `details` is what reading the file showed.
@@ -313,13 +309,6 @@ def other_format(file: Candidate, kind: str, details: str | None = None) -> File
     hint = REMEDIES.get(kind, TRACES)
     refusal = details or f"{reason}, not a supported trace"
     return FileOutcome(file.path, "refused", reason=refusal, hint=hint)
-
-
-Found = Candidate | RefusedPath | SkippedFile
-_NONE = (
-    "no such object or folder",
-    "check the bucket and the path; folders are searched to any depth",
-)
 
 
 class UrlPath(PosixPath):
@@ -335,40 +324,35 @@ class UrlPath(PosixPath):
         return self
 
 
-def discover_urls(urls: Iterable[str], warehouse: Objects) -> DiscoveredFiles:
-    """The objects to survey, in order of their URLs. Raises nothing: problems are listed."""
-    files: dict[str, Candidate] = {}
-    refused: list[RefusedPath] = []
-    skipped: list[SkippedFile] = []
+def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
+    """The objects at URLs, in their order. Raises nothing: problems are outcomes."""
+    files: dict[str, TraceFile] = {}
+    outcomes: list[FileOutcome] = []
     for url in urls:
         try:
-            for found in _objects_at(url, source_location(store_url(url), warehouse)):
-                if isinstance(found, RefusedPath):
-                    refused.append(found)
-                elif isinstance(found, SkippedFile):
-                    skipped.append(found)
-                elif found.named or str(found.path) not in files:
-                    files[str(found.path)] = found
+            for file in _objects_at(url, source_location(store_url(url), warehouse)):
+                if isinstance(file, FileOutcome):
+                    outcomes.append(file)
+                elif file.named or str(file.path) not in files:
+                    files[str(file.path)] = file
         except (TwError, StoreUnavailable) as error:
             # Not the URL as given: it may have credentials.
             path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
-            refused.append(RefusedPath(path, error.message.removeprefix(f"{path}: "), error.hint))
-    ordered = sorted(files.values(), key=lambda file: file.path.parts)
-    return DiscoveredFiles(tuple(ordered), tuple(refused), tuple(skipped))
+            outcomes.append(_refused(path, error.message.removeprefix(f"{path}: "), error.hint))
+    return sorted(files.values(), key=lambda file: file.path.parts), outcomes
 
 
-def discover_inbox(warehouse: RemoteObjects) -> DiscoveredFiles:
-    """The traces in the inbox of a warehouse, with their notes. Raises StoreUnavailable."""
+def discover_inbox(warehouse: RemoteObjects) -> list[TraceFile]:
+    """The traces in the inbox of a remote warehouse, with their notes. Raises StoreUnavailable."""
     place = source_location(StoreUrl(f"{warehouse.url}/{INBOX}", warehouse.place.options), warehouse)
     objects = {one.url: one for one in place.objects() if _is_spooled(one.entry.key.removeprefix(place.key))}
-    found = []
-    for url, one in objects.items():
-        note = objects.get(url + NOTE_SUFFIX)
+    files = []
+    for url, spooled in objects.items():
         if not url.endswith(NOTE_SUFFIX):
-            path = UrlPath(url)
+            path, note = UrlPath(url), objects.get(url + NOTE_SUFFIX)
             said = parse_note(path.parent.name, note.read() if note else b"")
-            found.append(Candidate(path, named=False, remote=one, note=said))
-    return DiscoveredFiles(tuple(found), ())
+            files.append(TraceFile(path, named=False, object=spooled, note=said))
+    return files
 
 
 def _is_spooled(key: str) -> bool:
@@ -377,30 +361,30 @@ def _is_spooled(key: str) -> bool:
     return len(names) == 2 and not names[1].startswith(".")
 
 
-def _objects_at(url: str, place: SourceLocation) -> Iterator[Found]:
+def _objects_at(url: str, place: SourceLocation) -> Iterator[TraceFile | FileOutcome]:
     if "*" in place.key:
         yield from _matching(url, place)
         return
     named = None if url.endswith("/") or not place.key else place.object()
     if named is not None:
-        yield Candidate(UrlPath(named.url), named=True, remote=named)
+        yield TraceFile(UrlPath(named.url), named=True, object=named)
     elif place.holds(WAREHOUSE):
         hint = hints.fill("{} ingests the inbox of a warehouse", hints.ingest_inbox())
-        yield RefusedPath(UrlPath(url), "is a warehouse, not a folder of traces", hint)
+        yield _refused(UrlPath(url), "is a warehouse, not a folder of traces", hint)
     else:
         objects = list(place.objects())
         found = list(_in_folders(objects, place.key))
         yield from found or [_nothing(url, bool(objects))]
 
 
-def _nothing(url: str, is_folder: bool) -> RefusedPath:
+def _nothing(url: str, is_folder: bool) -> FileOutcome:
     if not is_folder:
-        return RefusedPath(UrlPath(url), *_NONE)
+        return _refused(UrlPath(url), *_NO_OBJECT)
     hint = f"traces end in {ENDINGS}; name other objects explicitly"
-    return RefusedPath(UrlPath(url), "no traces found in this folder", hint)
+    return _refused(UrlPath(url), "no traces found in this folder", hint)
 
 
-def _matching(url: str, place: SourceLocation) -> Iterator[Found]:
+def _matching(url: str, place: SourceLocation) -> Iterator[TraceFile | FileOutcome]:
     """Objects that match, as if each was named, and the traces in folders that match."""
     parts = place.key.split("/")
     first = next(number for number, part in enumerate(parts) if "*" in part)
@@ -408,10 +392,12 @@ def _matching(url: str, place: SourceLocation) -> Iterator[Found]:
     objects = [one for one in folder.objects() if _matches(one.entry.key.split("/"), parts)]
     exact = [one for one in objects if one.entry.key.count("/") == len(parts) - 1]
     below = [one for one in objects if one.entry.key.count("/") >= len(parts)]
-    found: list[Found] = [Candidate(UrlPath(one.url), named=True, remote=one) for one in exact]
+    found: list[TraceFile | FileOutcome] = [
+        TraceFile(UrlPath(one.url), named=True, object=one) for one in exact
+    ]
     found += _in_folders(below, folder.key)
     hint = "* matches within one folder name or object name"
-    yield from found or [RefusedPath(UrlPath(url), "no object matches", hint)]
+    yield from found or [_refused(UrlPath(url), "no object matches", hint)]
 
 
 def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
@@ -422,7 +408,7 @@ def _matches(names: Sequence[str], parts: Sequence[str]) -> bool:
     )
 
 
-def _in_folders(objects: Sequence[SourceObject], prefix: str) -> Iterator[Found]:
+def _in_folders(objects: Sequence[SourceObject], prefix: str) -> Iterator[TraceFile | FileOutcome]:
     """The traces among objects below a prefix, without hidden and temporary ones and those of warehouses."""
     warehouses = tuple(
         one.entry.key.removesuffix(WAREHOUSE) for one in objects if one.entry.key.endswith(f"/{WAREHOUSE}")
@@ -435,6 +421,6 @@ def _in_folders(objects: Sequence[SourceObject], prefix: str) -> Iterator[Found]
             continue
         path = UrlPath(one.url)
         if TRACE_NAMES.search(path.name):
-            yield Candidate(path, named=False, remote=one)
+            yield TraceFile(UrlPath(one.url), named=False, object=one)
         elif path.suffix.lower() in OTHER_FILES:
-            yield SkippedFile(path, OTHER_FILES[path.suffix.lower()])
+            yield FileOutcome(path, "skipped", reason=OTHER_FILES[path.suffix.lower()])

@@ -3,31 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tracewarehouse.errors import ParamError
+from tracewarehouse.formats.base import Part
+from tracewarehouse.formats.kineto.format import KinetoFormat
 from tracewarehouse.ingest import assignment as rule
-from tracewarehouse.ingest.assignment import Naming, TimeWindow, TraceFile
+from tracewarehouse.ingest.inbox import SpoolNote
 from tracewarehouse.ingest.naming import folder_run_name, split_name
+from tracewarehouse.ingest.outcome import FileOutcome, Options
+from tracewarehouse.ingest.sources import RankCommit, Source, Target, TimeWindow, TraceFile
+
+WindowOf = Callable[[Path], TimeWindow]
 
 
-def no_window(path: Path) -> tuple[int | None, int | None]:
-    raise AssertionError(f"{path} collides with nothing: its window is not needed")
+@dataclass(frozen=True)
+class Naming:
+    """The targets by path; the outcomes of the other sources by state."""
+
+    assigned: list[Target]
+    paths: list[Path]
+    refusals: list[FileOutcome]
+    duplicates: list[FileOutcome]
+    notes: list[str]
 
 
-def assign(files: Iterable[TraceFile], *, window: Callable[[Path], TimeWindow], **options: object) -> Naming:
-    return rule.assign(files, windows=lambda paths: {path: window(path) for path in paths}, **options)  # type: ignore[arg-type]
+def no_window(path: Path) -> TimeWindow:
+    return None, None
 
 
-def trace(path: str, rank: int | None = None, **more: object) -> TraceFile:
-    return TraceFile(Path("/t") / path, digest=str(more.pop("digest", path)), rank=rank, **more)  # type: ignore[arg-type]
+def assign(files: Iterable[Source], *, window: WindowOf = no_window, **options: Any) -> Naming:
+    """The assignment of files that were read, with these windows."""
+    read = [
+        replace(one, commit=replace(one.committed, window=window(one.file.path))) if one.commit else one
+        for one in files
+    ]
+    found = rule.assign(read, Options(**options))
+    others = [outcome for _, outcome in found.others]
+    return Naming(
+        [source.target for source in found.sources],
+        [source.file.path for source in found.sources],
+        [outcome for outcome in others if outcome.state == "refused"],
+        [outcome for outcome in others if outcome.state == "skipped"],
+        found.notes,
+    )
+
+
+def surveyed(path: str, rank: int | None = None, part: str = "", **more: Any) -> Source:
+    """A file whose beginning was read."""
+    file = TraceFile(Path("/t") / path, named=False, note=more.pop("note", None))
+    return Source(file, KinetoFormat(), Part(part, rank, **more), (1, 1), 1)
+
+
+def trace(
+    path: str,
+    rank: int | None = None,
+    world_size: int | None = None,
+    digest: str = "",
+    damaged: bool = False,
+    note: SpoolNote | None = None,
+    part: str = "",
+) -> Source:
+    """A file that was read."""
+    commit = RankCommit(digest or path, "damaged" if damaged else "intact", 1, rank, world_size)
+    return replace(surveyed(path, note=note, part=part), commit=commit)
 
 
 def placed(naming: Naming) -> dict[str, tuple[str, int]]:
-    return {str(one.path.relative_to("/t")): (one.run, one.rank) for one in naming.assigned}
+    return {
+        str(path.relative_to("/t")): (one.run, one.rank)
+        for path, one in zip(naming.paths, naming.assigned, strict=True)
+    }
 
 
 NAMES = [
@@ -104,9 +155,9 @@ def test_a_host_and_pid_are_seen_only_before_a_time() -> None:
 
 
 def test_one_remainder_is_the_folder_and_several_are_separate_runs() -> None:
-    one = assign([trace("dlrm/worker0_step_12.1694128201545.pt.trace.json.gz", 0)], window=no_window)
+    one = assign([trace("dlrm/worker0_step_12.1694128201545.pt.trace.json.gz", 0)])
     assert set(placed(one).values()) == {("dlrm", 0)}
-    two = assign([trace("d/control.json.gz", 3), trace("d/test.json.gz", 1)], window=no_window)
+    two = assign([trace("d/control.json.gz", 3), trace("d/test.json.gz", 1)])
     assert placed(two) == {"d/control.json.gz": ("d.control", 3), "d/test.json.gz": ("d.test", 1)}
 
 
@@ -125,11 +176,11 @@ def test_the_folder_with_broken_ranks() -> None:
     }
     (refusal,) = naming.refusals
     assert refusal.reason == "rank 0 of run broken is already assigned to rank0.json.gz"
-    assert refusal.hint.startswith("ingest this file alone with rank=2")
+    assert str(refusal.hint).startswith("ingest this file alone with rank=2")
 
 
 def test_the_hint_works() -> None:
-    naming = assign([trace("broken/rank2.json.gz", 0)], rank=2, window=no_window)
+    naming = assign([trace("broken/rank2.json.gz", 0)], rank=2)
     assert placed(naming) == {"broken/rank2.json.gz": ("broken", 2)}
     assert naming.assigned[0].notes == ("stored as rank 2, although the file says rank 0",)
 
@@ -147,45 +198,47 @@ def test_the_hint_works() -> None:
     ],
 )
 def test_where_a_rank_comes_from(in_trace: int | None, name: str, requested: int | None, rank: int) -> None:
-    (one,) = assign([trace(f"d/{name}", in_trace)], rank=requested, window=no_window).assigned
+    (one,) = assign([trace(f"d/{name}", in_trace)], rank=requested).assigned
     assert one.rank == rank
 
 
 def test_a_name_that_disagrees_with_the_trace_is_noted() -> None:
-    (one,) = assign([trace("d/rank5.json", 3)], window=no_window).assigned
+    (one,) = assign([trace("d/rank5.json", 3)]).assigned
     assert one.notes == ("the file name says rank 5, the trace rank 3",)
 
 
 def test_a_name_with_the_rank_of_another_part_is_not_noted() -> None:
-    files = [replace(trace("d/rank0.sqlite", rank), part=f"pid {rank}") for rank in (0, 1)]
-    naming = assign(files, window=no_window)
+    files = [trace("d/rank0.sqlite", rank, part=f"pid {rank}") for rank in (0, 1)]
+    naming = assign(files)
     assert [(one.rank, one.notes) for one in naming.assigned] == [(0, ()), (1, ())]
-    (note,) = assign(files, rank=7, window=no_window).notes
+    (note,) = assign(files, rank=7).notes
     assert note.startswith("rank=7 is ignored")
 
 
 def test_numbered_files_without_ranks_are_noted() -> None:
     files = [trace(f"d/report{number}.sqlite") for number in (1, 2)]
-    naming = assign(files, window=no_window)
+    naming = assign(files)
     assert [(one.run, one.rank) for one in naming.assigned] == [("d.report1", 0), ("d.report2", 0)]
     (note,) = naming.notes
     assert note.startswith("report1.sqlite, report2.sqlite, …: separate runs of rank 0")
     assert "rank0.sqlite, rank1.sqlite" in note
     (refusal,) = assign(files, run="job", window=lambda path: (0, 1)).refusals
-    assert refusal.hint.startswith("name the files by rank (rank0.sqlite, rank1.sqlite, …), or ingest this")
-    assert assign([trace("d/before.json"), trace("d/after.json")], window=no_window).notes == ()
-    assert assign([trace(f"d/trace_{rank}.json", rank) for rank in (0, 1)], window=no_window).notes == ()
+    assert str(refusal.hint).startswith(
+        "name the files by rank (rank0.sqlite, rank1.sqlite, …), or ingest this"
+    )
+    assert assign([trace("d/before.json"), trace("d/after.json")]).notes == []
+    assert assign([trace(f"d/trace_{rank}.json", rank) for rank in (0, 1)]).notes == []
 
 
 def test_a_file_without_a_rank_beside_ranks_is_refused() -> None:
-    naming = assign([trace("d/rank0.json", 0), trace("d/.json")], window=no_window)
+    naming = assign([trace("d/rank0.json", 0), trace("d/.json")])
     assert placed(naming) == {"d/rank0.json": ("d", 0)}
     assert naming.refusals[0].reason == "the file does not specify a rank, and run d has several"
 
 
 def test_tensor_ranks_count_if_they_are_unique() -> None:
     files = [trace(f"d/17456789{i:02}.5-TP-{i}-DP-{i // 2}.trace.json.gz") for i in range(4)]
-    naming = assign(files, window=no_window)
+    naming = assign(files)
     assert [(one.run, one.rank) for one in naming.assigned] == [("d", 0), ("d", 1), ("d", 2), ("d", 3)]
 
 
@@ -193,19 +246,19 @@ def test_ambiguous_coordinates_are_not_guessed() -> None:
     files = [trace(f"d/TP-{tp}-DP-{dp}.json") for tp in range(2) for dp in range(2)]
     naming = assign(files, window=lambda path: (0, 1))
     assert len(naming.assigned) + len(naming.refusals) == 4
-    assert [one.path.name for one in naming.assigned] == ["TP-0-DP-0.json"]
+    assert [path.name for path in naming.paths] == ["TP-0-DP-0.json"]
 
 
 def test_default_names_of_one_job_on_two_hosts_are_one_run() -> None:
     files = [trace(f"d/node{r // 2}_{100 + r}.17337687907856633{r:02}.pt.trace.json", r) for r in range(4)]
-    naming = assign(files, window=no_window)
+    naming = assign(files)
     assert {one.run for one in naming.assigned} == {"d"}
     assert sorted(one.rank for one in naming.assigned) == [0, 1, 2, 3]
 
 
 def test_default_names_of_two_jobs_on_two_hosts_are_two_runs() -> None:
     files = [trace(f"d/node{h}_{r}.17337687907856633{r:02}.pt.trace.json", r) for h in "ab" for r in range(2)]
-    naming = assign(files, window=no_window)
+    naming = assign(files)
     assert {(one.run, one.rank) for one in naming.assigned} == {
         ("d.nodea", 0),
         ("d.nodea", 1),
@@ -216,13 +269,13 @@ def test_default_names_of_two_jobs_on_two_hosts_are_two_runs() -> None:
 
 def test_default_names_without_ranks_keep_their_pid() -> None:
     files = [trace(f"d/h_{pid}.17337687907856633{pid}.pt.trace.json") for pid in (11, 12)]
-    assert {one.run for one in assign(files, window=no_window).assigned} == {"d.h_11", "d.h_12"}
+    assert {one.run for one in assign(files).assigned} == {"d.h_11", "d.h_12"}
 
 
 def test_a_plain_number_is_a_rank_only_if_every_trace_agrees() -> None:
-    agreed = assign([trace(f"d/trace_{r}.json", r) for r in range(3)], window=no_window)
+    agreed = assign([trace(f"d/trace_{r}.json", r) for r in range(3)])
     assert {(one.run, one.rank) for one in agreed.assigned} == {("d", 0), ("d", 1), ("d", 2)}
-    steps = assign([trace(f"d/trace_{step}.json", 0) for step in range(3)], window=no_window)
+    steps = assign([trace(f"d/trace_{step}.json", 0) for step in range(3)])
     assert {(one.run, one.rank) for one in steps.assigned} == {
         ("d.trace_0", 0),
         ("d.trace_1", 0),
@@ -232,7 +285,7 @@ def test_a_plain_number_is_a_rank_only_if_every_trace_agrees() -> None:
 
 def test_parents_are_prefixed_until_names_differ() -> None:
     files = [trace("a/x/traces/rank0.json"), trace("b/x/traces/rank0.json"), trace("c/other/rank0.json")]
-    assert placed(assign(files, window=no_window)) == {
+    assert placed(assign(files)) == {
         "a/x/traces/rank0.json": ("a.x.traces", 0),
         "b/x/traces/rank0.json": ("b.x.traces", 0),
         "c/other/rank0.json": ("other", 0),
@@ -241,26 +294,26 @@ def test_parents_are_prefixed_until_names_differ() -> None:
 
 def test_names_that_differ_only_in_case_do_not_collide() -> None:
     files = [trace("a/Runs/rank0.json"), trace("b/runs/rank0.json")]
-    assert {one.run for one in assign(files, window=no_window).assigned} == {"a.Runs", "b.runs"}
-    naming = assign([trace("a/x y/rank0.json"), trace("a/x-y/rank1.json")], window=no_window)
+    assert {one.run for one in assign(files).assigned} == {"a.Runs", "b.runs"}
+    naming = assign([trace("a/x y/rank0.json"), trace("a/x-y/rank1.json")])
     assert len(naming.assigned) == len(naming.refusals) == 1
     assert "another folder" in naming.refusals[0].reason
 
 
 def test_a_folder_named_like_a_remainder_is_distinguished() -> None:
     files = [trace("a/b.json"), trace("a/c.json"), trace("z/a.b/rank0.json")]
-    runs = [one.run for one in assign(files, window=no_window).assigned]
+    runs = [one.run for one in assign(files).assigned]
     assert len(set(runs)) == 3
 
 
 def test_the_same_content_again_is_a_duplicate() -> None:
     files = [trace("d/rank0.json", digest="x"), trace("d/rank0.json.gz", digest="x")]
-    naming = assign(files, window=no_window)
-    assert [one.path.name for one in naming.assigned] == ["rank0.json"]
+    naming = assign(files)
+    assert [path.name for path in naming.paths] == ["rank0.json"]
     (double,) = naming.duplicates
-    assert (double.path.name, double.of.name, double.run, double.rank) == (
+    assert (double.path.name, double.reason, double.run, double.rank) == (
         "rank0.json.gz",
-        "rank0.json",
+        "same content as rank0.json",
         "d",
         0,
     )
@@ -269,12 +322,12 @@ def test_the_same_content_again_is_a_duplicate() -> None:
 def test_an_intact_file_precedes_a_damaged_one() -> None:
     files = [trace("d/rank0.json", digest="x", damaged=True), trace("d/rank0.json.gz", digest="y")]
     naming = assign(files, window=lambda path: (0, 10))
-    assert [one.path.name for one in naming.assigned] == ["rank0.json.gz"]
+    assert [path.name for path in naming.paths] == ["rank0.json.gz"]
     assert [one.path.name for one in naming.refusals] == ["rank0.json"]
 
 
 def windows(table: Mapping[str, tuple[int | None, int | None]]):  # type: ignore[no-untyped-def]
-    return lambda path: table[path.name]
+    return lambda path: table.get(path.name, (None, None))
 
 
 def test_windows_are_numbered_across_ranks() -> None:
@@ -314,7 +367,7 @@ def test_a_window_without_times_is_not_numbered() -> None:
 
 def test_a_requested_run_has_all_files() -> None:
     files = [trace("node0/rank0.json"), trace("node1/rank1.json")]
-    assert placed(assign(files, run="job", window=no_window)) == {
+    assert placed(assign(files, run="job")) == {
         "node0/rank0.json": ("job", 0),
         "node1/rank1.json": ("job", 1),
     }
@@ -322,18 +375,18 @@ def test_a_requested_run_has_all_files() -> None:
 
 def test_unlike_files_of_a_requested_run_are_not_windows() -> None:
     files = [trace("d/before.json"), trace("d/after.json")]
-    naming = assign(files, run="job", window=no_window)
+    naming = assign(files, run="job")
     assert placed(naming) == {"d/after.json": ("job", 0)}
     assert [one.path.name for one in naming.refusals] == ["before.json"]
 
 
 def test_a_handler_knows_run_and_window() -> None:
     files = [
-        trace(f"inbox/job/rank{r}.span{k}.json", r, run="job", window_number=k)
+        trace(f"inbox/job/rank{r}.span{k}.json", r, note=SpoolNote("job", window_number=k))
         for r in range(2)
         for k in (1, 2)
     ]
-    naming = assign(files, window=no_window)
+    naming = assign(files)
     assert {(one.run, one.rank, one.window_number) for one in naming.assigned} == {
         ("job", 0, 1),
         ("job", 1, 1),
@@ -352,7 +405,7 @@ def test_the_order_of_the_files_does_not_matter() -> None:
 @pytest.mark.parametrize("name", ["", "x" * 129, "…", "/", "--", "../.."])
 def test_hostile_run_names_are_refused(name: str) -> None:
     with pytest.raises(ParamError) as error:
-        assign([trace("d/rank0.json")], run=name, window=no_window)
+        assign([trace("d/rank0.json")], run=name)
     assert error.value.hint
 
 
@@ -360,7 +413,7 @@ def test_hostile_run_names_are_refused(name: str) -> None:
     ("name", "stored"), [("../x", "x"), ("läuf/3 b", "l-uf-3-b"), ("a/../../b", "a-..-..-b")]
 )
 def test_other_characters_become_dashes_and_that_is_noted(name: str, stored: str) -> None:
-    naming = assign([trace("d/rank0.json")], run=name, window=no_window)
+    naming = assign([trace("d/rank0.json")], run=name)
     assert naming.assigned[0].run == stored
     assert stored in naming.notes[0]
 
@@ -368,7 +421,7 @@ def test_other_characters_become_dashes_and_that_is_noted(name: str, stored: str
 def test_folders_with_other_characters_are_runs_all_the_same() -> None:
     assert folder_run_name("トレース x") == "x"
     assert folder_run_name("..") == folder_run_name("トレース") == "run"
-    naming = assign([trace("my run/rank0.json")], window=no_window)
+    naming = assign([trace("my run/rank0.json")])
     assert naming.assigned[0].run == "my-run"
     assert "my-run" in naming.notes[0]
 
@@ -381,4 +434,52 @@ def test_long_folder_names_stay_apart() -> None:
 
 def test_a_requested_name_is_no_selector() -> None:
     with pytest.raises(ParamError, match="a run name does not begin with @: '@latest'"):
-        assign([trace("a.json")], window=no_window, run="@latest")
+        assign([trace("a.json")], run="@latest")
+
+
+def beginnings(*sources: Source) -> dict[str, tuple[str, int]]:
+    """File name → run and rank before the files are read."""
+    return {Path(path).name: place for path, place in placed(assign(sources)).items()}
+
+
+def test_a_rank_comes_from_the_beginning_else_from_the_name() -> None:
+    sources = surveyed("job/rank0.json"), surveyed("job/rank1.json", 1), surveyed("job/x.rank5.json", 4)
+    assert beginnings(*sources) == {
+        "rank0.json": ("job", 0),
+        "rank1.json": ("job", 1),
+        "x.rank5.json": ("job.x", 4),
+    }
+
+
+def test_files_of_a_rank_that_differ_in_time_are_successive_windows() -> None:
+    names = [f"rank{rank}.16941282{k}0545.pt.trace.json" for k in (1, 2) for rank in (0, 1)]
+    found = beginnings(*(surveyed(f"job/{name}") for name in names))
+    assert set(found.values()) == {("job~1", 0), ("job~2", 0), ("job~1", 1), ("job~2", 1)}
+    assert found[names[0]][0] == found[names[1]][0] == "job~1"
+
+
+def test_hints_of_windows_override_the_order_of_names() -> None:
+    found = beginnings(
+        surveyed("job/rank0.1694128210545.json", window=(50, 60)),
+        surveyed("job/rank0.1694128220545.json", window=(10, 20)),
+    )
+    assert found["rank0.1694128210545.json"] == ("job~2", 0)
+
+
+def test_a_file_with_the_rank_of_another_one_moves_no_other_file() -> None:
+    sources = surveyed("job/rank0.json", 0), surveyed("job/rank1.json", 1), surveyed("job/rank2.json", 0)
+    assert beginnings(*sources) == {"rank0.json": ("job", 0), "rank1.json": ("job", 1)}
+
+
+def test_the_same_name_compressed_is_not_another_window() -> None:
+    found = beginnings(surveyed("job/rank0.json"), surveyed("job/rank0.json.gz"))
+    assert found == {"rank0.json": ("job", 0)}
+
+
+def test_the_whole_file_overrides_its_beginning() -> None:
+    source = surveyed("job/trace.json", 2, world_size=4)
+    (target,) = assign([source]).assigned
+    assert (target.rank, target.world_size) == (2, 4)
+    read = replace(source, commit=RankCommit("digest", "intact", 1, rank=3, world_size=8))
+    (target,) = assign([read]).assigned
+    assert (target.rank, target.world_size) == (3, 8)
