@@ -14,6 +14,7 @@ from uuid import uuid4
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
+from tracewarehouse.contracts.stored import ARGS, PRINTED, TEMPLATE
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import Field as Field
 from tracewarehouse.exact_text import csv_text, json_text, spreadsheet_text
@@ -282,8 +283,11 @@ class FileGroup(Struct, frozen=True):
     missing: frozenset[str] = frozenset()
 
 
-def lazy_frame(files: Iterable[FileGroup], more: pa.Table) -> polars.LazyFrame:
-    """Parquet files as one Polars LazyFrame with the columns and types of `more`, whose rows come last."""
+def lazy_frame(files: Iterable[FileGroup], more: pa.Table, prints_args: bool = False) -> polars.LazyFrame:
+    """Parquet files as one Polars LazyFrame with the columns and types of `more`, whose rows come last.
+
+    `prints_args`: the files have templates in the place of `args`.
+    """
     import polars
 
     last = polars.from_arrow(more)
@@ -293,8 +297,21 @@ def lazy_frame(files: Iterable[FileGroup], more: pa.Table) -> polars.LazyFrame:
         frame = polars.scan_parquet(list(group.paths), hive_partitioning=False, glob=False)
         frame = frame if group.ranks is None else frame.filter(polars.col("rank").is_in(list(group.ranks)))
         frame = frame.with_columns(**dict.fromkeys(group.missing, polars.lit(None)))
+        if prints_args:
+            frame = frame.with_columns(_printed_args().alias(ARGS))
         frames.append(frame.select(last.columns).cast(last.schema))
     return polars.concat([*frames, last.lazy()])
+
+
+def _printed_args() -> polars.Expr:
+    """`args` of rows in files, see `contracts.stored`; a template names each column at most once."""
+    import polars
+
+    text = polars.col(TEMPLATE).str.replace_all("%%", "\0", literal=True)
+    for number, name in enumerate(PRINTED, 1):
+        value = polars.col(name).fill_null(0).cast(polars.String)
+        text = text.str.replace(f"%{number}$d", value, literal=True)
+    return text.str.replace_all("\0", "%", literal=True)
 
 
 def _text_writer(chunks: Callable[[], Iterator[str]]) -> Callable[[Path], None]:

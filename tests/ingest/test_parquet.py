@@ -231,22 +231,18 @@ def test_encodings_depend_on_values(writer: TableWriter, tmp_path: Path) -> None
     found = encodings(path)
     assert {found[name] for name in ("run_id", "rank", "name", "dur_ns")} == {"RLE_DICTIONARY"}
     assert {found[name] for name in ("event_id", "ts_ns", "pre", "parent_id")} == {"DELTA_BINARY_PACKED"}
-    assert {found[name] for name in ("args", "extra", "flow_id")} == {"DELTA_BYTE_ARRAY"}
+    assert {found[name] for name in ("extra", "flow_id")} == {"DELTA_BYTE_ARRAY"}
+    assert (found["args_template"], found["args_1"]) == ("RLE_DICTIONARY", "DELTA_BINARY_PACKED")
     assert pq.read_table(path, use_threads=False).num_rows == rows
 
 
 def test_values_that_rarely_repeat_get_no_dictionary(writer: TableWriter, tmp_path: Path) -> None:
     rows, path = 20_000, tmp_path / "a.parquet"
     jumps = scattered(rows)
-    texts = [f'{{"id": {jump}, "trace": "{hashlib.sha256(b"%d" % (row % 3)).hexdigest() * 30}"}}'
-             for row, jump in enumerate(jumps)]  # fmt: skip
-    given = events(
-        rows, dur_ns=pa.array(jumps, pa.int64()), parent_id=pa.array(jumps, pa.int64()), args=pa.array(texts)
-    )
+    given = events(rows, dur_ns=pa.array(jumps, pa.int64()), parent_id=pa.array(jumps, pa.int64()))
     writer.write(contract("events"), given, run_id="run", rank=0, path=path)
     found = encodings(path)
     assert (found["dur_ns"], found["parent_id"]) == ("PLAIN", "DELTA_BINARY_PACKED")
-    assert found["args"] == "PLAIN"
 
 
 def test_delays_are_stored_as_differences_where_that_is_smaller() -> None:
@@ -256,17 +252,6 @@ def test_delays_are_stored_as_differences_where_that_is_smaller() -> None:
     assert encoding_of(column, pa.chunked_array([full_queue])) is Encoding.DELTA
     assert encoding_of(column, pa.chunked_array([two_sizes])) is Encoding.PLAIN
     assert encoding_of(column, pa.chunked_array([[jump % 9 for jump in rows]])) is Encoding.DICTIONARY
-
-
-def test_plain_texts_are_compressed_at_the_level_that_pays() -> None:
-    column, rows = _column(contract("events"), "args"), range(20_000)
-    digests = [hashlib.sha256(b"%d" % row).hexdigest() for row in rows]
-    random = [f'{{"{digests[row]}": 1}}' for row in rows]
-    phrases = [
-        f'{{"id": {jump}, "trace": "{digests[row % 3]}"}}' for row, jump in enumerate(scattered(len(rows)))
-    ]
-    assert encoding_of(column, pa.chunked_array([random])) is Encoding.QUICK
-    assert encoding_of(column, pa.chunked_array([phrases])) is Encoding.PLAIN
 
 
 def batches(sizes: tuple[int, ...]) -> Iterator[pa.RecordBatch]:

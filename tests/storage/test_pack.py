@@ -135,7 +135,7 @@ def test_a_large_rank_keeps_its_own_file_untouched(store: Store) -> None:
 def test_packing_needs_no_more_bytes_than_the_files(store: Store) -> None:
     select = """SELECT 'run' AS run_id, {rank}::INTEGER AS rank, i AS event_id,
       1000 * i + (hash(i) % 997)::BIGINT AS ts_ns, md5((i % 50)::VARCHAR) AS name,
-      '{{"correlation": ' || i || '}}' AS args FROM range(20000) t(i)"""
+      '{{"correlation": %1$d}}' AS args_template, i AS correlation FROM range(20000) t(i)"""
     with store.staging() as folder:
         ranks = [duck_rank(folder, rank, select.format(rank=rank)) for rank in range(4)]
         before = sum(path.stat().st_size for path in folder.glob("*.parquet"))

@@ -16,7 +16,9 @@ from msgspec import Struct, field
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Ref
+from tracewarehouse.contracts.stored import TEMPLATE, file_columns
 from tracewarehouse.errors import TwError
+from tracewarehouse.ingest.arguments import split
 from tracewarehouse.ingest.resources import release_memory
 from tracewarehouse.storage import StagedTable
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, row_groups, stored_type, write_file
@@ -44,7 +46,10 @@ class WrittenTable(Struct, frozen=True):
 
 
 class _Layout(Struct, frozen=True):
-    """Properties of all files of a contract: columns in order, and the metadata of the footer."""
+    """Properties of all files of a contract: their columns in order, and the metadata of the footer.
+
+    `types` are those of the columns of the contract.
+    """
 
     contract: Contract
     columns: dict[str, Column]
@@ -98,7 +103,7 @@ class TableWriter(Struct):
         if contract.ref not in self._layouts:
             self._layouts[contract.ref] = _Layout(
                 contract,
-                {column.name: column for column in contract.columns},
+                {column.name: column for column in file_columns(contract)},
                 {column.name: stored_type(column.type) for column in contract.columns},
                 {"contract": str(contract.ref), "contract_hash": self.catalog.effective_hash(contract)},
             )
@@ -142,7 +147,9 @@ def _alike(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
 def _conformed(layout: _Layout, rows: pa.Table) -> pa.Table:
     """The rows in the types of the contract."""
     columns = [_column(one, type_) for one, type_ in zip(rows.columns, layout.types.values(), strict=True)]
-    return pa.table(columns, names=list(layout.types))
+    made = dict(zip(layout.types, columns, strict=True))
+    made = split(made) if TEMPLATE in layout.columns else made
+    return pa.table({name: made[name] for name in layout.columns})
 
 
 def _column(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:

@@ -128,13 +128,17 @@ def _rows(store: Store, source: RankSource, table: str, columns: Sequence[str]) 
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    from tracewarehouse.ingest.arguments import in_files, with_args
+
     for file in source.files:
         if file.table != table:
             continue
         with pq.ParquetFile(store.path(file.path)) as stored:
             for group in range(stored.num_row_groups):
-                rows = stored.read_row_group(group, columns=["rank", *columns], use_threads=False)
-                yield rows.filter(pc.equal(rows.column("rank"), source.rank)).select(list(columns))
+                names = ["rank", *in_files(columns)]
+                rows = stored.read_row_group(group, columns=names, use_threads=False)
+                mine = rows.filter(pc.equal(rows.column("rank"), source.rank))
+                yield with_args(mine).select(list(columns))
 
 
 class PushedRanks(Struct, frozen=True):

@@ -251,6 +251,8 @@ def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
+    from tracewarehouse.ingest.arguments import with_args
+
     with pq.ParquetFile(path) as file:
         at = file.schema_arrow.names.index("rank")
         for group in range(file.num_row_groups):
@@ -261,7 +263,7 @@ def rank_rows(path: Path, rank: int) -> Iterator[pa.Table]:
             rows = file.read_row_group(group, use_threads=False)
             if not known or found.min != found.max:
                 rows = rows.filter(pc.equal(rows.column("rank"), rank))
-            yield rows.drop_columns([name for name in rows.column_names if name in _OF_RANK])
+            yield with_args(rows.drop_columns([name for name in rows.column_names if name in _OF_RANK]))
 
 
 EVENTS = "events"

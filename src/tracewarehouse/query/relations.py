@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract, Kind, Ref
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name, quote_text, replace_params
+from tracewarehouse.contracts.stored import ARGS, ARGS_SQL, file_columns, has_template
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.duck.engine import (
     Connection,
@@ -200,7 +201,7 @@ class Relations(Struct, frozen=True):
         columns = _of_run(_named(contract, frozenset(rows.column_names)), self._only_run)
         con.register("tw_rows", rows)
         name = quote_name(self.names[contract.ref])
-        con.execute(f"CREATE TABLE {name} AS SELECT {_casts(columns, None)} FROM tw_rows")
+        con.execute(f"CREATE TABLE {name} AS SELECT {_casts(contract, columns, None)} FROM tw_rows")
         con.unregister("tw_rows")
 
     def view_sql(self, contract: Contract) -> str:
@@ -230,13 +231,14 @@ class Relations(Struct, frozen=True):
 
     def files_sql(self, contract: Contract) -> str:
         """The rows of a stored table with the types in its files, which may have more columns."""
-        types = {column.name: column.type for column in contract.columns}
+        columns = file_columns(contract)
+        types = {column.name: column.type for column in columns}
         selects = []
         for group in self._files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
             selects.append(_rows_sql(", ".join(["*", *nulls]), group))
         selects.append(_values_sql(contract.columns, _rows(self.store, contract, self.selected)))
-        return "\nUNION ALL BY NAME\n".join(filter(None, selects)) or _empty_sql(contract.columns)
+        return "\nUNION ALL BY NAME\n".join(filter(None, selects)) or _empty_sql(columns)
 
     def paths(self) -> frozenset[str]:
         """The files of all tables that the relations read."""
@@ -300,7 +302,9 @@ class Relations(Struct, frozen=True):
     ) -> str:
         """Only the columns with these names, None for all; `run` if it is the only selected run."""
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
-        selects = [_rows_sql(_casts(columns, run, group.missing), group) for group in self._files(contract)]
+        selects = [
+            _rows_sql(_casts(contract, columns, run, group.missing), group) for group in self._files(contract)
+        ]
         selects.append(_values_sql(columns, _rows(self.store, contract, self.selected)))
         return "\nUNION ALL\n".join(filter(None, selects)) or _empty_sql(columns)
 
@@ -332,16 +336,20 @@ def _rows_sql(columns: str, group: FileGroup) -> str:
 
 def typed_sql(contract: Contract, source: str) -> str:
     """A SELECT that casts the contract's columns in `source` to their declared types."""
-    return f"SELECT {_casts(contract.columns, None)} FROM {source}"
+    return f"SELECT {_casts(contract, contract.columns, None)} FROM {source}"
 
 
-def _casts(columns: Iterable[Column], run: str | None, missing: Collection[str] = ()) -> str:
+def _casts(
+    contract: Contract, columns: Iterable[Column], run: str | None, missing: Collection[str] = ()
+) -> str:
     """Each column cast to its declared type; the single run and missing columns are constants."""
-    constants = dict.fromkeys(map(quote_name, missing), "NULL")
+    sources = ({ARGS: ARGS_SQL} if has_template(contract) else {}) | dict.fromkeys(missing, "NULL")
     if run is not None:
-        constants[quote_name(_RUN)] = quote_text(run)
-    named = ((quote_name(column.name), column.type) for column in columns)
-    return ", ".join(f"CAST({constants.get(name, name)} AS {type_}) AS {name}" for name, type_ in named)
+        sources[_RUN] = quote_text(run)
+    named = ((column.name, quote_name(column.name), column.type) for column in columns)
+    return ", ".join(
+        f"CAST({sources.get(name, quoted)} AS {type_}) AS {quoted}" for name, quoted, type_ in named
+    )
 
 
 def _of_run(columns: Iterable[Column], run: str | None) -> list[Column]:
@@ -378,7 +386,7 @@ def scan(
     if not (contract.is_stored or contract.is_built):
         raise UnknownName("stored table", contract.name, [], "views and analyses are read with query or run")
     files = data_files(store, contract, compatible, selected) if contract.is_stored else ()
-    return lazy_frame(files, table_of(contract, _rows(store, contract, selected)))
+    return lazy_frame(files, table_of(contract, _rows(store, contract, selected)), has_template(contract))
 
 
 def _rows(store: Versions, contract: Contract, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Ref
+from tracewarehouse.contracts.stored import file_columns
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
@@ -38,11 +39,9 @@ class Encoding(Enum):
 
     DICTIONARY = ("RLE_DICTIONARY", 6)
     DELTA = ("DELTA_BINARY_PACKED", 6)
-    # Mostly event arguments, half of all stored bytes: level 9 and higher cost time without effect.
     PREFIX = ("DELTA_BYTE_ARRAY", 8)
     PLAIN = ("PLAIN", 8)
-    # Arguments that only consist of few texts and rising numbers, and durations: level 8 takes four to ten
-    # times as long.
+    # Durations: level 8 takes four to ten times as long.
     QUICK = ("PLAIN", 1)
 
     @property
@@ -74,10 +73,9 @@ _BY_REPEATS = {
     "INTEGER": (Encoding.DICTIONARY, Encoding.PLAIN),
     "DOUBLE": (Encoding.DICTIONARY, Encoding.PLAIN),
 }
-# Neither is always smaller: both are tried on a sample. Old profilers repeat long texts in arguments;
-# ids of enclosing slices go up and down with the nesting, in large or small steps.
+# Neither is always smaller: both are tried on a sample. Ids of enclosing slices go up and down with the
+# nesting, in large or small steps.
 _TRIED = {
-    "args": (Encoding.PREFIX, Encoding.PLAIN),
     "parent_id": (Encoding.DELTA, Encoding.PLAIN),
     "python_parent_id": (Encoding.DELTA, Encoding.PLAIN),
     "address": (Encoding.DELTA, Encoding.PLAIN),
@@ -89,9 +87,6 @@ _DELAYS = frozenset({"call_to_start_ns", "return_to_start_ns", "launch_to_start_
 _DURATIONS = (Encoding.DICTIONARY, Encoding.QUICK)
 _TRIED_ROWS = 2_048
 _TRIED_LEVEL = 3
-# QUICK is chosen for texts up to this ratio of bytes, measured on consecutive rows: repeated text is close.
-_QUICK_ENOUGH = 1.3
-_RUN_ROWS = 8_192
 # Samples of a column, and the share of distinct values above which a dictionary does not pay; durations in
 # whole microseconds are below the second threshold, durations in nanoseconds above.
 _SAMPLES = 4
@@ -110,8 +105,7 @@ _TEXT = ("VARCHAR", "JSON")
 def encoding_of(column: Column, values: pa.ChunkedArray) -> Encoding | None:
     """The encoding of a contract's column, chosen from its values; None for pyarrow's default."""
     if column.name in _TRIED:
-        found = _smallest(values, _TRIED[column.name])
-        return Encoding.QUICK if found is Encoding.PLAIN and _is_quick(column, values) else found
+        return _smallest(values, _TRIED[column.name])
     named = _OF_NAME.get(column.name)
     if named is None and column.type == "BIGINT" and column.name not in _CODED_IDS:
         named = _OF_UNIT.get(column.unit or "")
@@ -160,15 +154,6 @@ def _smallest(values: pa.ChunkedArray, tried: tuple[Encoding, ...]) -> Encoding:
         return tried[0]
     sample = _sample(values, _TRIED_ROWS)
     return min(tried, key=lambda encoding: _stored_bytes(sample, encoding, _TRIED_LEVEL))
-
-
-def _is_quick(column: Column, values: pa.ChunkedArray) -> bool:
-    """Whether the lowest compression level makes a text column about as small."""
-    if column.type not in ("VARCHAR", "JSON"):
-        return False
-    run = _storage(values.slice(len(values) // _SAMPLES, _RUN_ROWS))
-    quick, plain = (_stored_bytes(run, each, each.zstd_level) for each in (Encoding.QUICK, Encoding.PLAIN))
-    return quick <= _QUICK_ENOUGH * plain
 
 
 def _stored_bytes(values: pa.ChunkedArray, encoding: Encoding, level: int) -> int:
@@ -359,7 +344,7 @@ def merge(table: Ref, shares: Sequence[Share], path: Path) -> None:
     schema = common_schema(table.name, [share.rank for share in shares], footers)
     types = dict(zip(schema.names, schema.types, strict=True))
     contract = Catalog.load().contracts.get(table)
-    known = () if contract is None else contract.columns
+    known = () if contract is None else file_columns(contract)
     columns = {
         column.name: column
         for column in known

@@ -1321,6 +1321,238 @@ static int add_text(Scanner *s, const u8 *text, size_t length) {
   return 1;
 }
 
+/* ---- Templates of arguments ---------------------------------------------------------------------------- */
+
+/* Arguments as formats of printf and the numbers that they print, for all rows of a row group. The numbers
+   outside strings are slots of a template. A slot with one value is text again; one that always equals a
+   column of the table refers to it; the others are stored, the first of a template in the first column and
+   so on. What is beyond the last column is text, so the template is one for each value. */
+
+/* BIGINT columns in Arrow's layout; null counts as 0. */
+typedef struct {
+  const i64 *values;
+  const u8 *valid;
+  i64 first; /* row in `valid` of the first value */
+} Numbers;
+
+typedef struct {
+  i64 rows;
+  const i32 *offsets;
+  const u8 *text, *valid;
+  i64 first, columns, most; /* `most`: columns for numbers that are stored */
+  const Numbers *known;
+  i32 *codes;   /* out: the template of each row, -1 for null; that of code c is word c of column 1 */
+  i64 *numbers; /* out: column by column, zeros before */
+  u8 *there;    /* out: bitmaps of (rows + 7) / 8 bytes, column by column, zeros before */
+} Rows;
+
+/* `place`: the argument of printf, from 1; 0 if the number is text. */
+typedef struct {
+  i64 first;
+  u32 equal; /* a bit for each known column that has all values of the slot */
+  u8 varies, place;
+} Number;
+
+/* `word`: of the format of printf, 0 if it is not known yet or not the same for all rows. */
+typedef struct {
+  u32 from, count; /* its slots */
+  u32 word, text;  /* text: whether a slot that varies is text */
+} Template;
+
+static inline int bit_at(const u8 *bits, i64 at) { return !bits || (bits[at >> 3] >> (at & 7) & 1); }
+
+static u32 equal_columns(const Rows *r, i64 row, i64 value, u32 among) {
+  u32 found = 0;
+  for (; among; among &= among - 1) {
+    const Numbers *known = &r->known[__builtin_ctz(among)];
+    i64 has = bit_at(known->valid, known->first + row) ? known->values[row] : 0;
+    if (has == value) found |= among & -among;
+  }
+  return found;
+}
+
+static inline void put_number(Bytes *numbers, i64 value) {
+  memcpy(numbers->bytes + numbers->used, &value, 8);
+  numbers->used += 8;
+}
+
+/* Behind the digits of a number at `p`; its slots are added to `to`. A number that printing does not give
+   again is no slot. Zeros behind the point are text, up to the last one. */
+static const u8 *cut_number(const u8 *p, const u8 *end, Bytes *to, Bytes *numbers) {
+  const u8 *at = p + (*p == '-'), *whole = at, *zeros, *fraction;
+  u64 value = 0, decimals = 0;
+  while (at < end && is_digit(*at)) value = value * 10 + (u64)(*at++ - '0');
+  int fits = at > whole && at - whole <= 18 && (*whole != '0' || at == whole + 1);
+  int point = at < end && *at == '.';
+  zeros = fraction = at + point;
+  if (point) {
+    for (at = zeros; at < end && is_digit(*at);) decimals = decimals * 10 + (u64)(*at++ - '0');
+    while (fraction + 1 < at && *fraction == '0') fraction++;
+    fits = fits && at > fraction && at - fraction <= 18;
+  }
+  if (at < end && (*at | 32) == 'e') {
+    fits = 0;
+    for (at++; at < end && (is_digit(*at) || *at == '+' || *at == '-');) at++;
+  }
+  if (!fits || (*p == '-' && !value)) {
+    if (at == p) at++;
+    memcpy(to->bytes + to->used, p, (size_t)(at - p));
+    to->used += (size_t)(at - p);
+    return at;
+  }
+  memcpy(to->bytes + to->used, "%d.", 3);
+  to->used += 2 + (size_t)point;
+  put_number(numbers, *p == '-' ? -(i64)value : (i64)value);
+  if (point) {
+    memcpy(to->bytes + to->used, zeros, (size_t)(fraction - zeros));
+    memcpy(to->bytes + to->used + (fraction - zeros), "%d", 2);
+    to->used += (size_t)(fraction - zeros) + 2;
+    put_number(numbers, (i64)decimals);
+  }
+  return at;
+}
+
+/* The template of a text in `scratch`, its numbers behind `numbers`; 0 with an error. */
+static int cut(Scanner *s, const u8 *p, const u8 *end, Bytes *numbers) {
+  Bytes *to = &s->scratch;
+  to->used = 0;
+  if (!reserve(s, to, 2 * (size_t)(end - p)) || !reserve(s, numbers, 8 * (size_t)(end - p))) return 0;
+  for (int inside = 0; p < end;) {
+    u8 c = *p;
+    if (!inside && (is_digit(c) || c == '-')) {
+      p = cut_number(p, end, to, numbers);
+      continue;
+    }
+    to->bytes[to->used++] = *p++;
+    if (c == '"') inside = !inside;
+    else if (c == '%') to->bytes[to->used++] = '%';
+    else if (c == '\\' && inside && p < end && *p != '%') to->bytes[to->used++] = *p++;
+  }
+  memset(to->bytes + to->used, 0, 16);
+  return 1;
+}
+
+/* Decides what prints the slots of a template; answers how many columns it stores. */
+static i64 place_slots(const Rows *r, Template *t, Number *slots) {
+  i64 stored = 0;
+  u32 used = 0;
+  for (Number *n = slots + t->from; n < slots + t->from + t->count; n++) {
+    u32 free = n->equal & ~used;
+    if (!n->varies) continue;
+    if (free) n->place = (u8)(__builtin_ctz(free) + 1);
+    else if (stored < r->most) n->place = (u8)(r->columns + ++stored);
+    else t->text = 1;
+    used |= free & -free;
+  }
+  return stored;
+}
+
+static u8 *print(u8 *to, i64 value) {
+  u8 digits[20];
+  int count = 0;
+  u64 left = value < 0 ? 0 - (u64)value : (u64)value;
+  do digits[count++] = (u8)('0' + left % 10);
+  while (left /= 10);
+  if (value < 0) *to++ = '-';
+  while (count) *to++ = digits[--count];
+  return to;
+}
+
+/* The format of a row with these numbers; 0 with an error. */
+static u32 format_of(Scanner *s, const Template *t, u32 word, const Number *slots, const u8 *numbers) {
+  const Words *w = &s->words[0];
+  const u8 *p = w->bytes.bytes + w->offsets[word - 1], *end = w->bytes.bytes + w->offsets[word];
+  s->scratch.used = 0;
+  if (!reserve(s, &s->scratch, (size_t)(end - p) + 20 * (size_t)t->count)) return 0;
+  u8 *to = s->scratch.bytes;
+  for (const Number *n = slots + t->from; p < end;) {
+    if (*p == '%' && p[1] == 'd') {
+      i64 value = (i64)eight(numbers);
+      if (n->place) {
+        *to++ = '%';
+        value = n->place;
+      }
+      to = print(to, value);
+      if (n->place) to = (u8 *)memcpy(to, "$d", 2) + 2;
+      numbers += 8;
+      n++;
+      p += 2;
+      continue;
+    }
+    if (*p == '%') *to++ = *p++;
+    *to++ = *p++;
+  }
+  memset(to, 0, 16);
+  return word_of(s, &s->words[1], s->scratch.bytes, (size_t)(to - s->scratch.bytes));
+}
+
+/* The templates and numbers of all rows: the codes are those of the templates that `cut` finds. */
+static int cut_rows(Scanner *s, const Rows *r, Bytes *numbers, Bytes *templates, Bytes *slots) {
+  for (i64 row = 0; row < r->rows; row++) {
+    r->codes[row] = -1;
+    if (!bit_at(r->valid, r->first + row)) continue;
+    size_t from = numbers->used;
+    if (!cut(s, r->text + r->offsets[row], r->text + r->offsets[row + 1], numbers)) return 0;
+    u32 count = (u32)((numbers->used - from) / 8), known = s->words[0].count;
+    u32 word = word_of(s, &s->words[0], s->scratch.bytes, s->scratch.used);
+    if (!word) return 0;
+    if (word > known) {
+      Template new = {.from = (u32)(slots->used / sizeof(Number)), .count = count};
+      if (!reserve(s, templates, sizeof new) || !reserve(s, slots, count * sizeof(Number))) return 0;
+      memcpy(templates->bytes + templates->used, &new, sizeof new);
+      templates->used += sizeof new;
+      for (u32 i = 0; i < count; i++) {
+        i64 value = (i64)eight(numbers->bytes + from + 8 * i);
+        Number n = {value, equal_columns(r, row, value, (1u << r->columns) - 1), 0, 0};
+        memcpy(slots->bytes + slots->used, &n, sizeof n);
+        slots->used += sizeof n;
+      }
+    }
+    r->codes[row] = (i32)(word - 1);
+    Number *n = (Number *)slots->bytes + ((Template *)templates->bytes)[word - 1].from;
+    for (u32 i = 0; i < count; i++, n++) {
+      i64 value = (i64)eight(numbers->bytes + from + 8 * i);
+      n->varies |= value != n->first;
+      if (n->equal) n->equal = equal_columns(r, row, value, n->equal);
+    }
+  }
+  return 1;
+}
+
+/* Answers the number of columns with stored numbers; -1 if there are too many templates or memory is short. */
+EXPORT i64 tw_split(Scanner *s, const Rows *r) {
+  Bytes numbers = {0}, templates = {0}, slots = {0};
+  i64 stored = 0, failed = -1;
+  if (!cut_rows(s, r, &numbers, &templates, &slots)) goto end;
+  Template *all = (Template *)templates.bytes;
+  for (u32 i = 0; i < s->words[0].count; i++) {
+    i64 mine = place_slots(r, &all[i], (Number *)slots.bytes);
+    stored = mine > stored ? mine : stored;
+  }
+  const u8 *at = numbers.bytes;
+  for (i64 row = 0; row < r->rows; row++) {
+    if (r->codes[row] < 0) continue;
+    u32 base = (u32)r->codes[row] + 1;
+    Template *t = &all[base - 1];
+    u32 word = t->word ? t->word : format_of(s, t, base, (Number *)slots.bytes, at);
+    if (!word) goto end;
+    if (!t->text) t->word = word;
+    r->codes[row] = (i32)(word - 1);
+    for (Number *n = (Number *)slots.bytes + t->from, *last = n + t->count; n < last; n++, at += 8) {
+      i64 column = n->place - r->columns - 1;
+      if (column < 0) continue;
+      r->numbers[column * r->rows + row] = (i64)eight(at);
+      r->there[column * ((r->rows + 7) / 8) + (row >> 3)] |= (u8)(1 << (row & 7));
+    }
+  }
+  failed = 0;
+end:
+  free(numbers.bytes);
+  free(templates.bytes);
+  free(slots.bytes);
+  return failed ? -1 : stored;
+}
+
 /* ---- Interface ----------------------------------------------------------------------------------------- */
 
 EXPORT int tw_abi(void) { return ABI; }

@@ -257,6 +257,22 @@ class _View(ctypes.Structure):
     _fields_ = [("count", c_int64), ("offsets", c_void_p), ("bytes", c_void_p)]
 
 
+class _Numbers(ctypes.Structure):
+    _fields_ = [("values", c_void_p), ("valid", c_void_p), ("first", c_int64)]
+
+
+class _Rows(ctypes.Structure):
+    _fields_ = [
+        ("rows", c_int64),
+        ("offsets", c_void_p),
+        ("text", c_void_p),
+        ("valid", c_void_p),
+        *((name, c_int64) for name in ("first", "columns", "most")),
+        ("known", POINTER(_Numbers)),
+        *((name, c_void_p) for name in ("codes", "numbers", "there")),
+    ]
+
+
 _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "tw_abi": (c_int, []),
     "tw_source_hash": (c_char_p, []),
@@ -272,6 +288,7 @@ _SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
     "tw_take": (POINTER(_Batch), [c_void_p]),
     "tw_batch_free": (None, [POINTER(_Batch)]),
     "tw_words": (None, [c_void_p, c_int, POINTER(_View)]),
+    "tw_split": (c_int64, [c_void_p, POINTER(_Rows)]),
 }
 
 
@@ -430,6 +447,33 @@ class NativeScanner:
             self.state = State.MORE
         return rest
 
+    def split(
+        self, texts: pa.StringArray, known: Sequence[pa.Int64Array], most: int
+    ) -> tuple[pa.DictionaryArray, list[pa.Array]] | None:
+        """JSON texts as templates (see `contracts.stored`) and up to `most` columns of the numbers in them.
+
+        `known` are columns whose numbers the texts may repeat. None if there are too many templates. Call it
+        once, and feed no text.
+        """
+        rows, (valid, offsets, text) = len(texts), texts.buffers()
+        codes = np.empty(rows, np.int32)
+        numbers, there = np.zeros((most, rows), np.int64), np.zeros((most, (rows + 7) // 8), np.uint8)
+        given = _Rows(
+            rows, offsets.address + 4 * texts.offset, _address(text), _address(valid), texts.offset,
+            len(known), most, (_Numbers * len(known))(*map(_numbers_at, known)),
+            codes.ctypes.data, numbers.ctypes.data, there.ctypes.data,
+        )  # fmt: skip
+        stored = self._library.tw_split(self._scanner, byref(given))
+        if stored < 0:
+            return None
+        templates = pa.DictionaryArray.from_arrays(
+            pa.array(codes, mask=codes < 0), _copied(self._view(_NUMBER_OF["cat"]), 0)
+        )
+        return templates, [
+            pa.Array.from_buffers(pa.int64(), rows, [pa.py_buffer(there[at]), pa.py_buffer(numbers[at])])
+            for at in range(stored)
+        ]
+
     def _full(self) -> list[Batch]:
         found, self._ready = self._ready, []
         return found
@@ -498,6 +542,15 @@ def _copied(view: _View, first: int) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), count, [None, pa.py_buffer(offsets - offsets[0]), pa.py_buffer(text)]
     )
+
+
+def _numbers_at(column: pa.Int64Array) -> _Numbers:
+    valid, values = column.buffers()
+    return _Numbers(values.address + 8 * column.offset, _address(valid), column.offset)
+
+
+def _address(buffer: pa.Buffer | None) -> int | None:
+    return None if buffer is None else int(buffer.address)
 
 
 Numbers = TypeVar("Numbers", Ints, Doubles)
