@@ -4,7 +4,7 @@
 -- name     = "account_segments"
 -- version  = 1
 -- summary  = "Segments of `device_segments` with exposed communication split into waiting for other ranks, transfer, and unassigned."
--- requires = ["device_segments@1", "collective_arrivals@1"]
+-- requires = ["rank_segments@1", "collective_arrivals@1"]
 -- grain    = ["run_id", "rank", "start_ns"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
@@ -52,7 +52,7 @@ WITH
       matched.is_certain,
       matched.last_rank,
       least(greatest(coalesce(matched.wait_end_ns, segment.start_ns) - segment.start_ns, 0), segment.segment_ns) AS wait_ns
-    FROM device_segments AS segment
+    FROM rank_segments AS segment
     LEFT JOIN matched
       ON matched.run_id = segment.run_id
       AND matched.rank = segment.rank

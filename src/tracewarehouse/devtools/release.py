@@ -39,15 +39,15 @@ INPUTS: Final = (
     ("Kineto / Chrome JSON", "all tables of a trace", "columns whose arguments the profiler did not write"),
     (
         "Nsight Systems",
-        "`events`, `kernels`, `runtime`, `correlations`, `syncs`, `annotations`, `counters`, `steps` by"
-        " rules, `op_work` if ranges have input sizes",
+        "`events`, `kernels`, `device_segments`, `runtime`, `correlations`, `syncs`, `annotations`,"
+        " `counters`, `steps` by rules, `op_work` if ranges have input sizes",
         "`external_id`, `dtypes`, `occupancy`, `blocks_per_sm`, `warps_per_sm`, `bandwidth_bytes_per_ns`,"
         " arguments of collectives but `bytes`; `memory_events`, `modules`, `kernel_modules`, `flows`",
     ),
     (
         "rpd, rocpd, rocprofv3",
-        "`events`, `kernels`, `runtime`, `correlations`, `annotations`, `counters` (not rocprofv3),"
-        " `steps` by rules",
+        "`events`, `kernels`, `device_segments`, `runtime`, `correlations`, `annotations`, `counters`"
+        " (not rocprofv3), `steps` by rules",
         "the same, and `registers_per_thread`, `graph_id`, `bytes` of collectives; `syncs`; operators,"
         " but for those of rpd's markers",
     ),

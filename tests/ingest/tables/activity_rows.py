@@ -15,7 +15,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables import attribution, events, kernels, launches, nesting, steps
+from tracewarehouse.ingest.tables import attribution, events, kernels, launches, nesting, segments, steps
 from tracewarehouse.ingest.tables import model as rows_module
 from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting
 
@@ -112,11 +112,15 @@ def build_tables(columns: Columns) -> Built:
     annotations = steps.find_step_annotations(columns, rules)
     steps.put_steps(columns, rules, annotations, launched)
     owned = attribution.attribute_calls(columns, nest, calls, launched)
+    by_name = launches.calls_by_name(columns, rules, calls)
+    classes = kernels.classify(columns, rules, launched.rows)
+    step_rows = steps.steps(columns, annotations, launched)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),
-        "steps": steps.steps(columns, annotations, launched),
-        "kernels": pa.concat_tables(kernels.kernels(columns, rules, launched, owned)),
-        "runtime": launches.runtime(columns, rules, calls, launched, owned),
+        "steps": step_rows,
+        "kernels": pa.concat_tables(kernels.kernels(columns, launched, owned, classes)),
+        "runtime": launches.runtime(columns, calls, launched, owned, by_name),
+        "device_segments": segments.device_segments(columns, calls, launched, classes, by_name[1], step_rows),
         "correlations": launches.correlations(calls, launched),
         "annotations": events.annotation_table(columns),
         "syncs": launches.syncs(columns, calls),

@@ -26,8 +26,15 @@ from tracewarehouse.ingest.tables.events import (
     flow_slabs,
     samples_gpu,
 )
-from tracewarehouse.ingest.tables.kernels import kernels
-from tracewarehouse.ingest.tables.launches import correlations, find_calls, find_launches, runtime, syncs
+from tracewarehouse.ingest.tables.kernels import classify, kernels
+from tracewarehouse.ingest.tables.launches import (
+    calls_by_name,
+    correlations,
+    find_calls,
+    find_launches,
+    runtime,
+    syncs,
+)
 from tracewarehouse.ingest.tables.model import QualityInput
 from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table
 from tracewarehouse.ingest.tables.nesting import nest
@@ -43,6 +50,7 @@ from tracewarehouse.ingest.tables.quality import (
     rank_facts,
     timeline_rules,
 )
+from tracewarehouse.ingest.tables.segments import device_segments
 from tracewarehouse.ingest.tables.steps import find_step_annotations, put_steps, steps
 
 if TYPE_CHECKING:
@@ -148,10 +156,14 @@ class _Builders(Struct):
         yield "events", events(columns)
         attribution = attribute_calls(columns, nesting, calls, launches)
         self.coverage = coverage(columns, launches, attribution)
-        yield "kernels", kernels(columns, rules, launches, attribution)
-        yield "runtime", runtime(columns, rules, calls, launches, attribution)
+        classes = classify(columns, rules, launches.rows)
+        yield "kernels", kernels(columns, launches, attribution, classes)
+        by_name = calls_by_name(columns, rules, calls)
+        yield "runtime", runtime(columns, calls, launches, attribution, by_name)
         yield "correlations", correlations(calls, launches)
-        yield "steps", steps(columns, step_annotations, launches)
+        step_rows = steps(columns, step_annotations, launches)
+        yield "steps", step_rows
+        yield "device_segments", device_segments(columns, calls, launches, classes, by_name[1], step_rows)
         if (frames := find_modules(columns, nesting)) is not None:
             rows = kernel_modules(columns, rules, nesting, calls, launches, attribution, frames)
             yield "modules", module_table(columns, frames)

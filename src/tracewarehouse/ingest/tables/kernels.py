@@ -96,17 +96,17 @@ _MESSAGE: Final = {
     "out_elements": "out_elements", "sequence": "collective_sequence",
 }  # fmt: skip
 _COPIES: Final = {"gpu_memcpy": "memcpy", "gpu_memset": "memset"}
-_KINDS: Final = ("communication", "computation", "memory", "other")
+KINDS: Final = ("communication", "computation", "memory", "other")
 _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
 def kernels(
-    columns: Columns, rules: Rules, launches: Launches, attribution: Attribution
+    columns: Columns, launches: Launches, attribution: Attribution, classes: Classes
 ) -> Iterator[pa.Table]:
     """Table `kernels` in slabs, in row order."""
     call_index, idle = call_indexes(attribution, launches.runtime), stream_idle(columns, launches)
     for part in _slabs(attribution, call_index):
-        yield _slab(columns, rules, launches, attribution, idle, call_index[part], part)
+        yield _slab(columns, launches, attribution, classes, idle, call_index[part], part)
 
 
 def call_indexes(attribution: Attribution, runtime: Rows) -> NDArray[np.int64]:
@@ -135,32 +135,31 @@ def _slabs(attribution: Attribution, call_index: NDArray[np.int64]) -> Iterator[
 
 def _slab(
     columns: Columns,
-    rules: Rules,
     launches: Launches,
     attribution: Attribution,
+    classes: Classes,
     idle: StreamIdle,
     call_index: NDArray[np.int64],
     part: slice,
 ) -> pa.Table:
     """A slab as a table; `call_index` has the indexes of its calls in `attribution.calls`."""
     rows = launches.rows[part]
-    names = columns.arrow("name", rows)
+    kind = classes.kind[part]
     has_message = columns.flags("has_collective", rows)
-    activity, kind, short_name = _classified(columns.arrow("category", rows), names, has_message, rules)
 
     def enclosing(found: Rows) -> pa.Array:
         return id_column(np.append(found, found.dtype.type(-1))[call_index])
 
     message_rows = np.where(has_message, rows, np.append(attribution.collective, np.int32(-1))[call_index])
-    message_rows[kind != _KINDS.index("communication")] = -1
+    message_rows[kind != KINDS.index("communication")] = -1
     pass_ = np.append(attribution.pass_, np.int8(PASSES.index("other")))[call_index]
     return pa.table(
         {
             "event_id": bigint_column(rows),
-            "activity": activity,
-            "name": names,
-            "short_name": short_name,
-            "kind": encoded_texts(kind, _KINDS),
+            "activity": classes.activity[part],
+            "name": columns.arrow("name", rows),
+            "short_name": classes.short_name[part],
+            "kind": encoded_texts(kind, KINDS),
             "device": bigint_column(launches.device[part]),
             "stream": bigint_column(launches.stream[part]),
             **selected_columns(columns, rows, ("ts_ns", "dur_ns", *_SIZES)),
@@ -182,9 +181,7 @@ def _slab(
 
 def has_kind(columns: Columns, rules: Rules, rows: Rows, kind: str) -> Flags:
     """Whether GPU activities are of this kind, as in the column `kind`."""
-    names, category = columns.arrow("name", rows), columns.arrow("category", rows)
-    _, kinds, _ = _classified(category, names, columns.flags("has_collective", rows), rules)
-    found: Flags = kinds == np.int8(_KINDS.index(kind))
+    found: Flags = classify(columns, rules, rows).kind == np.int8(KINDS.index(kind))
     return found
 
 
@@ -202,10 +199,19 @@ def _launch_and_idle(
     }
 
 
-def _classified(
-    category: pa.Array, name: pa.Array, has_message: Flags, rules: Rules
-) -> tuple[pa.Array, NDArray[np.int8], pa.Array]:
-    """Activity, kind (an index into `_KINDS`) and short name; rules run per distinct category and name."""
+class Classes(NamedTuple):
+    """Activity, kind (an index into `KINDS`) and short name of GPU activities, and which are memcpys."""
+
+    activity: pa.Array
+    kind: NDArray[np.int8]
+    short_name: pa.Array
+    is_copy: Flags
+
+
+def classify(columns: Columns, rules: Rules, rows: Rows) -> Classes:
+    """The classes of GPU activities; rules run per distinct category and name."""
+    category, name = columns.arrow("category", rows), columns.arrow("name", rows)
+    has_message = columns.flags("has_collective", rows)
     categories, category_words = text_codes(category)
     names, name_words = text_codes(name)
     first, number = distinct_combinations(categories, names)
@@ -218,10 +224,11 @@ def _classified(
     activity = [_COPIES.get(category) or rule[0] or "kernel" for (category, _), rule in ruled]
     kind = ["memory" if category in _COPIES else rule[1] or "computation" for (category, _), rule in ruled]
     short = [None if name is None else rule[2] for (_, name), rule in ruled]
-    kinds = np.array([_KINDS.index(each) for each in kind], np.int8)[number]
-    is_copy = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
-    kinds[has_message & ~is_copy] = _KINDS.index("communication")
-    return indexed_texts(activity, number), kinds, indexed_texts(short, number)
+    kinds = np.array([KINDS.index(each) for each in kind], np.int8)[number]
+    is_memory = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
+    kinds[has_message & ~is_memory] = KINDS.index("communication")
+    is_copy = np.array([each == "memcpy" for each in activity], np.bool_)[number]
+    return Classes(indexed_texts(activity, number), kinds, indexed_texts(short, number), is_copy)
 
 
 def _columns_at(

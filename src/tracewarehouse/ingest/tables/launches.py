@@ -172,10 +172,10 @@ def outermost_calls(calls: Calls) -> Times:
 
 
 def runtime(
-    columns: Columns, rules: Rules, calls: Calls, launches: Launches, attribution: Attribution
+    columns: Columns, calls: Calls, launches: Launches, attribution: Attribution, by_name: tuple[Flags, Flags]
 ) -> pa.Table:
-    """Table `runtime`: each call, and whether it launches or waits (by a linked GPU activity or its name)."""
-    is_launch, is_sync = calls_by_name(columns, rules, calls)
+    """Table `runtime`: each call, and whether it launches (by a GPU activity or `by_name`) or waits."""
+    is_launch, is_sync = by_name[0].copy(), by_name[1]
     is_launch[np.searchsorted(calls.rows, launches.runtime[launches.runtime >= 0])] = True
     return pa.table(
         {

@@ -1,0 +1,25 @@
+-- /// tw
+-- kind       = "table"
+-- name       = "device_segments"
+-- version    = 1
+-- summary    = "A rank's time split into segments, each within one step's period and attributed to one GPU activity or one idle cause."
+-- grain      = ["run_id", "rank", "start_ns"]
+-- order      = ["run_id", "rank", "start_ns"]
+-- definition = 1
+--
+-- [columns]
+-- run_id     = { type = "VARCHAR", doc = "The run." }
+-- rank       = { type = "INTEGER", doc = "The rank; ranks without GPU activity have no segments. Devices are combined: a rank is busy while any of its devices is busy." }
+-- start_ns   = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the segment. The first one starts with the first GPU activity or the first step's period, whichever is earlier." }
+-- segment_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous; the last one ends with the last GPU activity or the last period, whichever is later." }
+-- step       = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
+-- kind       = { type = "VARCHAR", doc = "computation, communication, memory or other: the first of these that runs, on any stream; idle if nothing runs." }
+-- kernel_id  = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU activity that the segment is attributed to: of the running activities of its kind, the one that started first; on ties the first in the file. Null if idle." }
+-- cause      = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy. If the next activity was launched after the gap began: sync, if the launching thread was in a blocking call when the gap began (one that synchronizes, or one that copies and returns after the copy), for the duration of that call, because without it the thread would have continued that much earlier; then dataloader, while that thread waits for data; otherwise host. ready: the next activity was launched at or before the start of the gap; unknown: its launch is missing from the trace; outside: before the first GPU activity or after the last." }
+-- wait_id    = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that the launching thread was in when the gap began; null unless the cause is sync." }
+-- after_id   = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU activity that ends the gap; null if busy or outside." }
+-- gap_ns     = { type = "BIGINT", unit = "ns", null = true, doc = "Duration of the entire gap that contains the segment; null if busy or outside." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///

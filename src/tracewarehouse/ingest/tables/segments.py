@@ -1,0 +1,237 @@
+"""Table `device_segments`: the time of a rank in segments of one step and one GPU activity or idle cause.
+
+Of the activities that run, those of the first kind in `_BY_PRIORITY` count, and of these the one that started
+first. The rank is idle where none runs. A gap before an activity that was launched after the gap began waits
+for the host: for a blocking call that the launching thread was in, then for the data loader, then for itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracewarehouse.ingest.tables.kernels import KINDS
+from tracewarehouse.ingest.tables.model import (
+    LaunchState,
+    bigint_column,
+    encoded_texts,
+    flags,
+    id_column,
+    last_before,
+    start_and_end,
+    thread_numbers,
+)
+
+if TYPE_CHECKING:
+    from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.kernels import Classes
+    from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Numbers, Positions, Rows, Times
+
+
+_BY_PRIORITY: Final = ("computation", "communication", "memory", "other")
+_CAUSES: Final = ("ready", "unknown", "host", "dataloader", "sync", "outside")
+_READY, _UNKNOWN, _HOST, _DATA, _SYNC, _OUTSIDE = range(len(_CAUSES))
+_LOADER: Final = "enumerate(DataLoader)#"
+_FIRST: Final = np.iinfo(np.int64).min
+_LAST: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class _Intervals:
+    """Intervals on threads, by thread, start and row; `latest` is the one up to each that ends last."""
+
+    rows: Rows
+    thread: Numbers
+    start_ns: Times
+    end_ns: Times
+    latest: Positions
+
+    @classmethod
+    def of(cls, columns: Columns, rows: Rows) -> _Intervals:
+        """The slices with these rows."""
+        start, end = start_and_end(columns, rows)
+        thread = thread_numbers(columns, rows)
+        order = np.lexsort((rows, start, thread))
+        rows, thread, start, end = rows[order], thread[order], start[order], end[order]
+        # Of equal ends the shortest interval counts, of equal intervals the first.
+        by_end = np.lexsort((-np.arange(len(rows)), -start, end))
+        rank = np.empty(len(rows), np.int64)
+        rank[by_end] = np.arange(len(rows))
+        # The offset ascends from thread to thread, so that one running maximum stays within each thread.
+        offset = np.cumsum(np.diff(thread, prepend=thread[:1]) != 0) * len(rows)
+        return cls(rows, thread, start, end, by_end[np.maximum.accumulate(rank + offset) - offset])
+
+    def latest_at(self, thread: Numbers, at_ns: Times) -> Positions:
+        """Of the intervals of each thread that start by each time, the one that ends last; -1 for none."""
+        found = last_before(self.thread, self.start_ns, thread, at_ns)
+        return np.where(found >= 0, np.append(self.latest, -1)[found], -1)
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """Idle time in order of start: cause, blocking call (-1 for none), next activity, and the whole gap."""
+
+    start_ns: Times
+    cause: Numbers
+    wait: Rows
+    after: Rows
+    gap_ns: Times
+
+
+@dataclass(frozen=True)
+class _Gaps:
+    """Times between activities; `after` is the index of the activity that ends each."""
+
+    start_ns: Times
+    end_ns: Times
+    after: Positions
+
+    def selected(self, which: Flags) -> _Gaps:
+        """Some of the gaps."""
+        return _Gaps(self.start_ns[which], self.end_ns[which], self.after[which])
+
+
+def device_segments(
+    columns: Columns, calls: Calls, launches: Launches, classes: Classes, is_sync: Flags, steps: pa.Table
+) -> pa.Table:
+    """Table `device_segments`; `is_sync` marks the calls that wait, `steps` is the table of that name."""
+    end = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
+    idle = _idle(columns, calls, launches, end, is_sync, classes.is_copy)
+    layers = [_layer(launches, end, classes.kind == KINDS.index(name)) for name in _BY_PRIORITY]
+    step, step_start = _periods(steps, len(end) > 0)
+    edges = [each for _, *times in layers for each in times]
+    last = end.max(initial=_FIRST)
+    at = np.sort(np.concatenate([*edges, step_start, idle.start_ns, [last]]))
+    begins = at[:-1] < at[1:]
+    at, until = at[:-1][begins], at[1:][begins]
+    owner, kinds = np.full(len(at), -1, np.int32), np.full(len(at), len(_BY_PRIORITY), np.int8)
+    for number, (rows, starts, ends) in reversed(list(enumerate(layers))):
+        found = _last(starts, at)
+        runs = np.append(ends, _FIRST)[found] > at
+        owner[runs], kinds[runs] = rows[found[runs]], number
+    step = np.append(step, -1)[_last(step_start, at)]
+    part = np.where((owner < 0) & (at < last), _last(idle.start_ns, at), -1)
+    cause = np.where(owner < 0, np.append(idle.cause, _OUTSIDE)[part], -1)
+    return pa.table(
+        {
+            "start_ns": bigint_column(at),
+            "segment_ns": bigint_column(until - at),
+            "step": id_column(step),
+            "kind": encoded_texts(kinds, (*_BY_PRIORITY, "idle")),
+            "kernel_id": id_column(owner),
+            "cause": encoded_texts(cause, _CAUSES),
+            "wait_id": id_column(np.append(idle.wait, -1)[part]),
+            "after_id": id_column(np.append(idle.after, -1)[part]),
+            "gap_ns": bigint_column(np.append(idle.gap_ns, 0)[part], part >= 0),
+        }
+    )
+
+
+def _last(starts: Times, at: Times) -> Positions:
+    """The position of the last start by each time, -1 for none; both ascend."""
+    return np.searchsorted(starts, at, side="right") - 1
+
+
+def _periods(steps: pa.Table, has_activity: bool) -> tuple[Numbers, Times]:
+    """The step from each time on, -1 after the last one's period; none on a rank without GPU activity."""
+    step, start, period = (steps.column(name).to_numpy() for name in ("step", "period_start_ns", "period_ns"))
+    order = np.argsort(start, kind="stable")
+    order = order[(period[order] > 0) & has_activity]
+    if not len(order):
+        return step[order], start[order]
+    end = (start + period)[order].max(keepdims=True)
+    return np.append(step[order], -1), np.append(start[order], end)
+
+
+def _layer(launches: Launches, end: Times, selected: Flags) -> tuple[Rows, Times, Times]:
+    """The selected activities by start, with the time of each in which no earlier one of them runs."""
+    index = np.flatnonzero(selected)
+    index = index[np.argsort(launches.ts_ns[index], kind="stable")]
+    start, end = launches.ts_ns[index], end[index]
+    start[1:] = np.maximum(start[1:], np.maximum.accumulate(end)[:-1])
+    kept = end > start
+    return launches.rows[index[kept]], start[kept], end[kept]
+
+
+def _idle(
+    columns: Columns, calls: Calls, launches: Launches, end: Times, is_sync: Flags, is_copy: Flags
+) -> _Idle:
+    gaps = _gaps(launches, end)
+    is_known = launches.runtime[gaps.after] >= 0
+    is_late = is_known & (launches.call_ts_ns[gaps.after] > gaps.start_ns)
+    is_missing = launches.state[gaps.after] == LaunchState.MISSING
+    others, late = gaps.selected(~is_late), gaps.selected(is_late)
+    copies = np.flatnonzero(is_copy & (launches.runtime >= 0))
+    call_of_copy = np.searchsorted(calls.rows, launches.runtime[copies])
+    call_of_copy = call_of_copy[end[copies] <= calls.end_ns[call_of_copy]]
+    is_blocking = is_sync.copy()
+    is_blocking[call_of_copy] = True
+    at, gap, cause, wait = _late_parts(
+        columns, launches, late, _Intervals.of(columns, calls.rows[is_blocking])
+    )
+    start = np.concatenate((others.start_ns, at))
+    order = np.argsort(start, kind="stable")
+    after = np.concatenate((others.after, late.after[gap]))[order]
+    none = np.full(len(others.after), -1, np.int32)
+    return _Idle(
+        start[order],
+        np.concatenate((np.where(is_missing[~is_late], _UNKNOWN, _READY), cause))[order],
+        np.concatenate((none, wait))[order],
+        launches.rows[after],
+        np.concatenate((others.end_ns - others.start_ns, (late.end_ns - late.start_ns)[gap]))[order],
+    )
+
+
+def _gaps(launches: Launches, end: Times) -> _Gaps:
+    """The time before each activity in which none runs; of several that start together the first counts.
+
+    The first by end, launch (unknown ones last), stream and position in the file.
+    """
+    order = np.argsort(launches.ts_ns, kind="stable")
+    ts = launches.ts_ns[order]
+    same = np.flatnonzero(ts[1:] == ts[:-1])
+    is_tied = np.zeros(len(order), np.bool_)
+    is_tied[same] = is_tied[same + 1] = True
+    tied = np.flatnonzero(is_tied)
+    some = order[tied]
+    call = np.where(launches.runtime[some] >= 0, launches.call_ts_ns[some], _LAST)
+    order[tied] = some[np.lexsort((some, launches.stream[some], call, end[some], ts[tied]))]
+    reached = np.maximum.accumulate(end[order])
+    gap = np.flatnonzero(ts[1:] > reached[:-1])
+    return _Gaps(reached[gap], ts[gap + 1], order[gap + 1])
+
+
+def _late_parts(
+    columns: Columns, launches: Launches, gaps: _Gaps, waits: _Intervals
+) -> tuple[Times, Positions, Numbers, Rows]:
+    """The parts of gaps that wait for a launch: start, gap, cause and the blocking call, -1 for none."""
+    thread = thread_numbers(columns, launches.runtime[gaps.after])
+    latest = waits.latest_at(thread, gaps.start_ns)
+    blocks = (latest >= 0) & (np.append(waits.end_ns, 0)[latest] > gaps.start_ns)
+    blocked_ns = np.where(blocks, np.append(waits.end_ns - waits.start_ns, 0)[latest], 0)
+    sync_end = gaps.start_ns + blocked_ns
+    is_loader = flags(pc.starts_with(columns.words("name"), _LOADER))
+    rows = np.zeros(0, np.int32)
+    if is_loader.any():
+        rows = np.flatnonzero(columns.where("name", is_loader) & columns.valid("pre")).astype(np.int32)
+    data = _Intervals.of(columns, rows)
+    # Parts begin with the gap, after the blocking call, and where the thread's waits for data begin or end.
+    inside = np.flatnonzero(sync_end < gaps.end_ns)
+    edge = np.concatenate((data.start_ns, data.end_ns))
+    around = last_before(thread, gaps.start_ns, np.tile(data.thread, 2), edge)
+    held = np.flatnonzero(around >= 0)
+    held = held[edge[held] < gaps.end_ns[around[held]]]
+    at = np.concatenate((gaps.start_ns, sync_end[inside], edge[held]))
+    gap = np.concatenate((np.arange(len(thread)), inside, around[held]))
+    order = np.argsort(at, kind="stable")
+    order = order[np.append(True, at[order][1:] > at[order][:-1])[: len(order)]]
+    at, gap = at[order], gap[order]
+    loading = data.latest_at(thread[gap], at)
+    loads = np.append(data.end_ns, _FIRST)[loading] > at
+    is_sync = sync_end[gap] > at
+    cause = np.where(is_sync, _SYNC, np.where(loads, _DATA, _HOST))
+    return at, gap, cause, np.where(is_sync, np.append(waits.rows, -1)[latest[gap]], -1).astype(np.int32)
