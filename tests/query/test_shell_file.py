@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,18 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+import cli_runner
 import tracewarehouse as tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from small_warehouse import kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract, Param
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import execute
+from tracewarehouse.query import shell_file
 from tracewarehouse.query.connections import connection
 from tracewarehouse.query.relations import dependencies, relation_names
-from tracewarehouse.query.shell_file import refresh, write
+from tracewarehouse.query.shell_file import refresh, update, write
 from tracewarehouse.runs.selection import select_runs
 from tracewarehouse.storage import Store
 from tracewarehouse.warehouse import Warehouse
@@ -269,6 +271,78 @@ def test_a_replaced_rank_is_read_from_its_own_file(wh: Warehouse, tmp_path: Path
     assert found.split()[1] == f"1,{len(rows)}"
 
 
+def test_one_run_of_a_table_reads_only_its_files(wh: Warehouse) -> None:
+    rows = [row | {"dur_ns": 1} for row in kernels("b", 1)]
+    tables = {"kernels@1": rows, "kernels@2": rows}
+    store_run(wh.store, wh.catalog, "b", (1,), tables=tables, content="z", replace=True)
+    path = wh.refresh()
+    kept = "SELECT * FROM kernels WHERE run_id = 'b' ORDER BY ALL"
+    issues = "SELECT rule, run_id FROM data_quality{} ORDER BY ALL"
+    wanted = shell(path, kept, kept, issues.format(" WHERE run_id = 'b'"), "SELECT count(*) FROM kernels")
+    of_b = "SELECT * FROM kernels_of({}) ORDER BY ALL"
+    for row in wh.files("a", "kernels").rows():
+        (wh.root / row["key"]).unlink()
+    found = shell(path, of_b.format("'b'"), of_b.format("'@latest'"), issues.format("_of('b')"))
+    assert found == wanted.rpartition("18")[0] and "b," in found
+    none = "SELECT count(*), count(DISTINCT dur_ns), typeof(any_value(run_id)) FROM kernels_of({})"
+    for run in ("'B'", "''", "'b/0'", "'it''s'", "run := 'c'"):
+        assert shell(path, none.format(run)) == "0,0,VARCHAR\n"
+    store_run(wh.store, wh.catalog, "a", (0, 1), tables=tables, content="y", replace=True)
+    assert shell(wh.refresh(), "SELECT count(*) FROM kernels_of()") == "18\n"
+
+
+def test_an_update_writes_only_what_changed(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = wh.refresh()
+    monkeypatch.setattr(shell_file, "template", None)
+    rows = {"kernels@1": kernels("new", 0), "kernels@2": kernels("new", 0)}
+    store_run(wh.store, wh.catalog, "new", (0,), tables=rows)
+    wh.remove("a")
+    wh.label("b", {"who": "x"})
+    update(wh.store, wh.catalog, pytest.fail)
+    selects = [
+        "SELECT run_id, rank, count(*) FROM kernels GROUP BY ALL ORDER BY ALL",
+        "SELECT run_id, version, labels['who'] FROM runs ORDER BY ALL",
+        "SELECT run_id, rank FROM ranks ORDER BY ALL",
+        "SELECT DISTINCT run_id FROM latest.kernels",
+        "SELECT run_id, * FROM tw_abstained ORDER BY ALL",
+        "SELECT * FROM kernel_time ORDER BY ALL",
+        "SELECT rule, run_id FROM data_quality ORDER BY ALL",
+    ]
+    updated = shell(path, *selects)
+    assert "new,0,3" in updated and "\nb,4,x\n" in updated and "a,0" not in updated
+    monkeypatch.undo()
+    assert shell(wh.refresh(), *selects) == updated
+    path.write_bytes(path.read_bytes()[:-1000])
+    update(wh.store, wh.catalog, pytest.fail)
+    assert shell(path, *selects) == updated
+
+
+def test_an_update_over_too_many_runs_is_left_to_others(
+    wh: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = wh.refresh()
+    monkeypatch.setattr(shell_file, "_MAX_UPDATED_RUNS", 2)
+    before, notices = path.stat().st_mtime_ns, []
+    update(wh.store, wh.catalog, notices.append)
+    (line,) = notices
+    assert path.stat().st_mtime_ns == before
+    assert line.startswith("note: warehouse.duckdb does not have the new runs, as there are 3: ")
+
+
+def test_another_process_sees_a_run_right_after_ingest(tmp_path: Path) -> None:
+    steps = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"
+    code = (
+        f"import duckdb; con = duckdb.connect({str(tmp_path / 'w' / 'warehouse.duckdb')!r}, read_only=True)"
+    )
+    select = "SELECT run_id, count(*) FROM kernels GROUP BY ALL ORDER BY ALL"
+    seen = []
+    for run in ("one", "two"):
+        assert cli_runner.tw("ingest", steps, "--run", run, "-w", tmp_path / "w").code == 0
+        shown = f"{code}; print(con.execute({select!r}).fetchall())"
+        seen.append(subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True).stdout)
+    assert seen == ["[('one', 63)]\n", "[('one', 63), ('two', 63)]\n"]
+
+
 def test_a_macro_takes_its_parameters_typed_and_by_name(wh: Warehouse) -> None:
     path = wh.refresh()
     counts = shell(
@@ -330,8 +404,10 @@ def test_the_file_is_rewritten_after_a_move(wh: Warehouse, tmp_path: Path) -> No
     assert shell(moved.refresh(), "SELECT count(*) FROM kernels") == "18\n"
 
 
-@pytest.mark.deep
-def test_the_last_refresh_includes_the_newest_version(wh: Warehouse) -> None:
+@pytest.mark.parametrize("write_file", [update, *deep(refresh)])
+def test_the_last_writer_includes_the_newest_version(
+    wh: Warehouse, write_file: Callable[..., object]
+) -> None:
     names = [f"run{number}" for number in range(6)]
 
     def publish(name: str) -> None:
@@ -343,7 +419,7 @@ def test_the_last_refresh_includes_the_newest_version(wh: Warehouse) -> None:
             (0,),
             tables={"kernels@1": kernels(name, 0), "kernels@2": kernels(name, 0)},
         )
-        refresh(store, wh.catalog)
+        write_file(store, wh.catalog, pytest.fail)
 
     threads = [threading.Thread(target=publish, args=(name,)) for name in names]
     for thread in threads:

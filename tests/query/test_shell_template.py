@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tracewarehouse.query.shell_file import cache, cached
+from tracewarehouse.query.shell_file import cached, keep
 
 
 @pytest.fixture(autouse=True)
@@ -18,21 +18,21 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_cached_data_round_trips() -> None:
-    cache("one", b"bytes")
+    keep("one", b"bytes")
     assert cached("one") == b"bytes"
     assert cached("other") is None
 
 
 @pytest.mark.parametrize("damaged", [b"", b"short", b"\0" * 40])
 def test_damaged_cache_entries_are_ignored(home: Path, damaged: bytes) -> None:
-    cache("one", b"bytes")
+    keep("one", b"bytes")
     (home / "one").write_bytes(damaged)
     assert cached("one") is None
 
 
 def test_used_entries_are_kept(home: Path) -> None:
     for number in range(12):
-        cache(f"{number}", b"bytes")
+        keep(f"{number}", b"bytes")
         for age, path in enumerate(sorted(home.iterdir(), key=lambda path: int(path.name))):
             os.utime(path, (age, age))
         cached("0")
@@ -42,5 +42,5 @@ def test_used_entries_are_kept(home: Path) -> None:
 def test_an_unusable_cache_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    cache("one", b"bytes")
+    keep("one", b"bytes")
     assert cached("one") is None

@@ -136,9 +136,12 @@ def ingest(
 
 
 def _refresh(session: Session, warehouse: Warehouse) -> None:
-    """Rebuilds warehouse.duckdb; a failure is only a notice, because the runs are already published."""
+    """Updates warehouse.duckdb; a failure is only a notice, because the runs are already published."""
+    from tracewarehouse.query import shell_file
+
     try:
-        warehouse.refresh(session.out.notice)
+        warehouse.store.list_runs()
+        shell_file.update(warehouse.store, warehouse.catalog, session.out.notice)
     except (TwError, OSError) as error:
         session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
 

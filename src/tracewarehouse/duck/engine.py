@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import lru_cache
 from itertools import count, zip_longest
 from pathlib import Path
@@ -87,6 +89,8 @@ def literal(value: object, type_: str) -> str:
     """The value as a SQL literal of that type, also NULL."""
     if value is None:
         return f"CAST(NULL AS {type_})"
+    if isinstance(value, dict | list | tuple):
+        return f"CAST(CAST({quote_text(json.dumps(value))} AS JSON) AS {type_})"
     text = repr(value) if isinstance(value, float) else str(value)
     return f"CAST({quote_text(text)} AS {type_})"
 
@@ -338,9 +342,10 @@ def insert_rows(
 
 def _is_plain(value: object) -> bool:
     """Whether a value can be a literal in SQL, which has no NUL character."""
-    return (
-        value is None or isinstance(value, bool | int | float) or isinstance(value, str) and "\0" not in value
-    )
+    if isinstance(value, dict | list | tuple):
+        return all(map(_is_plain, (*value, *value.values()) if isinstance(value, dict) else value))
+    is_text = isinstance(value, str) and "\0" not in value
+    return is_text or value is None or isinstance(value, bool | int | float | datetime)
 
 
 def statement_kind(con: Connection, sql: str) -> str:

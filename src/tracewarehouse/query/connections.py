@@ -477,10 +477,10 @@ def _close_all(idle: list[tuple[object, _PooledConnection]]) -> None:
         idle.pop()[1].close()
 
 
-def create(con: Connection, relations: Relations, contract: Contract, replace: bool = False) -> None:
+def create(con: Connection, relations: Relations, contract: Contract) -> None:
     """Creates one relation; raises WarehouseError if its files cannot be read."""
     try:
-        relations.create(con, contract, replace)
+        relations.create(con, contract)
     except Error as error:
         what = str(error).partition("\n")[0]
         hint = hints.fill(

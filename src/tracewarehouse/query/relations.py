@@ -20,7 +20,6 @@ from tracewarehouse.duck.engine import (
     Error,
     bind,
     create_from_rows,
-    insert_rows,
     literal,
     ordered,
     sql_with_params,
@@ -185,16 +184,14 @@ class Relations(Struct, frozen=True):
         runs = {each.run for each in self.selected}
         return runs.pop() if len(runs) == 1 else None
 
-    def create(self, con: Connection, contract: Contract, replace: bool = False) -> None:
-        """Creates the relation of a table or view in the current schema, or fills an empty one."""
+    def create(self, con: Connection, contract: Contract) -> None:
+        """Creates the relation of a table or view in the current schema."""
         name = self.names[contract.ref]
         if contract.is_built:
             types = {column.name: column.type for column in contract.columns}
-            write = insert_rows if replace else create_from_rows
-            write(con, name, types, built_rows(self.store, contract, self.selected))
+            create_from_rows(con, name, types, built_rows(self.store, contract, self.selected))
         else:
-            verb = "CREATE OR REPLACE" if replace else "CREATE"
-            con.execute(f"{verb} VIEW {quote_name(name)} AS\n{self.view_sql(contract)}")
+            con.execute(f"CREATE VIEW {quote_name(name)} AS\n{self.view_sql(contract)}")
 
     def create_computed(self, con: Connection, contract: Contract, rows: pa.Table) -> None:
         """Creates the relation of a view from rows that were computed before, with the columns they have."""
@@ -217,28 +214,27 @@ class Relations(Struct, frozen=True):
         columns = ", ".join(quote_name(column.name) for column in contract.columns)
         return f"{self.with_clause(views)}SELECT {columns} FROM (\n{self.sql(contract)}\n)"
 
-    def has_rows(self, contract: Contract) -> bool:
-        """Whether it may have rows: it is stored in files, or built from the versions of runs."""
-        if contract.name == _QUALITY or contract.is_built:
-            return True
-        return contract.is_stored and bool(self._files(contract))
-
     def sql(self, contract: Contract) -> str:
         """The SELECT behind the relation of a stored table, a table of rules or a view."""
         if contract.is_stored:
             return self._stored_sql(contract)
         return self.body(contract, sql_with_params(contract, {}))
 
-    def files_sql(self, contract: Contract) -> str:
-        """The rows of a stored table with the types in its files, which may have more columns."""
-        columns = file_columns(contract)
-        types = {column.name: column.type for column in columns}
-        selects = []
+    def parts(self, contract: Contract) -> list[tuple[str, str, str]]:
+        """SELECTs of the rows of a stored table, with the types in its files: begin, list and end of each.
+
+        Those with the same begin and end are one SELECT with the lists joined by commas.
+        """
+        types = {column.name: column.type for column in file_columns(contract)}
+        found = []
         for group in self._files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
-            selects.append(_rows_sql(", ".join(["*", *nulls]), group))
-        selects.append(_values_sql(contract.columns, _rows(self.store, contract, self.selected)))
-        return "\nUNION ALL BY NAME\n".join(filter(None, selects)) or _empty_sql(columns)
+            begin, end = _around_files(", ".join(["*", *nulls]), group)
+            found.append((begin, _listed(group.paths), end))
+        if rows := _rows(self.store, contract, self.selected):
+            begin, end = _around_values(contract.columns)
+            found.append((begin, _values(contract.columns, rows), end))
+        return found
 
     def paths(self) -> frozenset[str]:
         """The files of all tables that the relations read."""
@@ -294,7 +290,7 @@ class Relations(Struct, frozen=True):
         if contract.is_built:
             columns = _of_run(_named(contract, names), run)
             rows = built_rows(self.store, contract, self.selected, columns)
-            return f"(\n{_values_sql(columns, rows) or _empty_sql(columns)}\n)"
+            return f"(\n{_values_sql(columns, rows) or empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
     def _stored_sql(
@@ -306,7 +302,7 @@ class Relations(Struct, frozen=True):
             _rows_sql(_casts(contract, columns, run, group.missing), group) for group in self._files(contract)
         ]
         selects.append(_values_sql(columns, _rows(self.store, contract, self.selected)))
-        return "\nUNION ALL\n".join(filter(None, selects)) or _empty_sql(columns)
+        return "\nUNION ALL\n".join(filter(None, selects)) or empty_sql(columns)
 
 
 def data_files(
@@ -328,10 +324,20 @@ def data_files(
 
 
 def _rows_sql(columns: str, group: FileGroup) -> str:
+    begin, end = _around_files(columns, group)
+    return f"{begin}{_listed(group.paths)}{end}"
+
+
+def _around_files(columns: str, group: FileGroup) -> tuple[str, str]:
+    """The SELECT of files before and after the list of their paths."""
     # Never infer Hive partitions from paths: with two of them, ASOF JOIN returns wrong rows.
-    listed = ", ".join(map(quote_text, group.paths))
-    sql = f"SELECT {columns} FROM read_parquet([{listed}], hive_partitioning = false)"
-    return sql if group.ranks is None else f"{sql} WHERE rank IN ({', '.join(map(str, group.ranks))})"
+    end = "], hive_partitioning = false)"
+    end += "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
+    return f"SELECT {columns} FROM read_parquet([", end
+
+
+def _listed(paths: Iterable[str]) -> str:
+    return ", ".join(map(quote_text, paths))
 
 
 def typed_sql(contract: Contract, source: str) -> str:
@@ -360,17 +366,26 @@ def _of_run(columns: Iterable[Column], run: str | None) -> list[Column]:
     return [replace(column, type=type_) if column.name == _RUN else column for column in columns]
 
 
-def _empty_sql(columns: Iterable[Column]) -> str:
+def empty_sql(columns: Iterable[Column]) -> str:
+    """A SELECT of these columns without rows."""
     nulls = (f"{literal(None, column.type)} AS {quote_name(column.name)}" for column in columns)
     return f"SELECT {', '.join(nulls)} WHERE false"
 
 
-def _values_sql(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> str:
+def _values_sql(columns: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> str:
     """The rows as literals; empty without rows."""
-    listed = [", ".join(literal(row.get(column.name), column.type) for column in columns) for row in rows]
+    begin, end = _around_values(columns)
+    return f"{begin}{_values(columns, rows)}{end}" if rows else ""
+
+
+def _around_values(columns: Sequence[Column]) -> tuple[str, str]:
     names = ", ".join(quote_name(column.name) for column in columns)
-    values = ", ".join(f"({row})" for row in listed)
-    return f"SELECT {names} FROM (VALUES {values}) AS literal({names})" if listed else ""
+    return f"SELECT {names} FROM (VALUES ", f") AS literal({names})"
+
+
+def _values(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> str:
+    texts = ([literal(row.get(column.name), column.type) for column in columns] for row in rows)
+    return ", ".join(f"({', '.join(row)})" for row in texts)
 
 
 def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
@@ -448,13 +463,10 @@ def create_analysis_as_text(
     name = quote_name(relations.names[contract.ref])
     marks = {each.name: f"CAST({_mark(each.name)} AS {each.type})" for each in contract.params}
     sql = quote_text(_analysis_sql(catalog, relations, contract, schema, marks))
-    called, defaults = sql, sql
-    for param, value in bind(contract, {}).items():
-        called = called.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
-        text = "NULL" if value is None else literal(value, "VARCHAR")
-        defaults = defaults.replace(_mark(param), quote_text(text)[1:-1])
-    _run(con, contract, f"CREATE MACRO {name}({parameters(contract)}) AS TABLE FROM query({called})")
-    _run(con, contract, f"CREATE VIEW {name} AS FROM query({defaults})")
+    for param in bind(contract, {}):
+        sql = sql.replace(_mark(param), f"' || {_MAIN}.{_LITERAL}({quote_name(param)}) || '")
+    _run(con, contract, f"CREATE MACRO {name}({parameters(contract)}) AS TABLE FROM query({sql})")
+    _run(con, contract, f"CREATE VIEW {name} AS FROM {quote_name(schema)}.{name}()")
 
 
 def as_text(sql: str) -> str:
@@ -512,7 +524,7 @@ def create_analyses(
 def create_empty(con: Connection, contracts: Iterable[Contract]) -> None:
     """Creates views with the columns of analyses and no rows, for SQL that only lists relations."""
     for contract in contracts:
-        con.execute(f"CREATE VIEW {quote_name(contract.name)} AS {_empty_sql(contract.columns)}")
+        con.execute(f"CREATE VIEW {quote_name(contract.name)} AS {empty_sql(contract.columns)}")
 
 
 def create_help(con: Connection, contracts: Iterable[Contract]) -> None:

@@ -1,27 +1,30 @@
 """`warehouse.duckdb`: the warehouse for DuckDB shells, a derived file of views made from a cached template.
 
 Binding the views and macros takes seconds, but does not depend on the runs, so it is done once and cached.
-What depends on the runs is in small macros that the views call: `tw_files_kernels()` reads the files of a
-table, `latest.tw_run()` returns the latest run. Replacing them is fast, and the views keep their types and
-comments. Schema `latest` has views on the tables in `main`, and reads only the files of the latest run.
+What depends on the runs is in one macro per stored table: `kernels_of('run')` reads the files of a run,
+`kernels_of()`, which is the view `kernels`, those of all runs. `tw ingest` replaces the lists of files in
+these macros, and the rows of the runs that changed; the views stay. Schema `latest` has views on the tables
+in `main`, and reads only the files of the latest run.
 
 The cache belongs to the user and is shared by all warehouses: its entries contain no data of a warehouse, so
 removing runs need not delete them. It is private and limited in size. If it is not usable, or an entry is
 damaged, the template is built again.
 
 The file contains no events, only views over the Parquet files by absolute path. `tw ingest`, `tw refresh` and
-`tw shell` write it; other commands leave it out of date. Its stamp identifies the versions it was built from.
+`tw shell` write it, always as a new file that replaces the old one; other commands leave it out of date.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 from threading import Lock
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -30,6 +33,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
+from tracewarehouse.contracts.stored import file_columns
 from tracewarehouse.duck.engine import (
     DUCKDB_VERSION,
     Connection,
@@ -39,6 +43,7 @@ from tracewarehouse.duck.engine import (
     create_table,
     insert_rows,
     literal,
+    scratch,
 )
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query.connections import create
@@ -54,53 +59,83 @@ from tracewarehouse.query.relations import (
     create_analysis_as_text,
     create_literal,
     dependencies,
+    empty_sql,
     help_rows,
     typed_sql,
 )
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, with_capabilities
-from tracewarehouse.runs.rows import damaged_runs
-from tracewarehouse.runs.selection import SelectedRun, select_runs
-from tracewarehouse.storage import Store, Versions, disk_errors
+from tracewarehouse.runs.rows import built_rows, catalog_row, damaged_runs
+from tracewarehouse.runs.selection import SelectedRun, in_order, run_attributes
+from tracewarehouse.storage import Brief, Store, Versions, disk_errors
 from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.temp_folders import cache_folder, temporary_folder
 from tracewarehouse.version import __version__
 
-Contracts = tuple[Contract, ...]
 SCHEMAS = ("main", "latest")
 _MAIN, _LATEST = SCHEMAS
 ABOUT = "tw_about"
+# The SELECTs behind the macros of stored tables, in parts: those that differ only in lists become one.
+_PARTS = "tw_parts"
 _RUN = "tw_run"
+# As an argument of a macro.
+_LATEST_RUN = "@latest"
 # The newest format that both this package and the DuckDB shell on PyPI can read.
 _STORAGE_VERSION = "v1.4.0"
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
+    _PARTS: dict.fromkeys(("relation", "run_id", "begins", "listed", "ends"), "VARCHAR"),
     ABSTAINED: ABSTAINED_COLUMNS,
     HELP: HELP_COLUMNS,
 }
 
 
-def attach(con: Connection, path: Path) -> None:
-    """Attaches a file for writing as `tw_file`; creates it if it does not exist."""
-    con.execute(f"ATTACH {quote_text(str(path))} AS tw_file (STORAGE_VERSION '{_STORAGE_VERSION}')")
+@contextmanager
+def _attached(path: Path) -> Iterator[Connection]:
+    """A connection to a file, in a transaction of its schema `main`; creates it if it does not exist.
+
+    A single transaction: otherwise each statement would wait for the disk. Raises WarehouseError.
+    """
+    name = f"tw_file_{secrets.token_hex(8)}"
+    # Without a log: a new file replaces the old one only when it is complete.
+    options = f"STORAGE_VERSION '{_STORAGE_VERSION}', RECOVERY_MODE NO_WAL_WRITES"
+    try:
+        with scratch(1) as con:
+            con.execute(f"ATTACH {quote_text(str(path))} AS {name} ({options})")
+            con.execute(f"USE {name}")
+            con.execute("BEGIN")
+            yield con
+            con.execute("COMMIT")
+            con.execute("USE memory")
+            con.execute(f"DETACH {name}")
+    except Error as error:
+        raise WarehouseError(f"{path}: cannot be written: {str(error).partition(chr(10))[0]}") from error
 
 
 def template(catalog: Catalog) -> bytes:
     """The bytes of the template, cached per process and user. Raises WarehouseError."""
     with _lock:
-        if catalog.digest not in _templates:
+        name = f"{_key(catalog)}.duckdb"
+        if name not in _templates:
             _templates.clear()
-            # The hash is of the code that builds the file.
-            package = Path(__file__).parents[1]
-            modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
-            versions = f"{__version__} {DUCKDB_VERSION}".encode()
-            code = sha256(b"\0".join((versions, *(module.read_bytes() for module in modules)))).hexdigest()
-            name = f"{catalog.digest[:16]}-{code[:16]}.duckdb"
             if (found := cached(name)) is None:
-                cache(name, found := _build(catalog))
-            _templates[catalog.digest] = found
-        return _templates[catalog.digest]
+                keep(name, found := _build(catalog))
+            _templates[name] = found
+        return _templates[name]
+
+
+@cache
+def _code() -> str:
+    """A hash of what builds the file: these modules and DuckDB."""
+    package = Path(__file__).parents[1]
+    modules = sorted(path for name in ("query", "runs") for path in (package / name).glob("*.py"))
+    versions = f"{__version__} {DUCKDB_VERSION}".encode()
+    return sha256(b"\0".join((versions, *(module.read_bytes() for module in modules)))).hexdigest()
+
+
+def _key(catalog: Catalog) -> str:
+    return f"{catalog.digest[:16]}-{_code()[:16]}"
 
 
 _templates: dict[str, bytes] = {}
@@ -123,7 +158,7 @@ def cached(name: str) -> bytes | None:
     return None
 
 
-def cache(name: str, data: bytes) -> None:
+def keep(name: str, data: bytes) -> None:
     """Caches the bytes if possible, and deletes the least recently used files above the limits."""
     with suppress(OSError, RuntimeError):
         target = cache_folder()
@@ -144,39 +179,75 @@ def cache(name: str, data: bytes) -> None:
 
 
 def _build(catalog: Catalog) -> bytes:
-    with temporary_folder() as folder, connect() as con:
+    with temporary_folder() as folder:
         path = folder / "template.duckdb"
-        attach(con, path)
-        con.execute("BEGIN")  # a single transaction: otherwise each statement would wait for the disk
-        for schema in SCHEMAS:
-            con.execute(f"CREATE SCHEMA IF NOT EXISTS tw_file.{schema}")
-            con.execute(f"USE tw_file.{schema}")
-            _Schema(con, catalog, schema).fill()
-        con.execute("USE tw_file.main")
-        create_from_rows(con, ABOUT, COLUMNS[ABOUT], [])
-        con.execute("COMMIT")
-        con.execute("USE memory")
-        con.execute("DETACH tw_file")
+        with _attached(path) as con:
+            for schema in SCHEMAS:
+                con.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+                con.execute(f"USE {schema}")
+                _Schema(con, catalog, schema).fill()
+            con.execute(f"USE {_MAIN}")
+            for name in (ABOUT, _PARTS):
+                create_from_rows(con, name, COLUMNS[name], [])
         return path.read_bytes()
 
 
+def _stored(catalog: Catalog) -> list[Contract]:
+    return [table for table in catalog.all("table") if not table.transient]
+
+
 def relations_of(
-    catalog: Catalog, store: Versions, selected: tuple[SelectedRun, ...]
-) -> tuple[Relations, Contracts]:
-    """All tables and views of a file over some runs, and their contracts in order."""
-    tables = [table for table in catalog.all("table") if not table.transient]
-    analyses = catalog.all("analysis")
-    contracts = dependencies(catalog, (*tables, *catalog.all("view"), *analyses))
-    return Relations(store, selected, Dependencies.over(catalog, contracts, others=analyses)), contracts
+    store: Versions, selected: tuple[SelectedRun, ...], catalog: Catalog, contracts: tuple[Contract, ...]
+) -> Relations:
+    """These tables and views, and all analyses, over some runs."""
+    dependencies = Dependencies.over(catalog, contracts, others=catalog.all("analysis"))
+    return Relations(store, selected, dependencies)
 
 
-def set_files(con: Connection, relations: Relations, contract: Contract) -> None:
-    """Sets the files that the view of a stored table in the current schema reads."""
-    name = quote_name(f"tw_files_{relations.names[contract.ref]}")
-    con.execute(f"CREATE OR REPLACE MACRO {name}() AS TABLE\n{relations.files_sql(contract)}")
+def _set_files(con: Connection, contract: Contract, name: str, lists: _Lists) -> None:
+    """Sets the files that the macro of a stored table reads, with the types of its contract.
+
+    The text of the SELECT is made from literals when the macro is bound: as JSON, a thousand runs are a
+    single literal, which is parsed in less than a millisecond.
+    """
+    empty = quote_text(empty_sql(file_columns(contract)))
+    every = quote_text(lists.every.get(name, "")) if name in lists.every else empty
+    run = f"CASE run WHEN '{_LATEST_RUN}' THEN {literal(lists.latest, 'VARCHAR')} ELSE run END"
+    one = f"json_extract_string({quote_text(lists.by_run.get(name, '{}'))}, '/' || {run})"
+    rows = f"CASE WHEN run IS NULL THEN {every} ELSE coalesce({one}, {empty}) END"
+    begin, end = typed_sql(contract, "(;)").split("(;)")
+    con.execute(
+        f"CREATE OR REPLACE MACRO {_MAIN}.{quote_name(f'{name}_of')}(run VARCHAR := NULL) AS TABLE"
+        f" FROM query({quote_text(f'{begin}(')} || {rows} || {quote_text(f'){end}')})"
+    )
 
 
-def set_latest_run(con: Connection, run: str | None) -> None:
+class _Lists(NamedTuple):
+    """Table → the SELECT of all its rows, and the SELECT of each run as JSON; and the latest run."""
+
+    every: Mapping[str, str] = {}
+    by_run: Mapping[str, str] = {}
+    latest: str | None = None
+
+
+def _lists(con: Connection, latest: str | None) -> _Lists:
+    """What the stored parts of SELECTs say."""
+    every, one = (
+        f"""
+        SELECT {keys}, string_agg(begins || listed || ends, '\nUNION ALL BY NAME\n' ORDER BY begins, ends)
+        FROM (
+          SELECT {keys}, begins, ends, string_agg(listed, ', ' ORDER BY run_id) AS listed
+          FROM {_PARTS} GROUP BY ALL
+        )
+        GROUP BY ALL"""
+        for keys in ("relation", "relation, run_id")
+    )
+    by_run = f"SELECT relation, json_group_object(run_id, sql) FROM ({one}) AS one(relation, run_id, sql)"
+    of_runs = con.execute(f"{by_run} GROUP BY relation").fetchall()
+    return _Lists(dict(con.execute(every).fetchall()), dict(of_runs), latest)
+
+
+def _set_latest_run(con: Connection, run: str | None) -> None:
     """Sets the latest run; None without runs."""
     con.execute(f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(run, 'VARCHAR')}")
 
@@ -189,12 +260,13 @@ class _Schema(Struct, frozen=True):
     name: str
 
     def fill(self) -> None:
-        relations, contracts = relations_of(self.catalog, Versions(LocalObjects(Path())), ())
-        analyses = self.catalog.all("analysis")
+        catalog, analyses = self.catalog, self.catalog.all("analysis")
+        contracts = dependencies(catalog, (*_stored(catalog), *catalog.all("view"), *analyses))
+        relations = relations_of(Versions(LocalObjects(Path())), (), catalog, contracts)
         for contract in contracts:
             create_table(self.con, contract, name=relations.names[contract.ref])
         if self.name == _LATEST:
-            set_latest_run(self.con, None)
+            _set_latest_run(self.con, None)
         else:
             create_literal(self.con)
         self._create_table(ABSTAINED, [], by_run=True)
@@ -214,18 +286,19 @@ class _Schema(Struct, frozen=True):
     def _relation(self, relations: Relations, contract: Contract) -> None:
         name = relations.names[contract.ref]
         if contract.is_stored:
-            set_files(self.con, relations, contract)
-            typed = typed_sql(contract, f"{quote_name(f'tw_files_{name}')}()")
-            self._view(name, typed)
+            if self.name == _MAIN:
+                _set_files(self.con, contract, name, _Lists())
+            run = quote_text(_LATEST_RUN) if self.name == _LATEST else ""
+            self.con.execute(
+                f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(f'{name}_of')}({run})"
+            )
         elif not contract.is_built:
-            self._view(name, relations.view_sql(contract))
+            text = as_text(relations.view_sql(contract))
+            self.con.execute(f"CREATE VIEW {quote_name(name)} AS {text}")
         elif self.name == _LATEST:
             self._of_main(name, by_run=True)
         else:
             create(self.con, relations, contract)
-
-    def _view(self, name: str, sql: str) -> None:
-        self.con.execute(f"CREATE VIEW {quote_name(name)} AS {as_text(sql)}")
 
     def _of_main(self, name: str, by_run: bool) -> None:
         """A view on the relation with that name in `main`; with `by_run`, on its rows of the latest run."""
@@ -257,28 +330,99 @@ NAME = "warehouse.duckdb"
 _TRIES = 3
 
 
+# The lists of more runs take longer than the rest of an ingest.
+_MAX_UPDATED_RUNS = 1_000
+
+
 def refresh(store: Store, catalog: Catalog, on_notice: Callable[[str], object] | None = None) -> Path:
     """Writes the file over the newest version of every run, and returns its path.
 
-    Damaged runs are left out, with a notice each. It starts over if a version was published in the meantime,
-    so that the last of several concurrent calls includes the newest versions. Raises WarehouseError.
+    Damaged runs are left out, with a notice each. Raises WarehouseError.
+    """
+    return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), anew=True)
+
+
+def update(store: Store, catalog: Catalog, on_notice: Callable[[str], object]) -> None:
+    """Brings the file up to date with the runs that changed; leaves it as it is over too many runs.
+
+    Damaged ones among them are left out, with a notice each. Raises WarehouseError.
+    """
+    newest = _newest(store)
+    if len(newest) > _MAX_UPDATED_RUNS:
+        often = hints.fill("{} or {} brings it up to date", hints.call("shell"), hints.call("refresh"))
+        on_notice(f"note: {NAME} does not have the new runs, as there are {len(newest):,}: {often}")
+    else:
+        _write_newest(store, catalog, newest, on_notice, anew=False)
+
+
+def _newest(store: Store) -> dict[str, Brief]:
+    """The newest version of each run, without removed and unreadable runs."""
+    found = (entry.brief for entry in store.entries(catalog_row))
+    return {brief.run: brief for brief in found if not brief.tombstone}
+
+
+def _write_newest(
+    store: Store,
+    catalog: Catalog,
+    newest: dict[str, Brief],
+    on_notice: Callable[[str], object],
+    anew: bool,
+) -> Path:
+    """Replaces the file. It starts over if a version was published in the meantime, so that the last of
+    several concurrent calls includes the newest versions.
     """
     path = store.path(NAME)
     for _ in range(_TRIES):
-        newest = select_runs(store)
-        readable = intact(store, catalog, newest, Level.SIZE)
-        # DuckDB writes the log to a wrong place if the path contains a "?", so the file is built elsewhere.
-        with temporary_folder() as folder, store.staging() as staging:
-            write(Path(folder, NAME), store, catalog, readable.selected)
+        with store.staging() as staging, temporary_folder() as elsewhere:
+            # DuckDB writes its log to a wrong place if the path contains a "?".
+            built = (elsewhere if "?" in str(staging) else staging) / NAME
+            readable = _Update(store, catalog, newest).write(built, None if anew else path)
             with disk_errors(store.folder):
-                copyfile(Path(folder, NAME), staging / NAME)
+                if built.parent != staging:
+                    copyfile(built, staging / NAME)
                 (staging / NAME).replace(path)
-        if [each.selector for each in select_runs(store)] == [each.selector for each in newest]:
+        before, newest = newest, _newest(store)
+        if newest == before:
             break
-    if on_notice is not None:
-        for notice in (*damaged_runs(store.unreadable()), *readable.notices):
-            on_notice(hints.fill("{}: {}", NAME, notice))
+    for notice in (*damaged_runs(store.unreadable()), *readable.notices):
+        on_notice(hints.fill("{}: {}", NAME, notice))
     return path
+
+
+class _Update(Struct, frozen=True):
+    """Writes a file over the newest version of each run; from the last one where possible."""
+
+    store: Store
+    catalog: Catalog
+    newest: Mapping[str, Brief]
+
+    def write(self, built: Path, last: Path | None) -> ReadableRuns:
+        """Returns the runs that were read, and notices about damaged ones, which are left out."""
+        with suppress(WarehouseError, OSError):  # the last file is missing, damaged, or of other contracts
+            if last is not None:
+                copyfile(last, built)
+                with _attached(built) as con:
+                    return self._change(con, _known(con, _stamp(self.store, self.catalog)))
+        built.write_bytes(template(self.catalog))
+        with _attached(built) as con:
+            return self._change(con, {})
+
+    def _change(self, con: Connection, known: Mapping[str, int]) -> ReadableRuns:
+        kept = [run for run, brief in self.newest.items() if known.get(run) == brief.number]
+        versions = (self.store.newest(run) for run in self.newest.keys() - kept)
+        changed = in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
+        readable = intact(self.store, self.catalog, changed, Level.SIZE)
+        present = {*kept, *(each.run for each in readable.selected)}
+        latest = max((run_attributes(self.newest[run]).order for run in present), default=(0, None))[1]
+        _fill(con, self.store, self.catalog, readable.selected, known.keys() - kept, latest)
+        return readable
+
+
+def _known(con: Connection, stamp: str) -> dict[str, int]:
+    """The runs of a file and their versions; raises WarehouseError if it was written by other contracts."""
+    if con.execute(f"SELECT stamp FROM {ABOUT}").fetchall() != [(stamp,)]:
+        raise WarehouseError("written by other contracts or another version")
+    return dict(con.execute("SELECT run_id, version FROM runs").fetchall())
 
 
 def intact(store: Store, catalog: Catalog, selected: Sequence[SelectedRun], level: Level) -> ReadableRuns:
@@ -291,15 +435,15 @@ def intact(store: Store, catalog: Catalog, selected: Sequence[SelectedRun], leve
 
 
 def is_current(path: Path, store: Versions, catalog: Catalog, selected: Sequence[SelectedRun]) -> bool:
-    """Whether the file was written for exactly these ranks, contracts and this folder."""
+    """Whether the file was written for exactly these runs, all of whose ranks are selected."""
     if not path.exists():
         return False
     try:
         with connect(database=path, read_only=True) as con:
-            found = con.execute(f"SELECT stamp FROM {ABOUT}").fetchone()
-    except Error:
+            known = _known(con, _stamp(store, catalog))
+    except (Error, WarehouseError):
         return False
-    return found == (_stamp(store, catalog, selected),)
+    return known == {each.run: each.version.number for each in selected}
 
 
 def fault(path: Path) -> str | None:
@@ -317,51 +461,67 @@ def fault(path: Path) -> str | None:
     return None
 
 
-def _stamp(store: Versions, catalog: Catalog, selected: Sequence[SelectedRun]) -> str:
-    contracts = sorted(catalog.effective_hash(contract) for contract in catalog.contracts.values())
-    ranks = [(each.selector, each.ranks) for each in selected]
-    return sha256(repr((store.objects.url, contracts, ranks)).encode()).hexdigest()
+def _stamp(store: Versions, catalog: Catalog) -> str:
+    return f"{_key(catalog)} {store.objects.url}"
 
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
     """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
     path.write_bytes(template(catalog))
-    con = connect()
-    try:
-        attach(con, path)
-        con.execute("BEGIN")  # a single transaction: otherwise each statement would wait for the disk
-        latest = tuple(selected[-1:])
-        relations, contracts = relations_of(catalog, store, tuple(selected))
-        for schema, part in zip(SCHEMAS, (relations, replace(relations, selected=latest)), strict=True):
-            con.execute(f"USE tw_file.{schema}")
-            for contract in contracts:  # before, the views read no files
-                if contract.is_stored and part.has_rows(contract):
-                    set_files(con, part, contract)
-        set_latest_run(con, latest[0].run if latest else None)
-        con.execute("USE tw_file.main")
-        _fill(con, catalog, relations, contracts)
-        con.execute("COMMIT")
-        con.execute("USE memory")
-        con.execute("DETACH tw_file")
-    except Error as error:
-        raise WarehouseError(f"{path}: cannot be written: {str(error).partition(chr(10))[0]}") from error
-    finally:
-        con.close()
+    with _attached(path) as con:
+        _fill(con, store, catalog, selected, (), selected[-1].run if selected else None)
 
 
-def _fill(con: Connection, catalog: Catalog, relations: Relations, contracts: Contracts) -> None:
-    """Fills the tables: runs and ranks, ranks that analyses skip, and facts about the file."""
-    store, selected = relations.store, relations.selected
-    for contract in contracts:
+def _fill(
+    con: Connection,
+    store: Store,
+    catalog: Catalog,
+    selected: Sequence[SelectedRun],
+    old: Collection[str],
+    latest: str | None,
+) -> None:
+    """Replaces the rows of the `old` runs by those of the selected ones, and all lists of files."""
+    tables = tuple(_stored(catalog))
+    filled = con.execute(f"SELECT DISTINCT relation FROM {_PARTS}").fetchall() if old else ()
+    relations = relations_of(store, tuple(selected), catalog, tables)
+    rows = {ABSTAINED: _abstained(catalog, selected), _PARTS: _parts(relations, tables)}
+    types = {name: COLUMNS[name] for name in rows}
+    for contract in tables:
         if contract.is_built:
-            relations.create(con, contract, replace=True)
-    abstained = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
-    ranks = {each.run: len(each.ranks) for each in selected}
-    skipped = abstained_rows(ranks, abstained)
-    rows = [dict(zip(COLUMNS[ABSTAINED], row, strict=True)) for row in skipped]
-    insert_rows(con, ABSTAINED, COLUMNS[ABSTAINED], rows)
-    about = {"stamp": _stamp(store, catalog, selected), "warehouse": store.objects.url}
+            name = relations.names[contract.ref]
+            rows[name] = built_rows(store, contract, selected)
+            types[name] = {column.name: column.type for column in contract.columns}
+    for name in rows:
+        if old:
+            con.execute(f"DELETE FROM {quote_name(name)} WHERE run_id IN (SELECT unnest($1))", [list(old)])
+        insert_rows(con, name, types[name], rows[name])
+    lists = _lists(con, latest)
+    for contract in tables:
+        name = relations.names[contract.ref]
+        if contract.is_stored and (name in lists.every or (name,) in filled):
+            _set_files(con, contract, name, lists)
+    _set_latest_run(con, latest)
+    con.execute(f"DELETE FROM {ABOUT}")
+    about = {"stamp": _stamp(store, catalog), "warehouse": store.objects.url}
     insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+
+
+def _abstained(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
+    """The ranks that analyses skip."""
+    skipped = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
+    rows = abstained_rows({each.run: len(each.ranks) for each in selected}, skipped)
+    return [dict(zip(ABSTAINED_COLUMNS, row, strict=True)) for row in rows]
+
+
+def _parts(relations: Relations, tables: Sequence[Contract]) -> list[dict[str, object]]:
+    """The parts of the SELECTs of each run."""
+    found: list[dict[str, object]] = []
+    for contract in tables:
+        for run in relations.selected if contract.is_stored else ():
+            parts = replace(relations, selected=(run,)).parts(contract)
+            named = (relations.names[contract.ref], run.run)
+            found += [dict(zip(COLUMNS[_PARTS], (*named, *part), strict=True)) for part in parts]
+    return found
 
 
 @contextmanager
