@@ -20,6 +20,7 @@ LAYERS = (
         "compare",
         "present",
         "version",
+        "late_regex",
         "exact_text",
         "hints",
         "errors",

@@ -14,12 +14,14 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from tracewarehouse.late_regex import late_regex
+
 # Controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
 INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
-_CONTROL = re.compile(f"[\x00-\x1f{INVISIBLE}]")
+_CONTROL = late_regex(f"[\x00-\x1f{INVISIBLE}]")
 # What spreadsheets take for the beginning of a formula, also in its full-width form.
-_FORMULA = re.compile("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
-_NEEDS_QUOTES = re.compile('^$|^[ \t]|[ \t]$|[",\r\n]')
+_FORMULA = late_regex("[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]")
+_NEEDS_QUOTES = late_regex('^$|^[ \t]|[ \t]$|[",\r\n]')
 
 
 class Field(Struct, frozen=True):
@@ -129,7 +131,7 @@ UNITS_NS = {
 TRACE_UNITS = ("ns", "us", "µs", "ms", "s", "min", "h")
 AGE_UNITS = ("s", "min", "m", "h", "d", "w")
 
-_NUMBER = re.compile(r"([+-]?[0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-zµ]*)")
+_NUMBER = late_regex(r"([+-]?[0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-zµ]*)")
 _MOST_DIGITS = 40  # longer ones are not durations, and take long to multiply
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,12 +11,13 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
 
 GROUP = "findings"
 NONE = "none"
-NOT_APPLICABLE = re.compile(
+NOT_APPLICABLE = late_regex(
     r"no collectives recorded|no memory snapshot|no flight recorder dump|requires \d+ ranks"
 )
 # Evidence that compares ranks: it has no rows if only one is selected.

@@ -14,11 +14,12 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError, WarehouseError
+from tracewarehouse.late_regex import late_regex
 
 SCHEMES = ("s3", "gs", "az", "abfss", "memory", "https", "http")
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_URL = late_regex(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # Options that would put a secret into tasks and tracebacks; the environment has them instead.
-_SECRET = re.compile(r"key|secret|token|password|credential|sas|signature|authority", re.IGNORECASE)
+_SECRET = late_regex(r"key|secret|token|password|credential|sas|signature|authority", re.IGNORECASE)
 _HARMLESS = frozenset({"skip_signature", "aws_skip_signature"})
 
 

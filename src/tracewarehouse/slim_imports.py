@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -77,25 +78,36 @@ def _without(hidden: Mapping[str, ModuleType | None], module: ModuleType) -> Ite
 
 @contextmanager
 def _functions_on_use(module: ModuleType) -> Iterator[None]:
-    """`pyarrow.compute` wraps and documents a function on its first use, instead of all 286 at its import."""
+    """`pyarrow.compute` wraps a function on its first use, instead of wrapping and documenting all 286."""
     from pyarrow import _compute
 
-    registry = _compute.function_registry
+    own, registry = vars(module), _compute.function_registry
     at_import = {"list_functions": lambda: ["utf8_zero_fill"], "get_function": registry().get_function}
     _compute.function_registry = lambda: SimpleNamespace(**at_import)
     try:
         yield
     finally:
-        _compute.function_registry = vars(module)["function_registry"] = registry
+        _compute.function_registry = own["function_registry"] = registry
 
     def wrapped(name: str) -> Any:
         try:
             found = registry().get_function(name.removesuffix("_"))
         except KeyError:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}") from None
-        return vars(module).setdefault(name, vars(module)["_wrap_function"](name, found))
+        options = own["_get_options_class"](found)
+        return own.setdefault(name, own["_make_generic_wrapper"](name, found, options, found.arity))
 
-    vars(module)["__getattr__"] = wrapped
+    own["__getattr__"] = wrapped
+
+
+@contextmanager
+def _no_masked_arrays(module: ModuleType) -> Iterator[None]:
+    """pyarrow asks whether arrays are masked ones; only what creates these imports `numpy.ma`."""
+    with _without(_HIDDEN["numpy"], module):
+        yield
+    stand_in = vars(module)["ma"] = ModuleType("numpy.ma")
+    vars(stand_in)["MaskedArray"] = type("MaskedArray", (), {})
+    vars(stand_in)["__getattr__"] = lambda name: getattr(import_module("numpy.ma"), name)
 
 
 def install(*, numpy: bool = True) -> None:
@@ -105,4 +117,6 @@ def install(*, numpy: bool = True) -> None:
     """
     hidden = _HIDDEN if numpy else {**_HIDDEN, "pyarrow": {"numpy": None}}
     contexts: dict[str, Any] = {name: partial(_without, names) for name, names in hidden.items()}
-    sys.meta_path.insert(0, _Finder({**contexts, "pyarrow.compute": _functions_on_use}))
+    sys.meta_path.insert(
+        0, _Finder({**contexts, "numpy": _no_masked_arrays, "pyarrow.compute": _functions_on_use})
+    )

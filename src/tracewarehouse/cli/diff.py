@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.cli.show import AnalysisCommand
 from tracewarehouse.errors import DamagedRunError, NoBaseline, TwError
 from tracewarehouse.hints import cli_text
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.render.text import plural
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class GateFailed(TwError):
 
 OF_GATES = ("strict", "within_run", "junit")
 # Names of kernels have a # too, as in {lambda()#1}.
-_COMMENT = re.compile(r"(?:^|\s)#.*")
+_COMMENT = late_regex(r"(?:^|\s)#.*")
 
 
 def check_options_of_gates(own: Mapping[str, object], gates: Sequence[str]) -> None:

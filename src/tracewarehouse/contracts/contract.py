@@ -5,7 +5,6 @@ A small module, because most packages need columns without the rest of a contrac
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, Literal, NamedTuple
@@ -14,6 +13,7 @@ from msgspec import Struct
 
 from tracewarehouse.errors import ParamError, similar_names
 from tracewarehouse.exact_text import trace_time_ns
+from tracewarehouse.late_regex import late_regex
 
 
 class Column(Struct, frozen=True):
@@ -67,7 +67,7 @@ UNITS: dict[str, Unit] = {
 _PYTHON_TYPES = {"BIGINT": int, "INTEGER": int, "DOUBLE": float, "VARCHAR": str, "BOOLEAN": bool}
 _BITS = {"BIGINT": 63, "INTEGER": 31}
 _MOST_DIGITS = 40
-_WHOLE_NUMBER = re.compile(r"[+-]?[0-9][0-9_]*(?:\.0+)?")
+_WHOLE_NUMBER = late_regex(r"[+-]?[0-9][0-9_]*(?:\.0+)?")
 
 
 class Param(Struct, frozen=True):
@@ -201,11 +201,11 @@ NEEDS = (
 DERIVED_NEEDS = ("critical_path", "blame")
 # Derivations, each with its last table.
 DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"}
-COUNTED_NEEDS = re.compile(r"(steps|ranks)>=[1-9]\d*")
+COUNTED_NEEDS = late_regex(r"(steps|ranks)>=[1-9]\d*")
 # Tables that are built from published versions on read.
 RUN_TABLES = ("runs", "ranks", "rank_sources")
 
-FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
+FILE_NAME = late_regex(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
 
 
 class Ref(NamedTuple):

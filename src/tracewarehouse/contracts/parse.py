@@ -43,16 +43,17 @@ from tracewarehouse.contracts.contract import (
 )
 from tracewarehouse.contracts.sql_tokens import token_texts, tokens
 from tracewarehouse.errors import ContractError, ParamError
+from tracewarehouse.late_regex import late_regex
 
-NAME = re.compile(r"[a-z][a-z0-9_]*")
+NAME = late_regex(r"[a-z][a-z0-9_]*")
 UnitName = Literal[
     "ns", "ts", "id", "count", "bytes", "ratio", "bytes_per_ns", "flop", "flop_per_ns", "depth"
 ]
 _Text = Annotated[str, Meta(pattern=r"\S")]
 _Shape = TypeVar("_Shape")
 # Messages of msgspec for a wrong key, and for a wrong value with its path below `$`.
-_KEY = re.compile(r"Object (missing required|contains unknown) field `(\w+)`")
-_PATH = re.compile(r" - at `\$\.(\w+)[^`]*`$")
+_KEY = late_regex(r"Object (missing required|contains unknown) field `(\w+)`")
+_PATH = late_regex(r" - at `\$\.(\w+)[^`]*`$")
 
 
 class ColumnEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -226,7 +227,7 @@ FOLDER = "bases"
 INPUT = "base_input"
 KEYS = ("like", "summary", "grain", "order", "params", "columns")
 _MOST_BASES = 4
-_REF = re.compile(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
+_REF = late_regex(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
 
 ReadBase = Callable[[PurePath], str]  # the text of a base by its path, `sql/bases/<name>.v<version>.sql`
 
@@ -310,7 +311,7 @@ _SCALAR = (
     r"(?:BIGINT|INTEGER|SMALLINT|TINYINT|UBIGINT|HUGEINT|DOUBLE|BOOLEAN|VARCHAR|JSON|BLOB|TIMESTAMP"
     r"|DECIMAL\(\d+,\d+\))"
 )
-_TYPE = re.compile(rf"(?:{_SCALAR}|MAP\({_SCALAR}, {_SCALAR}\))(?:\[\])*")
+_TYPE = late_regex(rf"(?:{_SCALAR}|MAP\({_SCALAR}, {_SCALAR}\))(?:\[\])*")
 
 
 def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contract:

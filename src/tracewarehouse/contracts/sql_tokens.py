@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from tracewarehouse.late_regex import late_regex
+
 TokenKind = Literal["comment", "string", "quoted", "param", "number", "word", "mark"]
 
 _KINDS = {
@@ -19,9 +21,9 @@ _KINDS = {
     "mark": r"::|:=|<=|>=|<>|!=|==|\|\||->>|->|=>|\*\*|//|<<|>>|.",
 }
 _BETWEEN = ("space", "comment")
-_TOKEN = re.compile("|".join(f"(?P<{kind}>{text})" for kind, text in _KINDS.items()), re.DOTALL)
+_TOKEN = late_regex("|".join(f"(?P<{kind}>{text})" for kind, text in _KINDS.items()), re.DOTALL)
 # Matches a token with the spaces and comments before it, for a search without an object per token.
-_TEXT = re.compile(
+_TEXT = late_regex(
     f"(?:{'|'.join(_KINDS[kind] for kind in _BETWEEN)})*+"
     f"({'|'.join(text for kind, text in _KINDS.items() if kind not in _BETWEEN)}|\\Z)",
     re.DOTALL,

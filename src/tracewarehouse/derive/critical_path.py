@@ -34,6 +34,7 @@ from tracewarehouse.exact_text import rank_list
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.rebuild import rebuilt, table_versions_fact
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.connections import connection, create, event_count
 from tracewarehouse.query.relations import Dependencies, Relations
 from tracewarehouse.runs.readable import FACT
@@ -136,7 +137,7 @@ def path_edges(edges: Sequence[tuple[int, int, int]], last_edge: Sequence[int], 
 
 
 READS = ("steps", "events", "annotations", "kernels", "runtime")
-_ANNOTATION = re.compile(r"annotation (?P<name>.+)#\d+", re.DOTALL)
+_ANNOTATION = late_regex(r"annotation (?P<name>.+)#\d+", re.DOTALL)
 
 ScopeRow = dict[str, Any]  # a row of `critical_scopes`, the step's period, and whether it was requested
 

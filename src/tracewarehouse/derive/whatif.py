@@ -29,6 +29,7 @@ from tracewarehouse.derive.critical_path import (
 )
 from tracewarehouse.duck.engine import Connection, connect
 from tracewarehouse.errors import ParamError
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.runs.selection import SelectedRun
@@ -38,8 +39,8 @@ from tracewarehouse.temp_folders import temporary_folder
 TARGETS = ("all", "kernels", "host", "host_gap", "launch", "sync", "kernel_gap", "earlier", "unknown_wait")
 FILTERS = ("kind", "name", "op")
 KINDS = ("computation", "communication", "memory", "other")
-_WORD = re.compile(r"[a-z_]+")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?|\.\d+")
+_WORD = late_regex(r"[a-z_]+")
+_NUMBER = late_regex(r"\d+(?:\.\d+)?|\.\d+")
 _EXAMPLES = "kernels=0.5, kernels[kind=communication]=0, host[op=aten::mm]=0.8, kernels[name='*gemm*']=2"
 
 

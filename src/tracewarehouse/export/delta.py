@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tracewarehouse.errors import ParamError, TwError, UnknownName, WarehouseError
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import location
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.selection import SelectedRun
@@ -74,7 +75,7 @@ def _cast(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 DEFAULT_TABLES = ("kernels", "steps", "annotations", "runs", "ranks")
 PUBLISHED = "tw_published"
 # Characters of a local path that deltalake refuses, changes or ends the process for (seen with 1.6).
-_UNSAFE = re.compile(r"[\[\]^|\\\x00-\x1f\x7f\ud800-\udfff]|%[0-9A-Fa-f]{2}")
+_UNSAFE = late_regex(r"[\[\]^|\\\x00-\x1f\x7f\ud800-\udfff]|%[0-9A-Fa-f]{2}")
 _RANKS_PER_BATCH = 64
 _TRIES = 40
 

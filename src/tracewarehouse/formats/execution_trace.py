@@ -6,7 +6,6 @@ Up to schema 1.0.1 a node is a flat object; later ones keep ids in `attrs` and v
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +20,7 @@ from tracewarehouse.formats.base import OnePartFile, Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import TextStream
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes, redacted, short_text
+from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "execution_nodes"
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
@@ -36,7 +36,7 @@ SCHEMA: Final = pa.schema({
 _COLLECTIVE: Final = "record_param_comms"
 _GROUPS: Final = "## process_group:init ##"
 # A tensor is [tensor, storage, offset, elements, bytes of an element, device].
-_TENSOR: Final = re.compile(rb'\[\s*(\d{1,18})\s*,\s*\d+\s*,\s*\d+\s*,\s*\d+\s*,\s*\d+\s*,\s*"')
+_TENSOR: Final = late_regex(rb'\[\s*(\d{1,18})\s*,\s*\d+\s*,\s*\d+\s*,\s*\d+\s*,\s*\d+\s*,\s*"')
 _NONE: Final = (None, 0, -1)
 _INT64_LIMIT: Final = 2**63
 _HINT: Final = "call stop() and unregister_callback() of the observer, so that it finishes the file"

@@ -24,6 +24,7 @@ from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.late_regex import late_regex
 
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 
@@ -409,13 +410,13 @@ _BY_KEYS: Final = (
     (("segments", "device_traces"), "memory_snapshot"),
     (("truth", "job"), EXPECTED_RESULTS),
 )
-_PICKLE_NAME: Final = re.compile(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
+_PICKLE_NAME: Final = late_regex(r"\.(?:pickle|pkl)(?:\.gz)?$", re.IGNORECASE)
 # Headers of tables that nsys stats prints.
 _STATISTICS: Final = (b"time (%)", b"start (ns)", b"total time", b"duration (ns)")
 _LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 _DATABASES: Final = (".sqlite", ".sqlite3", ".db", ".rpd")
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
+_TOKEN: Final = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\],]', re.DOTALL)
 
 
 def binary_format(buffer: Buffer) -> str | None:

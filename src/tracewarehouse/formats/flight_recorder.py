@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Final
 
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import OnePartFile
 from tracewarehouse.formats.pickles.reader import PlainSource
+from tracewarehouse.late_regex import late_regex
 
 NAME: Final = "flight_recorder"
 VERSION: Final = 1
 # How far into a pickle its keys are searched for.
 _SEARCHED_BYTES: Final = 4096
 # The recorder may hold thousands of entries before the keys that follow them.
-_JSON_KEYS: Final = re.compile(rb'"(?:comm_lib_version|nccl_version|pg_config|pg_status)"')
+_JSON_KEYS: Final = late_regex(rb'"(?:comm_lib_version|nccl_version|pg_config|pg_status)"')
 _RECORD: Final = b'"collective_seq_id"'
 
 

@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
+from tracewarehouse.late_regex import late_regex
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
 
 Text = msgspec.Raw | bytes
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError)
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
-_PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_TOKEN = late_regex(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_PLAIN_KEY = late_regex(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class StringToken(Struct, frozen=True):
@@ -149,7 +151,7 @@ def strings(text: str) -> Iterator[StringToken]:
             expects_key = False
 
 
-_STRICT_TOKEN = re.compile(
+_STRICT_TOKEN = late_regex(
     rb"[ \t\r\n]*("
     rb'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"'
     rb"|[{}\[\],:]"
@@ -259,8 +261,8 @@ def _next(token: bytes, was: int, open_: list[bytes]) -> int:
 
 
 LONGEST_BYTES: Final = 64 << 20
-_WHOLE_STRINGS: Final = re.compile(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
-_BODY: Final = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_WHOLE_STRINGS: Final = late_regex(rb'(?:[^"]++|"(?:[^"\\]++|\\.)*+")*+', re.DOTALL)
+_BODY: Final = late_regex(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 
 
 class LongStrings:

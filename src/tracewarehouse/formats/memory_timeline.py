@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner, State
 from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "memory_timeline"
 # Indexed by torch's numbers: actions start at 1, categories at 0.
@@ -127,8 +127,8 @@ def _named(
 
 NAME: Final = "memory_timeline"
 VERSION: Final = 1
-_FIRST: Final = re.compile(rb"\s*\[\s*\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*\]")
-_LIST_START: Final = re.compile(rb"\s*\[")
+_FIRST: Final = late_regex(rb"\s*\[\s*\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*\]")
+_LIST_START: Final = late_regex(rb"\s*\[")
 
 
 class MemoryTimelineFormat:

@@ -16,14 +16,15 @@ from tracewarehouse.formats.base import OnePartFile, Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import TextStream
 from tracewarehouse.formats.redact import Redactor
 from tracewarehouse.formats.source_tables import Notes, redacted
+from tracewarehouse.late_regex import late_regex
 
 # A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.
 _GROUPED: Final = r"[+-]?[1-9]\d{0,2}(?:\SEP\d{3})+"
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+(?:[.,]\d+)*|inf|nan)(?:e[+-]?\d+)?", re.IGNORECASE)
+_NUMBER: Final = late_regex(r"[+-]?(?:\d+(?:[.,]\d+)*|inf|nan)(?:e[+-]?\d+)?", re.IGNORECASE)
 # Thousands may also be separated by spaces, narrow ones included, or by apostrophes.
-_SPACES: Final = re.compile(r"(?<=\d)[\s\u00a0\u202f'\u2019](?=\d{3})")
+_SPACES: Final = late_regex(r"(?<=\d)[\s\u00a0\u202f'\u2019](?=\d{3})")
 _PREFIXES: Final = {"K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "k": 1e3}
-_SCALED: Final = re.compile(
+_SCALED: Final = late_regex(
     r"([KMGTk])(?=(?:byte|inst|cycle|sector|request|wavefront|Hz|hz|thread|warp|block|bit)s?\b)"
 )
 _NS: Final = {
@@ -97,7 +98,7 @@ _LAUNCH: Final = (
     "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
 )  # fmt: skip
 _LONG: Final = ("Metric Name", "Metric Unit", "Metric Value")
-_SIZE: Final = re.compile(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
+_SIZE: Final = late_regex(r"\(?\s*(\d+)\s*,\s*(\d+)\s*,\s*(\d+)\s*\)?")
 _NONE: Final = ("", "n/a", "N/A", "(!) n/a", "nan", "-nan")
 _TEXT: Final = pa.dictionary(pa.int32(), pa.string())
 SCHEMA: Final = pa.schema({

@@ -6,7 +6,6 @@ Only files and environment variables are read: no network, no subprocess, and on
 from __future__ import annotations
 
 import os
-import re
 import socket
 import sys
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Final
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.formats.redact import Redactor, check_text
+from tracewarehouse.late_regex import late_regex
 
 # Label → variables of batch systems, experiment trackers, CI services and container runtimes.
 _VARIABLES: Final = {
@@ -37,7 +37,7 @@ _VARIABLES: Final = {
         "CI_JOB_IMAGE",
     ),
 }
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_COMMIT: Final = late_regex(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _COMMIT_DIGITS: Final = 12  # as many as Git needs in the largest repositories
 _LONGEST: Final = 200
 

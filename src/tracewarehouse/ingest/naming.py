@@ -13,24 +13,25 @@ from typing import Any
 from msgspec import Struct
 
 from tracewarehouse.formats.json_text import members
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage.layout import MAX_RUN_NAME
 
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
-_ENDINGS = re.compile(
+_ENDINGS = late_regex(
     r"\.(?:gz|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$", re.IGNORECASE
 )
 _RANKS = tuple(
-    re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)
+    late_regex(_LEFT + pattern + _RIGHT, re.IGNORECASE)
     for pattern in (
         r"(?<!local[-_])(?:global[-_]?)?rank[-_.=]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?",
         r"worker[-_.=]?(\d{1,6})(?:[-_]?of[-_]?(\d{1,6}))?",
         r"r(\d{1,6})of(\d{1,6})",
     )
 )
-_BARE_RANK = re.compile(r"r(\d{1,6})", re.IGNORECASE)
+_BARE_RANK = late_regex(r"r(\d{1,6})", re.IGNORECASE)
 # Coordinates of parallelism: tensor, pipeline, data, expert, context, sequence.
-_COORDINATE = re.compile(
+_COORDINATE = late_regex(
     _LEFT + r"(tp|pp|dp|ep|cp|dcp|sp|local[-_]?rank)[-_.=]?(\d{1,6})" + _RIGHT, re.IGNORECASE
 )
 # `ep3` alone may be an epoch: it counts only together with one of these.
@@ -39,7 +40,7 @@ _DATE = r"20\d\d([-_]?)[01]\d\1[0-3]\d"
 _CLOCK = r"[0-2]\d([-_:.]?)[0-5]\d(?:\2[0-5]\d(?:[.,]\d{1,9})?)?Z?"
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
 _TIMES = tuple(
-    re.compile(_LEFT + pattern + _RIGHT, re.IGNORECASE)
+    late_regex(_LEFT + pattern + _RIGHT, re.IGNORECASE)
     for pattern in (
         rf"(?:{_MONTHS})[-_]\d{{1,2}}(?:[-_]\d\d){{3}}(?:\.\d{{1,9}})?",
         rf"{_DATE}(?:[-_T]?{_CLOCK})?",
@@ -48,8 +49,8 @@ _TIMES = tuple(
     )
 )
 # The profiler's default name: host_pid.time.pt.trace.json
-_HOST_PID = re.compile(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
-_NUMBERED = re.compile(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
+_HOST_PID = late_regex(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
+_NUMBERED = late_regex(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
 
 
 class NameParts(Struct, frozen=True):

@@ -5,7 +5,6 @@ The rule is that of the view `execution_matches`, which also covers traces that 
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -19,6 +18,7 @@ from tracewarehouse.ingest.environment import labels_of_process
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.sources import Source
 from tracewarehouse.ingest.stored import conflict, has_damage
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.runs.rows import expected_ranks, run_issues
 from tracewarehouse.runs.seal import Sealed, seal
 from tracewarehouse.runs.selection import SelectedRun
@@ -34,7 +34,7 @@ _NODES: Final = "execution_nodes"
 _EVENTS: Final = "events"
 _OPERATOR: Final = "cpu_op"
 _NAMED: Final = (_OPERATOR, "user_annotation")
-_RECORD_FUNCTION: Final = re.compile(r'"Record function id"\s*:\s*([0-9]{1,18})\b')
+_RECORD_FUNCTION: Final = late_regex(r'"Record function id"\s*:\s*([0-9]{1,18})\b')
 _LEAST_PERCENT: Final = 99
 # External IDs are small numbers: a few operators of one name agree by accident.
 _LEAST_NAMES: Final = 5

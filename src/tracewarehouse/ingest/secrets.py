@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -41,6 +40,7 @@ from tracewarehouse.ingest.build import redacted_by
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
 from tracewarehouse.ingest.rebuild import READ, RebuildRank, StoredRank, stored_files
 from tracewarehouse.ingest.survey import discover
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import (
     Changes,
     RankSource,
@@ -61,10 +61,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_PRINTABLE: Final = re.compile(rb"[\x20-\x7e]{8,}")
+_PRINTABLE: Final = late_regex(rb"[\x20-\x7e]{8,}")
 _BATCH_ROWS: Final = 65_536
 _GZIP: Final = b"\x1f\x8b"
-_INDEX: Final = re.compile(r"\[[0-9]+\]")
+_INDEX: Final = late_regex(r"\[[0-9]+\]")
 
 
 class SecretFound(Struct, frozen=True):

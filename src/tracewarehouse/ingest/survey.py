@@ -30,12 +30,13 @@ from tracewarehouse.formats.registry import HEAD_BYTES, detect
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Progress, Watch
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, Source, TraceFile
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject, source_location
 
-TRACE_NAMES = re.compile(
+TRACE_NAMES = late_regex(
     r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
     r"|^(?:nccl|comm_lib)_trace_rank_\d+$"
     r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz)?$",
@@ -48,7 +49,7 @@ OTHER_FILES = {
     ".pftrace": "is a Perfetto trace",
     ".csv": "is a CSV file: name it if it is from ncu --csv or of a registered format",
 }
-TEMPORARY = re.compile(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
+TEMPORARY = late_regex(r"\.(?:tmp|temp|part|partial|swp|crdownload|filepart)$|~$", re.IGNORECASE)
 TRACES = (
     "supported are Chrome JSON with a list of events (torch.profiler's export_chrome_trace),"
     " SQLite exports of Nsight Systems (nsys export --type sqlite), and files of rpd and rocprofv3"

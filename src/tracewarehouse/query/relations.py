@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -25,6 +24,7 @@ from tracewarehouse.duck.engine import (
     sql_with_params,
 )
 from tracewarehouse.errors import UnknownName, WarehouseError
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.result import Abstained, FileGroup, lazy_frame
 from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_WORD: Final = re.compile(r"\w+")
+_WORD: Final = late_regex(r"\w+")
 # Words with these prefixes list relations, so all of them must exist.
 _LISTS_RELATIONS: Final = ("show", "describe", "summarize", "duckdb_", "pragma", "information_schema", "pg_")
 

@@ -6,7 +6,6 @@ A glob (`run-*`, `label:sweep=*`) has `*`, `?` or `[ab]`; a list has selectors s
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import rank_list
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import (
     Brief,
     Rank,
@@ -31,10 +31,10 @@ from tracewarehouse.storage import (
     run_name,
 )
 
-_VERSIONED = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
+_VERSIONED = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
 _FEW_RUNS = 8  # are listed in messages
-_GLOB = re.compile(r"[*?\[]")
+_GLOB = late_regex(r"[*?\[]")
 _EXAMPLES = "a name, a prefix or glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ParamError
+from tracewarehouse.late_regex import late_regex
 
 WAREHOUSE = "_tw/warehouse.json"
 STAGING = "_tw/staging"
@@ -32,12 +33,12 @@ RECORDED = "_tw/recorded"
 # Names that a folder may hold and still become a warehouse: a training job may fill the inbox first.
 OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, ROLLUPS, "warehouse.duckdb", "lost+found"})
 
-_VERSION = re.compile(r"v([0-9]{6,})\.parquet")
-_RECEIPT = re.compile(r"v([0-9]{6,})\.json")
-_CATALOG = re.compile(r"([0-9]{6,})\.json\.gz")
-_CLEANED = re.compile(r"cleaned-([0-9]{6,})\.json")
-_TABLE = re.compile(r"[a-z][a-z0-9_]*")
-_MANIFEST = re.compile(
+_VERSION = late_regex(r"v([0-9]{6,})\.parquet")
+_RECEIPT = late_regex(r"v([0-9]{6,})\.json")
+_CATALOG = late_regex(r"([0-9]{6,})\.json\.gz")
+_CLEANED = late_regex(r"cleaned-([0-9]{6,})\.json")
+_TABLE = late_regex(r"[a-z][a-z0-9_]*")
+_MANIFEST = late_regex(
     r"(?P<first>[0-9]{6,})-(?P<last>[0-9]{6,})-(?P<uid>[0-9a-f]+)-(?P<attempt>[0-9a-z]+)\.(?P<intent>now|push)\.json"
 )
 
@@ -207,8 +208,8 @@ def table_file(table: str, version: int, run: str, rank: int, name: str) -> str:
 
 
 MAX_RUN_NAME = 128
-_ALLOWED = re.compile(r"[A-Za-z0-9._+=~-]")
-_REFERENCE = re.compile(r"(?P<run>.+)@v(?P<number>[0-9]+)")
+_ALLOWED = late_regex(r"[A-Za-z0-9._+=~-]")
+_REFERENCE = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]+)")
 
 
 def run_name(text: str) -> tuple[str, bool]:

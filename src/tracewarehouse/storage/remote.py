@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, WarehouseError
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import StoreUrl
 from tracewarehouse.storage import layout, run_list
 from tracewarehouse.storage.objects import Entry, Objects
@@ -36,11 +37,11 @@ _CREDENTIALS = {
 }
 _AZURE = "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or use a managed identity"
 _WEB = "the server must answer without credentials"
-_NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist", re.IGNORECASE)
-_DENIED = re.compile(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
-_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google|credential|Account must be", re.IGNORECASE)
-_PLAIN_HTTP = re.compile(r"builder error|BadScheme", re.IGNORECASE)
-_SILENT = re.compile(
+_NO_BUCKET = late_regex(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist", re.IGNORECASE)
+_DENIED = late_regex(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch", re.IGNORECASE)
+_NO_CREDENTIALS = late_regex(r"169\.254\.169\.254|metadata\.google|credential|Account must be", re.IGNORECASE)
+_PLAIN_HTTP = late_regex(r"builder error|BadScheme", re.IGNORECASE)
+_SILENT = late_regex(
     r"error sending request|timed out|timeout|connection|dns|retries|\b5\d\d\b|429", re.IGNORECASE
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from tracewarehouse import hints
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import copies, layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.model import Json
@@ -52,9 +52,9 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
 
 
 RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a result
-_FOLDER = re.compile(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
-_DEFINITION = re.compile(r"[0-9a-f]{16}")
-_NAME = re.compile(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
+_FOLDER = late_regex(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
+_DEFINITION = late_regex(r"[0-9a-f]{16}")
+_NAME = late_regex(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
 class Recorded(Struct, frozen=True):

@@ -7,7 +7,6 @@ ranks, and recognizes kernels that were replaced by another one.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
@@ -34,6 +33,7 @@ from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.compare.stats.verdict import blocks
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
 
 
-_ARGUMENTS = re.compile(r"[<(](?!anonymous namespace)")
-_NUMBERS = re.compile(r"\d+(x\d+)*")
+_ARGUMENTS = late_regex(r"[<(](?!anonymous namespace)")
+_NUMBERS = late_regex(r"\d+(x\d+)*")
 _COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
 
 

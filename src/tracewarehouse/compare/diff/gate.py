@@ -30,6 +30,7 @@ from tracewarehouse.compare.stats.two_sample import (
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ExpressionError
 from tracewarehouse.exact_text import TRACE_UNITS, UNITS_NS
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 
 _LEAST_NS = 100_000  # of a mean step; below, the time of a thousand or a million units is compared
@@ -91,7 +92,7 @@ _SCALES: dict[str, tuple[str, dict[str, float]]] = {
 }
 _OWN_UNIT = {unit: own for own, (_, scales) in _SCALES.items() for unit in scales}
 _UNITS = "|".join(sorted(map(re.escape, _OWN_UNIT), key=len, reverse=True))
-_BOUND = re.compile(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNITS}|)\s*")
+_BOUND = late_regex(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNITS}|)\s*")
 _EXACT = ("count", "bytes")  # units of metrics that one run of each side shows without noise
 NOT_TESTED = "not tested: one run per side does not show the spread between runs"
 

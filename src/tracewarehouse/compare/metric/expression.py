@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from statistics import fmean, median
@@ -15,6 +14,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.runs.selection import run_attributes
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ class Measured(Struct, frozen=True):
 
 SHORT = {"step_time": "step_summary.period_ns"}
 
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_VERSION = re.compile(r"@([0-9]{1,9})")
-_VALUE = re.compile(r"[^,\]]*")
+_WORD = late_regex(r"[A-Za-z_][A-Za-z0-9_]*")
+_VERSION = late_regex(r"@([0-9]{1,9})")
+_VALUE = late_regex(r"[^,\]]*")
 _ABSENT = "absent"
 _NOT_MEASURES = (None, "id", "ts", "depth")
 _EXAMPLES = "step_time, temporal_breakdown.idle_ns, kernel_summary.sum_ns[kind=communication]"

@@ -6,7 +6,6 @@ columns of analyses.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from statistics import fmean, median
@@ -20,6 +19,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import ExpressionError, TwError, UnknownName
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -293,8 +293,8 @@ Statistic = Literal["value", "min", "mean", "max", "p50", "p90", "p95", "p99", "
 MIN_STEPS = {"p90": 10, "p95": 20, "p99": 100}  # complete steps of a run; fewer have no such percentile
 OF_STEPS = get_args(Statistic)[1:-1]
 _EXAMPLES = "for example step_time, p99(step_time), kernel_summary.sum_ns[kind=communication]"
-_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(\s*")
-_CLOSE = re.compile(r"\s*\)")
+_CALL = late_regex(r"([A-Za-z_][A-Za-z0-9_]*)\s*\(\s*")
+_CLOSE = late_regex(r"\s*\)")
 
 
 def parse_statistic(text: str, catalog: Catalog) -> tuple[Statistic, Metric]:

@@ -10,7 +10,6 @@ null, and the first value of a repeated key wins. Shapes and types of inputs are
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import ROUND_FLOOR, Context, Decimal
 from functools import cache
@@ -47,6 +46,7 @@ from tracewarehouse.formats.kineto.scanner import (
     Batch,
 )
 from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,9 +128,9 @@ TIME_KEYS: Final = ("ts", "dur")
 DUPLICATES: Final = "__duplicates__"
 
 _FIRST_EXTRA: Final = ("bp", "s", *TIME_KEYS)
-_PLAIN_TIME = re.compile(r"(-?)([0-9]{1,30})(?:\.([0-9]{1,3}))?")
-_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_DECIMAL = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_PLAIN_TIME = late_regex(r"(-?)([0-9]{1,30})(?:\.([0-9]{1,3}))?")
+_NUMBER = late_regex(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_DECIMAL = late_regex(r"-?[0-9]+(\.[0-9]+)?")
 _SCALARS: Final = '"-0123456789'
 _PICO: Final = 1_000_000
 _STEP = Decimal("1e-9")

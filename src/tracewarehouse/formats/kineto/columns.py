@@ -12,7 +12,6 @@ and runtime calls if they are named like one. Other vendors name runtime categor
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
@@ -32,6 +31,7 @@ from tracewarehouse.formats.kineto.scanner import (
     DOUBLES,
     Batch,
 )
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -329,8 +329,8 @@ def run_sql_over(sql: str, columns: Mapping[str, pa.Array]) -> pa.Table:
         con.unregister("given")
 
 
-_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,17}")
-_WORD: Final = re.compile(r'"([^"\\0-9]*)"')
+_INTEGER: Final = late_regex(r"0|-?[1-9][0-9]{0,17}")
+_WORD: Final = late_regex(r'"([^"\\0-9]*)"')
 # The text of a number is its token, that of a string its value.
 _SELECT: Final = """
 SELECT
@@ -389,7 +389,9 @@ def numbers_array(numbers: Sequence[int | None]) -> tuple[NDArray[np.int64], NDA
     )
 
 
-_DEVICE_PROCESS: Final = "^(Ascend Hardware|GPU ?[0-9]+)$"
+_DEVICE_NAME: Final = "Ascend Hardware|GPU ?[0-9]+"
+_DEVICE_PROCESS: Final = late_regex(_DEVICE_NAME)
+_ONLY_A_NAME: Final = late_regex(r'\{"name":"([^"\\]*)"\}')
 _RUNTIME_CALL: Final = "^(hip|cuda|cu)[A-Z]|^AscendCL@"
 
 
@@ -416,14 +418,18 @@ def category(raw: str, *, is_slice: bool) -> Category:
 
 def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozenset[str]:
     """The pid texts that process_name metadata, as (pid text, args), identifies as devices."""
-    rows = [(pid, args) for pid, args in named if pid is not None and args is not None]
-    if not rows:
-        return frozenset()
-    given = {"pid": pa.array([pid for pid, _ in rows]), "args": pa.array([args for _, args in rows])}
-    found = run_sql_over(
-        f"SELECT pid FROM given WHERE regexp_matches(args ->> 'name', '{_DEVICE_PROCESS}')", given
-    )
-    return frozenset(found.column("pid").to_pylist())
+    found, unusual = set(), []
+    for pid, args in named:
+        if pid is not None and args is not None:
+            if (plain := _ONLY_A_NAME.fullmatch(args)) is None:
+                unusual.append({"pid": pid, "args": args})
+            elif _DEVICE_PROCESS.fullmatch(plain[1]):
+                found.add(pid)
+    if unusual:
+        is_device = f"regexp_full_match(args ->> 'name', '{_DEVICE_NAME}')"
+        given = {name: pa.array([row[name] for row in unusual]) for name in ("pid", "args")}
+        found.update(run_sql_over(f"SELECT pid FROM given WHERE {is_device}", given).column(0).to_pylist())
+    return frozenset(found)
 
 
 def infer_on_device(names: pa.Array) -> list[Category]:

@@ -29,11 +29,12 @@ from tracewarehouse.formats.kineto.event_array import (
     skip_whitespace,
     value_end,
 )
+from tracewarehouse.late_regex import late_regex
 
 MAX_RANK: Final = 999_999
 # First value in ns that exceeds 64 bits: year 2262.
 _TOO_LATE: Final = 2**63
-EVENTS_START: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+EVENTS_START: Final = late_regex(rb'"traceEvents"\s*:\s*\[')
 
 _REST_HEAD: Final = b'{"traceEvents":['
 # Parsers may refuse deeper nesting.
@@ -127,7 +128,7 @@ def _count(value: object) -> int | None:
 EVENTS_KEY = "traceEvents"
 
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_BETWEEN_MEMBERS = re.compile(rb'\s*[,{]\s*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
+_BETWEEN_MEMBERS = late_regex(rb'\s*[,{]\s*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
 
 
 class Outline(Struct, frozen=True):
@@ -289,11 +290,11 @@ class Document(Struct):
         raise file_text.UnsupportedFormatError(path, name or file_text.object_format(self.members))
 
 
-_KEY = re.compile(rb'("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
-_EVENTS = re.compile(rb'"traceEvents"\s*:\s*(?=\[)')
+_KEY = late_regex(rb'("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+_EVENTS = late_regex(rb'"traceEvents"\s*:\s*(?=\[)')
 _LINE_MOST = 1 << 20
-_DOCUMENT = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
-_ARRAY_CLOSED = re.compile(rb"\s*(?:,|\}|$)")
+_DOCUMENT = late_regex(rb'\{\s*["}]|\[\s*[{\]]')
+_ARRAY_CLOSED = late_regex(rb"\s*(?:,|\}|$)")
 _END_MISSING = "the end is missing: more events may have followed"
 
 

@@ -20,6 +20,7 @@ from msgspec import Struct, field
 from tracewarehouse.formats.base import Loss, Status
 from tracewarehouse.formats.file_text import Buffer
 from tracewarehouse.formats.json_text import elements, is_utf8, minify
+from tracewarehouse.late_regex import late_regex
 
 
 class Losses(Struct):
@@ -63,16 +64,16 @@ _STRING = r'"(?:[^"\\]|\\.)*"'
 # For unescaped quotes: a quote closes the string only where a string may end.
 _LOOSE_STRING = r'"(?:.*?)"(?=\s*(?:[,:}\]]|$))'
 _REST = r'|[{}\[\],:]|[^\s{}\[\],:"]+|"'
-_STRICT_TOKEN = re.compile(_STRING + _REST, re.DOTALL)
-_LOOSE_TOKEN = re.compile(_LOOSE_STRING + _REST, re.DOTALL)
-_PAIR = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_STRICT_TOKEN = late_regex(_STRING + _REST, re.DOTALL)
+_LOOSE_TOKEN = late_regex(_LOOSE_STRING + _REST, re.DOTALL)
+_PAIR = late_regex(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = frozenset('"\\/bfnrt')
-_SURROGATE = re.compile(
+_SURROGATE = late_regex(
     r"(\\\\)|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\)(u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
-_CONTROL = re.compile(r"[\x00-\x1f]")
-_LITERAL = re.compile(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_BARE_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_CONTROL = late_regex(r"[\x00-\x1f]")
+_LITERAL = late_regex(r"true|false|null|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_BARE_KEY = late_regex(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class _Repairer(Struct):
@@ -324,18 +325,18 @@ def _array(buffer: Buffer, at: int, stop: int) -> bytes:
 
 _EVENT_KEYS = rb'"(?:ph|name|cat|pid|tid|ts|dur|id|args|bp|s)"\s*:'
 # Not after a colon, where it is a value inside an event.
-EVENT_START = re.compile(rb"[^:\s]\s*(\{\s*" + _EVENT_KEYS + rb")")
-_ARRAY_GOES_ON = re.compile(rb"\]\s*,?\s*\{\s*" + _EVENT_KEYS)
-_ARRAY_END = re.compile(rb'[}\]]\s*(\])\s*(?:,\s*"|\}|$)')
-_STRAY_BRACKET = re.compile(rb"[\[,]\s*\[\s*\{\s*" + _EVENT_KEYS)
-_WORD = re.compile(rb"[A-Za-z0-9]")
-_FOLLOWS = re.compile(rb"\s*(?:[,\]]|$)")
+EVENT_START = late_regex(rb"[^:\s]\s*(\{\s*" + _EVENT_KEYS + rb")")
+_ARRAY_GOES_ON = late_regex(rb"\]\s*,?\s*\{\s*" + _EVENT_KEYS)
+_ARRAY_END = late_regex(rb'[}\]]\s*(\])\s*(?:,\s*"|\}|$)')
+_STRAY_BRACKET = late_regex(rb"[\[,]\s*\[\s*\{\s*" + _EVENT_KEYS)
+_WORD = late_regex(rb"[A-Za-z0-9]")
+_FOLLOWS = late_regex(rb"\s*(?:[,\]]|$)")
 # After a stray bracket, the list would end with the array: a header key or nothing follows.
-_LIST_FOLLOWS = re.compile(rb'\s*(?:,\s*[^"\s]|\])')
-_LINE_START = re.compile(rb"\n\s*(\{)")
-_WHITESPACE = re.compile(rb"[ \t\r\n]*")
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
-_SCALAR = re.compile(rb'"(?:[^"\\]|\\.)*"|[^\s,:{}\[\]"]+', re.DOTALL)
+_LIST_FOLLOWS = late_regex(rb'\s*(?:,\s*[^"\s]|\])')
+_LINE_START = late_regex(rb"\n\s*(\{)")
+_WHITESPACE = late_regex(rb"[ \t\r\n]*")
+_TOKEN = late_regex(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
+_SCALAR = late_regex(rb'"(?:[^"\\]|\\.)*"|[^\s,:{}\[\]"]+', re.DOTALL)
 _CLOSER = {b"{": b"}", b"[": b"]"}
 # Maximum length of a single element that contains a list of objects that look like events.
 _LIST_MOST = 1 << 22

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -31,8 +30,9 @@ from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State, new_scanner
 from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.late_regex import late_regex
 
-_LIST_START: Final = re.compile(rb"\s*\[")
+_LIST_START: Final = late_regex(rb"\s*\[")
 # A longer header is read with the tolerant reader, which maps a file.
 _MOST_HEADER_BYTES: Final = 256 << 20
 

@@ -37,6 +37,7 @@ from tracewarehouse.formats.base import Ints as Ints
 from tracewarehouse.formats.json_text import Text, elements, minify
 from tracewarehouse.formats.kineto.build import library_name
 from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, cut_before, skip_whitespace
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -594,7 +595,7 @@ def strict_elements(text: bytes) -> Sequence[Text] | None:
 
 
 # An unclosed string is also one token; otherwise matching would restart at each quote inside it.
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\]]', re.DOTALL)
+_TOKEN: Final = late_regex(rb'"(?:[^"\\]++|\\.)*+\\?(?:"|\Z)|[{}\[\]]', re.DOTALL)
 
 
 def closing_end(text: bytes | bytearray) -> int | None:

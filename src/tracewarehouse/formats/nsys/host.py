@@ -7,7 +7,6 @@ tenth of the time of a regular expression; that is left to the texts whose parts
 
 from __future__ import annotations
 
-import re
 import struct
 from bisect import bisect_right
 from collections import defaultdict
@@ -30,6 +29,7 @@ from tracewarehouse.formats.source_tables import (
     encoded_texts,
     number_texts,
 )
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 _RUNTIME_CLASS, _DRIVER_CLASS, _BACKTRACE_CLASS = 0, 1, 67
 # Versions and variants of an API function: cudaLaunchKernel_v7000 is cudaLaunchKernel.
-_SUFFIX: Final = re.compile(r"(_v[0-9]+|_ptsz|_ptds)+$")
-_DRIVER_NAME: Final = re.compile(r"cu[A-Z]")
+_SUFFIX: Final = late_regex(r"(_v[0-9]+|_ptsz|_ptds)+$")
+_DRIVER_NAME: Final = late_regex(r"cu[A-Z]")
 # Columns that identify a call, which its copy with a call chain repeats.
 _CALL_KEY: Final = ("start", "globalTid", "correlationId", "nameId")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -19,11 +18,12 @@ from tracewarehouse.formats.pickles.values import (
     mapping,
     unfolded,
 )
+from tracewarehouse.late_regex import late_regex
 
 _NS_PER_MS: Final = 1_000_000
 _INT64_LIMIT: Final = 2**63
-_TORCH: Final = re.compile(r"(?:^|/)torch/|^<|^\?\?$|\.(?:cpp|cc|c|h|so)(?:\.|$)")
-_NUMBERS: Final = re.compile(r"\d+")
+_TORCH: Final = late_regex(r"(?:^|/)torch/|^<|^\?\?$|\.(?:cpp|cc|c|h|so)(?:\.|$)")
+_NUMBERS: Final = late_regex(r"\d+")
 # Nested lists of shapes have this depth at most.
 _MOST_TEXT: Final = 100_000
 

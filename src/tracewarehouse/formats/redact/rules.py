@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracewarehouse.errors import PolicyError
+from tracewarehouse.late_regex import late_regex
 
 POLICY_FILE: Final = "_tw/redact.toml"
 POLICY_VARIABLE: Final = "TW_REDACT_POLICY"
@@ -108,7 +109,7 @@ def _patterns(found: object, path: Path) -> tuple[tuple[str, str], ...]:
 def _check_pattern(pattern: str, place: str) -> None:
     """Raises PolicyError for what RE2 does not read, or what matches everything."""
     try:
-        re.compile(pattern)
+        late_regex(pattern)
         everything = pc.match_substring_regex(pa.array([""]), pattern)[0].as_py()
     except (re.error, pa.ArrowInvalid) as error:
         raise PolicyError(f"{place}: not an RE2 pattern: {error}", "RE2 has no lookaround") from error
@@ -116,17 +117,17 @@ def _check_pattern(pattern: str, place: str) -> None:
         raise PolicyError(f"{place}: it matches an empty text", "make it match the secret alone")
 
 
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_SPLIT: Final = re.compile(r"[_\-.\s]+")
+_CAMEL: Final = late_regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_SPLIT: Final = late_regex(r"[_\-.\s]+")
 _LONGEST_NAME: Final = 200
 
 _LEAST_RANDOM: Final = 16
-_HEX: Final = re.compile(r"[0-9a-fA-F]+")
-_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_NUMBER: Final = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?)")
-_KEY_NAMES_FILE: Final = re.compile(r"[\w.+=~@-]*(?:/[\w.+=~@-]+)+\.[a-z]{1,10}")
-_WORD: Final = re.compile(r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0-9]{1,4}")
-_PARTS: Final = re.compile(r"[/\\.:,;_|()<>\[\]{}*&#@!?%~=+-]+")
+_HEX: Final = late_regex(r"[0-9a-fA-F]+")
+_UUID: Final = late_regex(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NUMBER: Final = late_regex(r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?)")
+_KEY_NAMES_FILE: Final = late_regex(r"[\w.+=~@-]*(?:/[\w.+=~@-]+)+\.[a-z]{1,10}")
+_WORD: Final = late_regex(r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0-9]{1,4}")
+_PARTS: Final = late_regex(r"[/\\.:,;_|()<>\[\]{}*&#@!?%~=+-]+")
 _HEX_BITS: Final = 3.0
 _SHARE_OF_MOST: Final = 0.85
 # Values under such names describe a secret: where it is, or its kind.
@@ -240,7 +241,7 @@ Check = Literal["", "digit", "mixed", "alnum"]
 Value = Literal["word", "line", "field", "parameter"]
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
-_COUNT: Final = re.compile(r"\{([1-9][0-9]*)(?:,[0-9]*)?\}")
+_COUNT: Final = late_regex(r"\{([1-9][0-9]*)(?:,[0-9]*)?\}")
 # Also after the escape of a line break or tab in text of Python.
 _BEFORE: Final = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
 

@@ -29,32 +29,33 @@ from tracewarehouse.formats.redact.rules import (
     is_random,
     rules,
 )
+from tracewarehouse.late_regex import late_regex
 
 _LEAST: Final = 8
 # One of these is between a name and its value, whatever the rule.
-_SIGN: Final = re.compile(r"[=:,\s]")
-_QUOTE: Final = re.compile(r"""[bBrRuUfF]{0,2}(\\*["'])""")
-_LIST: Final = re.compile(r"[\[(]\s*")
-_BARE: Final = re.compile(r"""[^\s"'`]+""")
+_SIGN: Final = late_regex(r"[=:,\s]")
+_QUOTE: Final = late_regex(r"""[bBrRuUfF]{0,2}(\\*["'])""")
+_LIST: Final = late_regex(r"[\[(]\s*")
+_BARE: Final = late_regex(r"""[^\s"'`]+""")
 _ENDS: Final = {
-    "line": re.compile(r"""[\r\n"'`\\]|$"""),
-    "field": re.compile(r"""[;"'\r\n]|$"""),
-    "parameter": re.compile(r"""[&\s"'<>]|$"""),
+    "line": late_regex(r"""[\r\n"'`\\]|$"""),
+    "field": late_regex(r"""[;"'\r\n]|$"""),
+    "parameter": late_regex(r"""[&\s"'<>]|$"""),
 }
-_SEPARATOR: Final = re.compile(r"[,;&)}\]]")
+_SEPARATOR: Final = late_regex(r"[,;&)}\]]")
 # Where the next of several assignments begins: `A=1;B=2`, `a=1&b=2`.
-_NEXT: Final = re.compile(r"[,;&]\s*[A-Za-z_][\w.-]*=")
-_NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?")
+_NEXT: Final = late_regex(r"[,;&]\s*[A-Za-z_][\w.-]*=")
+_NUMBER: Final = late_regex(r"[-+]?[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?")
 # Placeholders, not values: `None`, `$TOKEN`, `<your token>`, `xxxxxxxx`, and marks.
-_NO_VALUE: Final = re.compile(
+_NO_VALUE: Final = late_regex(
     r"(?:none|null|true|false|undefined)|[$<{%(\[@].*|(?:\*+|x+|\.+)|\[redacted:.*", re.IGNORECASE | re.DOTALL
 )
 # Code, where a keyword argument is possible: `self.token`, `get_token(`, `new_token`.
-_CODE: Final = re.compile(
+_CODE: Final = late_regex(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[(\[]?|[A-Za-z_]\w*[(\[].*|[a-z]+(?:_[a-z]+)+", re.DOTALL
 )
-_PATH: Final = re.compile(r"(?:~|\.{0,2})/\S*|[A-Za-z]:\\\S*")
-_SCHEME: Final = re.compile(r"(?:bearer|basic|token|digest|negotiate|apikey|ssws)\s{1,3}", re.IGNORECASE)
+_PATH: Final = late_regex(r"(?:~|\.{0,2})/\S*|[A-Za-z]:\\\S*")
+_SCHEME: Final = late_regex(r"(?:bearer|basic|token|digest|negotiate|apikey|ssws)\s{1,3}", re.IGNORECASE)
 
 
 class Pairs(Struct, frozen=True):
@@ -189,9 +190,9 @@ MIN_LENGTH: Final = 8
 _LONG: Final = 16
 # A shorter text is searched faster than the pattern for bulk searches is compiled.
 _SHORT: Final = 4096
-_MARK: Final = re.compile(r"\[redacted:[0-9a-f]{4}\]")
-_FLAG: Final = re.compile(r"--?[A-Za-z][\w.-]{0,100}")
-_HAS_DIGIT: Final = re.compile(r"[0-9]")
+_MARK: Final = late_regex(r"\[redacted:[0-9a-f]{4}\]")
+_FLAG: Final = late_regex(r"--?[A-Za-z][\w.-]{0,100}")
+_HAS_DIGIT: Final = late_regex(r"[0-9]")
 
 
 class Redaction(Struct, frozen=True):
@@ -348,7 +349,7 @@ def _passes(check: Check, secret: str) -> bool:
     return check != "mixed" or is_mixed(secret)
 
 
-_MARK_WITH_DIGEST: Final = re.compile(r"\[redacted:([0-9a-f]{4})\]")
+_MARK_WITH_DIGEST: Final = late_regex(r"\[redacted:([0-9a-f]{4})\]")
 
 
 def clean_name(redactor: Redactor, name: str) -> str:

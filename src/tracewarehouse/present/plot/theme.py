@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from msgspec import Struct
 from tracewarehouse.display_names import category
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import one_line
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     import altair
@@ -175,8 +175,8 @@ def _three_digits(value: float) -> str:
 
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
-_ROOT = re.compile(r"<svg [^>]*?width=\"([\d.]+)\" height=\"([\d.]+)\"[^>]*>")
-_ID = re.compile(r"(id=\"|url\(#)(clip|gradient_)(\d+)")
+_ROOT = late_regex(r"<svg [^>]*?width=\"([\d.]+)\" height=\"([\d.]+)\"[^>]*>")
+_ID = late_regex(r"(id=\"|url\(#)(clip|gradient_)(\d+)")
 
 
 def check_installed() -> None:

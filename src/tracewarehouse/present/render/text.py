@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from tracewarehouse.contracts.contract import UNITS, Printer
 from tracewarehouse.exact_text import INVISIBLE, escape
 from tracewarehouse.exact_text import one_line as one_line
+from tracewarehouse.late_regex import late_regex
 
-_NOT_ON_A_TERMINAL = re.compile(f"[\x00-\x08\x0b-\x1f{INVISIBLE}]")
+_NOT_ON_A_TERMINAL = late_regex(f"[\x00-\x08\x0b-\x1f{INVISIBLE}]")
 
 
 def for_terminal(text: str) -> str:
@@ -132,9 +132,9 @@ _PRINTERS: dict[Printer, Callable[[float], str]] = {
 
 
 _ARGUMENTS = {"<": ">", "(": ")"}
-_TEMPLATE_OR_CALL = re.compile(r"\w[<(]")
-_NAMESPACES = re.compile(r"\(anonymous namespace\)::|\b(?:at::native|at|c10|std|cutlass|thrust|cub)::")
-_WORD = re.compile(r"\w+")
+_TEMPLATE_OR_CALL = late_regex(r"\w[<(]")
+_NAMESPACES = late_regex(r"\(anonymous namespace\)::|\b(?:at::native|at|c10|std|cutlass|thrust|cub)::")
+_WORD = late_regex(r"\w+")
 _MOST_WORDS = 4  # of the template arguments in which names differ
 
 

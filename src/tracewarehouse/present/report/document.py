@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.display_names import category_name
+from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.pages import render_page
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.theme import PAGE, Scale, Spec, format_short, svg
@@ -26,8 +27,8 @@ from tracewarehouse.result import Field, Result
 
 _MAX_LABEL = 40  # characters of a name above a bar
 # What most kernel names contain, and what therefore does not help to recognize one.
-_BOILERPLATE = re.compile(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
-_BUILT_IN = re.compile(r"^<built-in (?:method|function) (\S+?)(?: of .*)?>$")
+_BOILERPLATE = late_regex(r"^void |at::native::|\(anonymous namespace\)::|\(anonymous class\)::")
+_BUILT_IN = late_regex(r"^<built-in (?:method|function) (\S+?)(?: of .*)?>$")
 
 
 def label(name: str | None) -> str:
