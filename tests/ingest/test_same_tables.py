@@ -25,7 +25,7 @@ from tracewarehouse.formats.kineto import scanner
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoSource
 from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.rebuild import READ, StoredRank, rank_rows, stored_files
+from tracewarehouse.ingest.rebuild import READ, Rebuild, rank_rows, stored_files
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.build import stored_tables
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
@@ -270,20 +270,15 @@ def split_quality(tables: dict[str, Any]) -> set[str]:
 def check_rebuilt(one: Kept) -> None:
     """Rebuilt as by a later release, with the findings of the file reader, nothing differs."""
     files = {name: one.files(name) for name in READ}
-    made = BuiltTables({})
-    staged = StoredRank(one.source, one.header, files, ()).build(rules_of(), made, one.store.folder)
-    check_same(one.tables(), plain(made.tables), one.source.run)
-    assert {**staged.facts} == {**one.source.facts}
+    made: dict[str, pa.Table] = {}
 
+    def add(table: str, rows: Any) -> None:
+        made[table] = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
 
-@dataclass
-class BuiltTables:
-    """Receives the tables that are built."""
-
-    tables: dict[str, pa.Table]
-
-    def add(self, run: str, rank: int, table: str, rows: Any) -> None:
-        self.tables[table] = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+    task = Rebuild(one.source, one.header, files, one.store.folder, Catalog.load().folder)
+    facts = task.build(rules_of(), add, one.store.folder)
+    check_same(one.tables(), plain(made), one.source.run)
+    assert facts == {**one.source.facts}
 
 
 def real_files() -> list[Any]:

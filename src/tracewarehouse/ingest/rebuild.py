@@ -6,12 +6,11 @@ again: repeating the call resumes it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.parquet import Rows
     from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.build import Add
 
 
 # Tables that a rank is rebuilt from: events, memory timeline or tables that a file adds, and findings of the
@@ -85,93 +85,70 @@ def uid_with(source: RankSource, definitions: Mapping[str, int], options: Mappin
     )
 
 
-class RebuildRank(Struct, frozen=True):
-    """Rebuilds every table of a stored source, in `folder`."""
+class Rebuild(Struct, frozen=True):
+    """Rebuilds tables of a stored source from its files: the `wanted` ones, or all of them.
 
-    rank: StoredRank
-    folder: Path
-    sql: Path
-
-    def run(self, progress: TaskProgress) -> Staged:
-        """Returns the source with its new tables, ready to be committed."""
-        from tracewarehouse.ingest.rules import rules_of
-
-        source, catalog = self.rank.source, Catalog.load(self.sql)
-        large = is_large(source.text_bytes)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with (
-                RankFiles(catalog, self.folder, single=True, low_memory=large) as files,
-                temporary_folder() as spill,
-            ):
-                built = self.rank.build(rules_of(self.sql), files, spill)
-                tables = files.staged(source.run)
-        except OSError as error:
-            raise disk_error(self.folder, error) from error
-        return replace(built, tables=tables.get(source.rank, ()))
-
-
-class Files(Protocol):
-    """Receives the tables that are built."""
-
-    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
-        """Adds the rows of a table of a rank."""
-
-
-class StoredRank(Struct, frozen=True):
-    """A stored source to be rebuilt from `files` (table → paths, see READ).
-
-    `derived` names derived tables that are copied. `clean` returns the rows of a table without secrets.
+    `stored` maps the tables in READ to the paths of their files. `folder` is for the new files, `sql` that of
+    the contracts. If all tables are rebuilt, `derived` names derived tables that are copied. `clean` returns
+    the rows of a table without secrets.
     """
 
     source: RankSource
     header: str
-    files: Mapping[str, tuple[Path, ...]]
+    stored: Mapping[str, tuple[Path, ...]]
+    folder: Path
+    sql: Path
+    wanted: tuple[Ref, ...] | None = None
     derived: tuple[str, ...] = ()
     clean: Callable[[str, pa.Table], pa.Table] | None = None
 
-    def build(self, rules: Rules, files: Files, spill: Path) -> Staged:
-        """Adds its tables to `files` and returns what will be committed, without the tables."""
-        with system_allocator() if is_large(self.source.text_bytes) else nullcontext(), ExitStack() as opened:
-            return self._build(rules, files, spill, opened)
+    def run(self, progress: TaskProgress) -> Staged:
+        """Returns the source with the new tables, ready to be committed."""
+        source, rules = self.source, rules_of(self.sql)
+        large = is_large(source.text_bytes)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with (
+                RankFiles(rules.catalog, self.folder, single=large, low_memory=large) as files,
+                temporary_folder() as spill,
+            ):
+                names = None if self.wanted is None else {ref.name for ref in self.wanted}
 
-    def _build(self, rules: Rules, files: Files, spill: Path, opened: ExitStack) -> Staged:
+                def add(table: str, rows: Rows) -> None:
+                    if names is None or table in names:
+                        files.add(source.run, source.rank, table, rows)
+
+                facts = self.build(rules, add, spill)
+                tables = files.staged(source.run).get(source.rank, ())
+        except OSError as error:
+            raise disk_error(self.folder, error) from error
+        if self.wanted is not None:
+            versions, definitions_, kept = _replacement(rules.catalog, source, self.wanted)
+            return rebuilt(source, self.header, tables, {**facts, **versions}, definitions_, kept)
+        staged = rebuilt(source, self.header, tables, facts, definitions(rules.catalog), ())
+        return replace(staged, uid=uid_of(rules.catalog, source), committed_at=source.committed_at)
+
+    def build(self, rules: Rules, add: Add, spill: Path) -> dict[str, Json]:
+        """Passes every table to `add` by name; returns the facts of the source with them."""
         from tracewarehouse.ingest.tables.build import build
 
-        source, catalog = self.source, rules.catalog
-        outcome = self._outcome(rules)
-        tables = self._tables(outcome, spill, opened)
-        add = partial(files.add, source.run, source.rank)
+        source, outcome = self.source, self._outcome(rules)
         step_range = source.facts.get(_STEP_RANGE)
-        built = build(tables, outcome, rules, add, step_range if isinstance(step_range, str) else None)
-        for table in self.derived:
-            batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
-            if (first := next(batches, None)) is not None:
-                files.add(source.run, source.rank, table, chain((first,), batches))
-        facts: dict[str, Json] = {**source.facts, **built.facts, "tables": self._table_versions(catalog)}
-        coverage = built.coverage
-        facts |= {
-            "gpu_ns": coverage.gpu_ns,
-            "launch_known_ns": coverage.launch_known_ns,
-            "with_op_ns": coverage.with_op_ns,
+        with system_allocator() if is_large(source.text_bytes) else nullcontext(), ExitStack() as opened:
+            tables = self._tables(outcome, spill, opened)
+            built = build(tables, outcome, rules, add, step_range if isinstance(step_range, str) else None)
+            for table in self.derived:
+                batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
+                if (first := next(batches, None)) is not None:
+                    add(table, chain((first,), batches))
+        return {
+            **source.facts,
+            **built.facts,
+            "tables": self._table_versions(rules.catalog),
+            "gpu_ns": built.coverage.gpu_ns,
+            "launch_known_ns": built.coverage.launch_known_ns,
+            "with_op_ns": built.coverage.with_op_ns,
         }
-        return Staged(
-            run=source.run,
-            rank=source.rank,
-            uid=uid_of(catalog, source),
-            digest=source.digest,
-            text_bytes=source.text_bytes,
-            format=source.format,
-            format_version=source.format_version,
-            definitions=definitions(catalog),
-            status=source.status,
-            tables=(),
-            part=source.part,
-            facts=facts,
-            header=self.header,
-            kept=(),
-            committed_at=source.committed_at,
-        )
 
     def _table_versions(self, catalog: Catalog) -> dict[str, Json]:
         """Table → its stored versions: tables that are built now, empty ones too, and derived tables."""
@@ -190,9 +167,9 @@ class StoredRank(Struct, frozen=True):
         from tracewarehouse.formats.stored_source import StoredSource
         from tracewarehouse.ingest.columns import read_table
 
-        if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.files.get(name)}:
+        if added := {name: tuple(self._rows(name)) for name in ADDED_TABLES if self.stored.get(name)}:
             return {name: _with_texts(pa.concat_tables(rows)) for name, rows in added.items() if rows}
-        table = "memory_timeline" if self.files.get("memory_timeline") else "events"
+        table = "memory_timeline" if self.stored.get("memory_timeline") else "events"
         readers = StoredSource({table: self._rows(table)}, outcome).tables
         size = self.source.text_bytes
         return {name: read_table(name, reader, size, spill, opened) for name, reader in readers.items()}
@@ -230,7 +207,7 @@ class StoredRank(Struct, frozen=True):
 
     def _rows(self, table: str) -> Iterator[pa.Table]:
         """The rank's rows of a table, one row group at a time."""
-        for path in self.files.get(table, ()):
+        for path in self.stored.get(table, ()):
             for rows in rank_rows(path, self.source.rank):
                 yield self.clean(table, rows) if self.clean else rows
 
@@ -270,72 +247,26 @@ EVENTS = "events"
 _Todo = dict[str, tuple[RankSource, tuple[Ref, ...]]]  # name of a source → the source, tables to rebuild
 
 
-class Rebuild(Struct, frozen=True):
-    """Rebuilds some tables of one stored rank from its events."""
+def _replacement(
+    catalog: Catalog, source: RankSource, wanted: Iterable[Ref]
+) -> tuple[dict[str, Json], dict[str, int], tuple[TableFile, ...]]:
+    """The fact `tables`, the definitions, and the files that stay, once the wanted tables are rebuilt.
 
-    source: RankSource
-    header: str
-    stored: Mapping[str, tuple[Path, ...]]
-    wanted: tuple[Ref, ...]
-    folder: Path
-    sql: Path
-
-    def run(self, progress: TaskProgress) -> Staged:
-        """Returns the source with the new tables, ready to be committed."""
-        catalog, source = Catalog.load(self.sql), self.source
-        new = _Replacement.of(catalog, source, self.wanted)
-        rank = StoredRank(source, self.header, self.stored)
-        large = is_large(source.text_bytes)
-        try:
-            self.folder.mkdir(parents=True)
-            with (
-                RankFiles(catalog, self.folder, single=large, low_memory=large) as files,
-                temporary_folder() as spill,
-            ):
-                some = _SomeTables(files, {ref.name for ref in self.wanted})
-                built = rank.build(rules_of(self.sql), some, spill)
-                tables = files.staged(source.run).get(source.rank, ())
-        except OSError as error:
-            raise disk_error(self.folder, error) from error
-        facts = {**built.facts, "tables": new.facts["tables"]}
-        return rebuilt(source, self.header, tables, facts, new.definitions, new.kept)
-
-
-class _SomeTables(Struct, frozen=True):
-    """Passes on only the wanted tables."""
-
-    files: RankFiles
-    wanted: Collection[str]
-
-    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
-        """The rows of a table."""
-        if table in self.wanted:
-            self.files.add(run, rank, table, rows)
-
-
-class _Replacement(Struct, frozen=True):
-    """A source after some of its tables are rebuilt, without their files."""
-
-    facts: Mapping[str, Json]
-    definitions: Mapping[str, int]
-    kept: tuple[TableFile, ...]
-
-    @classmethod
-    def of(cls, catalog: Catalog, source: RankSource, wanted: Iterable[Ref]) -> _Replacement:
-        """The replacement of a source: a rebuilt table replaces its compatible versions; others stay."""
-        contracts = [catalog.contracts[ref] for ref in wanted]
-        replaced = {each.ref for contract in contracts for each in catalog.compatible(contract)}
-        held = source.facts.get("tables")
-        others: dict[str, Json] = {
-            table: [number for number in versions if Ref(table, number) not in replaced]  # type: ignore[arg-type]
-            for table, versions in (held if isinstance(held, dict) else {}).items()
-            if isinstance(versions, list)
-        }
-        return cls(
-            {**source.facts, "tables": table_versions_fact(contracts, others)},
-            {**source.definitions, **{each.name: each.definition or 0 for each in contracts}},
-            tuple(file for file in source.files if Ref(file.table, file.version) not in replaced),
-        )
+    A rebuilt table replaces its compatible versions.
+    """
+    contracts = [catalog.contracts[ref] for ref in wanted]
+    replaced = {each.ref for contract in contracts for each in catalog.compatible(contract)}
+    held = source.facts.get("tables")
+    others: dict[str, Json] = {
+        table: [number for number in versions if Ref(table, number) not in replaced]  # type: ignore[arg-type]
+        for table, versions in (held if isinstance(held, dict) else {}).items()
+        if isinstance(versions, list)
+    }
+    return (
+        {"tables": table_versions_fact(contracts, others)},
+        {**source.definitions, **{each.name: each.definition or 0 for each in contracts}},
+        tuple(file for file in source.files if Ref(file.table, file.version) not in replaced),
+    )
 
 
 def table_versions_fact(built: Iterable[Contract], before: Json = None) -> dict[str, Json]:
@@ -442,8 +373,8 @@ def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Tod
     done: list[RankSource] = []
     remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
     for source, wanted in todo.values():
-        new = _Replacement.of(catalog, source, wanted)
-        before = committed.get((source.rank, _uid(source, new.facts, new.definitions)))
+        versions, definitions_, _ = _replacement(catalog, source, wanted)
+        before = committed.get((source.rank, _uid(source, {**source.facts, **versions}, definitions_)))
         if before is not None:
             done.append(before)
         else:
@@ -455,9 +386,9 @@ def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Tod
                 source,
                 headers.get(source.name, "{}"),
                 {table: stored_files(store, catalog, version, source, table) for table in READ},
-                wanted,
                 staging / source.name,
                 catalog.folder,
+                wanted,
             )
             for source, wanted in remaining
         ]

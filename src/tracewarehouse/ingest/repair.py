@@ -207,7 +207,7 @@ class TableRepair(Struct):
                 }
                 header = headers.get(source.name, "{}")
                 tasks.append(
-                    Rebuild(source, header, stored, wanted, staging / source.name, self.catalog.folder)
+                    Rebuild(source, header, stored, staging / source.name, self.catalog.folder, wanted)
                 )
             else:
                 facts, definitions = dict(source.facts), source.definitions

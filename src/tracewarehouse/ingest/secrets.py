@@ -38,7 +38,7 @@ from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build import redacted_by
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
-from tracewarehouse.ingest.rebuild import READ, RebuildRank, StoredRank, stored_files
+from tracewarehouse.ingest.rebuild import READ, Rebuild, stored_files
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import (
@@ -354,11 +354,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         labels: dict[str, str | None] = dict.fromkeys(version.labels.keys() - clean.keys())
         labels |= {key: value for key, value in clean.items() if version.labels.get(key) != value}
         with self.store.staging() as staging:
-            ranks = self._ranks(version, name)
-            tasks = [
-                RebuildRank(rank, staging / str(number), self.catalog.folder)
-                for number, rank in enumerate(ranks)
-            ]
+            tasks = self._tasks(version, name, staging)
             sources = self.store.commit(_built(tasks)) if tasks else ()
         if name == version.run:
             self.store.publish(run, Changes(sources=sources, labels=labels, rebuilt=True))
@@ -368,19 +364,21 @@ class SecretRemoval(Struct, frozen=True, dict=True):
             self.store.remove(version.run)
         return name
 
-    def _ranks(self, version: RunVersion, name: str) -> list[StoredRank]:
+    def _tasks(self, version: RunVersion, name: str, staging: Path) -> list[Rebuild]:
         headers = self.store.headers(version.sources)
         clean = CleanRows(self.store.salt, self.policy)
         return [
-            StoredRank(
+            Rebuild(
                 replace(source, run=name, facts=self._facts(source)),
                 self._redactor.text(headers.get(source.name, "{}"))[0],
                 {table: stored_files(self.store, self.catalog, version, source, table) for table in READ}
                 | self._derived(source),
-                tuple(self._derived(source)),
-                clean,
+                staging / str(number),
+                self.catalog.folder,
+                derived=tuple(self._derived(source)),
+                clean=clean,
             )
-            for source in version.sources
+            for number, source in enumerate(version.sources)
         ]
 
     def _derived(self, source: RankSource) -> dict[str, Any]:
@@ -442,8 +440,8 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         self.store.publish(run, Changes(version.sources, labels=version.labels, expected_ranks=announced))
 
 
-def _built(tasks: list[RebuildRank]) -> list[Staged]:
-    with LocalEngine(resources.rebuild_jobs(task.rank.source.text_bytes for task in tasks)) as engine:
+def _built(tasks: list[Rebuild]) -> list[Staged]:
+    with LocalEngine(resources.rebuild_jobs(task.source.text_bytes for task in tasks)) as engine:
         return [result for result in results_in_order(engine, tasks) if isinstance(result, Staged)]
 
 

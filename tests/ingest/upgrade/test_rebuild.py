@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -15,8 +16,6 @@ from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.rebuild import (
     READ,
     Rebuild,
-    RebuildRank,
-    StoredRank,
     stored_files,
     uid_of,
     upgrade,
@@ -81,8 +80,9 @@ def test_a_snapshot_is_rebuilt_from_its_tables(tmp_path: Path) -> None:
     files = {table: stored_files(store, catalog, before, source, table) for table in READ}
     (tmp_path / "again").mkdir()
     staged = RankFiles(catalog, tmp_path / "again", False)
-    built = StoredRank(source, "{}", files).build(rules_of(catalog.folder), staged, tmp_path)
-    assert {name: built.facts[name] for name in ("snapshot", "start_ns", "events")} == {
+    task = Rebuild(source, "{}", files, tmp_path, catalog.folder)
+    facts = task.build(rules_of(catalog.folder), partial(staged.add, "job", 3), tmp_path)
+    assert {name: facts[name] for name in ("snapshot", "start_ns", "events")} == {
         name: source.facts[name] for name in ("snapshot", "start_ns", "events")
     }
     made = {table.table: table.rows for table in staged.staged("job")[3]}
@@ -129,7 +129,7 @@ def test_a_rebuilt_rank_keeps_its_time_unit(tmp_path: Path) -> None:
     assert before is not None
     (source,) = before.sources
     files = {table: stored_files(store, catalog, before, source, table) for table in READ}
-    rank = StoredRank(source, store.headers([source])[source.name], files)
-    staged = RebuildRank(rank, tmp_path / "again", catalog.folder).run(lambda *_: None)
+    header = store.headers([source])[source.name]
+    staged = Rebuild(source, header, files, tmp_path / "again", catalog.folder).run(lambda *_: None)
     assert staged.facts["time_unit"] == "ns"
     assert staged.uid == source.uid != uid_of(catalog, replace(source, facts={}))
