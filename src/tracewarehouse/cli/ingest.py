@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,8 +22,7 @@ from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.text import count, duration, plural, ratio, size
 
 if TYPE_CHECKING:
-    from tracewarehouse.ingest.outcome import Content, FileOutcome, IngestReport, RunOutcome
-    from tracewarehouse.warehouse import Warehouse
+    from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, RunOutcome
 
 
 @command(
@@ -131,19 +130,14 @@ def ingest(
         )
     _print_report(session, report)
     if any(run.written for run in report.runs) and not warehouse.store.is_remote:
-        _refresh(session, warehouse)
+        from tracewarehouse.query import shell_file
+
+        try:
+            warehouse.store.list_runs()
+            shell_file.update(warehouse.store, warehouse.catalog, session.out.notice)
+        except (TwError, OSError) as error:  # the runs are already published
+            session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
     return report.exit_code
-
-
-def _refresh(session: Session, warehouse: Warehouse) -> None:
-    """Updates warehouse.duckdb; a failure is only a notice, because the runs are already published."""
-    from tracewarehouse.query import shell_file
-
-    try:
-        warehouse.store.list_runs()
-        shell_file.update(warehouse.store, warehouse.catalog, session.out.notice)
-    except (TwError, OSError) as error:
-        session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
 
 
 def _print_report(session: Session, report: IngestReport) -> None:
@@ -248,7 +242,10 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
         count(sum(each.events for each in contents)) + (f" and {others} non-events" if others else ""),
     )
     if not all(each.addition for each in contents):
-        yield "steps", _steps(contents)
+        steps, hint = sum(each.steps for each in contents), ""
+        if not steps and any(each.events and not each.addition for each in contents):
+            hint = " (--step-range REGEX selects names of tw show annotation_breakdown that mark steps)"
+        yield "steps", f"{count(steps)}{hint}"
         linked, with_op = report.coverage
         if linked is None or with_op is None:
             yield "coverage", "no GPU activities in these traces"
@@ -258,14 +255,6 @@ def _facts(report: IngestReport) -> Iterator[tuple[str, str]]:
     yield "data quality", fired or "no issues found"
     speed = f"{report.megabytes_per_s:.1f} MB/s"
     yield "time", f"{duration(report.seconds * 1e9)}, {speed} ({size(report.bytes)})"
-
-
-def _steps(contents: Sequence[Content]) -> str:
-    """The number of steps; without any, how to name the annotations that mark them."""
-    steps = sum(content.steps for content in contents)
-    if steps or not any(content.events and not content.addition for content in contents):
-        return count(steps)
-    return "0 (--step-range REGEX selects names of tw show annotation_breakdown that mark steps)"
 
 
 def _reason(file: FileOutcome) -> str:

@@ -166,11 +166,22 @@ class _Call(Struct):
 
     def _rank(self, members: Sequence[_Named], *, is_single: bool) -> None:
         """Ranks for the sources of one run; None if a source specifies no rank but others of the run do."""
-        by_coordinate = _ranks_by_coordinate(members)
+        by_coordinate, requested = _ranks_by_coordinate(members), self.options.rank
         stated = {(one.source.file.path, one.source.rank) for one in members}
         for one in members:
-            path = one.source.file.path
-            _rank_one(one, by_coordinate.get(path), self.options.rank, is_single=is_single)
+            path, in_trace = one.source.file.path, one.source.rank
+            token = one.parts.rank if one.parts.rank is not None else by_coordinate.get(path)
+            if requested is not None and is_single:
+                # With a single file, `--rank` is unambiguous and overrides what the file says.
+                one.rank, other = requested, in_trace if in_trace is not None else token
+                if other not in (None, requested):
+                    one.notes = (f"stored as rank {requested}, although the file says rank {other}",)
+            elif in_trace is not None:
+                one.rank = in_trace
+                if token not in (None, in_trace):
+                    one.notes = (f"the file name says rank {token}, the trace rank {in_trace}",)
+            else:
+                one.rank = token if token is not None else requested
             # Another part of the file has the rank in its name.
             if one.source.part.name and (path, one.parts.rank) in stated:
                 one.notes = ()
@@ -274,21 +285,6 @@ class _Call(Struct):
         if not _are_successive(sources):
             return dict.fromkeys(paths, (0, 1))
         return {path: (index, index + 1) for index, path in enumerate(sorted(paths))}
-
-
-def _rank_one(one: _Named, by_coordinate: int | None, requested: int | None, *, is_single: bool) -> None:
-    in_trace, token = one.source.rank, one.parts.rank if one.parts.rank is not None else by_coordinate
-    if requested is not None and is_single:
-        # With a single file, `--rank` is unambiguous and overrides what the file says.
-        one.rank, other = requested, in_trace if in_trace is not None else token
-        if other not in (None, requested):
-            one.notes = (f"stored as rank {requested}, although the file says rank {other}",)
-    elif in_trace is not None:
-        one.rank = in_trace
-        if token not in (None, in_trace):
-            one.notes = (f"the file name says rank {token}, the trace rank {in_trace}",)
-    else:
-        one.rank = token if token is not None else requested
 
 
 def _rank_names(path: Path) -> str:
@@ -435,22 +431,16 @@ def _resolve_additions(members: Sequence[_Named]) -> None:
 def _depths(kinds: Sequence[Kind], remainders: Mapping[Path, set[str]]) -> dict[Path, int]:
     """Number of trailing folders in each name: as few as make the names differ."""
     depth = dict.fromkeys(remainders, 1)
-    while clashing := _clashing(kinds, remainders, depth):
-        deepen = {folder for folder, _ in clashing if depth[folder] < len(folder.parts) - 1}
+    while True:
+        folders: dict[str, set[Path]] = defaultdict(set)
+        for kind in kinds:
+            folders[folder_run_name(_wanted_name(kind, remainders, depth)).lower()].add(kind[0])
+        clashing = {folder for group in folders.values() if len(group) > 1 for folder in group}
+        deepen = [folder for folder in clashing if depth[folder] < len(folder.parts) - 1]
         if not deepen:
-            break
+            return depth
         for folder in deepen:
             depth[folder] += 1
-    return depth
-
-
-def _clashing(
-    kinds: Sequence[Kind], remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]
-) -> list[Kind]:
-    by_name: dict[str, list[Kind]] = defaultdict(list)
-    for kind in kinds:
-        by_name[folder_run_name(_wanted_name(kind, remainders, depth)).lower()].append(kind)
-    return [kind for group in by_name.values() if len({folder for folder, _ in group}) > 1 for kind in group]
 
 
 def _wanted_name(kind: Kind, remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]) -> str:
