@@ -184,9 +184,9 @@ def _as_before(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 class RankFiles(Struct, dict=True):
     """The Parquet files of the ranks of one run.
 
-    With `single` there is one large rank, and a thread writes each of its tables while the next ones are
-    built; with `low_memory` before the next one is built. Otherwise tables are held until all ranks are
-    built, and written side by side.
+    With `single` there is one large rank, and threads write its tables while the next ones are built; with
+    `low_memory` before the next one is built. Otherwise tables are held until all ranks are built, and
+    written side by side.
     """
 
     catalog: Catalog
@@ -199,7 +199,8 @@ class RankFiles(Struct, dict=True):
 
     def __post_init__(self) -> None:
         self._writer = _writer(self.catalog.folder)
-        self._thread = ThreadPoolExecutor(1)
+        # `events` takes one as long as all other tables take the other.
+        self._threads = ThreadPoolExecutor(2)
 
     def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
         """Adds the rows of a table of a rank, which must not change any more."""
@@ -208,7 +209,7 @@ class RankFiles(Struct, dict=True):
             return
         contract = self.catalog.get(table, kind="table")
         write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
-        self._writing.append(self._thread.submit(write))
+        self._writing.append(self._threads.submit(write))
         self._queued.append((self._writing[-1], _bytes(rows)))
         # Waits for the writer, because queued tables occupy memory.
         while self._queued and (self.low_memory or self._queued_bytes() > _QUEUED_BYTES):
@@ -243,7 +244,7 @@ class RankFiles(Struct, dict=True):
 
     def __exit__(self, *_: object) -> None:
         # After a failure, queued tables are not written.
-        self._thread.shutdown(cancel_futures=True)
+        self._threads.shutdown(cancel_futures=True)
 
     def _path(self, contract: Contract) -> Path:
         return self.folder / f"{contract.name}.v{contract.version}.parquet"

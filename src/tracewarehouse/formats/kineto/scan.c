@@ -1423,6 +1423,20 @@ static int cut(Scanner *s, const u8 *p, const u8 *end, Bytes *numbers) {
       p = cut_number(p, end, to, numbers);
       continue;
     }
+#ifdef SIMD
+    if (inside && end - p >= 16) {
+      __m128i v = _mm_loadu_si128((const __m128i *)p);
+      __m128i quote = _mm_cmpeq_epi8(v, _mm_set1_epi8('"')), slash = _mm_cmpeq_epi8(v, _mm_set1_epi8('\\'));
+      __m128i percent = _mm_cmpeq_epi8(v, _mm_set1_epi8('%'));
+      unsigned found = (unsigned)_mm_movemask_epi8(_mm_or_si128(_mm_or_si128(quote, slash), percent));
+      int plain = found ? __builtin_ctz(found) : 16;
+      _mm_storeu_si128((__m128i *)(to->bytes + to->used), v);
+      to->used += (size_t)plain;
+      p += plain;
+      if (!found) continue;
+      c = *p;
+    }
+#endif
     to->bytes[to->used++] = *p++;
     if (c == '"') inside = !inside;
     else if (c == '%') to->bytes[to->used++] = '%';
