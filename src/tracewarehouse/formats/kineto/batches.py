@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from tracewarehouse.formats.kineto.columns import ColumnDictionary, Rows
 
 
-MEMORY_BYTES: Final = 64 << 20
+MEMORY_BYTES: Final = 128 << 20
 
 
 class Spill:
