@@ -61,6 +61,8 @@ def _interfaces(run: str) -> Iterator[tuple[str, Command, Target]]:
     yield "latest, duckdb shell: a table", lambda at: shell(at, count.format("latest.")), ratio
     one = f" WHERE run_id = '{run}'"
     yield "run_id filter, duckdb shell: a table", lambda at: shell(at, count.format("") + one), within
+    of_run = f"SELECT count(*) AS busy_ns FROM kernels_of('{run}')"
+    yield "kernels_of(run), duckdb shell: a table", lambda at: shell(at, of_run), ratio
     yield "run_id filter, duckdb shell: an analysis", lambda at: shell(at, sql.format("") + one), within
 
 

@@ -46,9 +46,10 @@ if TYPE_CHECKING:
 def shell(session: Session, /, args: tuple[str, ...]) -> int:
     """Open a read-only DuckDB shell on the warehouse.
 
-    It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them. With
-    --run or --rank they contain only the selection, in a temporary file. Without the duckdb command, which
-    pip install 'tracewarehouse[shell]' installs, a built-in prompt is used.
+    It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them. Of a
+    table, kernels_of('fp8-on') reads only the files of one run. With --run or --rank they contain only the
+    selection, in a temporary file. Without the duckdb command, which pip install 'tracewarehouse[shell]'
+    installs, a built-in prompt is used.
     """
     # The duckdb command of this environment, else of the PATH.
     installed = Path(sys.executable).parent / "duckdb"
