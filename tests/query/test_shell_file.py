@@ -294,8 +294,8 @@ def test_one_run_of_a_table_reads_only_its_files(wh: Warehouse) -> None:
 def test_an_update_writes_only_what_changed(wh: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     path = wh.refresh()
     monkeypatch.setattr(shell_file, "template", None)
-    rows = {"kernels@1": kernels("new", 0), "kernels@2": kernels("new", 0)}
-    store_run(wh.store, wh.catalog, "new", (0,), tables=rows)
+    rows = {"kernels@1": kernels("new~0", 0), "kernels@2": kernels("new~0", 0)}
+    store_run(wh.store, wh.catalog, "new~0", (0,), tables=rows)
     wh.remove("a")
     wh.label("b", {"who": "x"})
     update(wh.store, wh.catalog, pytest.fail)
@@ -304,12 +304,15 @@ def test_an_update_writes_only_what_changed(wh: Warehouse, monkeypatch: pytest.M
         "SELECT run_id, version, labels['who'] FROM runs ORDER BY ALL",
         "SELECT run_id, rank FROM ranks ORDER BY ALL",
         "SELECT DISTINCT run_id FROM latest.kernels",
+        "SELECT 'only', run_id FROM kernels_of('new~0')",
         "SELECT run_id, * FROM tw_abstained ORDER BY ALL",
         "SELECT * FROM kernel_time ORDER BY ALL",
         "SELECT rule, run_id FROM data_quality ORDER BY ALL",
     ]
     updated = shell(path, *selects)
-    assert "new,0,3" in updated and "\nb,4,x\n" in updated and "a,0" not in updated
+    assert (
+        "new~0,0,3" in updated and "only,new~0" in updated and "\nb,4,x\n" in updated and "a,0" not in updated
+    )
     monkeypatch.undo()
     assert shell(wh.refresh(), *selects) == updated
     path.write_bytes(path.read_bytes()[:-1000])
@@ -401,7 +404,10 @@ def test_a_read_only_shell_does_not_block_writers(wh: Warehouse, tmp_path: Path)
 def test_the_file_is_rewritten_after_a_move(wh: Warehouse, tmp_path: Path) -> None:
     wh.refresh()
     moved = Warehouse(wh.root.rename(tmp_path / "moved"), catalog=wh.catalog)
-    assert shell(moved.refresh(), "SELECT count(*) FROM kernels") == "18\n"
+    update(moved.store, moved.catalog, pytest.fail)
+    assert shell(moved.root / "warehouse.duckdb", "SELECT count(*) FROM kernels") == "18\n"
+    again = Warehouse(moved.root.rename(tmp_path / "again"), catalog=wh.catalog)
+    assert shell(again.refresh(), "SELECT count(*) FROM kernels") == "18\n"
 
 
 @pytest.mark.parametrize("write_file", [update, *deep(refresh)])

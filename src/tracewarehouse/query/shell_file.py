@@ -213,7 +213,8 @@ def _set_files(con: Connection, contract: Contract, name: str, lists: _Lists) ->
     empty = quote_text(empty_sql(file_columns(contract)))
     every = quote_text(lists.every.get(name, "")) if name in lists.every else empty
     run = f"CASE run WHEN '{_LATEST_RUN}' THEN {literal(lists.latest, 'VARCHAR')} ELSE run END"
-    one = f"json_extract_string({quote_text(lists.by_run.get(name, '{}'))}, '/' || {run})"
+    place = f"'/' || replace(replace({run}, '~', '~0'), '/', '~1')"
+    one = f"json_extract_string({quote_text(lists.by_run.get(name, '{}'))}, {place})"
     rows = f"CASE WHEN run IS NULL THEN {every} ELSE coalesce({one}, {empty}) END"
     begin, end = typed_sql(contract, "(;)").split("(;)")
     con.execute(
@@ -328,8 +329,6 @@ def _comments(contract: Contract, name: str, schema: str) -> Iterator[str]:
 NAME = "warehouse.duckdb"
 # Each command that publishes a version writes the file: under constant writes, a later one completes it.
 _TRIES = 3
-
-
 # The lists of more runs take longer than the rest of an ingest.
 _MAX_UPDATED_RUNS = 1_000
 
