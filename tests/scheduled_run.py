@@ -102,7 +102,7 @@ def store_scheduled(folder: Path, run: str, **settings: Any) -> tuple[tw.Warehou
         for rank in range(state.job.ranks):
             recorder = _recorded(state, rank)
             for table, rows in _tables(recorder, state.job.start_ns):
-                files.add(run, rank, table, _whole(catalog.get(table, kind="table"), rows))
+                files.add(run, (rank,), table, _whole(catalog.get(table, kind="table"), rows))
             facts[rank] = _facts(state, rank, len(recorder.steps))
             state.groups.forget(rank)
         tables = files.staged(run)

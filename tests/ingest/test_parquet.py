@@ -306,10 +306,28 @@ def test_a_dictionary_larger_than_its_rows_is_not_stored_entirely(
     assert pq.read_table(path, columns=["name"])["name"].unique().to_pylist() == texts[:10].to_pylist()
 
 
+def each_alone(ranks: dict[int, pa.Table]) -> list[tuple[tuple[int, ...], pa.Table]]:
+    return [((rank,), rows) for rank, rows in ranks.items()]
+
+
+def test_a_table_of_several_ranks_is_packed_with_others(writer: TableWriter, tmp_path: Path) -> None:
+    of = contract("syncs")
+    ranks = {rank: coded(table(of, 10 * rank, seed=rank)) for rank in (2, 3, 5)}
+    ids = pa.array([2] * 20 + [5] * 50, pa.int32())
+    both = pa.concat_tables([ranks[2], ranks[5]]).append_column("rank", ids)
+    paths = [tmp_path / name for name in ("joined.parquet", "alone.parquet")]
+    found = written(
+        writer.write_packed(of, [((7,), ranks[3]), ((2, 4, 5), both)], run_id="run", path=paths[0])
+    )
+    assert (found.ranks, found.rows) == ((2, 5, 7), (20, 50, 30))
+    writer.write_packed(of, each_alone({2: ranks[2], 5: ranks[5], 7: ranks[3]}), run_id="run", path=paths[1])
+    assert read(paths[0]) == read(paths[1])
+
+
 def test_small_ranks_share_a_row_group(writer: TableWriter, tmp_path: Path) -> None:
     of, path = contract("kernels"), tmp_path / "packed.parquet"
     ranks = {rank: coded(table(of, 10 * rank, seed=rank)) for rank in (5, 0, 2, 9)}
-    found = written(writer.write_packed(of, list(ranks.items()), run_id="run", path=path))
+    found = written(writer.write_packed(of, each_alone(ranks), run_id="run", path=path))
     assert (found.ranks, found.rows) == ((2, 5, 9), (20, 50, 90))
     footer = pq.ParquetFile(path).metadata
     spans = [footer.row_group(index).column(1).statistics for index in range(footer.num_row_groups)]
@@ -326,7 +344,8 @@ def test_small_ranks_share_a_row_group(writer: TableWriter, tmp_path: Path) -> N
 
 def test_a_large_rank_has_row_groups_of_its_own(writer: TableWriter, tmp_path: Path) -> None:
     of, path, rows = contract("events"), tmp_path / "packed.parquet", (40_000, 30_000, 100_000, 70_000, 9)
-    writer.write_packed(of, [(rank, events(count)) for rank, count in enumerate(rows)], run_id="r", path=path)
+    tables = {rank: events(count) for rank, count in enumerate(rows)}
+    writer.write_packed(of, each_alone(tables), run_id="r", path=path)
     footer = pq.ParquetFile(path).metadata
     spans = [footer.row_group(index).column(1).statistics for index in range(footer.num_row_groups)]
     assert [(one.min, one.max) for one in spans] == [(0, 1), (2, 2), (3, 4)]
@@ -339,15 +358,16 @@ def test_packed_ranks_are_encoded_as_the_largest_alone(writer: TableWriter, tmp_
     large = events(rows, dur_ns=pa.array(jumps, pa.int64()), args=args(jumps))
     small = events(200, dur_ns=pa.array([7] * 200, pa.int64()), args=pa.array(["{}"] * 200))
     writer.write(of, large, run_id="run", rank=1, path=tmp_path / "alone.parquet")
-    ranks = [(0, small), (1, large), (2, small)]
-    writer.write_packed(of, ranks, run_id="run", path=tmp_path / "packed.parquet")
+    ranks = {0: small, 1: large, 2: small}
+    writer.write_packed(of, each_alone(ranks), run_id="run", path=tmp_path / "packed.parquet")
     assert encodings(tmp_path / "packed.parquet") == encodings(tmp_path / "alone.parquet")
 
 
 def test_ranks_with_different_dictionaries_are_packed(writer: TableWriter, tmp_path: Path) -> None:
     of, path = contract("syncs"), tmp_path / "packed.parquet"
     plain = table(of, 30)
-    writer.write_packed(of, [(0, coded(plain)), (1, plain), (2, coded(plain))], run_id="run", path=path)
+    ranks = {0: coded(plain), 1: plain, 2: coded(plain)}
+    writer.write_packed(of, each_alone(ranks), run_id="run", path=path)
     by_rank = [[row[2:] for row in read(path) if row[1] == rank] for rank in range(3)]
     assert by_rank[0] == by_rank[1] == by_rank[2]
     assert len(by_rank[0]) == 30
@@ -357,7 +377,7 @@ def test_no_rows_give_no_file(writer: TableWriter, tmp_path: Path) -> None:
     of, path = contract("syncs"), tmp_path / "a.parquet"
     assert writer.write(of, table(of, 0), run_id="run", rank=0, path=path) is None
     assert writer.write(of, iter(()), run_id="run", rank=0, path=path) is None
-    assert writer.write_packed(of, [(0, table(of, 0))], run_id="run", path=path) is None
+    assert writer.write_packed(of, [((0,), table(of, 0))], run_id="run", path=path) is None
     assert not path.exists()
 
 

@@ -532,7 +532,7 @@ def publish_tables(
     with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
         for table, by_rank in tables.items():
             for rank, rows in by_rank.items():
-                files.add(selected.run, rank, table, rows)
+                files.add(selected.run, (rank,), table, rows)
         staged = files.staged(selected.run)
         committed = store.commit(
             [

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tracewarehouse.ingest.columns import Columns
+    from tracewarehouse.ingest.tables.build import Built, RankTables
 
     Tables: TypeAlias = Mapping[str, Columns | pa.Table]
 
@@ -149,6 +150,14 @@ class BuildRanks(Struct, frozen=True):
         ]
 
 
+class _Waiting(Struct, frozen=True):
+    """A source that is read and whose tables are not built."""
+
+    source: Source
+    commit: RankCommit
+    rank: RankTables
+
+
 class _Group(Struct):
     """The sources of a task while they are built; those with tables are committed together."""
 
@@ -163,6 +172,8 @@ class _Group(Struct):
     results: list[RankCommit | FileOutcome] = field(default_factory=list)
     # Index in `results` → what will be committed, without its tables.
     staged: dict[int, Staged] = field(default_factory=dict)
+    # Index in `results` → small ranks that are read; their tables are built together.
+    waiting: dict[int, _Waiting] = field(default_factory=dict)
 
     def add(self, source: Source, progress: Callable[[int], None]) -> None:
         """Reads one source, and builds its tables if it may be stored as its target."""
@@ -178,21 +189,40 @@ class _Group(Struct):
         except UnsupportedFormatError as error:
             result = other_format(file, error.format, error.details)
         except Exception as error:
-            if source.target.run:
-                self.files.drop(source.target.rank)
-            failure = failure_of(error)
-            # A half-written file can fail in many ways.
-            copy = path if file.copy else None
-            inbox = self.task.options.inbox
-            result = _left(source) if _is_changed(source) else file.failed(failure, inbox, copy)
+            result = self._failed(source, error)
         if self.task.options.inbox and isinstance(result, FileOutcome) and not (file.copy or path.exists()):
             result = _left(source, "skipped", BY_ANOTHER_PROCESS, None)
-        if file.copy and file.parts == 1 and not _may_be_read_again(source, result):
+        is_built = len(self.results) in self.waiting
+        if file.copy and file.parts == 1 and not _may_be_read_again(source, result, is_built):
             path.unlink(missing_ok=True)
         self.results.append(result)
 
+    def _failed(self, source: Source, error: Exception) -> FileOutcome:
+        """The outcome of a source that could not be read or built: a half-written file fails in many ways."""
+        copy = source.file.local(self.folder) if source.file.copy else None
+        inbox = self.task.options.inbox
+        return _left(source) if _is_changed(source) else source.file.failed(failure_of(error), inbox, copy)
+
+    def _build_waiting(self) -> None:
+        """Builds the tables of the ranks that are read: together, or if that fails one by one."""
+        waiting = dict(self.waiting)
+        self.waiting.clear()
+        try:
+            built: Mapping[int, RankCommit | FileOutcome] = self._build_tables(waiting)
+        except Exception:
+            built = {position: self._built_alone(position, one) for position, one in waiting.items()}
+        for position, result in built.items():
+            self.results[position] = result
+
+    def _built_alone(self, position: int, one: _Waiting) -> RankCommit | FileOutcome:
+        try:
+            return self._build_tables({position: one})[position]
+        except Exception as error:
+            return self._failed(one.source, error)
+
     def committed(self) -> tuple[RankCommit | FileOutcome, ...]:
         """Commits or stages what was built and returns the results."""
+        self._build_waiting()
         if self.staged:
             tables = self.files.staged(next(iter(self.staged.values())).run)
             staged = [replace(one, tables=tables.get(one.rank, ())) for one in self.staged.values()]
@@ -246,9 +276,11 @@ class _Group(Struct):
     def _built(
         self, source: Source, tables: Tables, outcome: Outcome, progress: Callable[[int], None]
     ) -> RankCommit:
-        """The commit with tables, unless the source is stored, may not be, or has another rank."""
-        from tracewarehouse.ingest.rules import rules_of
-        from tracewarehouse.ingest.tables.build import build
+        """The commit with tables, unless the source is stored, may not be, or has another rank.
+
+        A small rank only waits for its tables.
+        """
+        from tracewarehouse.ingest.tables.build import JOINED_ROWS, RankTables
 
         commit = RankCommit(
             outcome.digest,
@@ -273,23 +305,53 @@ class _Group(Struct):
         if source.unpublished and source.unpublished.uid == source_uid:
             return replace(commit, manifest=source.unpublished.manifest)
         progress(_BUILDING)
-        built = build(
-            tables,
-            outcome,
-            rules_of(self.catalog.folder),
-            partial(self.files.add, target.run, target.rank),
-            self.task.options.step_range,
-        )
+        read, position = RankTables(target.rank, tables, outcome), len(self.results)
+        is_joinable = len(self.task.sources) > 1 and read.is_joinable
+        if not is_joinable or read.rows + sum(one.rank.rows for one in self.waiting.values()) > JOINED_ROWS:
+            self._build_waiting()
+        waiting = _Waiting(source, commit, read)
+        if is_joinable:
+            self.waiting[position] = waiting
+            return commit
+        return self._build_tables({position: waiting})[position]
+
+    def _build_tables(self, waiting: Mapping[int, _Waiting]) -> dict[int, RankCommit]:
+        """Builds the tables of sources, and adds them to what will be committed; of all sources or none."""
+        from tracewarehouse.ingest.rules import rules_of
+        from tracewarehouse.ingest.tables.build import build
+
+        if not waiting:
+            return {}
+        ranks = [one.rank for one in waiting.values()]
+        numbers = [rank.rank for rank in ranks]
+        run = next(one.source.target.run for one in waiting.values())
+        add = partial(self.files.add, run, numbers)
+        commits, staged = {}, {}
+        try:
+            built = build(ranks, rules_of(self.catalog.folder), add, self.task.options.step_range)
+            for (position, one), known in zip(waiting.items(), built, strict=True):
+                staged[position] = new = self._staged(one, known)
+                content = content_of(new.facts, new.status, new.text_bytes, known.quality)
+                commits[position] = replace(one.commit, content=content)
+        except Exception:
+            self.files.drop(numbers)
+            raise
+        self.staged |= staged
+        return commits
+
+    def _staged(self, one: _Waiting, built: Built) -> Staged:
+        """What will be committed of a rank, without its tables."""
+        outcome, source = one.rank.outcome, one.source
         facts = self._facts(source, outcome, built.facts) | {
             # Stored for the coverage notice of analyses that use launches.
             "gpu_ns": built.coverage.gpu_ns,
             "launch_known_ns": built.coverage.launch_known_ns,
             "with_op_ns": built.coverage.with_op_ns,
         }
-        self.staged[len(self.results)] = Staged(
-            run=target.run,
-            rank=target.rank,
-            uid=source_uid,
+        return Staged(
+            run=source.target.run,
+            rank=one.rank.rank,
+            uid=one.commit.uid,
             digest=outcome.digest,
             text_bytes=outcome.text_bytes,
             format=source.format.name,
@@ -302,7 +364,6 @@ class _Group(Struct):
             header=outcome.header_json,
             committed_at=self.task.started_at,
         )
-        return replace(commit, content=content_of(facts, outcome.status, outcome.text_bytes, built.quality))
 
     def _uid(self, source: Source, outcome: Outcome) -> str:
         """The identity of a source as its target: content, format, definitions and options."""
@@ -378,12 +439,12 @@ def _left(
     return FileOutcome(source.file.path, state, run, rank, reason, hint)
 
 
-def _may_be_read_again(source: Source, result: RankCommit | FileOutcome) -> bool:
+def _may_be_read_again(source: Source, result: RankCommit | FileOutcome, is_built: bool) -> bool:
     """Whether the call may need the file after this: to build it at another place, or to compare it."""
     if isinstance(result, FileOutcome) or result.is_known:
         return False
     is_compared = source.published is not None and source.published.status == "damaged"
-    return result.content is None or is_compared
+    return is_compared or not (is_built or result.content)
 
 
 def _is_cut_short(outcome: Outcome) -> bool:

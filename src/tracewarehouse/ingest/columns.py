@@ -9,9 +9,10 @@ smallest integer type that fits each chunk. Loaded values are not cached.
 
 from __future__ import annotations
 
+import itertools
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -53,11 +54,20 @@ def among(words: pa.Array, texts: Iterable[str]) -> NDArray[np.bool_]:
     return selected.to_numpy(zero_copy_only=False).astype(np.bool_)  # type: ignore[no-any-return]
 
 
+# Keys of different ranks are this far apart: those of a rank must be smaller.
+APART: Final = 1 << 56
+
+
 class Columns:
-    """Activities of a rank, and the columns that builders computed for them."""
+    """Activities of a rank, and the columns that builders computed for them.
+
+    Several small ranks may be joined, one after the other: the rows of rank number k of `parts` are those
+    from `bounds[k]` to `bounds[k + 1]`.
+    """
 
     def __init__(self, rows: int, columns: Mapping[str, pa.ChunkedArray]) -> None:
         self.rows = rows
+        self.parts: Sequence[Columns] = (self,)
         self._arrow = dict(columns)
         self._ints: dict[str, Ints] = {}
         self._codes: dict[str, Codes] = {}
@@ -68,6 +78,44 @@ class Columns:
         table = reader.read_all()
         found = {name: table.column(name) for name in table.column_names}
         return cls(table.num_rows, {name: _unified(column) for name, column in found.items()})
+
+    @classmethod
+    def joined(cls, parts: Sequence[Columns]) -> Columns:
+        """The rows of several ranks, one after the other; `end_id` counts from the first of all rows."""
+        rows = sum(part.rows for part in parts)
+        names = dict.fromkeys(name for part in parts for name in part._arrow)
+        found = cls(
+            rows, {name: _one_column([part._arrow.get(name) for part in parts], parts) for name in names}
+        )
+        found.parts = parts
+        ends = found.ints("end_id")
+        if len(parts) > 1 and ends.valid.any():
+            found.put("end_id", ends.values + found.bounds[found.rank_of(slice(None))], ends.valid)
+        return found
+
+    @property
+    def bounds(self) -> NDArray[np.int64]:
+        """The first row of each rank, and the number of rows."""
+        counts = [self.rows] if len(self.parts) == 1 else [part.rows for part in self.parts]
+        return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+    def rank_of(self, rows: NDArray[np.integer] | slice) -> NDArray[np.int64]:
+        """The number in `parts` of each row's rank."""
+        rows = np.arange(self.rows)[rows] if isinstance(rows, slice) else rows
+        if len(self.parts) == 1:
+            return np.broadcast_to(np.int64(0), len(rows))
+        return np.searchsorted(self.bounds, rows, side="right") - 1
+
+    def slices(self, rows: NDArray[np.integer]) -> Iterator[slice]:
+        """The positions of each rank's rows, which are in order of rank."""
+        edges = np.searchsorted(self.rank_of(rows), np.arange(len(self.parts) + 1))
+        return (slice(low, high) for low, high in itertools.pairwise(edges.tolist()))
+
+    def apart(self, keys: NDArray[Any], rows: NDArray[np.integer] | slice) -> NDArray[Any]:
+        """Keys of these rows that differ between ranks; negative ones stay."""
+        if len(self.parts) == 1:
+            return keys
+        return np.where(keys < 0, keys, keys + self.rank_of(rows) * APART)
 
     def has(self, name: str) -> bool:
         """Whether any row has a value."""
@@ -155,6 +203,23 @@ class Columns:
             return column.chunk(0)
         found = column.combine_chunks()
         return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _one_column(columns: Sequence[pa.ChunkedArray | None], parts: Sequence[Columns]) -> pa.ChunkedArray:
+    """The columns of several ranks as one chunk; null for a rank without it."""
+    types = dict.fromkeys(column.type for column in columns if column is not None)
+    type_ = next((each for each in types if not pa.types.is_null(each)), pa.null())
+    if len(types) > 1:
+        # Dictionary-encoded in some ranks only, or of another width, or without values.
+        type_ = type_.value_type if pa.types.is_dictionary(type_) else type_
+        type_ = pa.int64() if pa.types.is_integer(type_) else type_
+        columns = [None if column is None else column.cast(type_) for column in columns]
+    filled = [
+        [pa.nulls(part.rows, type_)] if column is None else column.chunks
+        for column, part in zip(columns, parts, strict=True)
+    ]
+    found = _unified(pa.chunked_array(list(itertools.chain.from_iterable(filled)), type_)).combine_chunks()
+    return found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
 
 
 def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedArray:

@@ -85,19 +85,23 @@ class TableWriter(Struct):
         return WrittenTable(contract.name, contract.version, path, (rank,), (count,)) if count else None
 
     def write_packed(
-        self, contract: Contract, tables: Sequence[tuple[int, pa.Table]], *, run_id: str, path: Path
+        self, contract: Contract, tables: Sequence[tuple[Sequence[int], pa.Table]], *, run_id: str, path: Path
     ) -> WrittenTable | None:
         """Writes several ranks of a run as one file; small ranks share row groups.
 
-        Ranks without rows are omitted.
+        A table of several ranks has the column `rank` and is in order of it. Ranks without rows are omitted.
         """
-        held = sorted(((rank, table) for rank, table in tables if len(table)), key=lambda one: one[0])
+        held = sorted(((ranks, table) for ranks, table in tables if len(table)), key=lambda one: one[0][0])
         layout = self._layout(contract)
-        keyed = (_with_keys(layout, table, run_id, rank) for rank, table in held)
+        keyed = (_with_keys(layout, table, run_id, ranks[0]) for ranks, table in held)
         if not _write(layout, row_groups(_alike(keyed)), path):
             return None
-        ranks, rows = tuple(rank for rank, _ in held), tuple(len(table) for _, table in held)
-        return WrittenTable(contract.name, contract.version, path, ranks, rows)
+        counts: dict[int, int] = {}
+        for ranks, table in held:
+            of_row = table.column("rank") if len(ranks) > 1 else np.full(len(table), ranks[0])
+            found, rows = np.unique(of_row, return_counts=True)
+            counts |= dict(zip(found.tolist(), rows.tolist(), strict=True))
+        return WrittenTable(contract.name, contract.version, path, tuple(counts), tuple(counts.values()))
 
     def _layout(self, contract: Contract) -> _Layout:
         if contract.ref not in self._layouts:
@@ -193,7 +197,7 @@ class RankFiles(Struct, dict=True):
     folder: Path
     single: bool
     low_memory: bool = False
-    _held: dict[str, list[tuple[int, pa.Table]]] = field(default_factory=lambda: defaultdict(list))
+    _held: dict[str, list[tuple[Sequence[int], pa.Table]]] = field(default_factory=lambda: defaultdict(list))
     _writing: list[Future[WrittenTable | None]] = field(default_factory=list)
     _queued: deque[tuple[Future[WrittenTable | None], int]] = field(default_factory=deque)
 
@@ -202,11 +206,12 @@ class RankFiles(Struct, dict=True):
         # `events` takes one as long as all other tables take the other.
         self._threads = ThreadPoolExecutor(2)
 
-    def add(self, run: str, rank: int, table: str, rows: Rows) -> None:
-        """Adds the rows of a table of a rank, which must not change any more."""
+    def add(self, run: str, ranks: Sequence[int], table: str, rows: Rows) -> None:
+        """Adds the rows of a table of these ranks, which must not change any more; see `write_packed`."""
         if not self.single:
-            self._held[table].append((rank, _whole_table(rows)))
+            self._held[table].append((ranks, _whole_table(rows)))
             return
+        (rank,) = ranks
         contract = self.catalog.get(table, kind="table")
         write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
         self._writing.append(self._threads.submit(write))
@@ -220,10 +225,10 @@ class RankFiles(Struct, dict=True):
     def _queued_bytes(self) -> int:
         return sum(size for writing, size in self._queued if not writing.done())
 
-    def drop(self, rank: int) -> None:
-        """Drops a rank whose source failed after some of its tables were built."""
+    def drop(self, ranks: Sequence[int]) -> None:
+        """Drops ranks of which only some tables could be built."""
         for table, held in self._held.items():
-            self._held[table] = [one for one in held if one[0] != rank]
+            self._held[table] = [one for one in held if one[0] != ranks]
 
     def staged(self, run: str) -> dict[int, tuple[StagedTable, ...]]:
         """Rank → its written tables, by name; a table without rows has no file."""

@@ -116,7 +116,7 @@ class Rebuild(Struct, frozen=True):
 
                 def add(table: str, rows: Rows) -> None:
                     if names is None or table in names:
-                        files.add(source.run, source.rank, table, rows)
+                        files.add(source.run, (source.rank,), table, rows)
 
                 facts = self.build(rules, add, spill)
                 tables = files.staged(source.run).get(source.rank, ())
@@ -130,13 +130,14 @@ class Rebuild(Struct, frozen=True):
 
     def build(self, rules: Rules, add: Add, spill: Path) -> dict[str, Json]:
         """Passes every table to `add` by name; returns the facts of the source with them."""
-        from tracewarehouse.ingest.tables.build import build
+        from tracewarehouse.ingest.tables.build import RankTables, build
 
         source, outcome = self.source, self._outcome(rules)
         step_range = source.facts.get(_STEP_RANGE)
         with system_allocator() if is_large(source.text_bytes) else nullcontext(), ExitStack() as opened:
             tables = self._tables(outcome, spill, opened)
-            built = build(tables, outcome, rules, add, step_range if isinstance(step_range, str) else None)
+            given = step_range if isinstance(step_range, str) else None
+            (built,) = build([RankTables(source.rank, tables, outcome)], rules, add, given)
             for table in self.derived:
                 batches = (batch for rows in self._rows(table) for batch in rows.to_batches())
                 if (first := next(batches, None)) is not None:

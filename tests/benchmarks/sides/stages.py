@@ -14,7 +14,7 @@ from tracewarehouse.formats.kineto.format import KinetoFormat
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.parquet import TableWriter
 from tracewarehouse.ingest.rules import Rules
-from tracewarehouse.ingest.tables.build import build
+from tracewarehouse.ingest.tables.build import RankTables, build
 
 
 def stages(path: str, small: str | None, folder: str) -> dict[str, Any]:
@@ -49,6 +49,6 @@ def _steps(path: Path, folder: Path, rules: Rules, writer: TableWriter) -> dict[
     source = file.read(file.parts()[0], Request(salt=b"", spill=folder))
     columns = Columns.read(source.tables[ACTIVITIES])
     step("read: text to activities")
-    build({ACTIVITIES: columns}, source.outcome(), rules, add)
+    build([RankTables(0, {ACTIVITIES: columns}, source.outcome())], rules, add)
     step("build facts")
     return found

@@ -114,7 +114,7 @@ def build_tables(columns: Columns) -> Built:
     owned = attribution.attribute_calls(columns, nest, calls, launched)
     by_name = launches.calls_by_name(columns, rules, calls)
     classes = kernels.classify(columns, rules, launched.rows)
-    step_rows = steps.steps(columns, annotations, launched)
+    (step_rows,) = steps.steps(columns, annotations, launched)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),
         "steps": step_rows,

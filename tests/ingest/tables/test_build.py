@@ -16,7 +16,7 @@ from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables import build as build_module
 from tracewarehouse.ingest.tables import events as module
-from tracewarehouse.ingest.tables.build import KEYS, Built, build, stored_tables
+from tracewarehouse.ingest.tables.build import KEYS, Built, RankTables, build, stored_tables
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES, Coverage
 
 OUTCOME = Outcome(digest="", header_json="{}", text_bytes=9, stored_bytes=9, base_time_ns=5)
@@ -42,7 +42,8 @@ def made(tables: Tables, outcome: Outcome = OUTCOME) -> tuple[Built, dict[str, A
         assert name not in found
         found[name] = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
 
-    return build(tables, outcome, rules_of(), add), found
+    (built,) = build([RankTables(3, tables, outcome)], rules_of(), add)
+    return built, found
 
 
 def test_every_stored_table_has_its_columns() -> None:
@@ -120,7 +121,7 @@ def test_slabs_are_built_lazily(monkeypatch: pytest.MonkeyPatch) -> None:
     found: dict[str, Any] = {}
     monkeypatch.setattr(module.events, "__defaults__", (3,))
     columns = columns_of(ROWS)
-    build({"activities": columns}, OUTCOME, rules_of(), found.__setitem__)
+    build([RankTables(3, {"activities": columns}, OUTCOME)], rules_of(), found.__setitem__)
     assert not isinstance(found["events"], pa.Table)
     rows = pa.Table.from_batches(found["events"])
     assert rows.column("event_id").to_pylist() == list(range(8))

@@ -119,7 +119,7 @@ def test_the_tree_is_the_same_in_columns_and_by_position() -> None:
         row if there else None for row, there in zip(above.values.tolist(), above.valid.tolist(), strict=True)
     ]
     assert found.lanes[0] == 0 and found.lanes[-1] == len(found.rows) and len(found.lanes) > 2
-    for (is_annotation, pid, tid), low, high in zip(
+    for (_, is_annotation, pid, tid), low, high in zip(
         found.threads, found.lanes[:-1], found.lanes[1:], strict=True
     ):
         lane = [rows[n] for n in found.rows[low:high].tolist()]

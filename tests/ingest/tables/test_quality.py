@@ -29,7 +29,7 @@ def quality(columns: Columns | None, of_events: list[FiredRule] | None = None, *
 
 def rules(*rows: dict[str, Any]) -> dict[str, tuple[int, int | None]]:
     """Rule → rows and time."""
-    return {each.rule: (each.rows, each.ns) for each in fired_rules(evidence_of(columns_of(rows)))}
+    return {each.rule: (each.rows, each.ns) for each in fired_rules(evidence_of(columns_of(rows)))[0]}
 
 
 def test_each_rule_of_streams_and_calls() -> None:

@@ -53,7 +53,7 @@ def check(rows: list[dict[str, Any]], columns: Columns) -> None:
     evidence, nesting = evidence_of(columns), nest(columns, rules_of())
     check_flows(rows, columns, nesting)
     check_memory(rows, columns, nesting)
-    found = {each.rule: (each.rows, each.ns, each.first) for each in fired_rules(evidence)}
+    found = {each.rule: (each.rows, each.ns, each.first) for each in fired_rules(evidence)[0]}
     assert found == plain_rules.summed(plain_rules.hits(rows))
 
 

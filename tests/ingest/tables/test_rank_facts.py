@@ -42,11 +42,13 @@ def of(
     nesting = nest(columns, rules)
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
-    annotations = find_step_annotations(columns, rules)
+    (annotations,) = find_step_annotations(columns, rules)
     wanted = {"counters": False, "gpu_metrics": False, "memory_events": False} | held
-    facts = rank_facts(activity_facts(columns, rules, nesting, launches, annotations, wanted), timeline, 7)
+    facts = rank_facts(
+        activity_facts(columns, rules, nesting.rows, launches, annotations, wanted), timeline, 7
+    )
     assert list(facts) == list(NONE)
-    cover = coverage(columns, launches, attribute_calls(columns, nesting, calls, launches))
+    (cover,) = coverage(columns, launches, attribute_calls(columns, nesting, calls, launches))
     return {name: value for name, value in facts.items() if value != NONE[name]}, cover
 
 

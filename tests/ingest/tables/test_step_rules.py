@@ -19,7 +19,7 @@ def marks(
 ) -> list[tuple[int, int]]:
     """(row, step) of annotations given as name, start and duration."""
     rows = [slice_(name, ts, dur, category="user_annotation", tid=tid) for name, ts, dur in annotations]
-    found = find_step_annotations(columns_of(rows, None), rules_of(), step_range)
+    (found,) = find_step_annotations(columns_of(rows, None), rules_of(), step_range)
     return list(zip(found.rows.tolist(), found.step.tolist(), strict=True))
 
 

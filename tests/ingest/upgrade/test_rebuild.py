@@ -81,7 +81,7 @@ def test_a_snapshot_is_rebuilt_from_its_tables(tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     staged = RankFiles(catalog, tmp_path / "again", False)
     task = Rebuild(source, "{}", files, tmp_path, catalog.folder)
-    facts = task.build(rules_of(catalog.folder), partial(staged.add, "job", 3), tmp_path)
+    facts = task.build(rules_of(catalog.folder), partial(staged.add, "job", (3,)), tmp_path)
     assert {name: facts[name] for name in ("snapshot", "start_ns", "events")} == {
         name: source.facts[name] for name in ("snapshot", "start_ns", "events")
     }

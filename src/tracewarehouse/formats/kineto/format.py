@@ -29,7 +29,7 @@ from tracewarehouse.formats.kineto.columns import read_tokens
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State, new_scanner
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.redact import redactor_of
 from tracewarehouse.late_regex import late_regex
 
 _LIST_START: Final = late_regex(rb"\s*\[")
@@ -205,8 +205,9 @@ class _StrictReader(Struct, dict=True):
 
 
 def _batch_store(request: Request) -> BatchStore:
-    redactor = Redactor(request.salt, request.policy)
-    return BatchStore(redactor, request.spill, in_ns=request.time_unit == "ns")
+    return BatchStore(
+        redactor_of(request.salt, request.policy), request.spill, in_ns=request.time_unit == "ns"
+    )
 
 
 def _read_tolerant(path: Path, request: Request) -> Reading:

@@ -10,7 +10,7 @@ from tracewarehouse.formats.redact.rules import (
     rules,
     samples,
 )
-from tracewarehouse.formats.redact.text import Redaction, Redactor, check_text, clean_name
+from tracewarehouse.formats.redact.text import Redaction, Redactor, check_text, clean_name, redactor_of
 
 __all__ = [
     "NO_POLICY",
@@ -23,6 +23,7 @@ __all__ = [
     "clean_name",
     "fingerprint",
     "policy_of",
+    "redactor_of",
     "rules",
     "samples",
 ]

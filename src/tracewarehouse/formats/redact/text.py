@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -188,8 +189,11 @@ def is_mixed(value: str) -> bool:
 MIN_LENGTH: Final = 8
 # From this length on no digit is needed; see `check` in the rules.
 _LONG: Final = 16
-# A shorter text is searched faster than the pattern for bulk searches is compiled.
+# Shorter texts are searched faster than the pattern for bulk searches is compiled.
 _SHORT: Final = 4096
+# Strings that are remembered because the files of a run repeat them: their length, and their number.
+_MAX_REMEMBERED_LENGTH: Final = 200
+_MAX_REMEMBERED: Final = 20_000
 _MARK: Final = late_regex(r"\[redacted:[0-9a-f]{4}\]")
 _FLAG: Final = late_regex(r"--?[A-Za-z][\w.-]{0,100}")
 _HAS_DIGIT: Final = late_regex(r"[0-9]")
@@ -210,6 +214,9 @@ class Redactor:
         self._salt = salt
         self._rules = rules(policy)
         self._pairs = Pairs(self._rules, self.mark)
+        # Strings that `flagged` does not flag, and strings without a secret of their own.
+        self._unflagged: set[str] = set()
+        self._clean: set[str] = set()
 
     def is_secret_key(self, key: str) -> bool:
         """Whether a value under this key is a secret by the key's name."""
@@ -221,6 +228,17 @@ class Redactor:
 
     def flagged(self, texts: pa.StringArray) -> list[int]:
         """The positions of JSON texts that may hold a secret: a superset, in bulk."""
+        if len(texts) > _MAX_REMEMBERED:
+            return self._matching(texts)
+        values = texts.to_pylist()
+        new = [at for at, value in enumerate(values) if value is not None and value not in self._unflagged]
+        if sum(len(values[at]) for at in new) < _SHORT:
+            return new
+        found = [new[at] for at in self._matching(texts.take(pa.array(new)))]
+        _remember(self._unflagged, (values[at] for at in set(new).difference(found)))
+        return found
+
+    def _matching(self, texts: pa.StringArray) -> list[int]:
         marks = pc.match_substring_regex(texts, self._rules.in_file_text)
         return pc.indices_nonzero(marks).to_pylist()  # type: ignore[no-any-return]
 
@@ -261,8 +279,7 @@ class Redactor:
 
     def header(self, text: str) -> tuple[str, list[Redaction]]:
         """The same as `text`, faster for a long text that holds no secret."""
-        is_short = len(text) < _SHORT
-        return self.text(text) if is_short or self.flagged(pa.array([text])) else (text, [])
+        return self.text(text) if self.flagged(pa.array([text])) else (text, [])
 
     def _token(self, token: StringToken, value: str) -> tuple[str, list[str]]:
         if len(value) < MIN_LENGTH:
@@ -292,9 +309,13 @@ class Redactor:
         return self._plain(value)
 
     def _plain(self, value: str) -> tuple[str, list[str]]:
-        value, kinds = self._shapes(value)
-        value, more = self._pairs.clean(value)
-        return value, kinds + more
+        if value in self._clean:
+            return value, []
+        clean, kinds = self._shapes(value)
+        clean, more = self._pairs.clean(clean)
+        if not kinds and not more:
+            _remember(self._clean, (value,))
+        return clean, kinds + more
 
     def _shapes(self, value: str) -> tuple[str, list[str]]:
         kinds: list[str] = []
@@ -334,6 +355,19 @@ class Redactor:
                 texts[at] = clean
                 hits += found
         return texts, hits
+
+
+def _remember(known: set[str], strings: Iterable[str]) -> None:
+    """Adds short strings to a set of bounded size."""
+    if len(known) > _MAX_REMEMBERED:
+        known.clear()
+    known.update(string for string in strings if len(string) <= _MAX_REMEMBERED_LENGTH)
+
+
+@lru_cache(maxsize=4)
+def redactor_of(salt: bytes, policy: Policy) -> Redactor:
+    """One redactor for all files of a process, as it remembers strings."""
+    return Redactor(salt, policy)
 
 
 def _next_to(token: StringToken, value: str) -> tuple[tuple[str | int, ...], str] | None:

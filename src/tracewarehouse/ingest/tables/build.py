@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
-from msgspec import Struct, field
+import pyarrow.compute as pc
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.base import ACTIVITIES
-from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.columns import APART, Columns
 from tracewarehouse.ingest.naming import header_facts, header_of
 from tracewarehouse.ingest.tables.attribution import attribute_calls
 from tracewarehouse.ingest.tables.events import (
@@ -35,7 +38,7 @@ from tracewarehouse.ingest.tables.launches import (
     runtime,
     syncs,
 )
-from tracewarehouse.ingest.tables.model import QualityInput
+from tracewarehouse.ingest.tables.model import QualityInput, pairing_ids
 from tracewarehouse.ingest.tables.modules import find_modules, kernel_modules, module_table
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.op_work import op_work
@@ -58,12 +61,26 @@ if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract
     from tracewarehouse.formats.base import Outcome
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, StepAnnotations
+    from tracewarehouse.ingest.tables.model import Calls, Launches, Nesting, Positions, StepAnnotations
 
 Batches: TypeAlias = "pa.Table | Iterable[pa.RecordBatch]"
+# Of all ranks, whole or in slabs; or a table of each.
+Rows: TypeAlias = "pa.Table | Iterator[pa.Table] | list[pa.Table]"
 Add = Callable[[str, "Batches"], object]
 # Columns that every stored table has and that the writer adds.
 KEYS = ("run_id", "rank")
+# Maximum rows of ranks that are joined, and of each.
+JOINED_ROWS: Final = 122_880
+_RANK: Final = pa.field("rank", pa.int32())
+# Columns with an event_id, except the one of `events` with an id of the Python tracer.
+_EVENT_IDS: Final = frozenset((
+    "event_id", "parent_id", "end_id", "kernel_id", "runtime_id", "op_id", "top_op_id", "module_id",
+    "annotation_id", "stream_previous_id", "forward_id", "start_id", "slice_id", "main_kernel_id", "wait_id",
+    "after_id",
+))  # fmt: skip
+_ID_OF_TRACER: Final = ("events", "module_id")
+# Columns with a position in nesting order.
+_POSITIONS: Final = frozenset(("pre", "post"))
 _TIMELINE = "memory_timeline"
 _QUALITY = "data_quality"
 
@@ -81,24 +98,47 @@ def stored_tables(catalog: Catalog) -> tuple[Contract, ...]:
     return tuple(table for table in catalog.tables() if table.definition and not table.transient)
 
 
-def build(
-    tables: Mapping[str, Columns | pa.Table],
-    outcome: Outcome,
-    rules: Rules,
-    add: Add,
-    step_range: str | None = None,
-) -> Built:
-    """Passes every stored table to `add` by name, empty ones too, without the columns `run_id` and `rank`.
+class RankTables(Struct, frozen=True):
+    """What was read of a rank: the tables of its source, and the facts about the source."""
 
-    `tables` are those of the source; tables that a format provides itself are stored unchanged. Batches may
-    be consumed in another thread while the next table is built. `step_range` is the pattern of annotations
-    that mark steps. Raises TwError if tables or columns differ from the contracts.
+    rank: int
+    tables: Mapping[str, Columns | pa.Table]
+    outcome: Outcome
+
+    @property
+    def rows(self) -> int:
+        """The number of its activities."""
+        columns = _activities(self)
+        return 0 if columns is None else columns.rows
+
+    @property
+    def is_joinable(self) -> bool:
+        """Whether its tables can be built together with those of others: small, and with usual ids."""
+        columns = self.tables.get(ACTIVITIES)
+        if type(columns) is not Columns or len(self.tables) > 1 or columns.rows > JOINED_ROWS:
+            return False
+        links = pairing_ids(columns, slice(None))
+        python = (
+            columns.ints(name).values for name in ("python_id", "python_parent_id") if columns.has(name)
+        )
+        ids = [links.values[links.valid], *python]
+        return all(int(each.min(initial=0)) >= 0 and int(each.max(initial=0)) < APART for each in ids)
+
+
+def build(
+    ranks: Sequence[RankTables], rules: Rules, add: Add, step_range: str | None = None
+) -> tuple[Built, ...]:
+    """Passes every stored table to `add` by name, empty ones too, without the column `run_id`.
+
+    Tables that a format provides itself are stored unchanged. The tables of several ranks, which must be
+    joinable, have the column `rank` and are in order of it. Batches of one rank may be consumed in another
+    thread while the next table is built. `step_range` is the pattern of annotations that mark steps. Raises
+    TwError if tables or columns differ from the contracts.
     """
     missing = dict(_schemas(rules))
-    device = outcome.facts.get("device_name") or header_facts(header_of(outcome.header_json))["device_name"]
-    builders = _Builders(tables, rules, step_range, None if device is None else str(device))
+    builders = _Builders(ranks, rules, step_range)
     additions = {}
-    for name, rows in tables.items():
+    for name, rows in ranks[0].tables.items():
         if not isinstance(rows, pa.Table):
             continue
         if name not in missing:
@@ -108,46 +148,98 @@ def build(
             additions[name] = rows
     for name, rows in builders.from_activities():
         if name in missing:
-            add(name, _as_declared(name, missing.pop(name), rows))
-    quality = data_quality(builders.fired, builders.columns, outcome, rules)
-    add(_QUALITY, _declared(_QUALITY, missing.pop(_QUALITY), quality))
+            whole = pa.concat_tables(rows) if isinstance(rows, list) else rows
+            declared = _as_declared(name, missing.pop(name), whole)
+            add(name, declared if len(ranks) == 1 else builders.by_rank(name, declared, rows))
+    built = []
+    quality = []
+    for rank, fired, facts, covered in zip(
+        ranks, builders.fired, builders.facts, builders.coverage, strict=True
+    ):
+        columns, timeline = _activities(rank), rank.tables.get(_TIMELINE)
+        found = data_quality(fired, columns, rank.outcome, rules)
+        of_rank = rank_facts(facts, timeline, rank.outcome.base_time_ns, additions)
+        counts = dict(zip(found.column("rule").to_pylist(), found.column("rows").to_pylist(), strict=True))
+        built.append(Built(of_rank, covered, counts))
+        quality.append(found if len(ranks) == 1 else _with_rank(found, rank.rank))
+    schema = missing.pop(_QUALITY)
+    add(
+        _QUALITY,
+        _declared(_QUALITY, schema if len(ranks) == 1 else schema.append(_RANK), pa.concat_tables(quality)),
+    )
     for name, schema in missing.items():
         add(name, schema.empty_table())
-    facts = rank_facts(builders.facts, builders.timeline, outcome.base_time_ns, additions)
-    counts = dict(zip(quality.column("rule").to_pylist(), quality.column("rows").to_pylist(), strict=True))
-    return Built(facts, builders.coverage, counts)
+    return tuple(built)
+
+
+def _activities(rank: RankTables) -> Columns | None:
+    found = rank.tables.get(ACTIVITIES)
+    return found if isinstance(found, Columns) else None
+
+
+def _with_rank(rows: pa.Table, rank: int) -> pa.Table:
+    return rows.append_column(_RANK, pa.array(np.full(len(rows), rank, np.int32)))
 
 
 class _Builders(Struct):
-    """The builders in order; intermediate results are freed as soon as the next table is requested."""
+    """The builders in order; intermediate results are freed as soon as the next table is requested.
 
-    tables: Mapping[str, Columns | pa.Table]
+    What belongs to a rank is in order of `ranks`. `nested`: the host slices of the ranks before each.
+    """
+
+    ranks: Sequence[RankTables]
     rules: Rules
     step_range: str | None = None
-    device_name: str | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    coverage: Coverage = field(default_factory=Coverage)
-    fired: list[FiredRule] = field(default_factory=list)
+    facts: Sequence[dict[str, Any]] = ({},)
+    coverage: tuple[Coverage, ...] = (Coverage(),)
+    fired: tuple[list[FiredRule], ...] = ([],)
+    columns: Columns | None = None
+    nested: Positions = np.zeros(1, np.int64)
 
     @property
-    def columns(self) -> Columns | None:
-        """The activities, if the source has any."""
-        found = self.tables.get(ACTIVITIES)
-        return found if isinstance(found, Columns) else None
+    def device_names(self) -> list[str | None]:
+        """The name of the GPU of each rank."""
+        outcomes = [rank.outcome for rank in self.ranks]
+        found = [
+            outcome.facts.get("device_name") or header_facts(header_of(outcome.header_json))["device_name"]
+            for outcome in outcomes
+        ]
+        return [None if name is None else str(name) for name in found]
 
-    @property
-    def timeline(self) -> pa.Table | None:
-        """The memory timeline, if the source has one."""
-        found = self.tables.get(_TIMELINE)
-        return found if isinstance(found, pa.Table) else None
+    def by_rank(self, table: str, declared: Batches, built: Rows) -> pa.Table:
+        """The rows of several ranks with the column `rank`, in order of it, and ids as if it were alone.
 
-    def from_activities(self) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
+        The ranks are known from `built`, if that is a table of each, else from the first id of each row.
+        """
+        columns = self.columns
+        assert columns is not None
+        rows = declared if isinstance(declared, pa.Table) else pa.Table.from_batches(declared)
+        if isinstance(built, list):
+            rank = np.repeat(np.arange(len(built)), [len(of_rank) for of_rank in built])
+        else:
+            key = next(name for name in ("event_id", "kernel_id", "runtime_id") if name in rows.column_names)
+            rank = columns.rank_of(rows.column(key).to_numpy())
+        for name, first in ((_EVENT_IDS, columns.bounds), (_POSITIONS, self.nested)):
+            for at, column in enumerate(rows.column_names):
+                if column in name and (table, column) != _ID_OF_TRACER:
+                    own = pc.subtract(rows.column(at), pa.array(first[rank]))
+                    rows = rows.set_column(at, column, own)
+        numbers = np.array([rank.rank for rank in self.ranks], np.int32)
+        rows = rows.append_column(_RANK, pa.array(numbers[rank]))
+        is_sorted = bool((rank[1:] >= rank[:-1]).all())
+        return rows if is_sorted else rows.take(pa.array(np.argsort(rank, kind="stable")))
+
+    def from_activities(self) -> Iterator[tuple[str, Rows]]:
         """The tables that are built from the activities."""
-        if self.columns is None:
-            self.fired = [] if self.timeline is None else list(timeline_rules(self.timeline))
+        parts = [columns for rank in self.ranks if (columns := _activities(rank)) is not None]
+        if not parts:
+            timeline = self.ranks[0].tables.get(_TIMELINE)
+            self.fired = ([] if timeline is None else list(timeline_rules(timeline)),)
             return
+        self.columns = parts[0] if len(parts) == 1 else Columns.joined(parts)
         columns, rules = self.columns, self.rules
         nesting = nest(columns, rules)
+        self.nested = np.array([rows.start for rows in columns.slices(nesting.rows)])
         calls = find_calls(columns, rules, nesting)
         launches = find_launches(columns, rules, nesting, calls)
         step_annotations = find_step_annotations(columns, rules, self.step_range)
@@ -163,13 +255,22 @@ class _Builders(Struct):
         yield "correlations", correlations(calls, launches)
         step_rows = steps(columns, step_annotations, launches)
         yield "steps", step_rows
-        yield "device_segments", device_segments(columns, calls, launches, classes, by_name[1], step_rows)
+        parts_of = zip(columns.slices(calls.rows), columns.slices(launches.rows), step_rows, strict=True)
+        yield (
+            "device_segments",
+            [
+                device_segments(
+                    columns, calls.part(c), launches.part(g), classes.part(g), by_name[1][c], of_rank
+                )
+                for c, g, of_rank in parts_of
+            ],
+        )
         if (frames := find_modules(columns, nesting)) is not None:
             rows = kernel_modules(columns, rules, nesting, calls, launches, attribution, frames)
             yield "modules", module_table(columns, frames)
             yield "kernel_modules", rows
             del frames, rows
-        if (work := op_work(columns, rules, nesting, launches, attribution, self.device_name)) is not None:
+        if (work := op_work(columns, rules, nesting, launches, attribution, self.device_names)) is not None:
             yield "op_work", work
         yield from self._host(columns, nesting, step_annotations, calls, launches)
 
@@ -177,10 +278,10 @@ class _Builders(Struct):
         self,
         columns: Columns,
         nesting: Nesting,
-        step_annotations: StepAnnotations,
+        step_annotations: Sequence[StepAnnotations],
         calls: Calls,
         launches: Launches,
-    ) -> Iterator[tuple[str, pa.Table | Iterator[pa.Table]]]:
+    ) -> Iterator[tuple[str, Rows]]:
         yield "annotations", annotation_table(columns)
         yield "syncs", syncs(columns, calls)
         flow_rows = find_flows(columns, nesting)
@@ -188,16 +289,35 @@ class _Builders(Struct):
         yield "flows", flow_slabs(columns, flow_rows)
         del flow_rows
         allocations = find_allocations(columns, nesting)
-        has = {"memory_events": len(allocations[0]) > 0}
+        allocating = set(columns.rank_of(allocations[0]).tolist())
         yield "memory_events", allocation_slabs(columns, *allocations)
         del allocations
         values = counters(columns, self.rules)
-        has |= {"counters": values.num_rows > 0, "gpu_metrics": samples_gpu(values, self.rules)}
+        counting = columns.rank_of(values.column("event_id").to_numpy())
         yield "counters", values
-        del values
         given = QualityInput(columns, self.rules, calls, launches, without_start, step_annotations)
-        self.fired = list(fired_rules(given))
-        self.facts = activity_facts(columns, self.rules, nesting, launches, step_annotations, has)
+        self.fired = fired_rules(given)
+        ranks = zip(
+            columns.parts,
+            columns.bounds.tolist(),
+            columns.slices(nesting.rows),
+            columns.slices(launches.rows),
+            step_annotations,
+            strict=False,
+        )
+        facts = []
+        for rank, (part, first, host, device, steps_) in enumerate(ranks):
+            counted = values.filter(counting == rank) if len(values) else values
+            has = {
+                "memory_events": rank in allocating,
+                "counters": len(counted) > 0,
+                "gpu_metrics": samples_gpu(counted, self.rules),
+            }
+            own = launches.part(device)
+            own = replace(own, rows=own.rows - np.int32(first))
+            host_rows = nesting.rows[host] - np.int32(first)
+            facts.append(activity_facts(part, self.rules, host_rows, own, steps_, has))
+        self.facts = facts
 
 
 def _as_declared(table: str, schema: pa.Schema, rows: pa.Table | Iterator[pa.Table]) -> Batches:

@@ -21,6 +21,7 @@ from tracewarehouse.ingest.tables.model import (
     flags,
     group_numbers,
     id_column,
+    is_known,
     is_slice,
     last_before,
     last_reaching,
@@ -29,6 +30,7 @@ from tracewarehouse.ingest.tables.model import (
     slabs,
     start_and_end,
     text_codes,
+    thread_numbers,
 )
 from tracewarehouse.ingest.tables.nesting import OPERATOR_CATEGORY, host_lanes, lane_times, on_known_threads
 
@@ -148,7 +150,7 @@ def find_allocations(columns: Columns, nesting: Nesting) -> tuple[Positions, Pos
     selected = columns.is_one_of("ph", ["i", "I"]) & columns.is_one_of("name", [MEMORY_EVENT_NAME])
     rows = np.flatnonzero(selected).astype(np.int32)
     times = columns.ints("ts_ns", rows)
-    rows = rows[np.lexsort((rows, times.values, ~times.valid))]
+    rows = rows[np.lexsort((rows, times.values, ~times.valid, columns.rank_of(rows)))]
     ts_ns = columns.ints("ts_ns", rows)
     return rows, _operators(columns, nesting, rows, ts_ns, np.flatnonzero(ts_ns.valid), _open_operators)
 
@@ -259,7 +261,7 @@ def flow_numbers(columns: Columns, rows: Positions) -> Numbers:
     found += category.codes
     found += 1
     found[~there] = -1
-    return found
+    return columns.apart(found, rows)
 
 
 def _plain(texts: pa.Array) -> Numbers:
@@ -481,16 +483,15 @@ def _flow_keys(columns: Columns, rows: Rows) -> Numbers:
 
 def _begins(columns: Columns, unlinked: Rows, ts: Times, head: Rows, tail: Rows) -> Numbers:
     """The row where the flow to each GPU activity starts, -1 for none."""
-    rows = np.concatenate((unlinked, head))
-    pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
+    threads = thread_numbers(columns, np.concatenate((unlinked, head)))
     times = np.concatenate((ts, columns.ints("ts_ns", head).values))
-    key = group_numbers(pid, tid, times)
+    key = group_numbers(threads, times)
     by_tail = np.argsort(tail, kind="stable")  # of flows that start together the first in the file
     order = np.lexsort((-np.arange(len(tail)), columns.ints("ts_ns", tail[by_tail]).values))
     best = np.full(int(key.max()) + 1, -1, np.int64)
     best[key[len(unlinked) :][by_tail][order]] = order  # the latest of several wins
     found = best[key[: len(unlinked)]]
-    known = (found >= 0) & (pid[: len(unlinked)] >= 0) & (tid[: len(unlinked)] >= 0)
+    known = (found >= 0) & is_known(threads[: len(unlinked)])
     return np.where(known, tail[by_tail][found], -1)
 
 

@@ -55,10 +55,10 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     is_first = np.zeros(count, np.bool_)
     end = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
     call = np.where(launches.runtime >= 0, launches.call_ts_ns, _UNKNOWN)
-    order = np.lexsort((launches.rows, call, end, launches.ts_ns, launches.stream, launches.device))
-    device, stream = launches.device[order], launches.stream[order]
+    lane = launches.lanes(columns)
+    order = np.lexsort((launches.rows, call, end, launches.ts_ns, lane))
     begins = np.ones(count, np.bool_)
-    begins[1:] = (device[1:] != device[:-1]) | (stream[1:] != stream[:-1])
+    begins[1:] = lane[order[1:]] != lane[order[:-1]]
     latest = order[_latest_so_far(end[order], launches.rows[order], begins)]
     later = np.flatnonzero(~begins)
     reached = latest[later - 1]
@@ -206,6 +206,11 @@ class Classes(NamedTuple):
     kind: NDArray[np.int8]
     short_name: pa.Array
     is_copy: Flags
+
+    def part(self, some: slice) -> Classes:
+        """Those of some of the activities."""
+        texts = self.activity[some], self.short_name[some]
+        return Classes(texts[0], self.kind[some], texts[1], self.is_copy[some])
 
 
 def classify(columns: Columns, rules: Rules, rows: Rows) -> Classes:

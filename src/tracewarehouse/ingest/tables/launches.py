@@ -26,13 +26,12 @@ from tracewarehouse.ingest.tables.model import (
     categories_with_role,
     encoded_texts,
     flags,
-    group_numbers,
-    has_pairing_id,
     has_role,
     id_column,
     is_slice,
     last_before,
     latest_before,
+    pairing_ids,
     selected_columns,
     start_and_end,
     used_texts,
@@ -58,15 +57,15 @@ def find_calls(columns: Columns, rules: Rules, nesting: Nesting) -> Calls:
     positions = positions[np.argsort(nesting.rows[positions], kind="stable")]
     rows = nesting.rows[positions]
     pre, post = positions + np.int32(1), nesting.post[positions]
-    return Calls(rows, *start_and_end(columns, rows), pre, post, columns.ints("correlation", rows))
+    return Calls(rows, *start_and_end(columns, rows), pre, post, pairing_ids(columns, rows))
 
 
 def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls) -> Launches:
     """Each slice with the role `device`, and its launch."""
     rows = np.flatnonzero(is_slice(columns) & has_role(columns, rules, "device")).astype(np.int32)
     ts = columns.ints("ts_ns", rows).values
-    ids = columns.ints("correlation", rows)
-    paired = has_pairing_id(ids)
+    ids = pairing_ids(columns, rows)
+    paired = ids.valid
     call, via = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int8)
     call[paired] = _by_correlation(calls, ids.values[paired], ts[paired])
     via[call >= 0] = Via.CORRELATION
@@ -87,25 +86,24 @@ def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, 
     graph = flags(pc.match_substring(words, "GraphLaunch"))
     is_graph = np.zeros(len(rows), np.bool_)
     is_graph[known] = columns.where("name", graph, runtime[known])
-    state = _states(device, stream, ts, known)
-    return Launches(rows, device, stream, ts, runtime, call_ts, state, is_graph, via)
+    state = np.where(known, LaunchState.KNOWN, LaunchState.MISSING).astype(np.int8)
+    found = Launches(rows, device, stream, ts, runtime, call_ts, state, is_graph, via)
+    if not known.all():
+        _put_before_window(columns, found, known)
+    return found
 
 
 def _or_minus_one(found: Ints) -> Times:
     return np.where(found.valid, found.values, -1)
 
 
-def _states(device: Times, stream: Times, ts: Times, known: Flags) -> Small:
-    """The launch state of each GPU activity: known, before the first known one of its stream, or missing."""
-    state = np.where(known, LaunchState.KNOWN, LaunchState.MISSING).astype(np.int8)
-    if known.all():
-        return state
-    lane = group_numbers(device, stream)
+def _put_before_window(columns: Columns, launches: Launches, known: Flags) -> None:
+    """Puts the state of GPU activities before the first one of their stream with a known launch."""
+    lane, ts = launches.lanes(columns), launches.ts_ns
     first = np.full(int(lane.max()) + 1, np.iinfo(np.int64).min)
     first[lane[known]] = np.iinfo(np.int64).max
     np.minimum.at(first, lane[known], ts[known])
-    state[~known & (ts < first[lane])] = LaunchState.BEFORE_WINDOW
-    return state
+    launches.state[~known & (ts < first[lane])] = LaunchState.BEFORE_WINDOW
 
 
 def _by_correlation(calls: Calls, ids: Times, ts: Times) -> Times:
@@ -151,7 +149,7 @@ def _near(one: Times, other: Times) -> Flags:
 
 def outermost_calls(calls: Calls) -> Times:
     """Indexes of calls by id and start, without those that end no later than an earlier one with their id."""
-    with_id = np.flatnonzero(has_pairing_id(calls.correlation))
+    with_id = np.flatnonzero(calls.correlation.valid)
     ids = calls.correlation.values[with_id]
     order = with_id[np.argsort(ids, kind="stable")]
     ids = calls.correlation.values[order]
@@ -239,9 +237,8 @@ def syncs(columns: Columns, calls: Calls) -> pa.Table:
 def _first_calls(columns: Columns, rows: Rows, calls: Calls) -> Rows:
     """The row of the first call with each row's correlation id, -1 for none."""
     found = np.full(len(rows), -1, np.int32)
-    ids = columns.ints("correlation", rows)
-    wanted = np.flatnonzero(has_pairing_id(ids))
-    paired = has_pairing_id(calls.correlation)
+    ids, paired = pairing_ids(columns, rows), calls.correlation.valid
+    wanted = np.flatnonzero(ids.valid)
     if not wanted.size or not paired.any():
         return found
     call_ids = calls.correlation.values[paired]

@@ -157,13 +157,14 @@ class Nesting(Struct, frozen=True):
     """Host slices in nesting order; the slice at position i has `pre` = i + 1.
 
     `post` is the `pre` of its last descendant, or its own if it has none. Lane k has the positions from
-    `lanes[k]` to `lanes[k + 1]`; `threads[k]` says whether the lane holds annotations, and its process and
-    thread, empty if unknown. The rest of the tree is in the columns that `nest` adds.
+    `lanes[k]` to `lanes[k + 1]`; `threads[k]` has the number of the rank, whether the lane holds annotations,
+    and its process and thread, empty if unknown. Ranks follow one another. The rest of the tree is in the
+    columns that `nest` adds.
     """
 
     rows: Rows
     lanes: NDArray[np.int64]
-    threads: Sequence[tuple[bool, str, str]]
+    threads: Sequence[tuple[int, bool, str, str]]
     post: NDArray[np.int32]
 
 
@@ -176,6 +177,13 @@ class Calls(Struct, frozen=True):
     pre: NDArray[np.int32]
     post: NDArray[np.int32]
     correlation: Ints
+
+    def part(self, some: slice) -> Calls:
+        """Some of the calls."""
+        ids, valid = self.correlation
+        times = self.ts_ns[some], self.end_ns[some]
+        links = type(self.correlation)(ids[some], valid[some])
+        return Calls(self.rows[some], *times, self.pre[some], self.post[some], links)
 
 
 class LaunchState(IntEnum):
@@ -209,6 +217,14 @@ class Launches(Struct, frozen=True):
     state: Small
     is_graph: Flags
     via: Small
+
+    def part(self, some: Positions | Flags | slice) -> Launches:
+        """Some of the GPU activities."""
+        return Launches(*(getattr(self, name)[some] for name in self.__struct_fields__))
+
+    def lanes(self, columns: Columns) -> Numbers:
+        """A number per device and stream of a rank."""
+        return group_numbers(self.stream, self.device, columns.rank_of(self.rows))
 
 
 class StepAnnotations(Struct, frozen=True):
@@ -259,7 +275,7 @@ class QualityInput(Struct, frozen=True):
     calls: Calls
     launches: Launches
     flows_without_start: Positions
-    step_annotations: StepAnnotations | None = None
+    step_annotations: Sequence[StepAnnotations] = ()
 
 
 # Number of rows that are processed at once in a large rank.
@@ -275,10 +291,10 @@ _BIGINT: Final = pa.int64()
 _FLAGS: Final = frozenset(("has_collective", "repaired", "crosses"))
 
 
-def slabs(count: int, slab_rows: int | None = None) -> Iterator[slice]:
+def slabs(count: int, slab_rows: int | None = None, first_row: int = 0) -> Iterator[slice]:
     """Consecutive slabs of all rows."""
     slab_rows = slab_rows or SLAB_ROWS
-    for low in range(0, count, slab_rows):
+    for low in range(first_row, count, slab_rows):
         yield slice(low, min(low + slab_rows, count))
 
 
@@ -337,10 +353,14 @@ def start_and_end(columns: Columns, rows: Positions | slice) -> tuple[Times, Tim
     return start, start + columns.ints("dur_ns", rows).values
 
 
-def window(columns: Columns, selected: Flags) -> tuple[int, int]:
-    """The first start and the last end of the selected slices; without any, the end precedes the start."""
+def window(columns: Columns, selected: Flags, rows: slice = slice(None)) -> tuple[int, int]:
+    """The first start and the last end of the selected slices; without any, the end precedes the start.
+
+    Only those among `rows`; `selected` has an entry for every row.
+    """
     first, last = np.iinfo(np.int64).max, np.iinfo(np.int64).min
-    for part in slabs(columns.rows):
+    low, high, _ = rows.indices(columns.rows)
+    for part in slabs(high, first_row=low):
         starts, ends = (times[selected[part]] for times in start_and_end(columns, part))
         first = min(first, int(starts.min(initial=first)))
         last = max(last, int(ends.max(initial=last)))
@@ -350,7 +370,7 @@ def window(columns: Columns, selected: Flags) -> tuple[int, int]:
 def thread_numbers(columns: Columns, rows: Positions) -> Numbers:
     """A number per process and thread; see `is_known`."""
     pid, tid = columns.codes("pid", rows).codes, columns.codes("tid", rows).codes
-    return pid.astype(np.int64) << 32 | (tid.astype(np.int64) + 1)
+    return columns.apart(pid.astype(np.int64) << 32 | (tid.astype(np.int64) + 1), rows)
 
 
 def is_known(threads: Numbers) -> Flags:
@@ -366,9 +386,11 @@ def latest_on_thread(columns: Columns, rows: Positions, starts: Times, wanted: R
     return latest
 
 
-def has_pairing_id(ids: Ints) -> NDArray[np.bool_]:
-    """Whether each id can link rows: not null, not negative and not a sentinel."""
-    return ids.valid & (ids.values > 0) & ~np.isin(ids.values, SENTINEL_IDS)
+def pairing_ids(columns: Columns, rows: Positions | slice) -> Ints:
+    """The correlation ids that can link rows: not null, not negative and not a sentinel."""
+    ids = columns.ints("correlation", rows)
+    valid = ids.valid & (ids.values > 0) & ~np.isin(ids.values, SENTINEL_IDS)
+    return type(ids)(columns.apart(ids.values, rows), valid)
 
 
 def bigint_column(values: NDArray[np.integer[Any]], valid: NDArray[np.bool_] | None = None) -> pa.Array:

@@ -153,7 +153,8 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
     while recompute.any() and (ancestor >= 0).any():
         repeated |= (ancestor >= 0) & recompute[ancestor]
         ancestor = np.where(ancestor >= 0, above[ancestor], -1)
-    parent = _continued(above, recompute, repeated, names.codes, columns.ints("ts_ns", rows).values)
+    keys = columns.apart(names.codes, rows)
+    parent = _continued(above, recompute, repeated, keys, columns.ints("ts_ns", rows).values)
     used, code = np.unique(names.codes, return_inverse=True)
     frame = names.words.take(pa.array(used)).cast(pa.string())
     name = pc.replace_substring_regex(frame, f"^{MODULE_FRAME}", "")
@@ -174,7 +175,7 @@ def _found(columns: Columns, nesting: Nesting, positions: NDArray[Any], recomput
 
 
 def _continued(
-    above: Positions, recompute: Flags, repeated: Flags, name: NDArray[np.int32], ts: Numbers
+    above: Positions, recompute: Flags, repeated: Flags, name: NDArray[np.integer[Any]], ts: Numbers
 ) -> NDArray[np.int32]:
     """The parent of each frame; right below a recomputation, that of the last call outside of one."""
     parent = above.astype(np.int32)
@@ -228,6 +229,9 @@ def kernel_modules(
     frames: ModuleFrames,
 ) -> pa.Table:
     """The table, a row per GPU activity, in row order."""
+    # A rank without calls of modules has no rows.
+    modules = columns.rank_of(frames.rows[~frames.recompute])
+    launches = launches.part(np.isin(columns.rank_of(launches.rows), modules))
     call = call_indexes(attribution, launches.runtime)
     communication = has_kind(columns, rules, launches.rows, "communication")
     found = _modules_of_calls(columns, nesting, calls, attribution, frames)
@@ -294,8 +298,14 @@ def _modules_of_calls(
 
 def _forward_operators(columns: Columns, nesting: Nesting, engine: Rows) -> Numbers:
     """The position of the operator of forward of each operator of the engine, -1 for none."""
-    number, ts = columns.ints("sequence_number", engine), columns.ints("ts_ns", engine).values
     candidates = _numbered(columns, nesting)
+    ranks = zip(columns.slices(engine), columns.slices(nesting.rows[candidates]), strict=True)
+    return np.concatenate([_forward(columns, nesting, engine[e], candidates[c]) for e, c in ranks])
+
+
+def _forward(columns: Columns, nesting: Nesting, engine: Rows, candidates: Numbers) -> Numbers:
+    """Those of a rank."""
+    number, ts = columns.ints("sequence_number", engine), columns.ints("ts_ns", engine).values
     if not candidates.size:
         return np.full(len(engine), -1, np.int64)
     lane = np.searchsorted(nesting.lanes, candidates, side="right") - 1

@@ -78,17 +78,18 @@ def _scattered(count: int, rows: Rows, values: NDArray[Any]) -> NDArray[Any]:
     return found
 
 
-def _lanes(columns: Columns, rows: Rows) -> tuple[Positions, list[tuple[bool, str, str]]]:
-    """The lane of each row, numbered by layer (annotations last), process and thread; and all lanes."""
+def _lanes(columns: Columns, rows: Rows) -> tuple[Positions, list[tuple[int, bool, str, str]]]:
+    """The lane of each row, numbered by rank, layer (annotations last), process and thread; and all lanes."""
     pid, pids = _texts(columns.codes("pid", rows))
     tid, tids = _texts(columns.codes("tid", rows))
     is_annotation = columns.is_one_of("category", ("user_annotation",), rows)
-    key = (is_annotation * np.int64(len(pids)) + pid) * len(tids) + tid
+    layer = 2 * columns.rank_of(rows) + is_annotation
+    key = (layer * len(pids) + pid) * len(tids) + tid
     del pid, tid
-    used, number = _distinct(key, 2 * len(pids) * len(tids))
+    used, number = _distinct(key, 2 * len(columns.parts) * len(pids) * len(tids))
     layer, process, thread = used // len(tids) // len(pids), used // len(tids) % len(pids), used % len(tids)
     names = [
-        (a > 0, pids[p], tids[t])
+        (a // 2, a % 2 > 0, pids[p], tids[t])
         for a, p, t in zip(layer.tolist(), process.tolist(), thread.tolist(), strict=True)
     ]
     position = np.empty(len(names), np.int32)
@@ -219,13 +220,14 @@ def host_lanes(columns: Columns, nesting: Nesting, rows: Positions) -> NDArray[n
         {word: index for index, word in enumerate(codes.words.to_pylist())} for codes in (pid, tid)
     )
     known = [
-        (processes[process] * len(threads) + threads[thread], lane)
-        for lane, (is_annotation, process, thread) in enumerate(nesting.threads)
+        ((rank * len(processes) + processes[process]) * len(threads) + threads[thread], lane)
+        for lane, (rank, is_annotation, process, thread) in enumerate(nesting.threads)
         if not is_annotation and process in processes and thread in threads
     ]
     # A process or thread that no row names has no word; a row that lacks one has no lane.
     keys, lanes = np.array(sorted(known), np.int64).reshape(len(known), 2).T
-    wanted = pid.codes.astype(np.int64) * len(threads) + tid.codes
+    process = columns.rank_of(rows) * len(processes) + pid.codes
+    wanted = process * len(threads) + tid.codes
     position = np.searchsorted(keys, wanted)
     found = np.append(lanes, -1)[position].astype(np.int32)
     found[np.append(keys, -1)[position] != wanted] = -1
@@ -235,7 +237,7 @@ def host_lanes(columns: Columns, nesting: Nesting, rows: Positions) -> NDArray[n
 
 def on_known_threads(columns: Columns, nesting: Nesting, positions: Positions) -> Positions:
     """The positions whose process and thread are known (null, not empty text, means unknown)."""
-    if not any("" in (process, thread) for _, process, thread in nesting.threads):
+    if not any("" in (process, thread) for _, _, process, thread in nesting.threads):
         return positions
     rows = nesting.rows[positions]
     return positions[(columns.codes("pid", rows).codes >= 0) & (columns.codes("tid", rows).codes >= 0)]

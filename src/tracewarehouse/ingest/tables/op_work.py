@@ -23,6 +23,7 @@ from tracewarehouse.ingest.tables.model import (
     flags,
     id_column,
     indexed_texts,
+    latest_before,
     selected_columns,
     text_codes,
 )
@@ -84,9 +85,9 @@ def op_work(
     nesting: Nesting,
     launches: Launches,
     attribution: Attribution,
-    device_name: str | None = None,
+    device_names: Sequence[str | None] = (None,),
 ) -> pa.Table | None:
-    """Table `op_work` in row order; None without an operator that counts."""
+    """Table `op_work` in row order; None without an operator that counts. `device_names`: of each rank."""
     counted = _counted_operators(columns, rules, nesting)
     if not len(counted.rows):
         return None
@@ -111,7 +112,7 @@ def op_work(
             "main_kernel_id": id_column(main),
             "pass": encoded_texts(passes(columns, nesting, counted.first)[order], PASSES),
             **selected_columns(columns, rows, ["step"]),
-            "device_name": indexed_texts([device_name], np.zeros(len(rows), np.int64)),
+            "device_name": indexed_texts(device_names, columns.rank_of(rows)),
         }
     )
 
@@ -169,17 +170,11 @@ def _on_gpu(
 def _union(owner: Positions, start: Times, dur: Times, count: int) -> Times:
     """Time covered by the activities of each owner."""
     found = np.zeros(count, np.int64)
-    if not len(owner):
-        return found
     order = np.lexsort((start, owner))
     owner, start, end = owner[order], start[order], start[order] + dur[order]
-    # Ends ascend from owner to owner by an offset, so that one running maximum stays within each.
-    low = int(start.min())
-    offset = owner * (int(end.max()) - low + 1)
-    reached = np.maximum.accumulate(end - low + offset) - offset + low
-    before = np.concatenate(([low], reached[:-1]))
-    before[np.flatnonzero(np.diff(owner, prepend=-1))] = low
-    np.add.at(found, owner, np.maximum(end - np.maximum(start, before), 0))
+    latest, has_earlier = latest_before(owner, end)
+    begin = np.where(has_earlier, np.maximum(start, latest), start)
+    np.add.at(found, owner, np.maximum(end - begin, 0))
     return found
 
 

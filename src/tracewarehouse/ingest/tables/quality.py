@@ -21,9 +21,10 @@ from tracewarehouse.ingest.tables.model import (
     RuleHits,
     Via,
     flags,
-    has_pairing_id,
+    group_numbers,
     is_slice,
     latest_before,
+    pairing_ids,
     slabs,
     start_and_end,
     used_texts,
@@ -42,9 +43,9 @@ if TYPE_CHECKING:
         Attribution,
         Flags,
         Launches,
-        Nesting,
         Numbers,
         Positions,
+        Rows,
         StepAnnotations,
     )
 
@@ -70,8 +71,8 @@ def _unknown_launch(given: QualityInput) -> RuleHits:
 def _launch_without_gpu_activity(given: QualityInput) -> RuleHits:
     """Excludes a driver call inside the runtime call that launched a GPU activity: it has the same id."""
     calls, launches = given.calls, given.launches
-    ids = given.columns.ints("correlation", launches.rows[launches.runtime >= 0])
-    shares = np.isin(calls.correlation.values, ids.values[has_pairing_id(ids)]) & calls.correlation.valid
+    ids = pairing_ids(given.columns, launches.rows[launches.runtime >= 0])
+    shares = np.isin(calls.correlation.values, ids.values[ids.valid]) & calls.correlation.valid
     is_launch, _ = calls_by_name(given.columns, given.rules, calls)
     return _calls(given, is_launch & ~np.isin(calls.rows, launches.runtime) & ~shares)
 
@@ -114,12 +115,11 @@ def _stream_overlap(given: QualityInput) -> RuleHits:
     """The affected time is the overlap with the earlier activity of the stream that ends last."""
     launches = given.launches
     lengths = given.columns.ints("dur_ns", launches.rows).values
-    order = np.lexsort((launches.rows, lengths, launches.ts_ns, launches.stream, launches.device))
-    streams, devices, starts = launches.stream[order], launches.device[order], launches.ts_ns[order]
+    lane = launches.lanes(given.columns)
+    order = np.lexsort((launches.rows, lengths, launches.ts_ns, lane))
+    starts = launches.ts_ns[order]
     ends = starts + lengths[order]
-    changes = (streams[1:] != streams[:-1]) | (devices[1:] != devices[:-1])
-    group = np.cumsum(np.append(False, changes)[: len(order)])
-    earlier_end, has_earlier = latest_before(group, ends)
+    earlier_end, has_earlier = latest_before(lane[order], ends)
     over = has_earlier & (earlier_end > starts)
     return RuleHits(launches.rows[order[over]], np.minimum(earlier_end, ends)[over] - starts[over])
 
@@ -131,8 +131,8 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     known = np.flatnonzero(devices.valid & (codes >= 0))
     used, number = np.unique(codes[known], return_inverse=True)
     rank = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())[number]  # in byte order
-    distinct, device = np.unique(devices.values[known], return_inverse=True)
-    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    device = group_numbers(devices.values[known], given.columns.rank_of(rows[known]))
+    first = np.full(int(device.max(initial=-1)) + 1, np.iinfo(np.int64).max)
     np.minimum.at(first, device, rank)
     which = np.zeros(len(rows), np.bool_)
     which[known[rank != first[device]]] = True
@@ -174,19 +174,25 @@ class FiredRule(NamedTuple):
     first: int
 
 
-def fired_rules(given: QualityInput) -> Iterator[FiredRule]:
-    """Every rule that fired, in no particular order."""
+def fired_rules(given: QualityInput) -> tuple[list[FiredRule], ...]:
+    """Every rule that fired on each rank, in no particular order; rows count from the first of the rank."""
+    columns = given.columns
+    found: tuple[list[FiredRule], ...] = tuple([] for _ in columns.parts)
     for rule, hits in _RULES.items():
-        found = hits(given)
-        if len(found.rows):
-            yield FiredRule(rule, len(found.rows), _total(found.ns), int(found.rows.min()))
+        rows, ns = hits(given)
+        of_row = columns.rank_of(rows)
+        for rank in np.unique(of_row).tolist():
+            some = of_row == rank
+            first = int(rows[some].min() - columns.bounds[rank])
+            found[rank].append(FiredRule(rule, int(some.sum()), _total(ns, some), first))
+    return found
 
 
-def _total(ns: Ints | Numbers | None) -> int | None:
-    """The sum of valid values; None if there are none, or if 64 bits cannot hold it."""
+def _total(ns: Ints | Numbers | None, some: Flags) -> int | None:
+    """The sum of the valid ones of some values; None if there are none, or if 64 bits cannot hold it."""
     if ns is None:
         return None
-    values = ns if isinstance(ns, np.ndarray) else ns.values[ns.valid]
+    values = ns[some] if isinstance(ns, np.ndarray) else ns.values[ns.valid & some]
     if not len(values):
         return None
     total = exact_sum(values)
@@ -238,7 +244,7 @@ def _duplicate_slice(given: QualityInput) -> RuleHits:
     if not len(rows):
         return RuleHits(rows)
     keys: list[Positions] = [columns.codes(name, rows).codes for name in ("category", "name", "tid", "pid")]
-    keys += [columns.ints(name, rows).values for name in ("dur_ns", "ts_ns")]
+    keys += [*(columns.ints(name, rows).values for name in ("dur_ns", "ts_ns")), columns.rank_of(rows)]
     order = np.lexsort([rows, *keys])
     same = np.ones(len(rows) - 1, np.bool_)
     for key in keys:
@@ -347,9 +353,11 @@ def _crossing_slice(given: QualityInput) -> RuleHits:
 
 
 def _dangling_frame(given: QualityInput) -> RuleHits:
-    rows, callers = _known(given.columns, "python_parent_id")
-    rows = rows[~np.isin(callers, _known(given.columns, "python_id")[1])]
-    return RuleHits(rows, given.columns.ints("dur_ns", rows))
+    columns = given.columns
+    rows, callers = _known(columns, "python_parent_id")
+    known = columns.apart(*reversed(_known(columns, "python_id")))
+    rows = rows[~np.isin(columns.apart(callers, rows), known)]
+    return RuleHits(rows, columns.ints("dur_ns", rows))
 
 
 def _known(columns: Columns, name: str) -> tuple[Positions, Numbers]:
@@ -370,8 +378,8 @@ def _sentinel_id(given: QualityInput) -> RuleHits:
 
 
 def _steps_inferred(given: QualityInput) -> RuleHits:
-    steps = given.step_annotations
-    return RuleHits(np.zeros(0, np.int64) if steps is None or not steps.inferred else steps.rows)
+    inferred = [steps.rows for steps in given.step_annotations if steps.inferred]
+    return RuleHits(np.concatenate([np.zeros(0, np.int32), *inferred]))
 
 
 _RULES: Final[dict[str, Callable[[QualityInput], RuleHits]]] = {
@@ -528,14 +536,14 @@ def rank_facts(
 def activity_facts(
     columns: Columns,
     rules: Rules,
-    nesting: Nesting,
+    host_rows: Rows,
     launches: Launches,
     step_annotations: StepAnnotations,
     has: Mapping[str, bool],
 ) -> dict[str, Any]:
-    """The facts that follow from the activities; `has`: whether tables have rows, or rows of a kind."""
+    """The facts that follow from the activities of a rank; `has`: whether tables have rows of a kind."""
     return {
-        "pid": _process(columns, nesting),
+        "pid": _process(columns, host_rows),
         **_window(columns),
         **_device(columns, launches),
         "events": columns.rows,
@@ -548,19 +556,28 @@ def activity_facts(
     }
 
 
-def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> Coverage:
-    """Coverage of all GPU activities, in summed time.
+def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> tuple[Coverage, ...]:
+    """Coverage of all GPU activities of each rank, in summed time.
 
     An operator around a graph launch with several activities encloses only the launch, so it does not count.
     """
     lengths = columns.ints("dur_ns", launches.rows).values
     linked = launches.runtime >= 0
     call = np.searchsorted(attribution.calls, launches.runtime[linked])
-    has_op = attribution.op[call] >= 0
-    in_graph = launches.is_graph[linked]
-    if in_graph.any():
-        has_op &= ~(in_graph & (np.bincount(call)[call] > 1))
-    return Coverage(exact_sum(lengths), exact_sum(lengths[linked]), exact_sum(lengths[linked][has_op]))
+    has_op = linked.copy()
+    has_op[linked] = attribution.op[call] >= 0
+    if launches.is_graph.any():
+        several = np.zeros(len(linked), np.bool_)
+        several[linked] = np.bincount(call)[call] > 1
+        has_op &= ~(launches.is_graph & several)
+    return tuple(
+        Coverage(
+            exact_sum(lengths[rank]),
+            exact_sum(lengths[rank][linked[rank]]),
+            exact_sum(lengths[rank][has_op[rank]]),
+        )
+        for rank in columns.slices(launches.rows)
+    )
 
 
 def _of_timeline(timeline: pa.Table | None) -> dict[str, Any]:
@@ -588,12 +605,12 @@ def _of_additions(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     return found
 
 
-def _process(columns: Columns, nesting: Nesting) -> str | None:
+def _process(columns: Columns, host_rows: Rows) -> str | None:
     """The process with the most host slices; of several the last in text order."""
     words = columns.words("pid")
     counts = np.zeros(len(words) + 1, np.int64)
-    for part in slabs(len(nesting.rows)):
-        counts += np.bincount(columns.codes("pid", nesting.rows[part]).codes + 1, minlength=len(counts))
+    for part in slabs(len(host_rows)):
+        counts += np.bincount(columns.codes("pid", host_rows[part]).codes + 1, minlength=len(counts))
     counts = counts[1:]
     most = np.flatnonzero(counts == counts.max(initial=1))
     texts: list[str] = words.take(pa.array(most)).to_pylist()

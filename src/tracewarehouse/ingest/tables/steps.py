@@ -11,12 +11,14 @@ must rise; a pattern without a group numbers its annotations from 0.
 
 from __future__ import annotations
 
+import itertools
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from tracewarehouse.ingest.columns import Ints
 from tracewarehouse.ingest.tables.model import (
@@ -33,6 +35,8 @@ from tracewarehouse.ingest.tables.model import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
@@ -94,7 +98,18 @@ _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
 _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event", "span")
 
 
-def find_step_annotations(columns: Columns, rules: Rules, step_range: str | None = None) -> StepAnnotations:
+def find_step_annotations(
+    columns: Columns, rules: Rules, step_range: str | None = None
+) -> tuple[StepAnnotations, ...]:
+    """The annotations of each rank's steps."""
+    found = []
+    for part, first in zip(columns.parts, columns.bounds.tolist(), strict=False):
+        alone = _of_rank(part, rules, step_range)
+        found.append(replace(alone, rows=alone.rows + np.int32(first)))
+    return tuple(found)
+
+
+def _of_rank(columns: Columns, rules: Rules, step_range: str | None) -> StepAnnotations:
     """The annotations of all steps: profiler steps, else those by the first rule for names that applies.
 
     `step_range` is a pattern for names of annotations that takes precedence over both.
@@ -153,24 +168,41 @@ def _step_edges(annotations: StepAnnotations) -> tuple[Times, NDArray[np.int32] 
     return bounds, step.astype(np.int32) if step.max() < 2**31 else step
 
 
-def put_steps(columns: Columns, rules: Rules, annotations: StepAnnotations, launches: Launches) -> None:
+def put_steps(
+    columns: Columns, rules: Rules, annotations: Sequence[StepAnnotations], launches: Launches
+) -> None:
     """Adds the column `step`, null outside all steps. Adds nothing if there are no steps."""
-    edges, step = _step_edges(annotations)
-    if not len(edges):
+    edges_of = [_step_edges(each) for each in annotations]
+    if not any(len(edges) for edges, _ in edges_of):
         return
     placed = columns.is_one_of("ph", _PHASES)
     placed &= ~columns.is_one_of("category", categories_with_role(rules, *_NO_STEP))
     found = np.zeros(columns.rows, np.int32)  # the number of edges up to a row: odd means inside a step
-    for part in slabs(columns.rows):
-        ts = columns.ints("ts_ns", part)
-        found[part] = np.searchsorted(edges, ts.values, side="right") * (placed[part] & ts.valid)
-    linked = launches.runtime >= 0
-    found[launches.rows[linked]] = np.searchsorted(edges, launches.call_ts_ns[linked], side="right")
+    bounds, linked = columns.bounds.tolist(), launches.runtime >= 0
+    first = 0  # where the rank's edges begin among those of all ranks; their number is even
+    for rank, (of_rank, (edges, _)) in enumerate(zip(columns.slices(launches.rows), edges_of, strict=True)):
+        for part in slabs(bounds[rank + 1], first_row=bounds[rank]):
+            ts = columns.ints("ts_ns", part)
+            inside = placed[part] & ts.valid
+            found[part] = first + np.searchsorted(edges, ts.values, side="right") * inside
+        some = np.flatnonzero(linked[of_rank]) + of_rank.start
+        found[launches.rows[some]] = first + np.searchsorted(edges, launches.call_ts_ns[some], side="right")
+        first += len(edges)
+    step = np.concatenate([*(step[:-1] for _, step in edges_of), np.zeros(1, np.int32)])
     columns.put("step", step[found], (found & 1).astype(np.bool_))
 
 
-def steps(columns: Columns, annotations: StepAnnotations, launches: Launches) -> pa.Table:
-    """Table `steps`: host time, device time and period of each step.
+def steps(columns: Columns, annotations: Sequence[StepAnnotations], launches: Launches) -> list[pa.Table]:
+    """Table `steps` of each rank: host time, device time and period of each step."""
+    bounds = columns.bounds.tolist()
+    parts = zip(annotations, columns.slices(launches.rows), itertools.pairwise(bounds), strict=True)
+    return [_steps_of_rank(columns, each, launches.part(some), slice(*rows)) for each, some, rows in parts]
+
+
+def _steps_of_rank(
+    columns: Columns, annotations: StepAnnotations, launches: Launches, rows: slice
+) -> pa.Table:
+    """The steps of the rank with these rows.
 
     The device time of a step goes from its first to its last GPU activity. Its period ends with its last GPU
     activity (with its annotation if it has none), but no earlier than the previous period: periods tile the
@@ -187,7 +219,7 @@ def steps(columns: Columns, annotations: StepAnnotations, launches: Launches) ->
     done, period_start = _periods(host_start, np.where(has_device, device_end, host_end), by_start)
     partial = np.zeros(count, np.bool_)
     if count:
-        partial = _touches(host_start, host_end, *window(columns, columns.valid("pre")))
+        partial = _touches(host_start, host_end, *window(columns, columns.valid("pre"), rows))
     if has_device.any():
         ends = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
         partial |= has_device & _touches(device_start, device_end, int(launches.ts_ns.min()), int(ends.max()))

@@ -1,0 +1,96 @@
+"""Small ranks that are built together have the tables, facts and findings that each has alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from activity_rows import Row, call, columns_of, gpu, random_rows, slice_, step
+
+from conftest import deep
+from tracewarehouse.formats.base import Outcome
+from tracewarehouse.ingest.columns import Columns
+from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables.build import Built, RankTables, build
+
+SEEDS = [*range(6), *deep(*range(6, 200))]
+# Ids, threads, devices and times that are those of the other ranks, and steps without a number in the name.
+PLAIN = [
+    slice_("op", 0, 100, shapes="[[2, 2], [2, 2]]"),
+    slice_("aten::mm", 1, 50, shapes="[[2, 2], [2, 2]]", dtypes='["float", "float"]'),
+    call("cudaLaunchKernel", 2, 3, 1),
+    gpu("gemm", 10, 5, 1),
+    gpu("gemm", 8, 9, 7),
+    slice_("[memory]", 4, None, "cpu_instant_event", bytes=8) | {"ph": "i"},
+    slice_("gpu", 4, None, None, args='{"busy": 1}') | {"ph": "C"},
+    slice_("flow", 1, None, "fwdbwd", flow_id="1") | {"ph": "s"},
+    slice_("train step 3", 0, 40, "user_annotation"),
+    slice_("train step 4", 50, 40, "user_annotation"),
+]
+MODULES = [
+    step(1, 0, 90),
+    slice_("nn.Module: Linear_0", 0, 60, "python_function", args='{"Python module id": 0}'),
+    slice_("aten::linear", 1, 9, sequence_number=4),
+    call("cudaLaunchKernel", 2, 3, 1),
+    gpu("gemm", 10, 5, 1, device=1),
+    slice_("autograd::engine::evaluate_function: MmBackward0", 70, 9, sequence_number=4, forward_thread=1),
+    call("cudaLaunchKernel", 72, 3, 2),
+    gpu("gemm", 80, 5, 2, device=1),
+]
+
+
+def made(ranks: list[tuple[int, list[Row]]]) -> tuple[tuple[Built, ...], dict[str, list[dict[str, Any]]]]:
+    """What is known of each rank, and the rows of all tables, with their rank."""
+    found: dict[str, list[dict[str, Any]]] = {}
+
+    def add(name: str, rows: Any) -> None:
+        table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+        if "rank" not in table.column_names:
+            table = table.append_column("rank", pa.array([ranks[0][0]] * len(table), pa.int32()))
+        found[name] = table.to_pylist()
+
+    given = [
+        RankTables(rank, {"activities": columns_of(rows)}, Outcome(f"{rank}", "{}", 9, 9))
+        for rank, rows in ranks
+    ]
+    assert all(rank.is_joinable for rank in given)
+    return build(given, rules_of(), add), found
+
+
+def check(*ranks: list[Row]) -> None:
+    numbered = [(3 * number, rows) for number, rows in enumerate(ranks)]
+    built, found = made(numbered)
+    alone = [made([each]) for each in numbered]
+    assert built == tuple(known for (known,), _ in alone)
+    for name, rows in found.items():
+        assert rows == [row for _, tables in alone for row in tables[name]], name
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_ranks(seed: int) -> None:
+    check(random_rows(seed), PLAIN, random_rows(seed + 1), random_rows(seed + 2))
+
+
+def test_ranks_of_different_kinds() -> None:
+    check(PLAIN, MODULES, [], PLAIN, [slice_("late", 2**60, 5, "odd")], MODULES)
+
+
+def test_ranks_whose_times_are_years_apart() -> None:
+    check(PLAIN, [row | {"ts_ns": (row["ts_ns"] or 0) + 2**59} for row in MODULES], PLAIN)
+
+
+def test_a_column_that_some_ranks_lack() -> None:
+    """Dictionary-encoded, plain, or missing."""
+    plain = Columns(2, {"name": pa.chunked_array([["a", "b"]]), "ts_ns": pa.chunked_array([[1, 2]])})
+    coded = Columns(1, {"name": pa.chunked_array([["b"]]).dictionary_encode()})
+    joined = Columns.joined([coded, plain, coded])
+    assert joined.texts("name").to_pylist() == ["b", "a", "b", "b"]
+    assert joined.ints("ts_ns").valid.tolist() == [False, True, True, False]
+    assert joined.bounds.tolist() == [0, 1, 3, 4]
+
+
+@pytest.mark.parametrize("ids", [{"correlation": 2**60}, {"python_id": -5}])
+def test_ids_out_of_range_are_not_joined(ids: dict[str, int]) -> None:
+    columns = columns_of([slice_("op", 0, 1, **ids)])
+    assert not RankTables(0, {"activities": columns}, Outcome("", "{}", 9, 9)).is_joinable
