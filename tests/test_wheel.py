@@ -116,7 +116,7 @@ def test_the_native_scanner_is_inside_and_was_built_from_the_source_inside(
     assert libraries == {f"{FOLDER}/{build.library_name()}"}
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
-    module = "tracewarehouse.formats.kineto.scanner"
+    module = "tracewarehouse.formats.kineto.library"
     script = f"import sys, {module} as native; print(native.__file__, native.why_not())"
     command = [sys.executable, "-c", script]
     env = {"PYTHONPATH": str(tmp_path)}

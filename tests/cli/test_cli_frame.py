@@ -19,7 +19,7 @@ from conftest import ROOT, deep
 from tracewarehouse import __version__
 from tracewarehouse.cli.app import app, failure_of, print_failure
 from tracewarehouse.errors import UnknownName
-from tracewarehouse.formats.kineto.scanner import why_not
+from tracewarehouse.formats.kineto.library import why_not
 from tracewarehouse.warehouse import Warehouse
 
 FIRST_STEPS = ROOT / "tests" / "data" / "first-steps" / "rank0.json.gz"

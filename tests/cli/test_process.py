@@ -87,3 +87,9 @@ def test_output_to_a_full_disk_is_an_error() -> None:
             [sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, env=environment(), text=True
         )
     assert done.returncode == 1 and "No space left on device" in done.stderr
+
+
+def test_the_version_needs_neither_numpy_nor_pyarrow() -> None:
+    code = "import atexit, sys\nfrom tracewarehouse.cli import main\nsys.argv = ['tw', '--version']\n"
+    code += "atexit.register(lambda: print({'numpy', 'pyarrow', 'duckdb'} & set(sys.modules)))\nmain()"
+    assert python(code).stdout.splitlines()[-1] == "set()"

@@ -17,7 +17,7 @@ from tracewarehouse.engines import TaskProgress
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats import registry
 from tracewarehouse.formats.base import Part, Request
-from tracewarehouse.formats.kineto import scanner
+from tracewarehouse.formats.kineto import library
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoFormat, KinetoSource
 from tracewarehouse.ingest import build, pipeline, resources
 from tracewarehouse.ingest.build import BuildRanks
@@ -305,7 +305,7 @@ def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
 def test_a_missing_native_scanner_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "job")
     line = ["ingest", "-w", str(tmp_path / "wh"), str(tmp_path / "job")]
-    monkeypatch.setattr(scanner, "notice", lambda: "ingesting without the native scanner")
+    monkeypatch.setattr(library, "notice", lambda: "ingesting without the native scanner")
     assert "note: ingesting without the native scanner\n" in cli_runner.tw(*line).err
-    monkeypatch.setattr(scanner, "notice", lambda: None)
+    monkeypatch.setattr(library, "notice", lambda: None)
     assert "native" not in cli_runner.tw(*line, "--time-unit", "ns").err

@@ -21,7 +21,7 @@ from conftest import ROOT, real_traces
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, trace
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.formats.base import ACTIVITIES, Outcome, Part, Request
-from tracewarehouse.formats.kineto import scanner
+from tracewarehouse.formats.kineto import library
 from tracewarehouse.formats.kineto.format import KinetoFile, KinetoSource
 from tracewarehouse.formats.stored_source import StoredSource
 from tracewarehouse.ingest.columns import Columns
@@ -47,7 +47,7 @@ SMALL_TRACES = (
 OF_THE_FILE = frozenset(rule for rule, known in rules_of().quality.items() if known.source == "file")
 # Those of them that the samples fire, so that no sample loses its point.
 OF_THE_SAMPLES = {"lost_events", "repaired_file", "repaired_event", "redacted_value", "time_unit"}
-NEEDS_SCANNER = pytest.mark.skipif(not scanner.available(), reason="the native scanner was not built")
+NEEDS_SCANNER = pytest.mark.skipif(not library.available(), reason="the native scanner was not built")
 
 
 @contextmanager

@@ -140,7 +140,7 @@ def _options(group: click.Group, ctx: click.Context, words: str = "") -> Iterato
 
 def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        from tracewarehouse.formats.kineto.scanner import version_line
+        from tracewarehouse.formats.kineto.library import version_line
 
         click.echo(version_line())
         ctx.exit()

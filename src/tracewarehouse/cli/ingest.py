@@ -110,13 +110,13 @@ def ingest(
     where known: git.commit and git.branch of the working directory, slurm.job, wandb.run, ci.sha and
     image of this process, host of the trace. TW_AUTO_LABELS=0 switches them off.
     """
-    from tracewarehouse.formats.kineto import scanner
+    from tracewarehouse.formats.kineto.library import notice
     from tracewarehouse.present.render.progress import bars
 
     if not paths and not inbox:
         raise click.UsageError("specify files or folders to ingest, or --inbox")
-    if (notice := scanner.notice()) is not None:
-        session.out.notice(f"note: {notice}")
+    if (missing := notice()) is not None:
+        session.out.notice(f"note: {missing}")
     warehouse = session.open()
     with session.engine(options["jobs"]) as engine, bars() as progress:
         report = warehouse.ingest(

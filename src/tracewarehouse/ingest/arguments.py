@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 
 from tracewarehouse.contracts.stored import ARGS, ARGS_SQL, NUMBERS, PRINTED, REPEATED, TEMPLATE
 from tracewarehouse.formats.kineto.columns import run_sql_over
-from tracewarehouse.formats.kineto.scanner import NativeScanner, available
+from tracewarehouse.formats.kineto.library import available
+from tracewarehouse.formats.kineto.scanner import NativeScanner
 
 # With more templates in a row group, the texts are stored instead.
 _MOST_TEMPLATES: Final = 20_000

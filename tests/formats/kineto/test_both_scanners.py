@@ -13,7 +13,7 @@ from conftest import real_traces
 from trace_reading import ReadTrace, check_stored, same
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import ACTIVITIES
-from tracewarehouse.formats.kineto import scanner
+from tracewarehouse.formats.kineto import library
 
 FOLDER = real_traces()
 QUICK_BYTES = 20_000
@@ -36,7 +36,7 @@ def _marks(size: int) -> tuple[pytest.MarkDecorator, ...]:
     return () if size < QUICK_BYTES else (pytest.mark.deep,)
 
 
-@pytest.mark.skipif(not scanner.available(), reason="the native scanner was not built")
+@pytest.mark.skipif(not library.available(), reason="the native scanner was not built")
 @pytest.mark.parametrize("path", trace_files())
 def test_both_scanners_give_the_same_rows(path: Path) -> None:
     try:

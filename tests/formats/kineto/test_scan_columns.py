@@ -11,6 +11,7 @@ import pytest
 from scanner_results import accepts, elements, expected, rows, scan
 
 from tracewarehouse.formats.kineto import scanner as columns
+from tracewarehouse.formats.kineto.library import why_not
 from tracewarehouse.formats.kineto.scanner import (
     COLLECTIVE,
     ODD,
@@ -19,7 +20,6 @@ from tracewarehouse.formats.kineto.scanner import (
     NativeScanner,
     RefusedError,
     State,
-    why_not,
 )
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from scanner_results import accepts, element, elements, expected, rows, scan, strict
 
-from tracewarehouse.formats.kineto.scanner import why_not
+from tracewarehouse.formats.kineto.library import why_not
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

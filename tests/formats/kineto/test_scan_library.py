@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tracewarehouse.formats.kineto import build
-from tracewarehouse.formats.kineto import scanner as native
+from tracewarehouse.formats.kineto import library as native
+from tracewarehouse.formats.kineto.scanner import NativeScanner
 
 FOLDER = Path(native.__file__).parent
 needs_compiler = pytest.mark.skipif(build.system_compiler() is None, reason="there is no C compiler")
@@ -23,7 +24,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_compiler
 def test_the_library_of_this_source_is_loaded(library: Path) -> None:
     loaded = native.load(library, build.SOURCE)
-    scanner = native.NativeScanner(library=loaded)
+    scanner = NativeScanner(library=loaded)
     assert scanner.feed(b'{"ph":"X"}]') == [] and scanner.rows == 1
     assert [path.name for path in library.parent.iterdir()] == [build.library_name()]
 

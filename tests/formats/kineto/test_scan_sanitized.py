@@ -17,9 +17,9 @@ CHECKS = ("-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-f
 SCRIPT = """
 import sys
 from pathlib import Path
-from tracewarehouse.formats.kineto import scanner as native
+from tracewarehouse.formats.kineto import library as native
 library = native.load(Path(sys.argv[1]), Path(native.__file__).with_name("scan.c"))
-native._library = lambda: library
+native.library_of_package = lambda: library
 import test_scan_fuzz as fuzz
 import test_scan_columns as columns
 for seed in range(int(sys.argv[2])):

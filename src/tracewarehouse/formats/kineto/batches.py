@@ -34,9 +34,8 @@ from tracewarehouse.formats.kineto.columns import (
     run_sql_over,
     to_record_batch,
 )
+from tracewarehouse.formats.kineto.library import CODES, DOUBLES
 from tracewarehouse.formats.kineto.scanner import (
-    CODES,
-    DOUBLES,
     KEYS,
     ODD,
     SLOW,

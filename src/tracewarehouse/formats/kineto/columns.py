@@ -24,11 +24,11 @@ from msgspec import Struct, field
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck import engine
+from tracewarehouse.formats.kineto.library import DOUBLES
 from tracewarehouse.formats.kineto.scanner import (
     COLLECTIVE,
     DICTIONARY_MAX_BYTES,
     DICTIONARY_MAX_VALUES,
-    DOUBLES,
     Batch,
 )
 from tracewarehouse.late_regex import late_regex

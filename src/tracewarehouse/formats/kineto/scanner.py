@@ -15,17 +15,13 @@ JSON array, because a split inside a string or nested value leaves something ope
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
+from ctypes import byref, c_int64
 from enum import IntEnum
-from functools import cache
-from importlib.metadata import version
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import numpy as np
@@ -35,8 +31,20 @@ from msgspec import Struct
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
 from tracewarehouse.formats.json_text import Text, elements, minify
-from tracewarehouse.formats.kineto.build import library_name
 from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, cut_before, skip_whitespace
+from tracewarehouse.formats.kineto.library import (
+    CODES,
+    DOUBLES,
+    INTS,
+    NAMES,
+    TEXTS,
+    CNumbers,
+    CRows,
+    Limits,
+    View,
+    available,
+    library_of_package,
+)
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -59,29 +67,6 @@ ODD: Final = 1
 SLOW: Final = 2
 COLLECTIVE: Final = 4  # `args` has the key "Collective name" at its top level
 SUBNS: Final = 8  # a time has sub-nanosecond digits: the row reader rounds it
-
-# Dictionary-encoded columns: codes index `dictionaries` of the same batch. A dictionary starts with the
-# values of the previous batch and grows until it overflows; then it restarts empty and `restarted` names it.
-# ph, cat, name, extra, and the text arguments are decoded strings; pid and tid are JSON tokens (a string
-# keeps its quotes); shapes and dtypes are minified JSON text. extra is a JSON object with `bp` and `s`.
-CODES: Final = (
-    "ph", "cat", "name", "pid", "tid", "extra", "shapes", "dtypes",
-    "collective", "process_group", "group_ranks", "collective_dtype", "sync_kind",
-)  # fmt: skip
-# ts and dur in ns since the base time of the file; the others are verbatim arguments.
-INTS: Final = (
-    "ts", "dur", "correlation", "external_id", "stream", "stream_id", "device", "device_id", "bytes",
-    "sequence_number", "forward_thread", "python_id", "python_parent_id", "module_id",
-    "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
-    "shared_memory_bytes", "graph_id", "graph_node_id", "group_size", "in_elements", "out_elements",
-    "collective_sequence", "device_type", "address", "total_allocated_bytes", "total_reserved_bytes",
-    "event_index", "wait_on_stream", "wait_on_event", "wait_on_correlation",
-)  # fmt: skip
-DOUBLES: Final = ("occupancy_percent", "blocks_per_sm", "warps_per_sm", "bandwidth")
-# args: minified, otherwise verbatim. ts_text, dur_text: only if formatting the ns does not reproduce the
-# digits of the file. flow_id: the JSON id as text. text: the complete element, minified, only of rows with a
-# flag other than COLLECTIVE.
-TEXTS: Final = ("args", "flow_id", "ts_text", "dur_text", "text")
 
 # Argument keys of each typed column; the first one that is present and not null wins.
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -221,140 +206,20 @@ class Scanner(Protocol):
         """Removes and returns the fed text from `offset` on; after CLOSED, the text from `]` on."""
 
 
-ABI: Final = 1
-_FOLDER: Final = Path(__file__).parent
-_REMEDY: Final = "install the package again where there is a C compiler"
 _BATCH_ENDED: Final = 4
 _NO_MEMORY: Final = 5
-_NAMES: Final = (*CODES, *INTS, *DOUBLES, *TEXTS)
-_NUMBER_OF: Final = {name: number for number, name in enumerate(_NAMES)}
-
-
-class NativeScannerError(Exception):
-    """The library is missing or does not belong to this version of the package."""
-
-
-class _Limits(ctypes.Structure):
-    _fields_ = [(name, c_int64) for name in ("batch_rows", "batch_bytes", "words_most", "words_bytes")]
-
-
-class _Bytes(ctypes.Structure):
-    _fields_ = [("bytes", c_void_p), ("used", ctypes.c_size_t), ("capacity", ctypes.c_size_t)]
-
-
-class _Batch(ctypes.Structure):
-    _fields_ = [
-        ("rows", c_int64),
-        ("values", c_void_p * len(_NAMES)),
-        ("valid", c_void_p * len(_NAMES)),
-        ("texts", _Bytes * len(TEXTS)),
-        ("flags", c_void_p),
-        ("restarted", c_uint64),
-        ("strings_from", c_int64),
-    ]
-
-
-class _View(ctypes.Structure):
-    _fields_ = [("count", c_int64), ("offsets", c_void_p), ("bytes", c_void_p)]
-
-
-class _Numbers(ctypes.Structure):
-    _fields_ = [("values", c_void_p), ("valid", c_void_p), ("first", c_int64)]
-
-
-class _Rows(ctypes.Structure):
-    _fields_ = [
-        ("rows", c_int64),
-        ("offsets", c_void_p),
-        ("text", c_void_p),
-        ("valid", c_void_p),
-        *((name, c_int64) for name in ("first", "columns", "most")),
-        ("known", POINTER(_Numbers)),
-        *((name, c_void_p) for name in ("codes", "numbers", "there")),
-    ]
-
-
-_SIGNATURES: Final[dict[str, tuple[Any, list[Any]]]] = {
-    "tw_abi": (c_int, []),
-    "tw_source_hash": (c_char_p, []),
-    "tw_column_names": (c_char_p, []),
-    "tw_new": (c_void_p, [c_uint64, c_uint64, POINTER(_Limits), c_int64]),
-    "tw_free": (None, [c_void_p]),
-    "tw_feed": (c_int, [c_void_p, c_void_p, c_int64, c_int64]),
-    "tw_next_array": (None, [c_void_p]),
-    "tw_offset": (c_int64, [c_void_p]),
-    "tw_rows": (c_int64, [c_void_p]),
-    "tw_rest": (c_void_p, [c_void_p, POINTER(c_int64)]),
-    "tw_drop_rest": (None, [c_void_p]),
-    "tw_take": (POINTER(_Batch), [c_void_p]),
-    "tw_batch_free": (None, [POINTER(_Batch)]),
-    "tw_words": (None, [c_void_p, c_int, POINTER(_View)]),
-    "tw_split": (c_int64, [c_void_p, POINTER(_Rows)]),
-}
-
-
-def available() -> bool:
-    """Whether the library can be used."""
-    return why_not() is None
-
-
-@cache
-def why_not() -> str | None:
-    """The reason why the native scanner cannot be used; None if it can."""
-    try:
-        _library()
-    except NativeScannerError as error:
-        return str(error)
-    return None
-
-
-def notice() -> str | None:
-    """A notice for users without the native scanner; None if it is available."""
-    reason = why_not()
-    return None if reason is None else f"ingesting without the native scanner, several times slower: {reason}"
-
-
-def version_line() -> str:
-    """The line that `tw --version` prints."""
-    from tracewarehouse.version import __version__
-
-    reason = why_not()
-    scanner = "native scanner" if reason is None else f"without the native scanner: {reason}"
-    return f"tw {__version__}, DuckDB {version('duckdb')}, {scanner}"
-
-
-@cache
-def _library() -> ctypes.CDLL:
-    return load(_FOLDER / library_name(), _FOLDER / "scan.c")
-
-
-def load(path: Path, source: Path) -> ctypes.CDLL:
-    """Loads the library if it was built from this source. Raises NativeScannerError."""
-    if not path.is_file():
-        raise NativeScannerError(f"{path.name} is missing, {_REMEDY} and without TW_NO_NATIVE")
-    try:
-        library = ctypes.CDLL(str(path))
-        for name, (result, arguments) in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
-    except (OSError, AttributeError) as error:
-        raise NativeScannerError(f"{path.name} cannot be loaded ({error})") from error
-    if library.tw_abi() != ABI or library.tw_column_names().decode().split() != list(_NAMES):
-        raise NativeScannerError(f"{path.name} has a different interface than this release, {_REMEDY}")
-    if library.tw_source_hash().decode() != hashlib.sha256(source.read_bytes()).hexdigest():
-        raise NativeScannerError(f"{path.name} was built from a different scan.c, {_REMEDY}")
-    return library
+_NUMBER_OF: Final = {name: number for number, name in enumerate(NAMES)}
 
 
 class _Memory:
     """A batch in memory of the library, freed with the last array that refers to it."""
 
     def __init__(self, library: ctypes.CDLL, pointer: Any) -> None:
-        self._library, self._pointer = library, pointer
+        self.library_of_package, self._pointer = library, pointer
         self.fields = pointer.contents
 
     def __del__(self) -> None:
-        self._library.tw_batch_free(self._pointer)
+        self.library_of_package.tw_batch_free(self._pointer)
 
     def array(self, address: int, count: int, dtype: type[np.generic]) -> NDArray[Any]:
         """A writable array of the values at an address."""
@@ -384,11 +249,11 @@ class NativeScanner:
         allocations: int = -1,
         library: ctypes.CDLL | None = None,
     ) -> None:
-        self._library = library or _library()
+        self.library_of_package = library or library_of_package()
         self._scanner: int | None = None
-        limits = _Limits(batch_rows, batch_bytes, words_most, words_bytes)
+        limits = Limits(batch_rows, batch_bytes, words_most, words_bytes)
         seeds = (int.from_bytes(os.urandom(8)), int.from_bytes(os.urandom(8)))
-        self._scanner = self._library.tw_new(*seeds, byref(limits), allocations)
+        self._scanner = self.library_of_package.tw_new(*seeds, byref(limits), allocations)
         if not self._scanner:
             raise MemoryError
         self.longest_bytes = LONGEST_BYTES
@@ -398,15 +263,15 @@ class NativeScanner:
 
     def __del__(self) -> None:
         if self._scanner:
-            self._library.tw_free(self._scanner)
+            self.library_of_package.tw_free(self._scanner)
 
     @property
     def offset(self) -> int:
-        return int(self._library.tw_offset(self._scanner))
+        return int(self.library_of_package.tw_offset(self._scanner))
 
     @property
     def rows(self) -> int:
-        return int(self._library.tw_rows(self._scanner))
+        return int(self.library_of_package.tw_rows(self._scanner))
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[Batch]:
         """See `Scanner.feed`."""
@@ -420,14 +285,14 @@ class NativeScanner:
         """See `Scanner.feed_array`."""
         text = pa.py_buffer(bytes(array).strip(b" \t\r\n"))
         length = c_int64()
-        self._library.tw_rest(self._scanner, byref(length))
+        self.library_of_package.tw_rest(self._scanner, byref(length))
         if text.size > MOST_BYTES or text.to_pybytes()[:1] != b"[" or length.value:
             raise RefusedError("not an array of strict JSON")
         start = self.offset
         self._ready += self._feed(text.address + 1, text.size - 1, MOST_BYTES)
         closed = self.state is State.CLOSED and self.offset - start == text.size - 2
         self.state = State.MORE
-        self._library.tw_next_array(self._scanner)
+        self.library_of_package.tw_next_array(self._scanner)
         if not closed:
             raise RefusedError("not an array of strict JSON")
         return self._full()
@@ -441,9 +306,9 @@ class NativeScanner:
     def take_rest(self) -> bytes:
         """See `Scanner.take_rest`."""
         length = c_int64()
-        address = self._library.tw_rest(self._scanner, byref(length))
+        address = self.library_of_package.tw_rest(self._scanner, byref(length))
         rest = ctypes.string_at(address, length.value) if length.value else b""
-        self._library.tw_drop_rest(self._scanner)
+        self.library_of_package.tw_drop_rest(self._scanner)
         if self.state is State.TOO_LONG:
             self.state = State.MORE
         return rest
@@ -459,12 +324,12 @@ class NativeScanner:
         rows, (valid, offsets, text) = len(texts), texts.buffers()
         codes = np.empty(rows, np.int32)
         numbers, there = np.zeros((most, rows), np.int64), np.zeros((most, (rows + 7) // 8), np.uint8)
-        given = _Rows(
+        given = CRows(
             rows, offsets.address + 4 * texts.offset, _address(text), _address(valid), texts.offset,
-            len(known), most, (_Numbers * len(known))(*map(_numbers_at, known)),
+            len(known), most, (CNumbers * len(known))(*map(_numbers_at, known)),
             codes.ctypes.data, numbers.ctypes.data, there.ctypes.data,
         )  # fmt: skip
-        stored = self._library.tw_split(self._scanner, byref(given))
+        stored = self.library_of_package.tw_split(self._scanner, byref(given))
         if stored < 0:
             return None
         templates = pa.DictionaryArray.from_arrays(
@@ -481,11 +346,11 @@ class NativeScanner:
 
     def _feed(self, address: int | None, length: int, longest: int) -> list[Batch]:
         batches = []
-        answer = self._library.tw_feed(self._scanner, address, length, longest)
+        answer = self.library_of_package.tw_feed(self._scanner, address, length, longest)
         while answer == _BATCH_ENDED:
             if (batch := self._take()) is not None:
                 batches.append(batch)
-            answer = self._library.tw_feed(self._scanner, None, 0, longest)
+            answer = self.library_of_package.tw_feed(self._scanner, None, 0, longest)
         if answer == _NO_MEMORY:
             raise MemoryError
         if answer == State.TOO_LONG and longest >= MOST_BYTES:
@@ -494,10 +359,10 @@ class NativeScanner:
         return batches
 
     def _take(self) -> Batch | None:
-        pointer = self._library.tw_take(self._scanner)
+        pointer = self.library_of_package.tw_take(self._scanner)
         if not pointer:
             return None
-        memory = _Memory(self._library, pointer)
+        memory = _Memory(self.library_of_package, pointer)
         fields, rows = memory.fields, memory.fields.rows
         restarted = frozenset(n for i, n in enumerate(CODES) if fields.restarted >> i & 1)
         for name in restarted:
@@ -527,13 +392,13 @@ class NativeScanner:
             self._dictionaries[name] = known = _copied(view, 0)
         return known
 
-    def _view(self, column: int) -> _View:
-        view = _View()
-        self._library.tw_words(self._scanner, column, byref(view))
+    def _view(self, column: int) -> View:
+        view = View()
+        self.library_of_package.tw_words(self._scanner, column, byref(view))
         return view
 
 
-def _copied(view: _View, first: int) -> pa.Array:
+def _copied(view: View, first: int) -> pa.Array:
     """The strings of a dictionary from `first` on."""
     count = view.count - first
     if count <= 0:  # pa.array would import pandas
@@ -545,9 +410,9 @@ def _copied(view: _View, first: int) -> pa.Array:
     )
 
 
-def _numbers_at(column: pa.Int64Array) -> _Numbers:
+def _numbers_at(column: pa.Int64Array) -> CNumbers:
     valid, values = column.buffers()
-    return _Numbers(values.address + 8 * column.offset, _address(valid), column.offset)
+    return CNumbers(values.address + 8 * column.offset, _address(valid), column.offset)
 
 
 def _address(buffer: pa.Buffer | None) -> int | None:
