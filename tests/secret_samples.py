@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -136,6 +137,8 @@ def stored_needles(root: Path, found: Iterable[str]) -> dict[str, list[str]]:
 
 def _decoded(path: Path) -> Iterator[str]:
     """The rows of a Parquet file as text, and its metadata."""
+    if path.suffix == ".gz":
+        yield gzip.decompress(path.read_bytes()).decode("latin-1")
     if path.suffix != ".parquet":
         return
     table = pq.read_table(path)

@@ -8,7 +8,6 @@ import resource
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from conftest import deep
 from ingesting import take, write
 from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
 from tracewarehouse.storage import parquet_file
-from tracewarehouse.storage.codec import decode_version
 from tracewarehouse.warehouse import Warehouse
 
 RUNS = ("a", "b")
@@ -97,7 +95,7 @@ def stored_bytes(root: Path) -> set[bytes]:
 
 
 def version(root: Path, number: int) -> Path:
-    return root / "_tw" / "runs" / "a" / f"v{number:06d}.parquet"
+    return root / "_tw" / "versions" / "a" / f"{number:06d}.json"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +113,8 @@ def test_a_damaged_version_is_left_out_named_kept_and_restored(
     wh = Warehouse(root)
     assert answers(root, "b") == answers(base / "wh", "b")
     assert version(root, number).relative_to(root).as_posix() in {each.path for each in wh.verify()}
-    assert wh.clean(-1).files == 0 and wh.clean(-1).skipped == ("a",)
+    kept = tree(root)
+    assert wh.clean(-1).skipped == ("a",) and all("/c/" in key for key in kept - tree(root))
     if number == 3:
         found = wh.query(SQL)
         assert {row["run_id"] for row in found.rows()} == {"b"}
@@ -123,49 +122,35 @@ def test_a_damaged_version_is_left_out_named_kept_and_restored(
         assert {row["run_id"]: row["state"] for row in wh.runs().rows()}["a"] == "damaged"
         with pytest.raises(DamagedRunError, match="run a is damaged"):
             wh.select(runs="a")
-    report = wh.repair("a")
-    assert [step.what for step in report.steps] == ["version restored from its receipt and manifests"]
-    assert (report.exit_code, Warehouse(root).verify()) == (0, [])
-    assert answers(root, "a") == answers(base / "wh", "a")
-    assert Warehouse(root).repair().steps == ()
-
-
-def test_a_version_whose_changed_bytes_mean_nothing_is_written_again(root: Path) -> None:
-    path = version(root, 3)
-    data = path.read_bytes()
-    wanted, changed = decode_version(data, "x"), bytearray(data)
-    for at in range(0, len(data), 7):
-        changed[at] ^= 1
-        with suppress(TwError):
-            if decode_version(bytes(changed), "x") == wanted:
-                break
-        changed[at] ^= 1
-    path.write_bytes(bytes(changed))
     before = stored_bytes(root)
-    assert [each.path for each in Warehouse(root).verify()] == [path.relative_to(root).as_posix()]
-    report = Warehouse(root).repair()
-    assert [step.what for step in report.steps] == ["version written again as its receipt describes it"]
-    assert path.read_bytes() == data and Warehouse(root).verify() == []
-    assert before <= stored_bytes(root)
+    report = wh.repair("a")
+    if number == 3:
+        assert [step.what for step in report.steps] == ["version restored from its index entry and commits"]
+    else:
+        assert [step.what for step in report.steps] == ["version lost: no other object has what it held"]
+    assert (report.exit_code, Warehouse(root).verify()) == (0 if number == 3 else 4, [])
+    assert answers(root, "a") == answers(base / "wh", "a")
+    newest = Warehouse(root).store.newest("a")
+    assert newest is not None and newest.labels == {"k": "2"}
+    assert Warehouse(root).repair().steps == ()
+    # Damaged objects stay where they are, but for index entries, which repeat what others have.
+    changed = before - stored_bytes(root)
+    assert all(b'"sha256"' in data for data in changed) and len(changed) <= 1
 
 
-def test_a_receipt_of_another_version_is_kept_in_the_quarantine(root: Path) -> None:
-    one, other = (root / "_tw" / "receipts" / "a" / f"v00000{number}.json" for number in (1, 2))
-    data = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    assert one.relative_to(root).as_posix() in {each.path for each in Warehouse(root).verify()}
+def test_a_lost_label_or_removal_is_restored(root: Path) -> None:
+    Warehouse(root).remove("b")
+    for run, newest in (("a", 3), ("b", 2)):
+        (root / "_tw" / "versions" / run / f"{newest:06d}.json").unlink()
+    with pytest.raises(DamagedRunError, match="version missing"):
+        answers(root, "b")
+    states = {row["run_id"]: row["state"] for row in Warehouse(root).runs().rows()}
+    assert states == {"a": "damaged", "b": "damaged", "c": "pending"}
     assert Warehouse(root).repair().exit_code == 0
-    assert Warehouse(root).verify() == [] and one.read_bytes() == data
-    assert [path.name for path in (root / "_tw/quarantine/a").rglob("*.json")] == ["v000001.json"]
-
-
-def test_the_receipt_of_a_removed_version_is_missed(root: Path) -> None:
-    Warehouse(root).remove("a")
-    lost = root / "_tw" / "receipts" / "a" / "v000002.json"
-    lost.unlink()
-    assert [each.path for each in Warehouse(root).verify()] == [lost.relative_to(root).as_posix()]
-    assert Warehouse(root).repair().exit_code == 0
-    assert lost.exists() and Warehouse(root).verify() == []
+    assert Warehouse(root).verify() == []
+    assert [row["run_id"] for row in Warehouse(root).runs().rows()] == ["a", "c"]
+    newest = Warehouse(root).store.newest("a")
+    assert newest is not None and (newest.number, newest.labels) == (3, {"k": "2"})
 
 
 def test_a_damaged_run_can_be_removed_and_ingested_again(base: Path, root: Path) -> None:
@@ -178,20 +163,19 @@ def test_a_damaged_run_can_be_removed_and_ingested_again(base: Path, root: Path)
     assert answers(root, "a") == answers(base / "wh", "a")
 
 
-def test_a_version_without_receipt_and_manifests_is_published_as_it_was_before(root: Path) -> None:
+def test_a_version_without_index_entry_is_published_as_it_was_before(root: Path) -> None:
     version(root, 3).write_bytes(b"")
-    (root / "_tw" / "receipts" / "a" / "v000003.json").write_bytes(b"")
+    (root / "_tw" / "index" / "runs" / "a.json").write_bytes(b"")
     report = Warehouse(root).repair()
     assert report.exit_code == 4
     assert any("published as it was in v2; later changes are lost" in step.what for step in report.steps)
     newest = Warehouse(root).store.newest("a")
     assert newest is not None and newest.number == 4 and newest.labels == {"k": "1"}
+    assert newest.taken_out == ("_tw/versions/a/000003.json",)
     assert Warehouse(root).verify() == []
-    kept = {path.name for path in (root / "_tw" / "quarantine" / "a").rglob("v*")}
-    assert kept == {"v000003.parquet", "v000003.parquet.lost", "v000003.json"}
-    assert Warehouse(root).clean(-1).skipped == ("a",)
-    Warehouse(root).clean(quarantine=True)
-    assert not (root / "_tw" / "quarantine").exists() or not tree(root / "_tw" / "quarantine")
+    assert Warehouse(root).clean(-1).skipped == ("a",) and version(root, 3).exists()
+    Warehouse(root).clean(taken_out=True)
+    assert not version(root, 3).exists()
     assert Warehouse(root).clean(-1).skipped == () and Warehouse(root).verify() == []
 
 
@@ -214,7 +198,12 @@ def test_a_damaged_table_is_rebuilt_from_events(base: Path, root: Path, table: s
     assert Warehouse(root).verify() == []
     for run in RUNS:
         assert answers(root, run) == answers(base / "wh", run)
-    assert (root / "_tw" / "quarantine" / "a" / key).exists() == (how != "delete")
+    newest = Warehouse(root).store.newest("a")
+    assert newest is not None and newest.taken_out == (key,)
+    assert path.exists() == (how != "delete")
+    assert Warehouse(root).clean(-1).skipped == ("a",)
+    assert Warehouse(root).clean(-1, taken_out=True).skipped == ()
+    assert not path.exists() and Warehouse(root).verify() == []
 
 
 def test_damaged_events_drop_the_ranks_unless_the_source_is_given(base: Path, root: Path) -> None:
@@ -308,7 +297,7 @@ def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
 
 FILES = {
     "table": "data/kernels/a",
-    "version": "_tw/runs/a",
+    "version": "_tw/versions/a",
 }
 
 
@@ -343,13 +332,15 @@ def test_commands_end_and_name_the_damaged_run(base: Path, root: Path, kind: str
 
 
 OBJECTS = {
-    "manifest": "_tw/sources/a",
-    "receipt": "_tw/receipts/a",
-    "marker": "_tw/waiting/c",
-    "acknowledgement": "_tw/acknowledged",
-    "list of results": "_tw/recorded",
+    "commit": "_tw/commits/a",
+    "index entry": "_tw/index/runs/a.json",
+    "waiting commit": "_tw/commits/c",
+    "acknowledgement": "results/acknowledged",
+    "list of results": "results/recorded",
     "result": "results/step_summary@1/a",
 }
+# What no other object repeats.
+LOST = {"commit", "waiting commit", "acknowledgement"}
 
 
 # One damage of each kind of object always, the others deep.
@@ -361,19 +352,25 @@ _DEEP = [
 
 @pytest.mark.parametrize(("kind", "how"), [*_ALWAYS, *deep(*_DEEP)])
 def test_a_damaged_object_is_found_and_repaired(base: Path, root: Path, kind: str, how: str) -> None:
-    path = min(path for path in (root / OBJECTS[kind]).rglob("*") if path.is_file())
+    place = root / OBJECTS[kind]
+    path = place if place.is_file() else max(path for path in place.rglob("*") if path.is_file())
     DAMAGE[how](path)
-    assert Warehouse(root).verify() != []
+    if (kind, how) not in (("waiting commit", "delete"), ("index entry", "delete")):
+        assert Warehouse(root).verify() != []
     assert answers(root, "b") == answers(base / "wh", "b")
     before, contents = tree(root), stored_bytes(root)
-    assert Warehouse(root).repair(dry_run=True).steps != () and tree(root) == before
+    dry = Warehouse(root).repair(dry_run=True)
+    assert tree(root) == before
     report = Warehouse(root).repair()
+    assert len(dry.steps) == len(report.steps)
     assert Warehouse(root).verify() == []
-    assert report.exit_code == (4 if kind == "manifest" else 0)
-    assert contents <= stored_bytes(root)
+    assert report.exit_code == (4 if kind in LOST and report.steps else 0)
+    if kind != "index entry":
+        index = {path.read_bytes() for path in (base / "wh/_tw/index").rglob("*.json")}
+        assert contents - index <= stored_bytes(root)
     for run in RUNS:
         assert answers(root, run) == answers(base / "wh", run)
-    assert len(Warehouse(root).store.pending("c")) == 2
+    assert len(Warehouse(root).store.pending("c")) == (0 if kind == "waiting commit" else 2)
 
 
 def test_a_lost_identity_is_written_again(base: Path, root: Path) -> None:
@@ -424,8 +421,8 @@ def test_a_removal_that_fails_in_the_middle_says_what_was_removed(
 @pytest.mark.parametrize("limit", [3000, *deep(0, 12_000)])
 @pytest.mark.deep
 def test_a_full_disk_stops_a_repair_that_can_be_repeated(base: Path, root: Path, limit: int) -> None:
-    for path in ("data/kernels/a", "_tw/runs/a", "results"):
-        flip(sorted((root / path).rglob("*.parquet"))[-1])
+    for path in ("data/kernels/a", "_tw/versions/a", "results"):
+        flip(max(path for path in (root / path).rglob("*") if path.suffix in (".parquet", ".json")))
     before = {path: (root / path).read_bytes() for path in tree(root)}
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
@@ -446,10 +443,10 @@ def test_repair_on_the_command_line(root: Path) -> None:
     version(root, 3).unlink()
     planned = tw("repair", "--dry-run", "-w", root)
     assert planned.code == 0 and planned.out.startswith(
-        "would do: _tw/runs/a/v000003.parquet: version restored"
+        "would do: _tw/versions/a/000003.json: version restored"
     )
     done = tw("repair", "a", "-w", root)
-    assert done.code == 0 and done.out.startswith("done: _tw/runs/a/v000003.parquet: version restored")
+    assert done.code == 0 and done.out.startswith("done: _tw/versions/a/000003.json: version restored")
     assert tw("repair", "-w", root).out == "nothing to repair\n"
     unknown = tw("repair", "nowhere", "-w", root)
     assert unknown.code == 1 and "unknown run: nowhere" in unknown.err

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import house
 from cli_runner import environment
+from storage_sources import commit
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.runs.rows import catalog_row
+from tracewarehouse.storage import Changes, Recorded, Store, acknowledgement_key, publish, write_result
+from tracewarehouse.storage.compact import compact, expire
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
@@ -22,6 +28,17 @@ BOUNDS = {
     "modules": 238,
     "import cycles": 0,
 }
+# Each kind of stored object, by its keys; beside them are staging, probes, the inbox and files of a person.
+_RUN = r"[a-z0-9._+=~-]+"
+KINDS = {
+    "warehouse": r"_tw/warehouse\.json",
+    "commits": rf"_tw/commits/{_RUN}/[0-9a-z-]+(\.wait)?\.json",
+    "versions": rf"_tw/versions/{_RUN}/[0-9]{{6}}(\.json|-[0-9a-f]+\.parquet)",
+    "index": rf"_tw/index/(runs/{_RUN}\.json|waiting/{_RUN}\.json|list\.json\.gz)",
+    "data": rf"data/[a-z_]+/{_RUN}/[0-9a-z-]+(\.v[0-9]+)?\.parquet",
+    "results": r"results/([a-z_]+@[0-9]+/.*\.parquet|acknowledged/.*\.json|recorded/.*\.json)(\.damaged)?",
+}
+MOST_KINDS = 6
 
 # CPU time of a command over that of importing the libraries that store and query; both entire processes.
 LIBRARIES = "import duckdb, pyarrow.parquet"
@@ -33,6 +50,38 @@ def test_the_package_is_within_its_bounds() -> None:
     figures = house.figures()
     too_large = {name: (figures[name], bound) for name, bound in BOUNDS.items() if figures[name] > bound}
     assert not too_large
+
+
+def test_a_warehouse_that_saw_everything_has_few_kinds_of_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
+    for rank in (0, 1):
+        store.publish("run", Changes(sources=(commit(store, rank),), labels={"a": "b"}))
+    store.publish("waits", Changes(sources=(commit(store, 0, run="waits"),), expected_ranks=2))
+    newest = store.head("run")
+    recorded = Recorded("step_summary", 1, "run", "f" * 16, "0" * 8, newest.source)
+    for keep in (store.keep_results, store.keep_rollups):
+        with store.staging() as folder:
+            write_result(folder / "result", recorded, pa.table({"run_id": ["run"]}), {}, {})
+            keep({recorded: folder / "result"})
+    key = acknowledgement_key("step_time", "run", newest.source)
+    fields = {"metric": "step_time", "run": "run", "source": newest.source, "why": "x"}
+    store.acknowledge(key, fields)
+    compact(store, "run")
+    expire(store, "run", {0: {"kernels": {"at": "2026-11-28", "rule": 1}}})
+    store.remove("run", keep_results=True)
+    store.clean(-1, keep_versions_s=-1)
+    store.publish("run", Changes(sources=(commit(store, 5),)))
+    store.take_out("run", ["data/events/run/lost.parquet"])
+    monkeypatch.setattr(publish, "MANY_FILES", 1)
+    store.relabel("run", {"c": "d"})
+    store.list_runs(catalog_row)
+    keys = [entry.key for entry in store.objects.walk("")]
+    kinds = {key: [kind for kind, text in KINDS.items() if re.fullmatch(text, key)] for key in keys}
+    assert {key for key, found in kinds.items() if len(found) != 1} == set()
+    assert len({kind for found in kinds.values() for kind in found}) == len(KINDS) <= MOST_KINDS
+    assert store.verify() == []
 
 
 def test_a_cycle_of_type_imports_counts(monkeypatch: pytest.MonkeyPatch) -> None:

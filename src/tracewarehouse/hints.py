@@ -79,7 +79,7 @@ def repair(run: str) -> Hint:
 
 
 def seal(run: str) -> Hint:
-    """Publishes the pushed ranks of a run."""
+    """Publishes the waiting ranks of a run."""
     return Hint(f"wh.seal({json.dumps(run)})", f"tw seal {quote(run)}")
 
 

@@ -31,6 +31,7 @@ from tracewarehouse.present.render.text import plural
 from tracewarehouse.query import shell_file
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.removal import expiring, read_policy
+from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import (
     Compacted,
     Expired,
@@ -38,7 +39,7 @@ from tracewarehouse.storage import (
     Store,
     disk_errors,
     layout,
-    quarantine,
+    results,
     run_key,
     store,
 )
@@ -70,7 +71,7 @@ def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
     except SchemaVersionError:
         raise
     except WarehouseError:
-        if not objects.folders(f"{layout.RUNS}/"):
+        if not objects.folders(f"{layout.VERSIONS}/"):
             raise
     else:
         return ()
@@ -78,7 +79,7 @@ def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
         with disk_errors(objects.url):
             for _, data in objects.get_many([layout.WAREHOUSE]):
                 if data is not None:
-                    objects.put({f"{layout.QUARANTINE}/@warehouse/{layout.WAREHOUSE}": data})
+                    objects.put({f"{layout.WAREHOUSE}{layout.ASIDE}": data})
                     objects.delete([layout.WAREHOUSE])
             store.restore_identity(objects)
     return (Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True),)
@@ -128,8 +129,7 @@ def _failures(store: Store, run: str, steps: list[Step]) -> Iterator[None]:
 
 
 def _keys(store: Store, runs: Iterable[str] | None) -> tuple[str, ...]:
-    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING, layout.KEPT)
-    known = sorted({key for folder in folders for key in store.keys(folder)})
+    known = sorted({*store.run_keys(), *store.keys(layout.COMMITS)})
     if runs is None:
         return tuple(known)
     wanted = tuple(dict.fromkeys(map(run_key, runs)))
@@ -207,17 +207,15 @@ def _ingest_again(
 
 
 def _rewrite_shell_file(selection: Selection, dry_run: bool) -> list[Step]:
-    """Quarantines a damaged warehouse.duckdb and writes it again."""
+    """Writes a damaged warehouse.duckdb again."""
     what = shell_file.fault(selection.store.path(shell_file.NAME))
     if what is None:
         return []
     if not dry_run:
-        quarantine.take_out(selection.store, shell_file.NAME)
         try:
-            selection.store.list_runs()
             shell_file.refresh(selection.store, selection.catalog)
         except (TwError, OSError) as error:
-            return [Step("", shell_file.NAME, f"derived file quarantined; not written again: {error}")]
+            return [Step("", shell_file.NAME, f"derived file not written again: {error}")]
     return [Step("", shell_file.NAME, "derived file written again")]
 
 
@@ -245,8 +243,10 @@ def remove_secrets(
     if purge and keys:
         removal.purge(sorted(set(names.values())), former)
         lines.append("old versions deleted")
+    if lines:
+        store.objects.delete([layout.LIST])
     if lines and store.path(shell_file.NAME).exists():
-        store.list_runs()
+        store.list_runs(catalog_row)
         shell_file.refresh(store, selection.catalog)
     left = scan_warehouse(store, runs, policy).found
     return RemovalReport(tuple(lines), tuple(sorted({f"{secret.file}: {secret.where}" for secret in left})))
@@ -261,11 +261,10 @@ def _holds_secret_name(store: Store, secrets: Iterable[SecretFound], key: str) -
 def _record_without_secrets(selection: Selection, secrets: Iterable[SecretFound]) -> list[str]:
     """Deletes recorded results that hold secrets, and records them again."""
     store = selection.store
-    files = sorted({secret.file for secret in secrets if secret.file.startswith("results/")})
-    folders = {file.rpartition("/")[0].replace("results/", "rollups/", 1) for file in files}
-    for folder in sorted(folders):
-        store.objects.delete([entry.key for entry in store.objects.walk(f"{folder}/")])
-    store.objects.delete(files)
+    files = sorted({secret.file for secret in secrets if results.parse(secret.file)})
+    folders = sorted({file.rpartition("/")[0] for file in files})
+    rollups = [key for folder in folders for _, key in results.rollups_below(store.objects, folder)]
+    store.objects.delete([*rollups, *files])
     analyses = sorted({file.split("/")[1] for file in files})
     runs = sorted({store.spelling(file.split("/")[2]) for file in files} & set(store.runs()))
     if analyses and runs:

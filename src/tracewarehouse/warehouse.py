@@ -484,7 +484,6 @@ class Warehouse(Analyses[Result]):
         step_range: str | None = None,
         redact: bool = True,
         auto_labels: bool = False,
-        push: bool = False,
         progress: Watch | None = None,
         engine: EngineOrName = "local",
     ) -> IngestReport:
@@ -496,9 +495,9 @@ class Warehouse(Analyses[Result]):
         the warehouse. `time_unit` is the unit of times in the files if it is not that of their format.
         `step_range` is a regular expression for annotations that mark steps; its first group is the step
         number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
-        environment of this call (git commit, batch job, …), as `tw ingest` does. With `push` the ranks are
-        stored and `seal` publishes them; with `expect_ranks`, too, the call that brings the last rank does.
-        With `engine` (`"ray"`, or one of `tw.engine`) other machines read the files and commit what they
+        environment of this call (git commit, batch job, …), as `tw ingest` does. With
+        `expect_ranks` the ranks wait, and the call that brings the last one publishes them, or `seal`. With
+        `engine` (`"ray"`, or one of `tw.engine`) other machines read the files and commit what they
         build. Call `refresh` afterwards to write the file for DuckDB shells.
         """
         from tracewarehouse.ingest.outcome import Options
@@ -519,7 +518,6 @@ class Warehouse(Analyses[Result]):
             step_range=step_range,
             redact=redact,
             auto_labels=auto_labels,
-            push=push,
         )
         sources = paths_in(paths)
         store = Store.open_or_create(self.root, tool=__version__)
@@ -537,11 +535,11 @@ class Warehouse(Analyses[Result]):
         allow_missing: bool = False,
         labels: Mapping[str, str] | None = None,
     ) -> Sealed:
-        """Publishes the ranks of a run that jobs pushed, as one version; with nothing new, writes nothing.
+        """Publishes the ranks of a run that wait for others as one version; with nothing new, writes nothing.
 
-        The run must have `expect_ranks` ranks, by default those that the pushes state, else the world size of
-        the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run, ParamError for
-        a label that looks like a secret.
+        The run must have `expect_ranks` ranks, by default those that were stated at ingest, else the world
+        size of the traces. Raises MissingRanks unless `allow_missing`, UnknownName for an unknown run,
+        ParamError for a label that looks like a secret.
         """
         from tracewarehouse.ingest.secrets import without_secrets
         from tracewarehouse.runs.seal import seal
@@ -679,22 +677,29 @@ class Warehouse(Analyses[Result]):
         `https://` need.
         """
         from tracewarehouse.query.shell_file import refresh
+        from tracewarehouse.runs.rows import catalog_row
 
         if not (isinstance(self.root, StoreUrl) and self.root.is_web):
-            self.store.list_runs()
+            self.store.list_runs(catalog_row)
         return refresh(self.store, self.catalog, on_notice)
 
     @writing
     def upgrade(self) -> UpgradeReport:
         """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
 
-        Results that were recorded under an earlier definition are recorded again. The report has a line per
+        A warehouse of release 0.2.0 is converted first. Results that were recorded under an earlier
+        definition are recorded again. The report has a line per
         rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
         could not be rebuilt, and why.
         """
+        from tracewarehouse.ingest import format2
         from tracewarehouse.upkeep import upgrade
 
-        return upgrade(self.selection)
+        objects = objects_at(self.root)
+        is_old = format2.is_format_2(objects)
+        converted = format2.convert(objects, self.catalog, __version__) if is_old else ()
+        report = upgrade(self.selection)
+        return replace(report, lines=(*converted, *report.lines))
 
     def verify(self, *, deep: bool = False) -> list[Problem]:
         """Problems of the stored files; `deep` downloads those of an object store to compare checksums."""
@@ -712,10 +717,11 @@ class Warehouse(Analyses[Result]):
     ) -> RepairReport:
         """Repairs damaged runs (names; None: the entire warehouse); nothing is ever deleted.
 
-        Versions are restored from receipts and manifests, tables from the stored events, recorded results
+        Versions are restored from the index and the commits, tables from the stored events, recorded results
         are computed again. Ranks whose events are damaged are dropped, unless their trace is among the files
-        and folders of `source`. Damaged objects are moved to `_tw/quarantine`. The report says what was
-        restored and what is lost; `dry_run` changes nothing. Raises UnknownName.
+        and folders of `source`. Damaged objects stay where they are, and the new version of the run names
+        them as taken out. The report says what was restored and what is lost; `dry_run` changes nothing.
+        Raises UnknownName.
         """
         from tracewarehouse.upkeep import RepairReport, repair, restore_identity
 
@@ -759,20 +765,20 @@ class Warehouse(Analyses[Result]):
         self,
         grace_s: float = 86_400.0,
         *,
-        quarantine: bool = False,
+        taken_out: bool = False,
         keep_versions_s: float = KEEP_VERSIONS_S,
     ) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 
         Versions that were replaced within `keep_versions_s` seconds are kept, unless a later one has the same
-        rows. Runs with lost or damaged objects are skipped. `quarantine` also deletes what repairs took out.
+        rows. Runs with lost or damaged objects are skipped. `taken_out` also deletes what repairs took out.
         """
-        return self.store.clean(grace_s, quarantine, keep_versions_s)
+        return self.store.clean(grace_s, taken_out, keep_versions_s)
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
         """What looks like a secret in everything stored, or in what is stored of some runs (names).
 
-        Columns, headers, manifests, versions, recorded results, `warehouse.duckdb`, paths and traces in the
+        Columns, headers, commits, versions, recorded results, `warehouse.duckdb`, paths and traces in the
         inbox are searched by the rules of redaction. Nothing is changed.
         """
         from tracewarehouse.formats.redact import POLICY_FILE, policy_of

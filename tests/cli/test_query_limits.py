@@ -92,7 +92,7 @@ def test_files_of_removed_and_other_runs_are_not_readable(warehouse: Path) -> No
         f"FROM read_parquet('{files['kept'].parent}/../gone/{files['gone'].name}')",
         f"FROM glob('{warehouse}/data/**')",
         f"FROM read_text('{warehouse}/_tw/warehouse.json')",
-        f"FROM read_csv('{warehouse}/_tw/quarantine/gone/data/kernels.parquet')",
+        f"FROM read_csv('{warehouse}/_tw/versions/gone/000001.json')",
     ]
     for sql in reads:
         with pytest.raises(QueryError, match="Permission Error|disabled"):

@@ -299,10 +299,10 @@ def test_a_removed_run_can_keep_its_results(warehouse_path: Path) -> None:
     removed = call("remove", "night-0004", "--keep-results", "-w", warehouse_path)
     assert removed.out == "removed night-0004: 1 rank, 0 B; kept 1 recorded result\n"
     assert before.out == removed.out.replace("removed", "would remove")
-    kept = warehouse_path / "_tw" / "kept" / "night-0004" / "v000001.parquet"
+    kept = warehouse_path / "_tw" / "versions" / "night-0004" / "000001.json"
     kept.write_bytes(kept.read_bytes()[:-9])
     problems = json.loads(call("verify", "--json", "-w", warehouse_path).out)
-    assert [row["path"] for row in problems["result"]] == ["_tw/kept/night-0004/v000001.parquet"]
+    assert [row["path"] for row in problems["result"]] == ["_tw/versions/night-0004/000001.json"]
 
 
 @pytest.mark.deep

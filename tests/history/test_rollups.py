@@ -45,7 +45,7 @@ def values(wh: tw.Warehouse, metric: str) -> list[object]:
 
 
 def rollups(wh: tw.Warehouse) -> list[Path]:
-    return sorted(Path(str(wh.root)).glob("rollups/*/*/*/*.parquet"))
+    return sorted(Path(str(wh.root)).glob("results/*/*/*/*.rollup.parquet"))
 
 
 @pytest.mark.deep
@@ -62,13 +62,15 @@ def test_values_are_equal_with_and_without_roll_ups(
     monkeypatch.setattr(history_results, "_rows_sql", noted)
     with_rollups = {metric: values(recorded, metric) for metric in (*ROLLED_UP, *READ_IN_ROWS)}
     assert [len(each) for each in read] == [2] * len(ROLLED_UP) + [0] * len(READ_IN_ROWS)
-    folder = Path(str(recorded.root)) / "rollups"
-    folder.rename(folder.with_name("elsewhere"))
+    hidden = {path: path.with_suffix(".elsewhere") for path in rollups(recorded)}
+    for path, elsewhere in hidden.items():
+        path.rename(elsewhere)
     try:
         assert {metric: values(recorded, metric) for metric in with_rollups} == with_rollups
         assert None not in with_rollups["step_time"]
     finally:
-        folder.with_name("elsewhere").rename(folder)
+        for path, elsewhere in hidden.items():
+            elsewhere.rename(path)
 
 
 def test_a_run_without_a_roll_up_and_a_damaged_one_are_read_in_rows(recorded: tw.Warehouse) -> None:
@@ -88,10 +90,9 @@ def test_a_run_without_a_roll_up_and_a_damaged_one_are_read_in_rows(recorded: tw
     report = recorded.repair()
     assert [(step.key, step.is_loss) for step in report.steps] == [(key, False)]
     assert report.exit_code == 0 and not second.exists()
-    quarantined = Path(str(recorded.root), "_tw", "quarantine", "two", key)
-    assert quarantined.read_bytes() == b"cut short"
-    quarantined.unlink()
-    second.parent.mkdir(parents=True, exist_ok=True)
+    aside = second.with_name(f"{second.name}.damaged")
+    assert aside.read_bytes() == b"cut short"
+    aside.unlink()
     first.write_bytes(kept[0])
     second.write_bytes(kept[1])
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from cli_runner import tw
 from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store
 from tracewarehouse.storage import compact as compaction
-from tracewarehouse.storage.codec import KeepRules, kept_versions
+from tracewarehouse.storage.clean import KeepRules, kept_versions
 from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS
 
@@ -65,13 +66,13 @@ def test_clean_deletes_the_replaced_files(store: Store) -> None:
     compact(store, "run")
     held = {file.path for one in newest(store).sources for file in one.files}
     store.clean(-1)
-    assert set(store.versions("run")) == {*range(1, RANKS), RANKS + 1}
+    assert set(store.versions("run")) == {*range(1, RANKS), RANKS + 1, RANKS + 2}
+    assert store.get("run", RANKS + 2).kept_from == RANKS + 2
     store.clean(-1, keep_versions_s=-1)
-    assert store.versions("run") == (RANKS + 1,)
+    assert store.versions("run") == (RANKS + 2,)
     assert {path.relative_to(store.folder).as_posix() for path in data(store)} == held
     assert store.verify() == []
-    names = {path.name for path in (store.folder / "_tw/receipts/run").iterdir()}
-    assert names == {f"v{RANKS + 1:06d}.json", "cleaned-000002.json"}
+    assert len(list((store.folder / "_tw/commits/run").iterdir())) == 1
 
 
 def test_a_row_group_holds_several_small_ranks_and_a_large_rank_several_groups(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None
     )
     assert kept_versions(versions_of(store), rules((source,), days=-1)) == {3, RANKS}
     store.clean(-1, keep_versions_s=-1)
-    assert store.versions("run") == (3, RANKS)
+    assert store.versions("run") == (3, RANKS, RANKS + 1)
     assert store.verify() == []
     assert store.get("run", 3).ranks == (0, 1, 2)
 
@@ -234,32 +235,15 @@ def test_the_newest_removal_stays_for_its_number(store: Store) -> None:
     assert kept_versions(versions_of(store), rules(days=-1)) == {RANKS + 1, RANKS + 2}
 
 
-def test_a_damaged_record_of_deleted_versions_is_found_and_repaired(store: Store) -> None:
-    store.acknowledge(
-        layout_key(source := store.get("run", 3).source),
-        {"metric": "step_time", "run": "run", "source": source, "why": "x"},
-    )
-    store.clean(-1, keep_versions_s=-1)
-    (record,) = (store.folder / "_tw/receipts/run").glob("cleaned-*.json")
-    record.write_bytes(record.read_bytes()[:-9])
-    assert any("damaged record of deleted versions" in each.what for each in store.verify())
-    assert store.clean(-1).skipped == ("run",)
-    assert tw("repair", "-w", store.folder).code == 0
-    assert Store.open(store.folder).verify() == []
-
-
 def test_a_killed_clean_is_completed_by_the_next(store: Store) -> None:
-    """The record is there, and only receipts are deleted: versions without receipts are no damage."""
-    full = [path.read_bytes() for path in (store.folder / "_tw/receipts/run").iterdir()]
-    assert len(full) == RANKS
-    from tracewarehouse.storage import cleaned
+    """The version that says so is there, and only some versions are deleted: their absence is no damage."""
+    from tracewarehouse.storage import publish
 
-    cleaned.write(store.objects, "run", range(1, RANKS))
-    for number in (1, 2, 3):
-        (store.folder / f"_tw/receipts/run/v{number:06d}.json").unlink()
-    (store.folder / "_tw/runs/run/v000005.parquet").unlink()
-    assert store.verify() == []
+    number = RANKS + 1
+    publish.put(store, replace(newest(store), number=number, kept_from=number), "0.0")
+    for gone in (1, 2, 5):
+        (store.folder / f"_tw/versions/run/{gone:06d}.json").unlink()
+    assert Store.open(store.folder).verify() == []
     store.clean(-1, keep_versions_s=-1)
-    assert store.versions("run") == (RANKS,)
+    assert store.versions("run") == (number,)
     assert store.verify() == []
-    assert not (store.folder / "_tw/receipts/run/v000005.json").exists()

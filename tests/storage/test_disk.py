@@ -109,7 +109,7 @@ def shared_folder() -> Iterator[Path]:
 
 def as_other_user(act: Callable[[Path], Any], root: str, reported: Any) -> None:
     """Root may write anywhere, so change to another user first, who may be unable to read the checkout."""
-    for name in ("commit", "publish"):  # imported on use
+    for name in ("commits", "publish"):  # imported on use
         import_module(f"tracewarehouse.storage.{name}")
     if os.geteuid() == 0:
         os.setgid(65534)

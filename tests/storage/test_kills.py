@@ -192,7 +192,7 @@ def label(store: Store, run: str) -> None:
     )
 
 
-@pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 3000])
+@pytest.mark.parametrize("limit", [0, 1, 20, 100, 400, 1000, 2000])
 @pytest.mark.parametrize("act", [complete_the_run, label])
 def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -> None:
     store = Store.open_or_create(tmp_path / "warehouse")

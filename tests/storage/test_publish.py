@@ -48,7 +48,7 @@ def test_a_published_version_is_read_back_unchanged(store: Store) -> None:
     assert seen(store) == {0: ["a"] * 40, 1: ["a"] * 40}
 
 
-def test_the_brief_of_a_version_is_read_from_its_footer(store: Store) -> None:
+def test_the_brief_of_a_run_is_read_from_its_index_entry(store: Store) -> None:
     odd = {"tracewarehouse.brief": "tracewarehouse.brief\x18 'é'" * 50}
     done = bring(store, 1, 0, labels=odd)
     bring(store, 2, run="other")
@@ -66,9 +66,9 @@ def test_the_layout_is_that_of_the_design(store: Store) -> None:
     found = {str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file()}
     assert found == {
         "_tw/warehouse.json",
-        f"_tw/sources/run/000003-000003-{group}-{source.attempt}.now.json",
-        "_tw/runs/run/v000001.parquet",
-        "_tw/receipts/run/v000001.json",
+        f"_tw/commits/run/000003-000003-{group}-{source.attempt}.json",
+        "_tw/versions/run/000001.json",
+        "_tw/index/runs/run.json",
         f"data/events/run/000003-{group}-{source.attempt}.parquet",
         f"data/kernels/run/000003-{group}-{source.attempt}.parquet",
     }
@@ -262,42 +262,39 @@ def test_removing_drops_pending_sources(store: Store) -> None:
     assert set(seen(store)) == {0, 1}
 
 
-def test_a_marker_left_by_a_killed_call_is_not_pending(store: Store) -> None:
-    sources = tuple(commit(store, rank) for rank in (0, 1))
-    folder = store.folder / "_tw" / "waiting" / "run"
-    store.publish("run", Changes(sources=sources[:1], expected_ranks=2))
-    left = next(folder.glob("*.json"))
-    text = left.read_text()
-    store.publish("run", Changes(sources=sources[1:], expected_ranks=2))
-    folder.mkdir(parents=True, exist_ok=True)
-    left.write_text(text)
-    assert store.pending("run") == ()
+def test_what_a_removal_or_replacement_settled_waits_no_more(store: Store) -> None:
+    bring(store, 0, expected_ranks=2)
+    bring(store, 1, expected_ranks=2)
     bring(store, 0, content="b", replace=True, expected_ranks=2)
-    left.write_text(text)
+    assert store.pending("run") == ()
     assert bring(store, 1, expected_ranks=2).outcome == {1: "same"}
     assert seen(store)[0] == ["b"] * 40
-
-
-def test_a_marker_that_outlives_a_removal_is_not_pending(store: Store) -> None:
-    bring(store, 0, expected_ranks=2)
-    (left,) = (store.folder / "_tw" / "waiting" / "run").glob("*.json")
-    text = left.read_text()
+    bring(store, 2, expected_ranks=9)
     store.remove("run")
-    left.parent.mkdir(parents=True, exist_ok=True)
-    left.write_text(text)
     assert store.pending("run") == ()
-    assert bring(store, 1, expected_ranks=2).pending == (1, 2)
+    assert bring(store, 2, expected_ranks=2).pending == (1, 2)
+
+
+def test_a_seal_publishes_what_waits(store: Store) -> None:
+    bring(store, 0, labels={"a": "1"}, expected_ranks=3)
+    bring(store, 1, labels={"b": "2"}, expected_ranks=3)
+    done = store.publish("run", Changes(labels={"c": "3"}, seal=True))
+    assert done.version is not None and len(done.waited) == 2
+    newest = done.version
+    assert (newest.ranks, newest.labels, newest.expected_ranks) == ((0, 1), {"a": "1", "b": "2", "c": "3"}, 3)
+    assert store.publish("run", Changes(seal=True)).version is None
+    with pytest.raises(UnknownName):
+        store.publish("other", Changes(seal=True))
 
 
 def test_a_source_of_a_killed_call_is_found_until_it_is_published(store: Store) -> None:
     source = commit(store, 0)
-    assert store.committed("run", 0, source.uid) == source
-    assert store.committed("run", 0, "0" * 16) is None
+    assert store.unpublished("run") == (source,)
     store.publish("run", Changes(sources=(source,)))
-    assert store.committed("run", 0, source.uid) is None
+    assert store.unpublished("run") == ()
     other = commit(store, 1)
     store.path(other.files[0].path).unlink()
-    assert store.committed("run", 1, other.uid) is None
+    assert store.unpublished("run") == ()
 
 
 def test_a_source_whose_files_are_gone_is_not_published(store: Store) -> None:

@@ -20,12 +20,12 @@ import cli_runner
 import tracewarehouse as tw
 from object_store import BUCKET, CREDENTIALS, Proxy, Request
 from simulated import SMALL
-from storage_sources import commit, staged
+from storage_sources import commit
 from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable, WarehouseError
 from tracewarehouse.location import store_url
+from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import Changes, Store, layout, remote
 from tracewarehouse.storage.objects import FileRef
-from tracewarehouse.storage.pushed import Push
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
@@ -147,7 +147,8 @@ def test_a_second_question_reads_no_data(s3: Proxy, stored: str) -> None:
     assert len(s3.requests) <= 4, s3.counts()
     s3.requests.clear()
     tw.open(stored).select("job").temporal_breakdown()
-    assert s3.counts() == {"GET": 2, "LIST": 1}
+    # The identity, the index entry and the version.
+    assert s3.counts() == {"GET": 3, "LIST": 1}
 
 
 def test_an_ingest_makes_few_requests(s3: Proxy, traces: Path) -> None:
@@ -168,10 +169,16 @@ def test_many_runs_are_listed_with_few_requests(s3: Proxy) -> None:
     for number in range(12):
         source = commit(store, 0, run=f"run-{number}")
         store.publish(source.run, Changes(sources=(source,)))
-    for read, lists in ((Store.briefs, 2), (Store.present, 1)):
+    for read, gets in ((Store.briefs, 1 + 12), (Store.present, 1 + 2 * 12)):
         s3.requests.clear()
         assert len(read(Store.open(store_url(f"s3://{BUCKET}/many")))) == 12
-        assert s3.counts() == {"LIST": lists, "GET": 13}
+        # And one for the list of all runs, which no command has written yet.
+        assert s3.counts() == {"LIST": 1, "GET": 1 + gets}
+    store.list_runs(catalog_row)
+    for read, gets in ((Store.briefs, 2), (Store.present, 2 + 12)):
+        s3.requests.clear()
+        assert len(read(Store.open(store_url(f"s3://{BUCKET}/many")))) == 12
+        assert s3.counts() == {"LIST": 1, "GET": gets}
 
 
 def test_a_clean_lists_all_objects_once(s3: Proxy) -> None:
@@ -185,11 +192,12 @@ def test_a_clean_lists_all_objects_once(s3: Proxy) -> None:
     time.sleep(1.1)  # the clock of S3 has seconds
     s3.requests.clear()
     report = Store.open(place).clean(grace_s=0, keep_versions_s=0)
-    # Per run: an older version with its receipt, a manifest and two files.
-    assert (report.files, report.versions) == (2 * 5, 2)
+    # Per run: an older version, a commit and two files.
+    assert (report.files, report.versions) == (2 * 4, 2)
     counts = s3.counts()
-    assert (counts["HEAD"], counts["LIST"]) == (1, 15), counts
-    reads = [one.path for one in s3.requests if one.kind == "GET" and "/_tw/sources/" in one.path]
+    # All objects once, and per run what is newest after the version that says what is gone.
+    assert (counts["HEAD"], counts["LIST"]) == (1, 5 + 2), counts
+    reads = [one.path for one in s3.requests if one.kind == "GET" and "/_tw/commits/" in one.path]
     assert len(reads) == len(set(reads)) == 2 * 3
     assert [one.ranks for one in Store.open(place).present()] == [(0, 1)] * 2
     assert Store.open(place).verify() == []
@@ -302,8 +310,8 @@ def test_a_lost_answer_changes_nothing(s3: Proxy, traces: Path) -> None:
     report = wh.ingest(traces, jobs=1)
     assert [run.version for run in report.runs] == [1]
     wh.remove("job")
-    assert any("/runs/job/v000001" in path for path in lost)
-    assert any("/runs/job/v000002" in path for path in lost)
+    assert any("/versions/job/000001" in path for path in lost)
+    assert any("/versions/job/000002" in path for path in lost)
     assert wh.store.runs() == ()
 
 
@@ -312,8 +320,8 @@ def _commands(s3: Proxy, traces: Path, url: str) -> list[tuple[int, str, str]]:
     first, *others = sorted(path for path in traces.iterdir() if "rank" in path.name)
     commands: list[list[str | Path]] = [
         ["ingest", first, "--run", "job", "--jobs", "1"],
-        ["ingest", *others, "--run", "job", "--push", "--jobs", "1"],
-        ["seal", "job"],
+        ["ingest", *others, "--run", "job", "--expect-ranks", "5", "--jobs", "1"],
+        ["seal", "job", "--allow-missing"],
         ["label", "job", "team=a"],
         ["remove", "job"],
         ["remove", "job"],
@@ -332,7 +340,7 @@ def _commands(s3: Proxy, traces: Path, url: str) -> list[tuple[int, str, str]]:
 def test_faults_change_neither_code_nor_text(s3: Proxy, traces: Path, fault: str) -> None:
     """The answer of every conditional PUT is lost, or its first one is 409 or 503."""
     expected = _commands(s3, traces, f"s3://{BUCKET}/fault-none-{fault}")
-    assert [code for code, _, _ in expected] == [0, 0, 0, 0, 0, 1]
+    assert [code for code, _, _ in expected] == [0, 4, 0, 0, 0, 1]
     seen: list[str] = []
 
     def is_first(request: Request) -> bool:
@@ -348,7 +356,7 @@ def test_faults_change_neither_code_nor_text(s3: Proxy, traces: Path, fault: str
         status = 409 if fault == "conflict" else 503
         s3.refuses = lambda request: status if is_first(request) else None
     assert _commands(s3, traces, f"s3://{BUCKET}/fault-{fault}") == expected
-    assert sum("/_tw/runs/job/v" in key for key in seen) == 4
+    assert sum("/_tw/versions/job/" in key for key in seen) == 4
 
 
 def test_a_store_that_ignores_conditions_is_refused_by_the_first_write(
@@ -375,25 +383,25 @@ def test_a_store_that_ignores_conditions_is_refused_by_the_first_write(
     assert Store.open(store_url(url)).versions("run") == (1, 2)
 
 
-def _push(url: str, ranks: int) -> None:
-    """Pushes ranks one by one, as jobs do."""
+def _bring(url: str, ranks: int) -> None:
+    """Ranks that wait for one more, one by one, as jobs bring them."""
     for rank in range(ranks):
         store = Store.open(store_url(url))
-        with store.staging() as folder:
-            store.commit([staged(folder, rank, run=f"job-{ranks}")], "push", Push())
+        source = commit(store, rank, run=f"job-{ranks}")
+        store.publish(source.run, Changes(sources=(source,), expected_ranks=ranks + 1))
 
 
 @pytest.mark.parametrize("ranks", [4, pytest.param(32, marks=pytest.mark.deep)])
-def test_requests_of_push_and_seal_are_linear(s3: Proxy, ranks: int) -> None:
+def test_requests_of_waiting_ranks_and_a_seal_are_linear(s3: Proxy, ranks: int) -> None:
     url = f"s3://{BUCKET}/sealed-{ranks}"
     store = Store.open_or_create(store_url(url))
     counts = []
     for number in (ranks, 2 * ranks):
         s3.requests.clear()
-        _push(url, number)
-        done, newest = store.seal(f"job-{number}", {}, None, lambda _: None)
+        _bring(url, number)
+        done = store.publish(f"job-{number}", Changes(seal=True))
         counts.append(len(s3.requests))
-        assert done.version is not None and len(newest.ranks) == number
+        assert done.version is not None and len(done.version.ranks) == number
     assert counts[1] / counts[0] <= 2.2, counts
 
 
@@ -412,7 +420,7 @@ def test_32_publishers_of_a_run_write_little(s3: Proxy) -> None:
     with ThreadPoolExecutor(number) as pool:
         list(pool.map(publish, range(number)))
     written = [request for request in s3.requests if request.kind in ("PUT", "CREATE")]
-    puts = [one for one in written if "/_tw/runs/" in one.path or "/_tw/receipts/" in one.path]
+    puts = [one for one in written if "/_tw/versions/" in one.path or "/_tw/index/" in one.path]
     assert len(puts) <= 4 * number
     newest = Store.open(store_url(url)).newest("run")
     assert newest is not None and newest.ranks == tuple(range(number))
@@ -422,7 +430,7 @@ def test_32_publishers_of_a_run_write_little(s3: Proxy) -> None:
 def test_machines_with_caches_of_their_own_agree(
     s3: Proxy, traces: Path, local: Warehouse, tmp_path: Path
 ) -> None:
-    """Four machines push a rank each; then all ask, while one of them compacts the run."""
+    """Four machines bring a rank each; then all ask, while one of them compacts the run."""
     url = f"s3://{BUCKET}/machines"
 
     def call(machine: int, *args: str | Path) -> cli_runner.CliResult:
@@ -430,7 +438,7 @@ def test_machines_with_caches_of_their_own_agree(
         return cli_runner.process(*args, "-w", url, env=env)
 
     def push(machine: int) -> int:
-        return call(machine, "ingest", ranks[machine], "--run", "job", "--push", "--expect-ranks", "4").code
+        return call(machine, "ingest", ranks[machine], "--run", "job", "--expect-ranks", "4").code
 
     def ask(machine: int) -> str:
         done = call(machine, "show", "stragglers", "-f", "csv")
@@ -441,7 +449,7 @@ def test_machines_with_caches_of_their_own_agree(
     tw.open(url).ingest(traces, run="other", jobs=1)
     tw.open(url).remove("other")
     with ThreadPoolExecutor(4) as pool:
-        # Each that sees all four ranks seals them; the first one publishes.
+        # Each that sees all four ranks publishes them; the first one succeeds.
         assert 0 in (codes := set(pool.map(push, range(4)))) and codes <= {0, 4}
         expected = cli_runner.tw("show", "stragglers", "-f", "csv", "-w", local.root).out
         assert list(pool.map(ask, range(4))) == [expected] * 4
@@ -475,12 +483,12 @@ def test_a_store_that_ignores_conditions_is_refused(s3: Proxy, traces: Path) -> 
     assert list(objects("unconditional").walk("")) == []
 
 
-# The folders of each command's PUTs in a new warehouse: 2 probes, the identity, 13 tables and a manifest. To
-# publish: the version, its receipt and the list for web servers.
+# The folders of each command's PUTs in a new warehouse: 2 probes, the identity, tables and a commit. To
+# publish: the version, its index entry and the list of all runs; to wait: the mark and the waiting commit.
 _PUTS = {
-    "ingest": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources", "runs", "receipts", "catalog"],
-    "push": [*("probe",) * 2, "warehouse", *("data",) * 13, "sources"],
-    "seal": [*("probe",) * 2, "runs", "receipts", "catalog"],
+    "ingest": [*("probe",) * 2, "warehouse", *("data",) * 14, "commits", "versions", *("index",) * 2],
+    "wait": [*("probe",) * 2, "warehouse", *("data",) * 14, "commits", "index", "commits"],
+    "seal": [*("probe",) * 2, "versions", *("index",) * 2],
 }
 
 
@@ -492,7 +500,7 @@ def _kill_points() -> list[object]:
         for number in range(len(puts))
         for when in ("before", "after")
     ]
-    always = ("ingest", _PUTS["ingest"].index("runs"), "after")
+    always = ("ingest", _PUTS["ingest"].index("versions"), "after")
     return [pytest.param(*point, marks=[] if point == always else pytest.mark.deep) for point in points]
 
 
@@ -525,9 +533,10 @@ def test_a_killed_command_leaves_nothing_half_visible(
     url = f"s3://{BUCKET}/killed-{command}-{number}-{when}"
     wh = tw.open(url)
     if command == "seal":
-        wh.ingest(traces, jobs=1, push=True)
+        wh.ingest(traces, jobs=1, expect_ranks=5)
     what = [] if command == "seal" else ["--jobs", "1", str(traces)]
-    words = {"ingest": ["ingest"], "push": ["ingest", "--push"], "seal": ["seal", "job"]}[command]
+    waits = ["ingest", "--expect-ranks", "5"]
+    words = {"ingest": ["ingest"], "wait": waits, "seal": ["seal", "job", "--allow-missing"]}[command]
     puts = _killed_at(s3, number, when, [*cli_runner.TW, *words, "-w", url, *what], tmp_path / "cache")
     assert puts[: number + 1] == _PUTS[command][: number + 1]
 
@@ -535,12 +544,12 @@ def test_a_killed_command_leaves_nothing_half_visible(
         before = tw.open(url).runs().rows()
     except WarehouseError:
         before = []
-    assert [row["ranks_present"] for row in before] in ([], [4])
-    assert not (before and command == "push")
+    assert [row["ranks_present"] for row in before if row["state"] != "pending"] in ([], [4])
+    assert command != "wait" or {row["state"] for row in before} <= {"pending"}
     if command != "seal":
-        tw.open(url).ingest(traces, jobs=1, push=command == "push")
+        tw.open(url).ingest(traces, jobs=1, expect_ranks=5 if command == "wait" else None)
     if command != "ingest":
-        tw.open(url).seal("job")
+        tw.open(url).seal("job", allow_missing=True)
     wh = tw.open(url)
     assert [row["ranks_present"] for row in wh.runs().rows()] == [4]
     assert wh.verify() == []
@@ -548,8 +557,8 @@ def test_a_killed_command_leaves_nothing_half_visible(
     stored = [entry.key for entry in wh.store.objects.walk("")]
     assert {key for key in stored if key.startswith("data/")} == {file.key for file in files_of(wh)}
     (run,) = wh.selected()
-    manifests = {layout.manifest("job", source.manifest) for source in run.sources}
-    assert {key for key in stored if key.startswith("_tw/sources/")} == manifests
+    commits = {layout.commit("job", source.commit) for source in run.sources}
+    assert {key for key in stored if key.startswith("_tw/commits/")} == commits
 
 
 # Errors
@@ -608,7 +617,7 @@ def test_messages_name_the_cause(s3: Proxy, monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_an_unanswered_request_is_not_taken_for_damage(s3: Proxy, stored: str) -> None:
-    s3.refuses = lambda request: 403 if "/runs/job/v" in request.path else None
+    s3.refuses = lambda request: 403 if "/versions/job/" in request.path else None
     with pytest.raises(StoreUnavailable, match="access denied"):
         tw.open(stored).runs()
 

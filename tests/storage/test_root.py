@@ -18,7 +18,7 @@ from tracewarehouse.storage import Store
 def test_a_new_warehouse_has_format_id_and_salt(tmp_path: Path) -> None:
     store = Store.open_or_create(tmp_path / "deep" / "warehouse")
     said = json.loads((store.folder / "_tw" / "warehouse.json").read_text())
-    assert (said["format"], said["id"]) == (2, store.id)
+    assert (said["format"], said["id"]) == (3, store.id)
     assert len(store.salt) == 32
     assert list((store.folder / "_tw" / "staging").iterdir()) == []
     again = Store.open(store.folder)
@@ -72,7 +72,7 @@ def test_a_missing_warehouse_is_said_to_be_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("other", [0, 1, 7])
+@pytest.mark.parametrize("other", [0, 1, 2, 7])
 def test_another_format_is_refused_with_both_numbers(tmp_path: Path, other: int) -> None:
     store = Store.open_or_create(tmp_path)
     path = store.folder / "_tw" / "warehouse.json"
@@ -80,10 +80,10 @@ def test_another_format_is_refused_with_both_numbers(tmp_path: Path, other: int)
     for action in (Store.open, Store.open_or_create):
         error = refusal(lambda action=action: action(tmp_path))
         assert isinstance(error, SchemaVersionError)
-        assert error.message == f"{tmp_path}: warehouse of format {other}; this release reads format 2"
+        assert error.message == f"{tmp_path}: warehouse of format {other}; this release reads format 3"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "x"}', '{"format": 3}'])
 def test_a_damaged_mark_is_reported(tmp_path: Path, text: str) -> None:
     store = Store.open_or_create(tmp_path)
     (store.folder / "_tw" / "warehouse.json").write_text(text)

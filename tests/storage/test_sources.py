@@ -153,8 +153,8 @@ def test_a_packed_file_is_committed_as_it_is(store: Store) -> None:
         sources = store.commit(made)
     (path,) = {file.path for one in sources for file in one.files}
     assert store.path(path).read_bytes() == data
-    assert len({one.manifest for one in sources}) == 1
-    assert sources[0].manifest.startswith("000003-000007-")
+    assert len({one.commit for one in sources}) == 1
+    assert sources[0].commit.startswith("000003-000007-")
     (file,) = sources[1].files
     assert (file.rows, file.file_rows, file.file_ranks) == (5, 15, 3)
     assert (file.first_rank, file.last_rank) == (3, 7)
@@ -163,10 +163,10 @@ def test_a_packed_file_is_committed_as_it_is(store: Store) -> None:
     assert store.verify() == []
 
 
-def test_a_packed_file_of_more_than_a_manifests_ranks_stays_with_one(store: Store) -> None:
+def test_a_packed_file_of_more_than_a_commits_ranks_stays_with_one(store: Store) -> None:
     with store.staging() as folder:
         sources = store.commit(packed(folder, tuple(range(70)), rows=1))
-    assert len({one.manifest for one in sources}) == 1
+    assert len({one.commit for one in sources}) == 1
 
 
 def test_a_packed_file_that_is_not_what_was_announced_is_refused(store: Store) -> None:
@@ -186,7 +186,7 @@ def test_a_task_that_runs_twice_gives_the_commit_of_the_first_time(store: Store)
     with store.staging() as folder:
         again = store.commit([staged(folder, rank) for rank in (0, 1, 70)][:2])
     assert again == first
-    assert len(list((store.folder / "_tw" / "sources" / "run").iterdir())) == 1
+    assert len(list((store.folder / "_tw" / "commits" / "run").iterdir())) == 1
 
 
 @pytest.mark.parametrize("why", ["published", "waiting", "file gone", "other rows"])
@@ -202,29 +202,18 @@ def test_a_commit_that_cannot_be_used_again_is_made_again(store: Store, why: str
     assert commit(store, 0, tables=tables).name != first.name
 
 
-def test_what_is_pushed_waits_for_a_seal(store: Store) -> None:
-    with store.staging() as folder:
-        (pushed,) = store.commit([staged(folder, 0)], intent="push")
-    assert pushed.manifest.endswith(".push.json")
-    assert store.unpublished("run") == ()
-    assert store.committed("run", 0, pushed.uid) is None
-    assert commit(store, 0).name != pushed.name
-    assert store.verify() == []
-
-
 def test_everything_left_is_found_by_one_look(store: Store) -> None:
     with store.staging() as folder:
         left = store.commit([staged(folder, rank) for rank in range(3)])
     publish(store, commit(store, 9))
     assert store.unpublished("run") == left
-    assert store.committed("run", 2, left[2].uid) == left[2]
     publish(store, *left)
     assert store.unpublished("run") == ()
 
 
-def test_the_header_is_in_the_manifest_alone(store: Store) -> None:
+def test_the_header_is_in_the_commit_alone(store: Store) -> None:
     source = commit(store, 0)
     publish(store, source)
     assert store.headers([source]) == {source.name: '{"a": 1}'}
-    assert b'{"a": 1}' not in store.path("_tw/runs/run/v000001.parquet").read_bytes()
+    assert b'{\\"a\\": 1}' not in store.path("_tw/versions/run/000001.json").read_bytes()
     assert "header" not in source.facts

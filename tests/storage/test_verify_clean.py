@@ -33,8 +33,8 @@ def data(store: Store) -> list[Path]:
     return sorted((store.folder / "data").rglob("*.parquet"))
 
 
-def manifests(store: Store) -> list[Path]:
-    return sorted((store.folder / "_tw" / "sources").rglob("*.json"))
+def commits(store: Store) -> list[Path]:
+    return sorted((store.folder / "_tw" / "commits").rglob("*.json"))
 
 
 def flip(path: Path) -> None:
@@ -54,10 +54,10 @@ def shorten(path: Path) -> None:
         (lambda store: data(store)[0].unlink(), "file missing"),
         (lambda store: shorten(data(store)[0]), "bytes,"),
         (lambda store: flip(data(store)[0]), "checksum differs"),
-        (lambda store: manifests(store)[0].unlink(), "manifest missing"),
-        (lambda store: manifests(store)[0].write_text("{"), "damaged manifest"),
-        (lambda store: shorten(store.folder / "_tw/runs/run/v000002.parquet"), "damaged version"),
-        (lambda store: (store.folder / "_tw/runs/run/v000001.parquet").write_bytes(b""), "damaged version"),
+        (lambda store: commits(store)[0].unlink(), "commit missing"),
+        (lambda store: commits(store)[0].write_text("{"), "damaged commit"),
+        (lambda store: shorten(store.folder / "_tw/versions/run/000002.json"), "damaged version"),
+        (lambda store: (store.folder / "_tw/versions/run/000001.json").write_bytes(b""), "damaged version"),
     ],
 )
 def test_verify_finds_damage(store: Store, damage: Callable[[Store], None], what: str) -> None:
@@ -69,25 +69,25 @@ def test_verify_finds_damage(store: Store, damage: Callable[[Store], None], what
 
 
 def test_verify_finds_a_missing_version_and_a_strange_one(store: Store) -> None:
-    folder = store.folder / "_tw" / "runs" / "run"
-    shutil.copy(folder / "v000002.parquet", folder / "v000004.parquet")
+    folder = store.folder / "_tw" / "versions" / "run"
+    shutil.copy(folder / "000002.json", folder / "000004.json")
     assert {(problem.path, problem.what) for problem in store.verify()} == {
-        ("_tw/runs/run/v000003.parquet", "version missing"),
-        ("_tw/runs/run/v000004.parquet", "says it is run@v2"),
+        ("_tw/versions/run/000003.json", "version missing"),
+        ("_tw/versions/run/000004.json", "says it is run@v2"),
     }
 
 
 def test_a_damaged_version_is_reported_to_readers(store: Store) -> None:
-    shorten(store.folder / "_tw/runs/run/v000002.parquet")
-    with pytest.raises(WarehouseError, match=r"v000002\.parquet: damaged version"):
+    shorten(store.folder / "_tw/versions/run/000002.json")
+    with pytest.raises(WarehouseError, match=r"000002\.json: damaged version"):
         Store.open(store.folder).newest("run")
     assert Store.open(store.folder).get("run", 1).ranks == (0, 1)
 
 
 def test_foreign_files_are_ignored(store: Store) -> None:
-    for name in ("_tw/runs/.DS_Store", "_tw/runs/run/v000009.parquet~", "_tw/sources/run/Thumbs.db"):
+    for name in ("_tw/versions/.DS_Store", "_tw/versions/run/000009.json~", "_tw/commits/run/Thumbs.db"):
         (store.folder / name).write_text("x")
-    (store.folder / "_tw" / "runs" / "Not A Run").mkdir()
+    (store.folder / "_tw" / "versions" / "Not A Run").mkdir()
     assert store.runs() == ("run",)
     assert store.versions("run") == (1, 2)
     assert store.verify() == []
@@ -130,7 +130,7 @@ def test_clean_deletes_old_orphans_and_keeps_young_ones(store: Store) -> None:
     report = store.clean(DAY_S)
     assert report.files == 6
     assert report.bytes > 0
-    kept = {f"_tw/sources/run/{young.manifest}", *(file.path for file in young.files)}
+    kept = {f"_tw/commits/run/{young.commit}", *(file.path for file in young.files)}
     assert tree(store) == published | kept
     assert store.verify() == []
 
@@ -143,19 +143,18 @@ def test_clean_keeps_results_inbox_and_the_shell_file(store: Store) -> None:
     assert store.clean(DAY_S).files == 0
 
 
-def test_clean_keeps_pending_sources_and_deletes_settled_markers(store: Store) -> None:
+def test_clean_keeps_what_waits_and_deletes_the_first_form_of_its_commit(store: Store) -> None:
     source = commit(store, 0, run="slow")
     store.publish("slow", Changes(sources=(source,), expected_ranks=2))
-    (marker,) = (store.folder / "_tw" / "waiting" / "slow").glob("*.json")
-    text = marker.read_text()
     age(store, 2 * DAY_S)
-    assert store.clean(DAY_S).files == 0
+    assert store.clean(DAY_S).files == 1
+    assert not (store.folder / "_tw/commits/slow" / source.commit).exists()
     store.publish("slow", Changes(sources=(commit(store, 1, run="slow"),), expected_ranks=2))
     assert set(seen(store, "slow")) == {0, 1}
-    marker.parent.mkdir(parents=True, exist_ok=True)
-    marker.write_text(text)
-    assert store.clean(DAY_S).files == 1
-    assert not marker.exists()
+    assert not (store.folder / "_tw/index/waiting/slow.json").exists()
+    sources = store.head("slow").sources
+    assert store.headers(sources).keys() == {one.name for one in sources}
+    assert store.clean(DAY_S).files == 0
     assert store.verify() == []
 
 
@@ -166,15 +165,19 @@ def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not
     assert store.get("run", 1).ranks == (0, 1)
     report = store.clean(-1)
     assert report.versions == 2
+    # The newest version says first that earlier ones are gone; the removal before it goes with the next call.
     assert tree(store) == {
         "_tw/warehouse.json",
-        "_tw/runs/run/v000003.parquet",
-        "_tw/receipts/run/v000003.json",
-        "_tw/receipts/run/cleaned-000001.json",
+        "_tw/versions/run/000003.json",
+        "_tw/versions/run/000004.json",
+        "_tw/index/runs/run.json",
     }
+    assert store.get("run", 4).kept_from == 4
     assert store.verify() == []
+    assert store.clean(-1).versions == 1
+    assert store.versions("run") == (4,)
     store.publish("run", Changes(sources=(commit(store, 0),)))
-    assert store.versions("run") == (3, 4)
+    assert store.versions("run") == (4, 5)
     assert store.verify() == []
 
 

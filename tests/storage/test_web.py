@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -16,7 +15,7 @@ import tracewarehouse as tw
 from object_store import BUCKET, s3_server
 from simulated import SMALL
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import layout
+from tracewarehouse.storage import index, layout
 from tracewarehouse.warehouse import Warehouse
 
 REQUESTS: list[tuple[str, str]] = []
@@ -134,19 +133,23 @@ def test_what_cannot_be_listed_is_named(url: str) -> None:
 
 
 def test_a_missing_or_damaged_list_is_named(url: str, folder: Path) -> None:
-    path = folder / layout.LATEST
+    path = folder / layout.LIST
     data = path.read_bytes()
     try:
         path.unlink()
         with pytest.raises(WarehouseError, match="no list of runs for web servers") as caught:
             tw.open(url).runs()
         assert "wh.refresh()" in (caught.value.hint or "")
-        path.write_bytes(data.replace(b"job", b"jab"))
-        with pytest.raises(WarehouseError, match=r"latest\.json: damaged: checksum differs"):
+        path.write_bytes(data[:-9])
+        with pytest.raises(WarehouseError, match=r"list\.json\.gz: damaged: "):
             tw.open(url).runs()
     finally:
         tw.open(folder).refresh()
-    assert json.loads(path.read_bytes())["versions"] == json.loads(data)["versions"]
+    assert _listed(path.read_bytes()) == _listed(data)
+
+
+def _listed(data: bytes) -> list[tuple[str, int]]:
+    return [(entry.run, entry.number) for entry in index.decode_list(data, "list").runs]
 
 
 def test_other_urls_are_refused(url: str, server: str) -> None:
@@ -167,21 +170,21 @@ def test_writers_in_a_store_keep_the_list_current(
             monkeypatch.setenv(name, value)
         wh = Warehouse(f"s3://{BUCKET}/listed-for-web")
         wh.ingest(folder.parent / "traces" / "job", jobs=1)
-        wh.ingest(folder.parent / "traces" / "other", jobs=1, push=True)
+        wh.ingest(folder.parent / "traces" / "other", jobs=1, expect_ranks=2)
 
-        def listed() -> list[str]:
-            return [key for key, _ in json.loads(wh.store.objects.get(layout.LATEST))["versions"]]
+        def listed() -> list[tuple[str, int]]:
+            return _listed(wh.store.objects.get(layout.LIST))
 
-        assert listed() == ["job/v000001.parquet"]
-        wh.seal("other")
-        assert listed() == ["job/v000001.parquet", "other/v000001.parquet"]
+        assert listed() == [("job", 1)]
+        wh.seal("other", allow_missing=True)
+        assert listed() == [("job", 1), ("other", 1)]
         proxy.requests.clear()
         wh.label("job", {"team": "a"})
-        assert listed()[1] == "job/v000002.parquet"
-        made = [one for one in proxy.requests if "latest.json" in one.path or one.kind == "LIST"]
-        assert [one.kind for one in made if "latest.json" in one.path] == ["PUT", "GET"]  # GET by this test
+        assert listed()[0] == ("job", 2)
+        made = [one.kind for one in proxy.requests if "list.json" in one.path]
+        assert made == ["GET", "PUT", "GET"]  # the last one by this test
         wh.remove("other")
-        assert listed()[-1] == "other/v000002.parquet"
-        proxy.refuses = lambda request: 403 if "latest.json" in request.path else None
+        assert listed()[-1] == ("other", 2)
+        proxy.refuses = lambda request: 403 if "list.json" in request.path else None
         wh.label("job", {"team": "b"})
         assert wh.runs().rows()[0]["labels"] == {"team": "b"}

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     "tw ingest rank3.json.gz --run fp8-on --expect-ranks 8     # one rank per job",
     "tw ingest memory.raw.json.gz --run fp8-memory             # memory timeline",
     "tw ingest --inbox                                         # traces spooled by training jobs",
-    "tw ingest rank3.json.gz --run fp8-on --push               # tw seal fp8-on publishes all ranks",
     "tw ingest s3://bucket/traces/fp8                          # traces in an object store",
     "tw ingest traces/ -w s3://bucket/warehouse                # warehouse in an object store",
     "tw ingest traces/ -w s3://bucket/warehouse --engine ray   # on a Ray cluster",
@@ -46,9 +45,8 @@ if TYPE_CHECKING:
     "--expect-ranks",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Publish the run only after N ranks are ingested.",
+    help="Publish the run only after N ranks are ingested, or by tw seal RUN.",
 )
-@click.option("--push", is_flag=True, help="Store the ranks only; tw seal RUN publishes them.")
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of processes. [default: one per core]"
 )
@@ -131,9 +129,10 @@ def ingest(
     _print_report(session, report)
     if any(run.written for run in report.runs) and not warehouse.store.is_remote:
         from tracewarehouse.query import shell_file
+        from tracewarehouse.runs.rows import catalog_row
 
         try:
-            warehouse.store.list_runs()
+            warehouse.store.list_runs(catalog_row)
             shell_file.update(warehouse.store, warehouse.catalog, session.out.notice)
         except (TwError, OSError) as error:  # the runs are already published
             session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
@@ -224,9 +223,6 @@ def _headline(report: IngestReport) -> str:
 def _state(run: RunOutcome) -> str:
     if run.waiting is not None:
         return "pending {}/{}".format(*run.waiting)
-    if run.pushed and not run.written:
-        noun = "rank" if len(run.pushed) == 1 else "ranks"
-        return f"pushed {noun} {rank_list(list(run.pushed))}"
     of = f" of {run.expected_ranks}" if run.expected_ranks is not None else ""
     noun = "rank" if len(run.ranks) == 1 else "ranks"
     return f"v{run.version}, {noun} {rank_list(list(run.ranks))}{of}"

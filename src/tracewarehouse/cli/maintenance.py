@@ -75,8 +75,8 @@ def verify(session: Session, /, deep: bool) -> None:
 def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...], dry_run: bool) -> int:
     """Repair damaged runs; without RUN, the entire warehouse.
 
-    Versions are restored from their receipts and manifests, tables from the stored events. Damaged files are
-    moved to _tw/quarantine; nothing is deleted. Ranks whose events are damaged are dropped and named, unless
+    Versions are restored from the index and the commits, tables from the stored events. Damaged files stay
+    where they are, and nothing uses them. Ranks whose events are damaged are dropped and named, unless
     --source has their trace. Exit code 0: repaired; 4: repaired in part; 1: nothing could be repaired.
     """
     report = session.open().repair(runs or None, source=sources, dry_run=dry_run)
@@ -104,9 +104,9 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
     show_default=True,
     help="Keep versions replaced within this time.",
 )
-@click.option("--quarantine", is_flag=True, help="Also delete what tw repair moved to the quarantine.")
+@click.option("--taken-out", is_flag=True, help="Also delete what tw repair took out.")
 @output_options
-def clean(session: Session, /, grace: float, keep_versions: float, quarantine: bool) -> None:
+def clean(session: Session, /, grace: float, keep_versions: float, taken_out: bool) -> None:
     """Delete files that no version of a run uses.
 
     These are files of removed runs, of replaced versions and of interrupted calls. A version is kept if it is
@@ -116,7 +116,7 @@ def clean(session: Session, /, grace: float, keep_versions: float, quarantine: b
     """
     from tracewarehouse.present.render.text import plural, size
 
-    done = session.open().clean(grace, quarantine=quarantine, keep_versions_s=keep_versions)
+    done = session.open().clean(grace, taken_out=taken_out, keep_versions_s=keep_versions)
     for run in done.skipped:
         session.out.notice(
             f"skipped run {run}: lost or damaged objects may have held its files; tw repair {run}"
@@ -207,7 +207,7 @@ def remove(
     "--expect-ranks",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of ranks. [default: as pushed, or the world size]",
+    help="Number of ranks. [default: as stated at ingest, or the world size]",
 )
 @click.option("--allow-missing", is_flag=True, help="Publish the run even if ranks are missing.")
 @click.option("--label", "labels", multiple=True, type=LABEL, help="Label of the run (repeatable).")
@@ -220,11 +220,11 @@ def seal(
     allow_missing: bool,
     labels: tuple[tuple[str, str], ...],
 ) -> int:
-    """Publish the ranks that jobs stored with `tw ingest --push`.
+    """Publish the ranks that wait for others since `tw ingest --expect-ranks`.
 
-    All of them appear at once, in one version. Ranks that are pushed later are added by the next seal.
-    Exit code 1: ranks are missing, and nothing was published. Exit code 4: some pushed ranks conflict with
-    stored ones.
+    All of them appear at once, in one version. Ranks that come later are added by the next seal.
+    Exit code 1: ranks are missing, and nothing was published. Exit code 4: some ranks conflict with stored
+    ones.
     """
     done = session.open().seal(
         run, expect_ranks=expect_ranks, allow_missing=allow_missing, labels=dict(labels)
@@ -232,7 +232,7 @@ def seal(
     if done.conflicts:
         ranks = rank_list(list(done.conflicts))
         session.out.notice(f"not published: different content is stored: ranks {ranks}")
-        session.out.notice("hint: push them with --replace")
+        session.out.notice("hint: ingest them with --replace")
     name, noun = f"{done.run}@v{done.version}", "rank" if len(done.ranks) == 1 else "ranks"
     of = f" of {done.expected_ranks}" if done.expected_ranks is not None else ""
     text = f"{noun} {rank_list(list(done.ranks))}{of}" if done.written else "nothing to publish"
@@ -298,7 +298,7 @@ def secrets(
 ) -> None:
     """Search trace files, or the warehouse, for secrets.
 
-    With PATH, trace files are read and nothing is stored. Without, columns, headers, manifests, recorded
+    With PATH, trace files are read and nothing is stored. Without, columns, headers, commits, recorded
     results, warehouse.duckdb, paths and the inbox of the warehouse are searched. The output says where a
     secret is and which rule found it, never the secret. Exit code 1 if there is any, 4 if some files
     could not be searched.

@@ -49,7 +49,7 @@ from tracewarehouse.storage import (
     StagedTable,
     Store,
     Versions,
-    manifests,
+    commits,
 )
 from tracewarehouse.storage.pack import PACK_RANKS
 
@@ -372,7 +372,7 @@ class _DeriveTask(Struct, frozen=True):
     at_once: int | None
 
     def run(self, progress: TaskProgress) -> tuple[str, ...]:
-        """The names of the manifests."""
+        """The names of the commits."""
         catalog, version = Catalog.load(self.sql), self.store.get(self.run_id, self.number)
         sources = [rank.main for rank in version.by_rank if rank.rank in self.scopes]
         headers = self.store.headers(sources)
@@ -385,7 +385,7 @@ class _DeriveTask(Struct, frozen=True):
                 header = headers.get(source.name, "{}")
                 staged.append(with_derived(catalog, source, header, NAME, files, fact))
                 progress(done, len(sources))
-            return tuple(sorted({one.manifest for one in self.store.commit(staged)}))
+            return tuple(sorted({one.commit for one in self.store.commit(staged)}))
 
     def _files(
         self, catalog: Catalog, version: RunVersion, source: RankSource, folder: Path
@@ -513,8 +513,8 @@ def _publish(
             for group in groups
         ]
         names = [name for result in results_in_order(engine, tasks) for name in result]  # type: ignore[attr-defined]
-    read = (manifests.read(store.objects, selected.run, name) for name in names)
-    committed = tuple(source for manifest in read for source in manifest.sources)
+    read = (commits.read(store.objects, selected.run, name) for name in names)
+    committed = tuple(source for commit in read for source in commit.sources)
     return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
 
 

@@ -228,14 +228,14 @@ class _Group(Struct):
             staged = [replace(one, tables=tables.get(one.rank, ())) for one in self.staged.values()]
             if self.task.stage_only:
                 (self.folder / _STAGED).write_bytes(pickle.dumps(staged))
-                manifests = [""] * len(staged)
+                commits = [""] * len(staged)
             else:
-                manifests = [one.manifest for one in self.task.store.commit(staged)]
+                commits = [one.commit for one in self.task.store.commit(staged)]
             folder = self.folder if self.task.stage_only else None
-            for position, manifest in zip(self.staged, manifests, strict=True):
+            for position, commit in zip(self.staged, commits, strict=True):
                 result = self.results[position]
                 assert isinstance(result, RankCommit)
-                self.results[position] = replace(result, manifest=manifest, staged=folder)
+                self.results[position] = replace(result, commit=commit, staged=folder)
         return tuple(self.results)
 
     def _read(self, source: Source, path: Path, progress: Callable[[int], None]) -> RankCommit | FileOutcome:
@@ -303,7 +303,7 @@ class _Group(Struct):
         source_uid = self._uid(source, outcome)
         commit = replace(commit, place=(target.run, target.rank), uid=source_uid)
         if source.unpublished and source.unpublished.uid == source_uid:
-            return replace(commit, manifest=source.unpublished.manifest)
+            return replace(commit, commit=source.unpublished.commit)
         progress(_BUILDING)
         read, position = RankTables(target.rank, tables, outcome), len(self.results)
         is_joinable = len(self.task.sources) > 1 and read.is_joinable

@@ -27,7 +27,7 @@ class Options(Struct, frozen=True):
     for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
     if it differs from the one that the format defines. `step_range`: a regular expression for annotations
     that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`: label runs by
-    the environment of the call (git commit, batch job, …). `push`: leave publishing to a later seal.
+    the environment of the call (git commit, batch job, …). `expect_ranks`: publish a run once it has so many.
     """
 
     run: str | None = None
@@ -44,7 +44,6 @@ class Options(Struct, frozen=True):
     step_range: str | None = None
     redact: bool = True
     auto_labels: bool = False
-    push: bool = False
 
     def __post_init__(self) -> None:
         check_labels(self.labels)
@@ -111,7 +110,6 @@ class RunOutcome(Struct, frozen=True):
 
     `written` is False if the call did not change the run. `waiting` = (ranks present, ranks expected).
     `rules`: data-quality rules that compare ranks, as (rule, example). `start_ns`: start of its traces.
-    `pushed`: the ranks that this call stored for a later seal.
     """
 
     run: str
@@ -122,7 +120,6 @@ class RunOutcome(Struct, frozen=True):
     waiting: tuple[int, int] | None = None
     rules: tuple[tuple[str, str], ...] = ()
     start_ns: int | None = None
-    pushed: tuple[int, ...] = ()
 
 
 class IngestReport(Struct, frozen=True):
@@ -185,8 +182,6 @@ class IngestReport(Struct, frozen=True):
     @property
     def next_commands(self) -> tuple[str, ...]:
         """Commands to run next on the first run that was stored, each with something to show for it."""
-        if pushed := [run.run for run in self.runs if run.pushed and not run.waiting]:
-            return (Hint(f'wh.seal("{pushed[0]}")', f"tw seal {quote(pushed[0])}"),)
         published = [run for run in self.runs if run.version is not None]
         if not published:
             return ()

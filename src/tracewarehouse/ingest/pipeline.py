@@ -13,7 +13,7 @@ function; what it built for another target is never published. Objects that an e
 that is stored for its target, are not built.
 
 Options are one object. A phase reports a file that it cannot take as a FileOutcome; no file stops another.
-Workers commit what they build, but `strict` and pushed ranks are staged, and committed in the last phase. A
+Workers commit what they build; with `strict` ranks are staged, and committed in the last phase. A
 kill before it leaves commits that the next call finds; publishing is atomic.
 """
 
@@ -49,14 +49,14 @@ from tracewarehouse.ingest import inbox, resources
 from tracewarehouse.ingest.assignment import assign
 from tracewarehouse.ingest.build import BuildRanks, FileProgress, definitions, task_groups
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
-from tracewarehouse.ingest.publication import PushedRanks, publish, push, relabel, run_outcomes
+from tracewarehouse.ingest.publication import publish, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.sources import Source, TraceFile
 from tracewarehouse.ingest.stored import StoredRanks, conflict
 from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey
 from tracewarehouse.location import is_url
 from tracewarehouse.storage import RunVersion, Store
-from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage.commits import now
 from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
 # States of files that are published.
@@ -107,7 +107,7 @@ def ingest(
         if options.inbox:
             _empty_inbox(store, outcomes, {file.path: file for file in files})
         ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.path))
-        runs = run_outcomes(store, ordered, written, call.pushed)
+        runs = run_outcomes(store, ordered, written, call.waiting)
     report = IngestReport(ordered, runs, tuple(notes), strict=options.strict)
     events = sum(file.content.events for file in report.stored if file.content)
     if events and (note := advice(engine, events)):
@@ -134,12 +134,8 @@ def _engine(
     # this process sees, is read here.
     objects = [file.object for file in files if file.object]
     here = not (is_picklable() and store.objects.is_shared and all(each.is_shared for each in objects))
-    if is_remote(chosen) and (here or options.push):
-        reason = (
-            "other processes cannot read this warehouse, or a format that was registered here"
-            if here
-            else "pushed ranks are committed by the process that pushes them"
-        )
+    if is_remote(chosen) and here:
+        reason = "other processes cannot read this warehouse, or a format that was registered here"
         raise EngineError(reason, hints.fill("use {}", hints.option("engine", "local")))
     if chosen != "local" and not here:
         with opened(chosen, options.jobs) as running:
@@ -184,8 +180,8 @@ class _Call(Struct):
     redactor: Redactor
     stored: StoredRanks
     started_at: str = field(default_factory=now)
-    # With `push`: run → the ranks that were stored for a later seal.
-    pushed: dict[str, PushedRanks] = field(default_factory=dict)
+    # Run → ranks present and expected, of the runs that wait for others.
+    waiting: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def survey(
         self, files: Sequence[TraceFile], outcomes: list[FileOutcome]
@@ -214,7 +210,7 @@ class _Call(Struct):
         """
         options = self.options
         # Staged files are on the disk of the worker.
-        stage_only = (options.strict and not is_remote(self.engine)) or options.push
+        stage_only = options.strict and not is_remote(self.engine)
         folder, sql = self.staging.relative_to(self.store.folder), self.catalog.custom_folder
         tasks = [
             BuildRanks(
@@ -289,11 +285,7 @@ class _Call(Struct):
                 reason = "is damaged" if one.is_damaged else "another file is refused or damaged"
                 outcomes.append(one.outcome("refused", reason, hint))
             return {}
-        if options.push:
-            done, written, self.pushed = push(self.store, options, ready, self.redactor)
-            outcomes += done
-            return written
-        done, written = publish(self.store, options, ready, self.redactor)
+        done, written, self.waiting = publish(self.store, options, ready, self.redactor)
         outcomes += done
         return written | relabel(self.store, options, same - written.keys())
 

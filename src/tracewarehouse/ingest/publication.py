@@ -1,4 +1,4 @@
-"""Publication: committed ranks become a version of their run, wait for other ranks, or stay pushed.
+"""Publication: committed ranks become a version of their run, or wait for other ranks.
 
 The rule is that of the view `execution_matches`, which also covers traces that are ingested later.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 
-from tracewarehouse.errors import MissingRanks, TwError
+from tracewarehouse.errors import TwError
 from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build import staged_in
 from tracewarehouse.ingest.environment import labels_of_process
@@ -20,10 +20,8 @@ from tracewarehouse.ingest.sources import Source
 from tracewarehouse.ingest.stored import conflict, has_damage
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.runs.rows import expected_ranks, run_issues
-from tracewarehouse.runs.seal import Sealed, seal
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, manifests
-from tracewarehouse.storage.pushed import Push
+from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, commits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -141,21 +139,16 @@ def _rows(store: Store, source: RankSource, table: str, columns: Sequence[str]) 
                 yield with_args(mine).select(list(columns))
 
 
-class PushedRanks(Struct, frozen=True):
-    """Ranks of a run that a call left to a seal; `waiting` = (ranks present, ranks expected)."""
-
-    ranks: tuple[int, ...]
-    waiting: tuple[int, int] | None = None
-
-
 # A member of a run and its committed source.
 _Committed: TypeAlias = tuple[Source, RankSource]
 
 
 def publish(
     store: Store, options: Options, ready: Sequence[Source], redactor: Redactor
-) -> tuple[list[FileOutcome], dict[str, RunVersion]]:
-    """Publishes each run once. Returns each file's outcome and the new versions of runs.
+) -> tuple[list[FileOutcome], dict[str, RunVersion], dict[str, tuple[int, int]]]:
+    """Publishes each run once. Returns each file's outcome, the new versions of runs, and those that wait.
+
+    These have the numbers of ranks present and expected.
 
     The files of a run that cannot be published, or has a label of a training job that looks like a secret,
     are refused; other runs are not affected.
@@ -165,6 +158,7 @@ def publish(
         by_run[one.target.run].append(one)
     outcomes: list[FileOutcome] = []
     written: dict[str, RunVersion] = {}
+    waiting: dict[str, tuple[int, int]] = {}
     for run, members in sorted(by_run.items()):
         try:
             check_text(redactor, "a label", labels_of(options, members))
@@ -186,7 +180,9 @@ def publish(
         ]
         if published.version:
             written[run] = published.version
-    return outcomes, written
+        if published.pending:
+            waiting[run] = published.pending
+    return outcomes, written, waiting
 
 
 def _of_one_run(
@@ -244,11 +240,11 @@ def _committed(store: Store, members: Sequence[Source]) -> tuple[RankSource, ...
     found: dict[tuple[int, str], RankSource] = {}
     for folder in sorted({one.committed.staged for one in members if one.committed.staged}):
         found |= {(one.rank, one.uid): one for one in store.commit(staged_in(folder))}
-    names = sorted({one.committed.manifest for one in members if one.committed.manifest})
-    for manifest in manifests.read_many(store.objects, members[0].target.run, names):
-        if isinstance(manifest, TwError):
-            raise manifest
-        found |= {(one.rank, one.uid): one for one in manifest.sources}
+    names = sorted({one.committed.commit for one in members if one.committed.commit})
+    for commit in commits.read_many(store.objects, members[0].target.run, names):
+        if isinstance(commit, TwError):
+            raise commit
+        found |= {(one.rank, one.uid): one for one in commit.sources}
     return tuple(found[one.target.rank, one.committed.uid] for one in members)
 
 
@@ -316,27 +312,20 @@ def run_outcomes(
     store: Store,
     files: Sequence[FileOutcome],
     written: Mapping[str, RunVersion],
-    pushed: Mapping[str, PushedRanks] = {},
+    waiting: Mapping[str, tuple[int, int]],
 ) -> tuple[RunOutcome, ...]:
     """The state of every run that the files belong to: as written by this call, else the current one.
 
-    `pushed`: what was left to a seal.
+    `waiting`: the runs that wait for ranks, with the numbers of ranks present and expected.
     """
     runs = sorted({one.run for one in files if one.run and one.state != "refused"} | written.keys())
-    return tuple(_run_outcome(store, run, written.get(run), pushed.get(run)) for run in runs)
+    return tuple(_run_outcome(store, run, written.get(run), waiting.get(run)) for run in runs)
 
 
 def _run_outcome(
-    store: Store, run: str, new: RunVersion | None, pushed: PushedRanks | None = None
+    store: Store, run: str, new: RunVersion | None, waiting: tuple[int, int] | None
 ) -> RunOutcome:
     version, written = new or store.newest(run), new is not None
-    if pushed is not None and not written:
-        ranks = version.ranks if version else ()
-        number = version.number if version else None
-        return RunOutcome(run, number, False, ranks, waiting=pushed.waiting, pushed=pushed.ranks)
-    waits = store.pending(run)
-    there = {one.source.rank for one in waits} | set(version.ranks if version else ())
-    waiting = (len(there), max(one.expected_ranks for one in waits)) if waits else None
     if version is None:
         return RunOutcome(run, None, written, waiting=waiting)
     rules = tuple(
@@ -345,70 +334,3 @@ def _run_outcome(
     )
     expected, start_ns = expected_ranks(version), version.brief.start_ns
     return RunOutcome(run, version.number, written, version.ranks, expected, waiting, rules, start_ns)
-
-
-def push(
-    store: Store, options: Options, ready: Sequence[Source], redactor: Redactor
-) -> tuple[list[FileOutcome], dict[str, RunVersion], dict[str, PushedRanks]]:
-    """Commits each run. Returns each file's outcome, the versions of runs that became complete, and
-    the ranks of the others.
-
-    With `expect_ranks`, the call that brings the last rank publishes the run.
-    """
-    by_run: dict[str, list[Source]] = defaultdict(list)
-    for one in ready:
-        by_run[one.target.run].append(one)
-    outcomes: list[FileOutcome] = []
-    written: dict[str, RunVersion] = {}
-    pushed: dict[str, PushedRanks] = {}
-    for run, members in sorted(by_run.items()):
-        try:
-            _commit(store, options, run, members, redactor)
-            sealed, waiting = _completed(store, run, options.expect_ranks)
-        except TwError as error:
-            outcomes += [file_outcome(one, "refused", error.message, error.hint) for one in members]
-            continue
-        outcomes += [_pushed_outcome(one, sealed, waiting) for one in members]
-        if sealed is not None and (version := store.newest(run)):
-            written[run] = version
-        pushed[run] = PushedRanks(tuple(sorted({one.target.rank for one in members})), waiting)
-    return outcomes, written, pushed
-
-
-def _commit(store: Store, options: Options, run: str, members: Sequence[Source], redactor: Redactor) -> None:
-    labels = labels_of(options, members)
-    check_text(redactor, "a label", labels)
-    labels = {**automatic_labels(store, run, options, members, redactor), **labels}
-    wanted = {(one.target.rank, one.committed.uid) for one in members}
-    for folder in sorted({one.committed.staged for one in members if one.committed.staged}):
-        staged = staged_in(folder)
-        if options.auto_labels:
-            labels = {**host_label(staged), **labels}
-        # Tables for a provisional rank may share files with the others.
-        without = tuple(one.uid for one in staged if (one.rank, one.uid) not in wanted)
-        store.commit(staged, "push", Push(labels, options.replace, options.expect_ranks, without))
-
-
-def _completed(store: Store, run: str, expected: int | None) -> tuple[Sealed | None, tuple[int, int] | None]:
-    """The published run if it has all expected ranks; else ranks present and expected, if stated."""
-    if expected is None:
-        return None, None
-    version = store.newest(run)
-    bounds = store.pushed_bounds(run)
-    # The names of commits say at most which ranks are there; their manifests are read only if that suffices.
-    there = {rank for first, last in bounds for rank in range(first, last + 1)}
-    there |= set(version.ranks if version else ())
-    if len(there) < expected:
-        return None, (len(there), expected)
-    try:
-        return seal(store, run, expect_ranks=expected), None
-    except MissingRanks as short:
-        return None, (short.present, expected)
-
-
-def _pushed_outcome(one: Source, sealed: Sealed | None, waiting: tuple[int, int] | None) -> FileOutcome:
-    if waiting is not None:
-        return file_outcome(one, "pending", "waiting for ranks: {} of {} present".format(*waiting))
-    if sealed is not None and one.target.rank in sealed.conflicts:
-        return conflict(one)
-    return file_outcome(one, one.committed.status)

@@ -1,4 +1,4 @@
-"""Repair of tables: damaged files are quarantined and rebuilt from the rank's stored events.
+"""Repair of tables: damaged files are taken out and rebuilt from the rank's stored events.
 
 A rank whose events are damaged is dropped from its run; it can be ingested again from its trace.
 """
@@ -24,13 +24,8 @@ from tracewarehouse.storage import (
     RunVersion,
     Staged,
     Store,
-    TableFile,
-    copies,
+    commits,
     layout,
-    manifests,
-    markers,
-    quarantine,
-    receipts,
 )
 from tracewarehouse.storage.repair import Step
 from tracewarehouse.storage.verify import stored_faults
@@ -69,78 +64,37 @@ class TableRepair(Struct):
     underived: list[int] = field(default_factory=list)
 
     def repair(self) -> None:
-        """Quarantines damaged files, publishes rebuilt tables, and drops ranks that cannot be rebuilt."""
-        faults = self._faults()
+        """Publishes rebuilt tables, drops ranks that cannot be rebuilt, and takes damaged files out."""
+        newest = self.versions[max(self.versions)] if self.versions else None
+        unpublished = self._unpublished()
+        faults = self._faults(newest, unpublished)
         if not faults:
             return
-        newest = self.versions[max(self.versions)] if self.versions else None
-        held = {file.path for source in newest.sources for file in source.files} if newest else set()
+        held = newest.paths if newest else frozenset()
         for key in sorted(faults.keys() - held):
-            self.steps.append(
-                Step(self.run, key, f"quarantined, older versions lack it: {faults[key]}", True)
-            )
-        self._drop_commits(faults)
-        if not self.dry_run:
-            for key in faults:
-                quarantine.take_out(self.store, key)
-        if newest is not None and not faults.keys().isdisjoint(held):
+            self.steps.append(Step(self.run, key, f"taken out, older versions lack it: {faults[key]}", True))
+        gone = {layout.commit(self.run, one.commit) for one in unpublished if _has_fault(one, faults)}
+        for key in sorted(gone):
+            self.steps.append(Step(self.run, key, "unpublished commit lost: ingest its traces again", True))
+        if newest is not None and not held.isdisjoint(faults):
             self._rebuild(newest, faults)
         if not self.dry_run:
-            self._note_lost_files(faults.keys())
+            self.store.take_out(self.run, [*faults, *gone])
 
-    def _faults(self) -> dict[str, str]:
-        """Key → problem of each damaged file of a version or manifest, except those known to be lost."""
-        files: dict[str, TableFile] = {}
-        for version in self.versions.values():
-            files |= {file.path: file for source in version.sources for file in source.files}
-        for source in self._unpublished():
-            files |= {file.path: file for file in source.files}
-        known = self._known_losses()
+    def _faults(self, newest: RunVersion | None, unpublished: Iterable[RankSource]) -> dict[str, str]:
+        """Key → problem of each damaged file of a version or commit, except those taken out before."""
+        sources = [*unpublished, *(one for version in self.versions.values() for one in version.sources)]
+        files = {file.path: file for source in sources for file in source.files}
+        known = frozenset(newest.taken_out) - newest.paths if newest else frozenset()
         found = stored_faults(self.store, {key: file for key, file in files.items() if key not in known})
         return {key: what for key, what in found.items() if what is not None}
 
-    def _unpublished(self) -> Iterator[RankSource]:
-        known = {source.name for version in self.versions.values() for source in version.sources}
-        for name in manifests.names(self.store.objects, self.run):
-            try:
-                found = manifests.read(self.store.objects, self.run, name.text).sources
-            except TwError:
-                continue
-            yield from (source for source in found if source.name not in known)
-
-    def _known_losses(self) -> frozenset[str]:
-        """Files that every version that holds them lists as lost."""
-        missing: set[str] = set()
-        present: set[str] = set()
-        for number, version in self.versions.items():
-            lost = self._lost_files(number)
-            held = {file.path for source in version.sources for file in source.files}
-            missing |= held & lost
-            present |= held - lost
-        return frozenset(missing - present)
-
-    def _lost_files(self, number: int) -> frozenset[str]:
-        try:
-            receipt = receipts.read(self.store.objects, self.run, number)
-        except ValueError:
-            return frozenset()
-        return receipt.lost_files if receipt is not None else frozenset()
-
-    def _drop_commits(self, faults: Collection[str]) -> None:
-        """Quarantines manifests of unpublished commits with damaged files: a retry commits again."""
-        for name in sorted({one.manifest for one in self._unpublished() if _has_fault(one, faults)}):
-            published = (source for version in self.versions.values() for source in version.sources)
-            if any(source.manifest == name for source in published):
-                continue
-            key = layout.manifest(self.run, name)
-            self.steps.append(Step(self.run, key, "unpublished commit lost: ingest its traces again", True))
-            if not self.dry_run:
-                quarantine.take_out(self.store, key)
-                for marker in markers.stored(self.store.objects, self.run):
-                    if marker.manifest == name:
-                        marked = layout.marker(self.run, marker.rank, marker.name)
-                        quarantine.take_out(self.store, marked)
-                        quarantine.take_out(self.store, copies.key_of_copy(marked))
+    def _unpublished(self) -> list[RankSource]:
+        settled = self.store.settled(self.run)
+        names = (name.text for name in commits.names(self.store.objects, self.run))
+        todo = [name for name in names if name not in settled]
+        found = commits.read_many(self.store.objects, self.run, todo)
+        return [source for commit in found if not isinstance(commit, TwError) for source in commit.sources]
 
     def _rebuild(self, version: RunVersion, faults: Mapping[str, str]) -> None:
         """Publishes the run with rebuilt tables, and without the sources whose events are damaged."""
@@ -218,17 +172,6 @@ class TableRepair(Struct):
         for one in (*built, *others):
             source = by_rank[one.rank, one.digest, one.part]
             yield _without_damage(one, source, faults, derived)
-
-    def _note_lost_files(self, lost: Collection[str]) -> None:
-        """Marks the files as lost in the receipts of the versions that hold them."""
-        self.store.forget()
-        for version in self.store.readable(self.run):
-            held = {file.path for source in version.sources for file in source.files}
-            here = held.intersection(lost)
-            if here:
-                data = self.store.objects.get(layout.version(self.run, version.number))
-                before = self._lost_files(version.number)
-                receipts.write(self.store.objects, version, data, here | before)
 
 
 def _has_fault(source: RankSource, faults: Collection[str]) -> bool:

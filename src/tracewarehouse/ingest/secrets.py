@@ -50,12 +50,10 @@ from tracewarehouse.storage import (
     Versions,
     check_labels,
     layout,
-    run_index,
     run_key,
     run_name,
 )
 from tracewarehouse.temp_folders import temporary_folder
-from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +61,6 @@ if TYPE_CHECKING:
 
 _PRINTABLE: Final = late_regex(rb"[\x20-\x7e]{8,}")
 _BATCH_ROWS: Final = 65_536
-_GZIP: Final = b"\x1f\x8b"
 _INDEX: Final = late_regex(r"\[[0-9]+\]")
 
 
@@ -182,11 +179,8 @@ def scan_warehouse(store: Versions, runs: Sequence[str] | None, policy: Policy =
 def _run_of(place: PurePosixPath) -> str:
     """The key of the run that a file belongs to, by its path."""
     parts = place.parts
-    under_tw = {"sources", "runs", "receipts", "waiting", "kept", "quarantine"}
-    if parts[0] in ("data", "results", "rollups") and len(parts) > 3:
-        return parts[2]
-    if parts[0] == "_tw" and len(parts) > 3 and parts[1] in under_tw:
-        return parts[2]
+    if parts[0] != INBOX:
+        return layout.run_of(place.as_posix()) or ""
     return parts[1].lower() if parts[0] == INBOX and len(parts) > 2 else ""
 
 
@@ -198,10 +192,8 @@ def _texts(path: Path) -> Iterator[tuple[str, pa.Array]]:
         yield from _parquet_texts(path)
     elif path.suffix == ".duckdb":
         yield from _duckdb_texts(path)
-    elif path.parts[-3:-1] == ("_tw", "catalog"):
-        content = path.read_bytes()  # of both kinds: the newest is plain
-        content = gzip.decompress(content) if content.startswith(_GZIP) else content
-        yield "content", pa.array([content.decode(errors="replace")])
+    elif path.parts[-2:] == ("index", "list.json.gz"):
+        yield "content", pa.array([gzip.decompress(path.read_bytes()).decode(errors="replace")])
     elif path.suffix in (".json", ".tw"):
         yield "content", pa.array([path.read_text(encoding="utf-8", errors="replace")])
     else:
@@ -268,10 +260,8 @@ def _of_text(redactor: Redactor, file: str, where: str, text: str, run: str = ""
     yield from (SecretFound(file, where, kind, 1, run) for kind in redactor.clean(text)[1])
 
 
-# Who removed a run, in the version that says so.
-_PURGE: Final = f"{__version__} (purge of secrets)"
 # Folders of `_tw` that have a folder for each run.
-_FOLDERS: Final = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.KEPT)
+_FOLDERS: Final = (layout.VERSIONS, layout.COMMITS)
 
 
 class CleanRows(Struct, frozen=True, dict=True):
@@ -335,9 +325,8 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         if version is None:
             return frozenset()
         keys = {file.path for source in version.sources for file in source.files}
-        keys |= {layout.manifest(run, source.manifest) for source in version.sources}
-        numbers = layout.version(run, version.number), layout.receipt(run, version.number)
-        return frozenset((*keys, *numbers))
+        keys |= {layout.commit(run, name) for name in version.summary.commits}
+        return frozenset((*keys, layout.version(run, version.number), layout.entry(run)))
 
     def redact(self, run: str) -> str:
         """Publishes a version of the run without secrets; its name, which changes if it held one itself.
@@ -413,31 +402,15 @@ class SecretRemoval(Struct, frozen=True, dict=True):
         TwError for a run that has pending ranks.
         """
         for run in runs:
-            self._purge_run(run)
-        run_index.delete_all(self.store.objects)
-        run_index.delete_copy(self.store.folder)
+            if self.store.pending(run):
+                raise TwError(f"run {run} has pending ranks", "complete or remove it, then repeat")
+            self.store.delete_history(run)
         self.store.clean(0.0)
         for name in former:
             prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]
             left = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]
-            self.store.objects.delete(left)
+            self.store.objects.delete([*left, layout.entry(name), layout.waiting(name)])
         self.store.forget()
-
-    def _purge_run(self, run: str) -> None:
-        head = self.store.head(run)
-        # A purge that was killed after it removed the run is completed.
-        was_killed = head.tombstone and head.tool == _PURGE
-        version = self.store.get(run, head.number - 1) if was_killed else self.store.newest(run)
-        if version is None or len(self.store.versions(run)) < 2:
-            return
-        if self.store.pending(run):
-            raise TwError(f"run {run} has pending ranks", "complete or remove it, then repeat")
-        expected = version.expected_ranks
-        announced = expected if expected is not None and len(version.ranks) >= expected else None
-        # What comes before a removal is not kept by `clean`.
-        if not self.store.head(run).tombstone:
-            Store(self.store.objects, self.store.identity, tool=_PURGE).remove(run)
-        self.store.publish(run, Changes(version.sources, labels=version.labels, expected_ranks=announced))
 
 
 def _built(tasks: list[Rebuild]) -> list[Staged]:

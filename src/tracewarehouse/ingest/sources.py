@@ -123,7 +123,7 @@ class RankCommit(Struct, frozen=True):
 
     `rank` and `world_size` are those in the source. `is_known`: it was only read enough to see that it is
     stored already. `place` is the run and rank that the tables were built for, None if they were not; they
-    are in a commit, by its manifest, or staged in a folder.
+    are in a commit, by its name, or staged in a folder.
     """
 
     digest: str
@@ -136,7 +136,7 @@ class RankCommit(Struct, frozen=True):
     content: Content | None = None
     place: tuple[str, int] | None = None
     uid: str = ""
-    manifest: str = ""
+    commit: str = ""
     staged: Path | None = None
 
 

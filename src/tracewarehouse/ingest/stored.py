@@ -23,6 +23,7 @@ from tracewarehouse.ingest.naming import folder_run_name, header_of, number, ran
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
 from tracewarehouse.storage import Json, RankSource, RunVersion, Store, layout
+from tracewarehouse.storage.layout import CommitName, is_waiting
 from tracewarehouse.storage.parquet_file import Level, fault
 
 # `clean` deletes unpublished commits after a grace period, unless they wait; younger ones can be reused.
@@ -36,14 +37,14 @@ class StoredRanks(Struct):
     A stored source is current if a build now would be equal, and its files are there. With `time_unit` in the
     options, sources that were read in another unit are outdated; without it, the unit of the earlier call
     stays. The same applies to `step_range`. Sources that were redacted are outdated without `redact`, and the
-    others with it. With `replace` every source is outdated. Pushed ranks are not built from commits that
-    interrupted calls left.
+    others with it. With `replace` every source is outdated.
     """
 
     store: Store
     definitions: Mapping[str, int]
     options: Options
-    _unpublished_by_run: dict[str, list[RankSource]] = field(default_factory=dict)
+    _names_by_run: dict[str, tuple[CommitName, ...]] = field(default_factory=dict)
+    _unpublished_in: dict[tuple[str, tuple[CommitName, ...]], list[RankSource]] = field(default_factory=dict)
     # The newest version of each run, or why it cannot be read.
     _newest_by_run: dict[str, RunVersion | DamagedRunError | None] = field(default_factory=dict)
     # Whether files of sources are damaged, by their keys: ranks share files.
@@ -65,7 +66,7 @@ class StoredRanks(Struct):
         stored = [one for one in (rank.sources if rank else ()) if one.format == format_.name]
         unpublished = [
             one
-            for one in self._unpublished(target.run)
+            for one in self._unpublished(target.run, target.rank)
             if (one.rank, one.format) == (target.rank, format_.name) and self._is_built_alike(one, format_)
         ]
         return replace(
@@ -142,7 +143,7 @@ class StoredRanks(Struct):
         names = {run} if run is not None else {file.path.parent.name for file in files}
         texts = sorted({re.escape(folder_run_name(clean(name)).lower()) for name in names})
         pattern = re.compile(rf"(?:^|\.)(?:{'|'.join(texts)})(?:$|[.~])")
-        keys = {*self.store.keys(layout.RUNS), *self.store.keys(layout.SOURCES)}
+        keys = {*self.store.keys(layout.VERSIONS), *self.store.keys(layout.COMMITS)}
         by_object: dict[str, dict[str, RankSource]] = {}
         for key in sorted(filter(pattern.search, keys)):
             try:
@@ -179,19 +180,23 @@ class StoredRanks(Struct):
                 self._newest_by_run[run] = error
         return self._newest_by_run[run]
 
-    def _unpublished(self, run: str) -> list[RankSource]:
-        """The unpublished sources of a run, by rank, that `clean` will not delete yet."""
-        if self.options.push or not run:
+    def _unpublished(self, run: str, rank: int | None = None) -> list[RankSource]:
+        """The unpublished sources that `clean` will not delete yet; of a rank, those in its commits."""
+        if not run:
             return []
-        if run not in self._unpublished_by_run:
-            waiting = {pending.source.name for pending in self.store.pending(run)}
+        if run not in self._names_by_run:
+            self._names_by_run[run] = self.store.unpublished_names(run)
+        names = self._names_by_run[run]
+        if rank is not None:
+            names = tuple(name for name in names if name.first <= rank <= name.last)
+        if (run, names) not in self._unpublished_in:
             oldest = datetime.now(UTC) - _FRESH
-            self._unpublished_by_run[run] = [
+            self._unpublished_in[run, names] = [
                 source
-                for source in self.store.unpublished(run)
-                if datetime.fromisoformat(source.committed_at) > oldest or source.name in waiting
+                for source in self.store.unpublished(run, names)
+                if is_waiting(source.commit) or datetime.fromisoformat(source.committed_at) > oldest
             ]
-        return self._unpublished_by_run[run]
+        return self._unpublished_in[run, names]
 
     def _is_current(
         self, source: RankSource, format_: Format, version: RunVersion | DamagedRunError | None
@@ -239,7 +244,7 @@ def _known(stored: RankSource, is_published: bool, rank: int | None, world_size:
         content=content_of(stored.facts, stored.status),
         place=(stored.run, stored.rank),
         uid=stored.uid,
-        manifest=stored.manifest,
+        commit=stored.commit,
     )
 
 

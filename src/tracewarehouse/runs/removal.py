@@ -201,18 +201,13 @@ def remove_runs(
 
 def pending_runs(store: Store, names: Iterable[str]) -> dict[str, int]:
     """The runs with these names that are not published yet, with their numbers of ingested ranks."""
-    wanted = set(names)
-    waiting = store.pending_runs() if wanted else {}
-    waits = {run: waits for run, waits in waiting.items() if run in wanted}
-    found = {
-        run: len({one.source.rank for one in (*waits.get(run, ()), *_pushed(store, run))}) for run in wanted
-    }
+    found = {run: len({one.source.rank for one in _waiting(store, run)}) for run in dict.fromkeys(names)}
     return {run: ranks for run, ranks in found.items() if ranks and not _is_published(store, run)}
 
 
-def _pushed(store: Store, run: str) -> tuple[PendingSource, ...]:
+def _waiting(store: Store, run: str) -> tuple[PendingSource, ...]:
     try:
-        return store.pushed(run)
+        return store.pending(run)
     except TwError:  # a damaged run, or a selector
         return ()
 

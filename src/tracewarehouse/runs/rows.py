@@ -143,7 +143,7 @@ def built_rows(
 ) -> list[dict[str, Any]]:
     """The rows of `runs` (entire runs), or of `ranks` or `rank_sources` (selected ranks), by column name.
 
-    Headers are read from the manifests only if `columns` (None: all) includes them.
+    Headers are read from the commits only if `columns` (None: all) includes them.
     """
     wanted = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
@@ -158,12 +158,12 @@ def built_rows(
 
 
 def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
-    """The headers of ranks by source; those of a damaged manifest are missing."""
-    by_manifest: dict[tuple[str, str], list[RankSource]] = {}
+    """The headers of ranks by source; those of a damaged commit are missing."""
+    by_commit: dict[tuple[str, str], list[RankSource]] = {}
     for rank in ranks:
-        by_manifest.setdefault((rank.run, rank.main.manifest), []).append(rank.main)
+        by_commit.setdefault((rank.run, rank.main.commit), []).append(rank.main)
     found: dict[str, str] = {}
-    for sources in by_manifest.values():
+    for sources in by_commit.values():
         with suppress(WarehouseError):
             found |= store.headers(sources)
     return found
@@ -192,19 +192,19 @@ def run_row(version: RunVersion) -> dict[str, Any]:
 
 
 def catalog_row(version: RunVersion) -> Json:
-    """The row of `runs` as the run catalog stores it; a change of what it holds raises `run_index.ROWS`."""
+    """The row of `runs` as the list of all runs stores it; a change of what it holds raises `index.ROWS`."""
     row = run_row(version)
     return row | {"ingested_at": row["ingested_at"].isoformat()}
 
 
 def stored_row(row: Json) -> dict[str, Any]:
-    """The row of `runs` in a run catalog, as `run_row` returns it."""
+    """The row of `runs` in the list of all runs, as `run_row` returns it."""
     assert isinstance(row, dict)
     return row | {"ingested_at": datetime.fromisoformat(str(row["ingested_at"]))}
 
 
 def listed_rows(store: Versions) -> list[dict[str, Any]]:
-    """The row of `runs` of every run in time order, from the run catalog where it has them."""
+    """The row of `runs` of every run in time order, from the list of all runs where it has them."""
     present = [entry for entry in store.entries(catalog_row) if not entry.brief.tombstone]
     present.sort(key=lambda entry: run_attributes(entry.brief).order)
     return [stored_row(entry.row) for entry in present]

@@ -1,4 +1,4 @@
-"""Sealing: the ranks that jobs pushed are published as one version, if the run is complete."""
+"""Sealing: the ranks that wait for others are published as one version, if the run is complete."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tracewarehouse.errors import MissingRanks, UnknownName
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import explain_unknown
-from tracewarehouse.storage import RunVersion, Store
+from tracewarehouse.storage import Changes, RunVersion, Store
 
 
 class Sealed(Struct, frozen=True):
     """The newest version of a run after a seal; `written` if this call published it.
 
-    `conflicts`: pushed ranks that were not published, because the run has them with different content.
+    `conflicts`: waiting ranks that were not published, because the run has them with different content.
     """
 
     run: str
@@ -29,7 +29,7 @@ class Sealed(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 success, 4 if some pushed ranks were not published."""
+        """0 success, 4 if some ranks were not published."""
         return 4 if self.conflicts else 0
 
 
@@ -41,10 +41,10 @@ def seal(
     allow_missing: bool = False,
     labels: Mapping[str, str | None] | None = None,
 ) -> Sealed:
-    """Publishes all pushed ranks of a run in one version; with nothing new, writes nothing.
+    """Publishes all waiting ranks of a run in one version; with nothing new, writes nothing.
 
-    The run must have `expect_ranks` ranks, by default those that the pushes state, else the world size of
-    the traces. Raises MissingRanks unless `allow_missing`, UnknownName if there is no such run.
+    The run must have `expect_ranks` ranks, by default those that were stated at ingest, else the world size
+    of the traces. Raises MissingRanks unless `allow_missing`, UnknownName if there is no such run.
     """
 
     def check(version: RunVersion) -> None:
@@ -52,12 +52,14 @@ def seal(
             _check_complete(version, expect_ranks)
 
     try:
-        done, newest = store.seal(run, labels or {}, expect_ranks, check)
+        changes = Changes(labels=labels or {}, expected_ranks=expect_ranks, seal=True)
+        done = store.publish(run, changes, check)
     except UnknownName as unknown:
         explain_unknown(store, unknown)
         raise
     refused = {name for name, outcome in done.outcome.items() if outcome == "conflict"}
-    conflicts = {one.source.rank for one in done.pushed if one.source.name in refused}
+    conflicts = {one.source.rank for one in done.waited if one.source.name in refused}
+    newest = done.newest
     return Sealed(
         newest.run,
         newest.number,
@@ -77,6 +79,6 @@ def _check_complete(version: RunVersion, expect_ranks: int | None) -> None:
     noun = "rank" if len(missing) == 1 else "ranks"
     raise MissingRanks(
         f"run {version.run}: {noun} {rank_list(missing)} of {expected} missing; nothing was published",
-        hints.fill("push them, or publish without them: {}", hints.option("allow_missing")),
+        hints.fill("ingest them, or publish without them: {}", hints.option("allow_missing")),
         len(present),
     )

@@ -16,7 +16,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse import hints
-from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, TwError, UnknownName
+from tracewarehouse.errors import (
+    DamagedRunError,
+    ExpressionError,
+    ParamError,
+    TwError,
+    UnknownName,
+    WarehouseError,
+)
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.storage import (
@@ -332,16 +339,16 @@ def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[S
 
 
 def explain_unknown(store: Store, unknown: UnknownName) -> None:
-    """Adds a hint to the error for a run with nothing published: it is pending, or its ranks are pushed."""
+    """Adds a hint to the error for a run with nothing published: its ranks wait for others."""
     if unknown.kind != "run":
         return
-    if waiting := store.pending_runs().get(unknown.name):
-        text = "pending: {} of {} ranks ingested; {} adds the others"
-        unknown.with_hint(hints.fill(text, len(waiting), waiting[0].expected_ranks, hints.ingest()))
-        return
-    with suppress(ParamError):  # not a run name
-        if store.pushed_bounds(unknown.name):
-            unknown.with_hint(hints.fill("its ranks are pushed; {} publishes them", hints.seal(unknown.name)))
+    with suppress(ParamError, WarehouseError):  # not a run name, or a web server
+        if waiting := store.pending(unknown.name):
+            text = "pending: {} of {} ranks ingested; {} adds the others, {} publishes without them"
+            expected = max(one.expected_ranks for one in waiting)
+            adds, seals = hints.ingest(), hints.seal(unknown.name)
+            ranks = len({one.source.rank for one in waiting})
+            unknown.with_hint(hints.fill(text, ranks, expected, adds, seals))
 
 
 def narrow(selected: Sequence[SelectedRun], runs: Iterable[str]) -> tuple[SelectedRun, ...]:

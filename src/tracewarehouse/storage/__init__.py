@@ -1,4 +1,4 @@
-"""The stored form of a warehouse: Parquet files, manifests and versions of runs."""
+"""The stored form of a warehouse: Parquet files, commits and versions of runs."""
 
 from tracewarehouse.storage.layout import (
     acknowledgement_key,

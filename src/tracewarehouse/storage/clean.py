@@ -2,175 +2,152 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
-from msgspec import Struct, field
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
-from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import (
-    cleaned,
-    copies,
-    layout,
-    manifests,
-    markers,
-    pushed,
-    receipts,
-    results,
-    run_index,
+from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.storage import commits, layout, publish, results
+from tracewarehouse.storage.model import (
+    KEEP_VERSIONS_S,
+    CleanReport,
+    ManySources,
+    PendingSource,
+    RankSource,
+    RunVersion,
 )
-from tracewarehouse.storage.codec import KeepRules, kept_versions, last_removal
-from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.model import KEEP_VERSIONS_S, CleanReport, PendingSource, RankSource, RunVersion
 from tracewarehouse.storage.objects import Entry, Objects
-from tracewarehouse.storage.remote import RemoteObjects
+from tracewarehouse.storage.remote import ListedObjects, RemoteObjects
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import delete_unused, is_unused
 
-# Data before the commits that name it, commits before the versions that hold them: what is published in the
-# meantime is not taken for unused.
-_FOLDERS = (
-    layout.DATA,
-    layout.ROLLUPS,
-    layout.RESULTS,
-    layout.RECORDED,
-    layout.WAITING,
-    layout.SOURCES,
-    layout.QUARANTINE,
-    layout.ACKNOWLEDGED,
-    layout.CATALOG,
-    layout.KEPT,
-    layout.RECEIPTS,
-    layout.RUNS,
-)
 
+class KeepRules(Struct, frozen=True):
+    """`replaced_before`: a version whose rows a later version also has goes if it was replaced before this.
 
-class ListedObjects(RemoteObjects):
-    """The objects as first listed: with one request per 1,000 objects, then none to look at names.
-
-    Reads are answered from what `hold` fetched, many at once, or by the store.
+    `versions_before`: any other version goes if it was replaced before this. `acknowledged`: sources of the
+    run that an acknowledgement refers to; the last version of each stays.
     """
 
-    def __init__(self, objects: RemoteObjects) -> None:
-        super().__init__(objects.place)
-        listed = (entry for folder in _FOLDERS for entry in objects.walk(f"{folder}/"))
-        self._entries = {entry.key: entry for entry in listed}
-        self._keys = sorted(self._entries)
-        self._held: dict[str, bytes | None] = {}
-
-    def hold(self, run: str) -> None:
-        """Fetches the versions and manifests of a run, in place of those of the run before."""
-        folders = layout.versions(run), layout.manifests(run)
-        self._held = dict(self.get_many(entry.key for each in folders for entry in self.walk(f"{each}/")))
-
-    def get(self, key: str) -> bytes:
-        """The content of an object; raises FileNotFoundError."""
-        data = self._held.get(key)
-        return super().get(key) if data is None else data
-
-    def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
-        """The listed objects whose key starts with `prefix`, by key."""
-        for at in range(bisect_left(self._keys, max(prefix, after)), len(self._keys)):
-            key = self._keys[at]
-            if not key.startswith(prefix):
-                return
-            if key != after:
-                yield self._entries[key]
-
-    def folders(self, prefix: str) -> list[str]:
-        """The names directly under a prefix that have objects below them."""
-        rests = (entry.key.removeprefix(prefix) for entry in self.walk(prefix))
-        return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
-
-    def stat(self, key: str) -> Entry | None:
-        """Size and time as listed."""
-        return self._entries.get(key)
-
-    def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
-        """Sizes and times as listed."""
-        return ((key, self.stat(key)) for key in keys)
+    replaced_before: datetime
+    versions_before: datetime
+    acknowledged: Collection[str] = ()
 
 
-class Plan(Struct, frozen=True):
-    """Keys to delete, in this order: manifests before the files they name, a receipt before its version."""
+def last_removal(history: Sequence[RunVersion], before: datetime) -> int:
+    """The number of the last removal before this time; earlier versions are not kept."""
+    removals = (one.number for one in history if one.tombstone and _created(one) < before)
+    return max(removals, default=0)
 
-    receipts: tuple[str, ...]
-    versions: tuple[str, ...]
-    manifests: tuple[str, ...]
-    data: tuple[str, ...]
-    results: tuple[str, ...]
-    lists: tuple[str, ...]
-    catalogs: tuple[str, ...]
-    # Keys of runs of which nothing is deleted.
-    skipped: frozenset[str]
-    # Run key → numbers of the versions to delete, and names of the sources that only they hold.
-    gone: dict[str, tuple[list[int], frozenset[str]]] = field(default_factory=dict)
 
-    @property
-    def in_order(self) -> tuple[tuple[str, ...], ...]:
-        """The keys in the order in which they are deleted."""
-        others = self.results, self.lists, self.catalogs
-        return self.receipts, self.versions, self.manifests, self.data, *others
+def kept_versions(history: Sequence[RunVersion], rules: KeepRules) -> frozenset[int]:
+    """The numbers to keep of the versions of a run, which are given oldest first.
+
+    The newest version and the newest removal stay, and what the rules keep. A label keeps nothing.
+    """
+    if not history:
+        return frozenset()
+    first = last_removal(history, rules.replaced_before)
+    removals = [one.number for one in history if one.tombstone]
+    kept = {history[-1].number, *removals[-1:]}
+    later, later_sources = {_content(history[-1])}, {history[-1].source}
+    for version, following in reversed(list(pairwise(history))):
+        content, replaced_at = _content(version), _created(following)
+        limit = rules.replaced_before if content in later else rules.versions_before
+        acknowledged = version.source in rules.acknowledged and version.source not in later_sources
+        if version.number >= first and (acknowledged or replaced_at >= limit):
+            kept.add(version.number)
+        later.add(content)
+        later_sources.add(version.source)
+    return frozenset(kept)
+
+
+def _created(version: RunVersion) -> datetime:
+    return datetime.fromisoformat(version.created_at)
+
+
+def _content(version: RunVersion) -> str:
+    """Equal for versions with the same rows and facts, whatever their files and labels."""
+    if isinstance(version.sources, ManySources):  # a new label keeps the object
+        return version.sources.stored.sha256
+    sources = [
+        [one.rank, one.uid, one.status, dict(one.definitions), dict(one.facts), _tables(one)]
+        for one in version.sources
+    ]
+    return hashlib.sha256(msgspec.json.encode([version.run, version.tombstone, sources])).hexdigest()
+
+
+def _tables(source: RankSource) -> list[tuple[str, int, int]]:
+    return sorted((file.table, file.version, file.rows) for file in source.files)
 
 
 class _Run(Struct, frozen=True):
-    """The keys to delete of one run, and the files to keep."""
+    """What to delete of one run, and what to keep: files, and contents whose results are kept.
 
-    receipts: list[str]
-    versions: list[str]
-    manifests: list[str]
-    kept: set[str]
-    # Numbers of the versions to delete, and names of the sources that only they hold.
-    gone: tuple[list[int], frozenset[str]]
+    `versions` are numbers; `others` are commits, list objects and marks.
+    """
+
+    newest: RunVersion | None
+    versions: tuple[int, ...]
+    others: tuple[str, ...]
+    files: frozenset[str]
+    sources: frozenset[tuple[str, str]]
+
+    @property
+    def gap(self) -> bool:
+        """Whether the newest version must say first that earlier ones may be missing."""
+        return self.newest is not None and any(one >= self.newest.kept_from for one in self.versions)
+
+
+class Plan(Struct, frozen=True):
+    """What to delete of each run that loses something, then of data and results, in this order.
+
+    `skipped`: keys of runs of which nothing is deleted.
+    """
+
+    runs: dict[str, _Run]
+    data: tuple[str, ...]
+    results: tuple[str, ...]
+    lists: tuple[str, ...]
+    skipped: frozenset[str]
 
 
 def plan(store: Versions, before: datetime, versions_before: datetime) -> Plan:
     """What to delete: objects older than `before`, versions replaced before `versions_before`."""
     # Files are listed before the versions are read, so that files published in between are kept.
-    old_data = [entry.key for entry in _data(store) if entry.modified < before]
+    data = [entry for entry in store.objects.walk(f"{layout.DATA}/") if entry.key.endswith(".parquet")]
+    old_data = [entry.key for entry in data if entry.modified < before]
     old_results = list(_recorded(store, before))
-    sources = {(run_key(version.run), version.source) for version in store.kept()}
     acknowledged = _acknowledged(store)
-    damaged_kept = {layout.run_of(one.key) for one in store.kept_versions() if one.problems}
     found: dict[str, _Run] = {}
-    folders = (layout.RUNS, layout.RECEIPTS, layout.SOURCES, layout.WAITING)
     skipped = set()
-    for run in sorted({key for folder in folders for key in store.keys(folder)}):
+    for run in sorted({*store.run_keys(), *store.keys(layout.COMMITS)}):
         if isinstance(store.objects, ListedObjects):
             store.objects.hold(run)
-        old = _old_manifests(store, run, before)
-        history = store.readable(run)
+        history = store.readable(run, whole=True)
         first = last_removal(history, before)
-        if run in damaged_kept or _is_uncertain(store, run, history, first):
+        if _is_uncertain(store, run, history, first):
             skipped.add(run)
             continue
         rules = KeepRules(before, versions_before, acknowledged.get(run, ()))
-        numbers = kept_versions(history, rules)
-        readable = [one for one in history if one.number in numbers]
-        sources |= {(run, one.source) for one in readable if one.sources}
-        found[run] = _run(store, run, old, history, readable, before)
-    runs = tuple(found.values())
-    kept = set[str]().union(*(one.kept for one in runs))
+        found[run] = _run(store, run, history, kept_versions(history, rules), before)
+    kept = frozenset[str]().union(*(one.files for one in found.values()))
+    sources = frozenset[tuple[str, str]]().union(*(one.sources for one in found.values()))
     dead_data = tuple(key for key in old_data if key not in kept and layout.run_of(key) not in skipped)
     dead_results = tuple(
         key for one, key in old_results if layout.run_of(key) not in skipped and one not in sources
     )
-    return Plan(
-        tuple(key for one in runs for key in one.receipts),
-        tuple(key for one in runs for key in one.versions),
-        tuple(key for one in runs for key in one.manifests),
-        dead_data,
-        dead_results,
-        tuple(_dead_lists(store, before, frozenset(dead_results))),
-        tuple(key for key in run_index.old(store.objects) if _older(store, key, before)),
-        frozenset(skipped),
-        {run: one.gone for run, one in found.items() if one.gone[0]},
-    )
+    lists = tuple(_dead_lists(store, before, frozenset(dead_results)))
+    return Plan(found, dead_data, dead_results, lists, frozenset(skipped))
 
 
 def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], first: int) -> bool:
@@ -178,162 +155,110 @@ def _is_uncertain(store: Versions, run: str, history: Sequence[RunVersion], firs
 
     Versions before the last removal out of grace do not matter: an intact tombstone dropped what they held.
     """
-    numbers = store.numbers(run)
-    known = cleaned.read(store.objects, run)
-    readable = {version.number for version in history} | known.versions
-    if known.faults:
+    top = store.newest_number(run)
+    newest = history[-1] if history else None
+    if top and (newest is None or newest.number < top or newest.taken_out):
         return True
-    wanted = range(max(first, min(numbers)), numbers[-1] + 1) if numbers else ()
-    if any(number not in readable and not _is_given_up(store, run, number) for number in wanted):
-        return True
-    names = {name.text for name in manifests.names(store.objects, run)}
-    names |= {source.manifest for one in history if one.number >= first for source in one.sources}
-    settled = markers.held_or_dropped(history)
-    marked = tuple(markers.every(store.objects, run))
-    names |= {one.value.manifest for one in marked if one.value and one.value.name not in settled}
-    return (
-        any(one.problems and not (one.value and one.value.name in settled) for one in marked)
-        or any(isinstance(one, WarehouseError) for one in manifests.read_many(store.objects, run, names))
-        or next(store.objects.walk(f"{layout.quarantine(run)}/"), None) is not None
-    )
-
-
-def _is_given_up(store: Versions, run: str, number: int) -> bool:
-    """Whether a repair gave up an unreadable version, and quarantined what it held."""
-    try:
-        receipt = receipts.read(store.objects, run, number)
-    except ValueError:
-        return False
-    return receipt is not None and receipt.is_lost
+    if newest is not None:
+        readable = {version.number for version in history}
+        if not readable.issuperset(range(max(first, newest.kept_from), top + 1)):
+            return True
+    names = {name.text for name in commits.names(store.objects, run)}
+    names |= {name for one in history if one.number >= first for name in one.summary.commits}
+    return any(isinstance(one, WarehouseError) for one in commits.read_many(store.objects, run, names))
 
 
 def _run(
-    store: Versions,
-    run: str,
-    old: Sequence[str],
-    history: Sequence[RunVersion],
-    readable: Sequence[RunVersion],
-    before: datetime,
+    store: Versions, run: str, history: Sequence[RunVersion], numbers: Collection[int], before: datetime
 ) -> _Run:
-    waits = [one.source for one in (*store.pending(run), *_pushed(store, run, readable))]
-    alive = {source.name: source for version in readable for source in version.sources}
-    alive |= {source.name: source for source in waits}
-    needed = {source.manifest for source in alive.values()}
-    dead = [name for name in old if name not in needed]
-    files = {file.path for source in alive.values() for file in source.files}
-    files |= set(_files_of_others(store, run, {*dead, *needed}))
-    # A kept manifest also names files of members that no version holds: they stay, too.
-    files |= set(_files_of_partly_held(store, run, needed, alive.values()))
-    kept = {version.number for version in readable}
+    newest = history[-1] if history else None
+    readable = [one for one in history if one.number in numbers]
+    # Of these only the results are kept.
+    only_results = {number for one in history[-1:] for number in one.results_of} - {*numbers}
+    names = commits.names(store.objects, run)
+    waits = _waiting(store, run, names, newest)
+    alive = [*(source for version in readable for source in version.sources), *waits]
+    needed = {source.commit for source in alive}
+    dead = [
+        name.text
+        for name in names
+        if name.text not in needed and _older(store, layout.commit(run, name.text), before)
+    ]
+    files = {file.path for source in alive for file in source.files}
+    # Files of commits that no version holds, but that are too young to be deleted.
+    young = [name.text for name in names if name.text not in needed and name.text not in dead]
+    for commit in commits.read_many(store.objects, run, young):
+        if not isinstance(commit, WarehouseError):
+            files |= {file.path for source in commit.sources for file in source.files}
     known = {version.number for version in history}
     gone = [
         number
         for number in store.versions(run)
-        if number in known - kept
-        or (
-            number not in known
-            and number < max(kept, default=0)
-            and _older(store, layout.version(run, number), before)
-        )
+        if (number in known and number not in numbers and number not in only_results)
+        or (number not in known and _older(store, layout.version(run, number), before))
     ]
-    names_kept = {source.name for version in readable for source in version.sources}
-    lost_names = {source.name for version in history for source in version.sources} - names_kept
-    # A killed call may have left receipts of versions that it deleted.
-    left_over = [number for number in cleaned.read(store.objects, run).versions if number not in kept]
-    receipts = [layout.receipt(run, number) for number in sorted({*gone, *left_over})]
-    keys = [layout.version(run, number) for number in gone]
-    markers = _markers(store, run, history, waits, frozenset(dead))
-    names = [*markers, *(layout.manifest(run, name) for name in dead)]
-    return _Run(receipts, keys, names, files, (gone, frozenset(lost_names)))
+    keys = [layout.commit(run, name) for name in dead]
+    keys += _dead_objects(store, run, [one for one in history if one.number not in gone], waits, before)
+    sources = {
+        (run, one.source)
+        for one in history
+        if (one in readable and one.sources) or one.number in only_results
+    }
+    return _Run(newest, tuple(gone), tuple(keys), frozenset(files), frozenset(sources))
 
 
-def _pushed(store: Versions, run: str, readable: Sequence[RunVersion]) -> Iterator[PendingSource]:
-    """The pushed sources that a seal may still publish, without those whose content the run holds."""
-    newest = readable[-1] if readable else RunVersion(run, 0, (), {}, None, "", "")
-    held = {(source.rank, *source.identity) for source in newest.sources}
-    names = pushed.names(store.objects, run)
-    for one in pushed.PushedCommits(store.objects, run).unsealed(names, newest):
-        if (one.source.rank, *one.source.identity) not in held:
-            yield one
+def _waiting(
+    store: Versions, run: str, names: Sequence[layout.CommitName], newest: RunVersion | None
+) -> list[RankSource]:
+    """The waiting sources that may still be published, without those whose content the run holds."""
+    newest = newest or RunVersion(run, 0, (), {}, None, "", "")
+    todo = [name.text for name in commits.unsettled(names, newest)]
+    held = {(source.rank, *source.identity) for source in newest.sources} if todo else set()
+    found = [one for one in commits.waiting(store.objects, run, todo) if isinstance(one, PendingSource)]
+    return [one.source for one in found if (one.source.rank, *one.source.identity) not in held]
+
+
+def _dead_objects(
+    store: Versions,
+    run: str,
+    left: Sequence[RunVersion],
+    waits: Sequence[RankSource],
+    before: datetime,
+) -> Iterator[str]:
+    """List objects of versions that are not left, and the mark of a run of which nothing waits."""
+    used = {one.sources.stored.key for one in left if isinstance(one.sources, ManySources)}
+    for entry in store.objects.walk(f"{layout.versions(run)}/"):
+        if entry.key.endswith(".parquet") and entry.key not in used and entry.modified < before:
+            yield entry.key
+    mark = layout.waiting(run)
+    if not waits and _older(store, mark, before):
+        yield mark
 
 
 def _acknowledged(store: Versions) -> dict[str, set[str]]:
     """Run key → the sources of the run that an acknowledgement refers to."""
     found: dict[str, set[str]] = {}
-    for one in results.acknowledged(store.objects):
-        if one.value is not None:
-            found.setdefault(one.value["run"].lower(), set()).add(one.value["source"])
+    for _, one in results.acknowledged(store.objects):
+        if isinstance(one, dict):
+            found.setdefault(one["run"].lower(), set()).add(one["source"])
     return found
-
-
-def _old_manifests(store: Versions, run: str, before: datetime) -> list[str]:
-    names = [name.text for name in manifests.names(store.objects, run)]
-    return [name for name in names if _older(store, layout.manifest(run, name), before)]
-
-
-def _files_of_others(store: Versions, run: str, known: Collection[str]) -> Iterator[str]:
-    """Files of commits that no version holds, but that are too young to be deleted."""
-    for name in manifests.names(store.objects, run):
-        if name.text not in known:
-            for source in manifests.read(store.objects, run, name.text).sources:
-                yield from (file.path for file in source.files)
-
-
-def _files_of_partly_held(
-    store: Versions, run: str, needed: Iterable[str], alive: Collection[RankSource]
-) -> Iterator[str]:
-    held: dict[str, int] = {}
-    for source in alive:
-        held[source.manifest] = held.get(source.manifest, 0) + 1
-    for name in sorted(needed):
-        parsed = layout.ManifestName.parse(name)
-        if parsed is not None and parsed.first == parsed.last and held[name] == 1:
-            continue  # its only rank is held, so its files are known
-        for source in manifests.read(store.objects, run, name).sources:
-            yield from (file.path for file in source.files)
-
-
-def _markers(
-    store: Versions,
-    run: str,
-    history: Sequence[RunVersion],
-    waits: Sequence[RankSource],
-    dead: Collection[str],
-) -> Iterator[str]:
-    """Markers of sources that are deleted, or that a killed call published."""
-    waiting_now = {one.name for one in waits}
-    settled = markers.held_or_dropped(history)
-    for marker in markers.stored(store.objects, run):
-        gone = marker.name in settled or marker.manifest in dead
-        if gone and marker.name not in waiting_now:
-            key = layout.marker(run, marker.rank, marker.name)
-            yield from (copies.key_of_copy(key), key)
-
-
-def _data(store: Versions) -> Iterator[Entry]:
-    """Every Parquet file under the data folder, foreign ones included."""
-    for entry in store.objects.walk(f"{layout.DATA}/"):
-        if entry.key.endswith(".parquet"):
-            yield entry
 
 
 def _recorded(store: Versions, before: datetime) -> Iterator[tuple[tuple[str, str], str]]:
     """Old recorded results and roll-ups with their run key and source."""
-    for entry in store.objects.walk(f"{layout.ROLLUPS}/"):
-        if entry.modified < before and (rollup := results.parse_rollup(entry.key)) is not None:
-            yield (rollup.run, rollup.source), entry.key
     for entry in store.objects.walk(f"{layout.RESULTS}/"):
-        if entry.modified < before and (one := results.parse(entry.key)) is not None:
+        one = results.parse(entry.key) or results.parse_rollup(entry.key)
+        if one is not None and entry.modified < before:
             yield (one.run, one.source), entry.key
 
 
 def _dead_lists(store: Versions, before: datetime, gone: Collection[str]) -> Iterator[str]:
     """Lists of recorded results none of which is left."""
-    for one in results.lists(store.objects):
-        if one.value is not None and _older(store, one.key, before):
-            left = (each for each in one.value if each not in gone and store.objects.stat(each) is not None)
+    for key, listed in results.lists(store.objects):
+        if not isinstance(listed, str) and _older(store, key, before):
+            left = (each for each in listed if each not in gone and store.objects.stat(each) is not None)
             if next(left, None) is None:
-                yield from (copies.key_of_copy(one.key), one.key)
+                yield key
 
 
 def _older(store: Versions, key: str, before: datetime) -> bool:
@@ -343,57 +268,92 @@ def _older(store: Versions, key: str, before: datetime) -> bool:
 
 def clean(
     store: Versions,
+    tool: str,
     grace_s: float,
-    quarantine: bool = False,
+    taken_out: bool = False,
     keep_versions_s: float = KEEP_VERSIONS_S,
 ) -> CleanReport:
     """Deletes, if older than `grace_s` seconds: versions before a removal of their run, versions with the
-    same rows as a later one, versions replaced more than `keep_versions_s` ago, and their receipts, manifests
-    of which no kept version or marker holds a source, Parquet files that no kept version, marker or manifest
-    names, catalogs but the newest, and staging folders of killed calls.
+    same rows as a later one, versions replaced more than `keep_versions_s` ago, commits of which no kept
+    version holds a source and that do not wait, Parquet files that no kept version or commit names, and
+    staging folders of killed calls.
 
     Kept versions are readable as RUN@vN; the last tombstone stays for its number, and the last version of
-    each content that an acknowledgement refers to. A record of deleted versions is written before they are
-    deleted; the next call completes a killed one. Recorded results of kept versions stay, also those of
-    removed runs that are to be kept. Nothing is deleted of a run with a lost or damaged version or manifest,
-    which may have held any of its files, or with quarantined objects; `quarantine` deletes these first,
+    each content that an acknowledgement refers to. Before versions are deleted, one is published that says
+    so; the next call completes a killed one. Recorded results of kept versions stay, also those of removed
+    runs that are to be kept. Nothing is deleted of a run with a lost or damaged version or commit, which may
+    have held any of its files, or of which a repair took objects out; `taken_out` deletes these first,
     whatever their age.
     """
     now = store.objects.clock()
     before = now - timedelta(seconds=grace_s)
     versions_before = min(before, now - timedelta(seconds=keep_versions_s))
-    files = bytes_ = 0
-    if quarantine:
-        files, bytes_ = _delete(store.objects, list(store.objects.walk(f"{layout.QUARANTINE}/")))
+    files = bytes_ = versions = 0
+    if taken_out:
+        files, bytes_ = _delete_taken_out(store, tool)
     listed = store
     if isinstance(store.objects, RemoteObjects):  # a folder is looked at as it is
         listed = copy(store)
         listed.objects = ListedObjects(store.objects)
     planned = plan(listed, before, versions_before)
-    replaced_records = _record(store, planned)
-    for keys in planned.in_order:
+    refused = set()
+    groups: list[Iterable[str]] = []
+    for run, one in planned.runs.items():
+        if one.newest is not None and not _says_gap(store, one, tool):
+            refused.add(run)  # another call published meanwhile
+            continue
+        versions += len(one.versions)
+        groups += [[layout.version(run, number) for number in one.versions], one.others]
+    for others in (planned.data, planned.results, planned.lists):
+        groups.append([key for key in others if layout.run_of(key) not in refused])
+    for keys in groups:
         found = [entry for _, entry in listed.objects.stat_many(keys) if entry]
         deleted, freed = _delete(store.objects, found)
         files, bytes_ = files + deleted, bytes_ + freed
-    store.objects.delete(replaced_records)
     deleted, freed = _delete_staging(store.folder / layout.STAGING, before)
     files, bytes_ = files + deleted, bytes_ + freed
     delete_unused()
     store.forget()
-    return CleanReport(files, bytes_, len(planned.versions), tuple(sorted(map(store.name, planned.skipped))))
+    return CleanReport(files, bytes_, versions, tuple(sorted(map(store.name, planned.skipped))))
 
 
-def _record(store: Versions, planned: Plan) -> list[str]:
-    """Writes a record for each run that loses versions; the keys of the earlier records."""
-    by_run: dict[str, list[str]] = {run: [] for run in planned.gone}
-    for key in (key for keys in planned.in_order for key in keys):
-        if (run := layout.run_of(key)) in by_run:
-            by_run[run].append(key)
-    return [
-        key
-        for run, (numbers, names) in planned.gone.items()
-        for key in cleaned.write(store.objects, run, numbers, names, by_run[run])
-    ]
+def _says_gap(store: Versions, planned: _Run, tool: str) -> bool:
+    """Publishes a version below which others may be missing, if needed; False if another call did first."""
+    newest = planned.newest
+    assert newest is not None
+    if not planned.gap:
+        publish.confirm(store, newest)
+        return True
+    number = newest.number + 1
+    return publish.put(store, replace(newest, number=number, kept_from=number), tool) is not None
+
+
+def _delete_taken_out(store: Versions, tool: str) -> tuple[int, int]:
+    """Deletes what repairs took out, with the versions that hold it; number and bytes of the objects."""
+    aside = [entry for entry in store.objects.walk(f"{layout.RESULTS}/") if entry.key.endswith(layout.ASIDE)]
+    files, bytes_ = _delete(store.objects, aside)
+    for run in store.run_keys():
+        with suppress(TwError):
+            head = store.head(run)
+            if not head.taken_out:
+                continue
+            gone = frozenset(head.taken_out)
+            holding = [
+                layout.version(run, one.number)
+                for one in store.readable(run, whole=True)
+                if one.number < head.number and not gone.isdisjoint((*one.paths, *_commit_keys(run, one)))
+            ]
+            number = head.number + 1
+            if publish.put(store, replace(head, number=number, kept_from=number, taken_out=()), tool):
+                found = [entry for _, entry in store.objects.stat_many([*holding, *gone]) if entry]
+                deleted, freed = _delete(store.objects, found)
+                files, bytes_ = files + deleted, bytes_ + freed
+            store.forget()
+    return files, bytes_
+
+
+def _commit_keys(run: str, version: RunVersion) -> Iterator[str]:
+    return (layout.commit(run, name) for name in version.summary.commits)
 
 
 def _delete(objects: Objects, found: Sequence[Entry]) -> tuple[int, int]:

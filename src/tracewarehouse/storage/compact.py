@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.errors import UnknownName, WarehouseError
-from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.model import (
     EXPIRED,
     TARGET_BYTES,

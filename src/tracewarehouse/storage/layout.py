@@ -17,53 +17,46 @@ from tracewarehouse.late_regex import late_regex
 WAREHOUSE = "_tw/warehouse.json"
 STAGING = "_tw/staging"
 PROBE = "_tw/probe"
-SOURCES = "_tw/sources"
-WAITING = "_tw/waiting"
-RUNS = "_tw/runs"
-RECEIPTS = "_tw/receipts"
-KEPT = "_tw/kept"
-ACKNOWLEDGED = "_tw/acknowledged"
-QUARANTINE = "_tw/quarantine"
-CATALOG = "_tw/catalog"
-LATEST = "_tw/catalog/latest.json"
+COMMITS = "_tw/commits"
+VERSIONS = "_tw/versions"
+INDEX = "_tw/index"
+ENTRIES = "_tw/index/runs"
+WAITING = "_tw/index/waiting"
+LIST = "_tw/index/list.json.gz"
 DATA = "data"
 RESULTS = "results"
-ROLLUPS = "rollups"
-RECORDED = "_tw/recorded"
+ACKNOWLEDGED = "results/acknowledged"
+RECORDED = "results/recorded"
+# The ending of the name of a damaged object that no version names.
+ASIDE = ".damaged"
 # Names that a folder may hold and still become a warehouse: a training job may fill the inbox first.
-OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, ROLLUPS, "warehouse.duckdb", "lost+found"})
+OWN_NAMES = frozenset({"_tw", DATA, "inbox", RESULTS, "warehouse.duckdb", "lost+found"})
 
-_VERSION = late_regex(r"v([0-9]{6,})\.parquet")
-_RECEIPT = late_regex(r"v([0-9]{6,})\.json")
-_CATALOG = late_regex(r"([0-9]{6,})\.json\.gz")
-_CLEANED = late_regex(r"cleaned-([0-9]{6,})\.json")
+_VERSION = late_regex(r"([0-9]{6,})\.json")
 _TABLE = late_regex(r"[a-z][a-z0-9_]*")
-_MANIFEST = late_regex(
-    r"(?P<first>[0-9]{6,})-(?P<last>[0-9]{6,})-(?P<uid>[0-9a-f]+)-(?P<attempt>[0-9a-z]+)\.(?P<intent>now|push)\.json"
+_COMMIT = late_regex(
+    r"(?P<first>[0-9]{6,})-(?P<last>[0-9]{6,})-(?P<uid>[0-9a-f]+)-(?P<attempt>[0-9a-z]+)(?P<waits>\.wait)?\.json"
 )
 
 
 def is_run_key(name: str) -> bool:
     """Whether the name of a folder is a run key."""
-    try:
-        return run_key(name) == name
-    except ParamError:
-        return False
+    return _NAME.fullmatch(name) is not None and name == name.lower()
 
 
 def versions(run: str) -> str:
     """The folder of a run's versions."""
-    return f"{RUNS}/{run_key(run)}"
+    return f"{VERSIONS}/{run_key(run)}"
 
 
 def version(run: str, number: int) -> str:
     """The object that publishes a version."""
-    return f"{versions(run)}/v{number:06d}.parquet"
+    return f"{versions(run)}/{number:06d}.json"
 
 
-def recorded(name: str) -> str:
-    """The list of the results that one call recorded."""
-    return f"{RECORDED}/{name}"
+def version_list(run: str, number: int, uid: str) -> str:
+    """The files and sources of a version of many files, written before it."""
+    return f"{versions(run)}/{number:06d}-{uid}.parquet"
 
 
 def version_number(name: str) -> int | None:
@@ -72,63 +65,24 @@ def version_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def receipts(run: str) -> str:
-    """The folder of a run's receipts."""
-    return f"{RECEIPTS}/{run_key(run)}"
+def entry(run: str) -> str:
+    """The index entry of a run: its newest version."""
+    return f"{ENTRIES}/{run_key(run)}.json"
 
 
-def receipt(run: str, number: int) -> str:
-    """The receipt of a version, written after it."""
-    return f"{receipts(run)}/v{number:06d}.json"
-
-
-def receipt_number(name: str) -> int | None:
-    """The number in a receipt's file name, None for any other file."""
-    match = _RECEIPT.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def catalog(number: int) -> str:
-    """A catalog of all runs."""
-    return f"{CATALOG}/{number:06d}.json.gz"
-
-
-def catalog_number(name: str) -> int | None:
-    """The number in a catalog's file name, None for any other file."""
-    match = _CATALOG.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def cleaned(run: str, number: int) -> str:
-    """A record of versions that `clean` deletes, written before it does."""
-    return f"{receipts(run)}/cleaned-{number:06d}.json"
-
-
-def cleaned_number(name: str) -> int | None:
-    """The number in the file name of a record of deleted versions, None for any other file."""
-    match = _CLEANED.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def quarantine(run: str) -> str:
-    """The folder of what a repair took out of a run, each object under its original key."""
-    return f"{QUARANTINE}/{run_key(run)}"
+def waiting(run: str) -> str:
+    """The mark of a run that may have waiting ranks."""
+    return f"{WAITING}/{run_key(run)}.json"
 
 
 def run_of(key: str) -> str | None:
     """The run key in the key of an object that belongs to one run, None for any other."""
     parts = key.split("/")
-    return parts[2] if len(parts) > 3 and is_run_key(parts[2]) else None
-
-
-def kept(run: str) -> str:
-    """The folder of the versions of a removed run whose recorded results are kept."""
-    return f"{KEPT}/{run_key(run)}"
-
-
-def kept_version(run: str, number: int) -> str:
-    """The copy of a version that recorded results are of, though the run was removed."""
-    return f"{kept(run)}/v{number:06d}.parquet"
+    if key.startswith(f"{INDEX}/") and len(parts) == 4:
+        name = parts[3].removesuffix(".json")
+    else:
+        name = parts[2] if len(parts) > 3 else ""
+    return name if is_run_key(name) else None
 
 
 def acknowledgement_key(metric: str, run: str, source: str) -> str:
@@ -143,57 +97,52 @@ def results(analysis: str, version: int) -> str:
     return f"{RESULTS}/{analysis}@{version}"
 
 
-class ManifestName(Struct, frozen=True):
-    """The parts of a manifest's name: its ranks, the hash of its members' uids, and the attempt."""
+class CommitName(Struct, frozen=True):
+    """The parts of a commit's name: its ranks, the hash of its members' uids, the attempt.
+
+    `waits`: the commit waits for other ranks of its run.
+    """
 
     first: int
     last: int
     uid: str
     attempt: str
-    intent: str
+    waits: bool = False
 
     @property
     def text(self) -> str:
         """The file name."""
-        return f"{manifest_prefix(self.first, self.last, self.uid)}{self.attempt}.{self.intent}.json"
+        ending = ".wait.json" if self.waits else ".json"
+        return f"{commit_prefix(self.first, self.last, self.uid)}{self.attempt}{ending}"
 
     @classmethod
-    def parse(cls, name: str) -> ManifestName | None:
-        """The parts of a manifest's file name, None for any other file."""
-        found = _MANIFEST.fullmatch(name)
+    def parse(cls, name: str) -> CommitName | None:
+        """The parts of a commit's file name, None for any other file."""
+        found = _COMMIT.fullmatch(name)
         if found is None:
             return None
-        return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], found["intent"])
+        waits = found["waits"] is not None
+        return cls(int(found["first"]), int(found["last"]), found["uid"], found["attempt"], waits)
 
 
-def is_pushed(manifest: str) -> bool:
-    """Whether a manifest, by its file name, is of a commit that a later seal publishes."""
-    return manifest.endswith(".push.json")
+def is_waiting(commit: str) -> bool:
+    """Whether a commit, by its file name, waits for other ranks."""
+    return commit.endswith(".wait.json")
 
 
-def manifest_prefix(first: int, last: int, uid: str) -> str:
-    """The prefix of the manifest names of all commits of exactly these sources."""
+def commit_prefix(first: int, last: int, uid: str) -> str:
+    """The prefix of the names of all commits of exactly these sources."""
     return f"{first:06d}-{last:06d}-{uid}-"
 
 
-def manifests(run: str) -> str:
-    """The folder of a run's manifests, one per commit of consecutive ranks."""
-    return f"{SOURCES}/{run_key(run)}"
+def commits(run: str) -> str:
+    """The folder of a run's commits, one per group of consecutive ranks."""
+    return f"{COMMITS}/{run_key(run)}"
 
 
-def manifest(run: str, name: str) -> str:
-    """A manifest by its file name."""
-    return f"{manifests(run)}/{name}"
-
-
-def waiting(run: str) -> str:
-    """The folder of markers of sources that wait for `--expect-ranks`."""
-    return f"{WAITING}/{run_key(run)}"
-
-
-def marker(run: str, rank: int, name: str) -> str:
-    """The marker of one pending source."""
-    return f"{waiting(run)}/{rank:06d}-{name}.json"
+def commit(run: str, name: str) -> str:
+    """A commit by its file name."""
+    return f"{commits(run)}/{name}"
 
 
 def table_file(table: str, version: int, run: str, rank: int, name: str) -> str:
@@ -209,6 +158,8 @@ def table_file(table: str, version: int, run: str, rank: int, name: str) -> str:
 
 MAX_RUN_NAME = 128
 _ALLOWED = late_regex(r"[A-Za-z0-9._+=~-]")
+# A name that stays as it is: no other character, none of `.-` first, a letter or digit somewhere.
+_NAME = late_regex(r"(?![.-])(?=.*[A-Za-z0-9])[A-Za-z0-9._+=~-]{1,128}")
 _REFERENCE = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]+)")
 
 
@@ -254,6 +205,8 @@ def check_labels(labels: Mapping[str, str | None]) -> dict[str, str | None]:
 @lru_cache(maxsize=4096)
 def run_key(run: str) -> str:
     """The folder name of a run: lower case, because run names are case-insensitive."""
+    if _NAME.fullmatch(run):
+        return run.lower()
     clean, changed = run_name(run)
     if changed:
         raise ParamError(f"{_shown(run)} is not a run name", f"a valid name is {clean}")

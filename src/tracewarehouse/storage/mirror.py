@@ -25,7 +25,7 @@ FOLDER, BUDGET = "TW_MIRROR", "TW_MIRROR_BYTES"
 _MAX_BUDGET, _FREE_SHARE = 50 * 10**9, 0.2
 # After an eviction, this share of the budget is used, so that not every download evicts.
 _EVICT_TO = 0.9
-_COPIED = (f"{layout.DATA}/", f"{layout.RESULTS}/", f"{layout.ROLLUPS}/")
+_COPIED = (f"{layout.DATA}/", f"{layout.RESULTS}/")
 _STORED = (*_COPIED, "_tw/", "inbox/")
 _INCOMING, _IN_USE, _KEYS = "incoming", "in-use", "keys"
 _DOWNLOADS = 16
@@ -52,7 +52,7 @@ class Mirror:
     def path(self, key: str) -> Path:
         """The path of the copy of an object, which is downloaded if needed."""
         path = self.folder / key
-        if key.startswith(_COPIED):
+        if key.startswith(_COPIED) and key.endswith(".parquet"):
             self._lease([key])
             if not path.exists():
                 self._download(FileRef(key, -1, ""))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Status = Literal["intact", "repaired", "damaged"]
@@ -28,6 +29,7 @@ class TableFile(Struct, frozen=True):
     """A source's share of a stored Parquet file: `rows` are the source's, the rest is of the file.
 
     The footer is the Parquet metadata with its length and the closing magic: the last `footer_bytes` bytes.
+    `chunks`: first byte, size in bytes and CRC-32 of each large column chunk.
     """
 
     table: str
@@ -42,13 +44,15 @@ class TableFile(Struct, frozen=True):
     first_rank: int
     last_rank: int
     file_ranks: int = 1
+    crc32: int = 0
+    chunks: tuple[tuple[int, int, int], ...] = ()
     unknown: Unknown = ()
 
 
 class RankSource(Struct, frozen=True):
     """One committed source of a rank of a run. `attempt` distinguishes two commits of the same source.
 
-    `manifest` is the name of the manifest of the commit, which alone has the source's header.
+    `commit` is the name of the commit, which alone has the source's header.
     `facts` are the columns of `ranks` except the header.
     """
 
@@ -56,7 +60,7 @@ class RankSource(Struct, frozen=True):
     rank: int
     uid: str
     attempt: str
-    manifest: str
+    commit: str
     digest: str
     part: str
     format: str
@@ -208,26 +212,94 @@ class UnreadableRun(Struct, frozen=True):
     hint: str | None = None
 
 
+class Summary(Struct, frozen=True):
+    """What is asked of a version without its files: ranks as first and last of each range, bytes, times."""
+
+    ranks: tuple[tuple[int, int], ...]
+    commits: tuple[str, ...]
+    tables: dict[str, tuple[int, ...]]
+    bytes: int
+    source: str
+    start_ns: int | None
+    ingested_at: str
+
+
+# A file with the share of each source: position and rank of the source, and its rows.
+FileShares = tuple["TableFile", Sequence[tuple[int, int, int]]]
+
+
+class StoredList(Struct, frozen=True):
+    """The object with the files and sources of a version of many files: key, size, checksum and contents."""
+
+    key: str
+    bytes: int
+    sha256: str
+    summary: Summary
+
+
+class ManySources(Sequence[RankSource]):
+    """The sources of a version of many files, which are read when they are first looked at.
+
+    `read(tables)` reads the files of these tables; `load()` reads everything.
+    """
+
+    def __init__(
+        self,
+        stored: StoredList,
+        read: Callable[[Iterable[str]], Iterable[FileShares]],
+        load: Callable[[], tuple[RankSource, ...]],
+    ) -> None:
+        self.stored, self.read, self.load = stored, read, load
+
+    @cached_property
+    def loaded(self) -> tuple[RankSource, ...]:
+        """All sources."""
+        return self.load()
+
+    def __len__(self) -> int:
+        return len(self.loaded)
+
+    def __getitem__(self, at: int | slice) -> Any:
+        return self.loaded[at]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or self.loaded == (other.loaded if isinstance(other, ManySources) else other)
+
+    def __hash__(self) -> int:
+        return hash(self.stored.sha256)
+
+    def shares(self, tables: Iterable[str]) -> Iterator[tuple[int, int, TableFile]]:
+        """Position and rank of each source with its share of each file of these tables."""
+        for file, shares in self.read(tables):
+            for at, rank, rows in shares:
+                yield at, rank, replace(file, rows=rows)
+
+
 class RunVersion(Struct, frozen=True, dict=True):
     """A published version of a run: what readers see. Sources are in order of rank, then of name.
 
-    `dropped` names sources that were pending when the run was removed: they must not come back. `retired`
-    names manifests of pushed commits that an earlier version held, or that were not published: no seal takes
-    them again. `compacted` describes the last compaction. `expired` maps the tables that retention dropped
-    from a rank to the last date. `must_understand` lists fields without which the version would be misread.
-    `nonce` makes the bytes of the object unique.
+    `previous` is the SHA-256 of the version before. `retired` names commits that waited and that an earlier
+    version held, or that were not published: they wait no more. `results_of` numbers earlier versions of
+    which recorded results are kept though the run was removed. Versions below `kept_from` may be deleted.
+    `taken_out` are keys of objects that a repair found damaged or lost. `compacted` describes the last
+    compaction. `expired` maps the tables that retention dropped from a rank to the last date.
+    `must_understand` lists fields without which the version would be misread. `nonce` makes the bytes of the
+    object unique.
     """
 
     run: str
     number: int
-    sources: tuple[RankSource, ...]
+    sources: Sequence[RankSource]
     labels: Mapping[str, str]
     expected_ranks: int | None
     created_at: str
     tool: str
     tombstone: bool = False
-    dropped: tuple[str, ...] = ()
+    previous: str = ""
     retired: tuple[str, ...] = ()
+    results_of: tuple[int, ...] = ()
+    kept_from: int = 1
+    taken_out: tuple[str, ...] = ()
     compacted: Json = None
     expired: Json = None
     must_understand: tuple[str, ...] = ()
@@ -246,40 +318,69 @@ class RunVersion(Struct, frozen=True, dict=True):
         """The rank of that number, None if the version has none."""
         return next((rank for rank in self.by_rank if rank.rank == number), None)
 
+    @cached_property
+    def summary(self) -> Summary:
+        """What is asked most; of a version of many files it is read without them."""
+        if isinstance(self.sources, ManySources):
+            return self.sources.stored.summary
+        starts = [rank.facts.get("start_ns") for rank in self.by_rank]
+        files = {file.path: file for source in self.sources for file in source.files}
+        tables: dict[str, set[int]] = {}
+        for file in files.values():
+            tables.setdefault(file.table, set()).add(file.version)
+        read = sorted(
+            [one.rank, one.digest, one.part, one.format, one.format_version] for one in self.sources
+        )
+        return Summary(
+            ranks=_ranges(rank.rank for rank in self.by_rank),
+            commits=tuple(sorted({source.commit for source in self.sources})),
+            tables={table: tuple(sorted(tables[table])) for table in sorted(tables)},
+            bytes=sum(file.bytes for file in files.values()),
+            source=hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16],
+            start_ns=min((start for start in starts if isinstance(start, int)), default=None),
+            ingested_at=min((source.committed_at for source in self.sources), default=self.created_at),
+        )
+
     @property
     def ranks(self) -> tuple[int, ...]:
         """The numbers of its ranks, ascending."""
-        return tuple(rank.rank for rank in self.by_rank)
+        return tuple(rank for first, last in self.summary.ranks for rank in range(first, last + 1))
 
     @property
     def brief(self) -> Brief:
         """Its name, labels, start time from its traces, and time of its first commit."""
-        starts = [rank.facts.get("start_ns") for rank in self.by_rank]
-        first = min((start for start in starts if isinstance(start, int)), default=None)
-        ingested = min((source.committed_at for source in self.sources), default=self.created_at)
-        return Brief(self.run, self.number, self.labels, first, ingested, self.tombstone)
+        said = self.summary
+        return Brief(self.run, self.number, self.labels, said.start_ns, said.ingested_at, self.tombstone)
 
     @property
     def bytes(self) -> int:
         """Bytes of its Parquet files; a file shared by ranks counts once."""
-        return sum({file.path: file.bytes for source in self.sources for file in source.files}.values())
+        return self.summary.bytes
 
     @property
     def source(self) -> str:
         """16 hex digits that identify what was read into it, and how; rebuilt tables do not change them."""
-        read = [
-            [one.rank, one.digest, one.part, one.format, one.format_version]
-            for one in sorted(self.sources, key=lambda one: (one.rank, one.digest, one.part))
-        ]
-        return hashlib.sha256(json.dumps(read, separators=(",", ":")).encode()).hexdigest()[:16]
+        return self.summary.source
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The keys of its files."""
+        return frozenset(file.path for source in self.sources for file in source.files)
 
     def table_versions(self) -> dict[str, tuple[int, ...]]:
         """Table → the versions its sources hold of it, ascending."""
-        found: dict[str, set[int]] = {}
-        for source in self.sources:
-            for file in source.files:
-                found.setdefault(file.table, set()).add(file.version)
-        return {table: tuple(sorted(found[table])) for table in sorted(found)}
+        return dict(self.summary.tables)
+
+    def shares(self, tables: Collection[str]) -> Iterator[tuple[int, int, TableFile]]:
+        """Position and rank of each source with its share of each file of these tables."""
+        if isinstance(self.sources, ManySources):
+            return self.sources.shares(tables)
+        return (
+            (at, source.rank, file)
+            for at, source in enumerate(self.sources)
+            for file in source.files
+            if file.table in tables
+        )
 
     def scan_plan(
         self, table: str, version: int | Sequence[int] | None = None, ranks: Iterable[int] | None = None
@@ -290,23 +391,38 @@ class RunVersion(Struct, frozen=True, dict=True):
         """
         wanted = None if ranks is None else frozenset(ranks)
         versions = (version,) if isinstance(version, int) else version
+        of_source: dict[int, list[tuple[int, TableFile]]] = {}
+        for at, rank, file in self.shares((table,)):
+            if wanted is None or rank in wanted:
+                of_source.setdefault(at, []).append((rank, file))
         sharing: dict[str, tuple[TableFile, list[int]]] = {}
-        for source in self.sources:
-            if wanted is None or source.rank in wanted:
-                for file in _files_of(source, table, versions):
-                    sharing.setdefault(file.path, (file, []))[1].append(source.rank)
+        for at in sorted(of_source):
+            for rank, file in _first_held(of_source[at], versions):
+                sharing.setdefault(file.path, (file, []))[1].append(rank)
         return tuple(
             Scan(path, None if len(here) == file.file_ranks else tuple(here), file.version)
             for path, (file, here) in sharing.items()
         )
 
 
-def _files_of(source: RankSource, table: str, versions: Sequence[int] | None) -> list[TableFile]:
-    """The files of a table in the first of these versions that the source holds."""
-    files = [file for file in source.files if file.table == table]
+def _ranges(ranks: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Ascending numbers as first and last of each range."""
+    found: list[tuple[int, int]] = []
+    for rank in ranks:
+        if found and found[-1][1] == rank - 1:
+            found[-1] = (found[-1][0], rank)
+        else:
+            found.append((rank, rank))
+    return tuple(found)
+
+
+def _first_held(
+    shares: list[tuple[int, TableFile]], versions: Sequence[int] | None
+) -> list[tuple[int, TableFile]]:
+    """The shares of the first of these versions that a source holds."""
     if versions is None:
-        return files
-    found = ([file for file in files if file.version == version] for version in versions)
+        return shares
+    found = ([one for one in shares if one[1].version == version] for version in versions)
     return next((each for each in found if each), [])
 
 
@@ -331,8 +447,6 @@ class CleanReport(Struct, frozen=True):
 
 
 Outcome = Literal["added", "replaced", "same", "conflict", "pending"]
-# `now`: the call that commits also publishes. `push`: a later seal publishes.
-Intent = Literal["now", "push"]
 # The size of the files that a compaction writes.
 TARGET_BYTES = 128_000_000
 # How long `clean` keeps replaced versions.
@@ -386,10 +500,7 @@ class Staged(Struct, frozen=True):
 
 
 class PendingSource(Struct, frozen=True):
-    """A committed source that waits for the other ranks of its run, with the labels of its call.
-
-    `expected_ranks` is 0 if its call did not state it.
-    """
+    """A committed source that waits for the other ranks of its run, with the labels of its call."""
 
     source: RankSource
     expected_ranks: int
@@ -406,8 +517,8 @@ class Changes(Struct, frozen=True):
 
     `labels`: a value of None removes the label. `replace`: replace other content that fills the same tables.
     `rebuilt`: the sources are rebuilt from stored ones, and replace only those.
-    `expected_ranks`: nothing is published until the run has that many, unless `allow_missing`. `pushed`:
-    sources of earlier calls that left publishing to this one, each with the options of its call.
+    `expected_ranks`: nothing is published until the run has that many; ranks that calls before this one left
+    waiting count and are published, too. `seal`: publishes what waits, however many ranks there are.
     `begins_with(stored, new)`: whether the new source starts with all bytes of the stored, damaged one;
     called only if the new one is longer. `drop_sources` and `damaged` are names of stored sources: to drop,
     and not to be taken for what the call brings, because their files are damaged. `replaces`: name of a
@@ -417,30 +528,31 @@ class Changes(Struct, frozen=True):
 
     sources: tuple[RankSource, ...] = ()
     drop_ranks: tuple[int, ...] = ()
-    labels: Mapping[str, str | None] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = {}
     replace: bool = False
     rebuilt: bool = False
     expected_ranks: int | None = None
-    allow_missing: bool = False
-    pushed: tuple[PendingSource, ...] = ()
+    seal: bool = False
     begins_with: BeginsWith | None = None
     drop_sources: frozenset[str] = frozenset()
     damaged: frozenset[str] = frozenset()
-    replaces: Mapping[str, str] = field(default_factory=dict)
+    replaces: Mapping[str, str] = {}
     compacted: Json = None
 
 
 class Published(Struct, frozen=True):
     """The result of a publish: the version written (None: nothing), and the outcome of each source.
 
-    `outcome` maps the names of the call's sources to outcomes, also of those that were pushed before.
-    `pending` = (ranks present, ranks expected) if the run still waits for more. `pushed`: what a seal read.
+    `newest`: the newest version, written or not. `outcome` maps the names of the call's sources to outcomes,
+    also of those that waited before. `pending` = (ranks present, ranks expected) if the run still waits for
+    more. `waited`: the sources that waited before.
     """
 
     version: RunVersion | None
+    newest: RunVersion
     outcome: Mapping[str, Outcome]
     pending: tuple[int, int] | None = None
-    pushed: tuple[PendingSource, ...] = ()
+    waited: tuple[PendingSource, ...] = ()
 
 
 class Compacted(Struct, frozen=True):

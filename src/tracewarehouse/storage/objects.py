@@ -49,6 +49,9 @@ class Objects(Protocol):
     def get(self, key: str) -> bytes:
         """The content of an object; raises FileNotFoundError."""
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """The bytes of an object from `start` up to `end`; raises FileNotFoundError."""
+
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Each key with the content of its object, None if there is none; in the order of the keys."""
 
@@ -100,6 +103,10 @@ class Objects(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether other processes see the objects."""
+
+    @property
+    def is_listable(self) -> bool:
+        """Whether `walk` and `folders` work; else the index has all that can be known."""
 
 
 class LocalFiles(Protocol):
@@ -164,6 +171,11 @@ class LocalObjects:
         """Other processes see the files."""
         return True
 
+    @property
+    def is_listable(self) -> bool:
+        """Folders can be listed."""
+        return True
+
     def budget(self) -> None:
         """None: the files are not copies."""
 
@@ -214,6 +226,12 @@ class LocalObjects:
         """The bytes of the file."""
         return self.path(key).read_bytes()
 
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """A part of the file."""
+        with self.path(key).open("rb") as file:
+            file.seek(start)
+            return file.read(end - start)
+
     def download(self, key: str, path: Path) -> None:
         """Copies the file."""
         copyfile(self.path(key), path)
@@ -250,6 +268,13 @@ class LocalObjects:
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path(prefix)) as found:
             return sorted(one.name for one in found if one.is_dir())
         return []
+
+    def times(self, folder: str) -> dict[str, tuple[int, int]]:
+        """The names in a folder with time in ns of the last change, and size; that of a folder's names."""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.path(folder)) as found:
+            stats = ((one.name, one.stat()) for one in found)
+            return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in stats}
+        return {}
 
     def stat(self, key: str) -> Entry | None:
         """Size and time of the last change."""

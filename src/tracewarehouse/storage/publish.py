@@ -16,19 +16,21 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, RunExists, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import copies, layout, markers, pushed, receipts
-from tracewarehouse.storage.codec import encode_version
-from tracewarehouse.storage.layout import is_pushed
-from tracewarehouse.storage.manifests import now
+from tracewarehouse.storage import commits, index, layout, list_object
+from tracewarehouse.storage.codec import FORMAT, MANY_FILES, encode_version, sealed
+from tracewarehouse.storage.commits import now
+from tracewarehouse.storage.layout import is_waiting
 from tracewarehouse.storage.model import (
     EXPIRED,
     Changes,
     Json,
+    ManySources,
     Outcome,
     PendingSource,
     Published,
     RankSource,
     RunVersion,
+    StoredList,
 )
 from tracewarehouse.storage.versions import Versions
 
@@ -37,55 +39,55 @@ _Held = dict[str, RankSource]
 
 
 class Merged(Struct, frozen=True):
-    """The version to write (None: no change), outcomes by name, and sources whose markers can be deleted."""
+    """The version to write (None: no change), outcomes by name; if it waits, ranks present and expected."""
 
     version: RunVersion | None
     outcome: Mapping[str, Outcome]
-    settled: tuple[RankSource, ...] = ()
     pending: tuple[int, int] | None = None
 
 
-def merge(base: RunVersion, changes: Changes, waiting: tuple[PendingSource, ...] = ()) -> Merged:
+def merge(base: RunVersion, changes: Changes, waiting: Sequence[PendingSource] = ()) -> Merged:
     """Applies changes to the newest version (a tombstone counts as empty).
 
-    `base` is version 0 for a run that does not exist. With `expected_ranks`, pending sources of other
-    calls are published with these once the run has that many ranks. Raises RunExists if the name
-    exists in another spelling.
+    `base` is version 0 for a run that does not exist. With `expected_ranks`, sources that other calls left
+    waiting are published with these once the run has that many ranks; a seal publishes them anyway. Raises
+    RunExists if the name exists in another spelling.
     """
-    start = _start(base, changes)
+    start = _start(base, changes, waiting)
     own = {source.name for source in changes.sources}
     others = tuple(one for one in waiting if one.source.name not in own and one.source.run == start.run)
-    others += changes.pushed
-    held = {source.name: source for source in start.sources}
-    outcome = _apply(held, changes, others)
+    held = {source.name: source for source in start.sources} if changes.sources or others else None
+    outcome = _apply(held, changes, others) if held is not None else {}
     expected = changes.expected_ranks
-    ranks = len({source.rank for source in held.values()})
-    if expected is not None and ranks < expected and not changes.allow_missing:
-        # Sources of the call that will never be published need no marker.
-        lost = tuple(source for source in changes.sources if outcome[source.name] in ("same", "conflict"))
-        for name, decided in outcome.items():
-            outcome[name] = "pending" if decided in ("added", "replaced") else decided
-        return Merged(None, outcome, lost, (ranks, expected))
-    for name, source in tuple(held.items()):
-        if source.rank in changes.drop_ranks or source.name in changes.drop_sources:
-            del held[name]
-    settled = (*changes.sources, *(one.source for one in others))
+    if expected is not None and not changes.seal:
+        ranks = len({source.rank for source in held.values()} if held is not None else start.ranks)
+        if ranks < expected:
+            for name, decided in outcome.items():
+                outcome[name] = "pending" if decided in ("added", "replaced") else decided
+            return Merged(None, outcome, (ranks, expected))
+    if changes.drop_ranks or changes.drop_sources:
+        held = {source.name: source for source in start.sources} if held is None else held
+        held = {
+            name: source
+            for name, source in held.items()
+            if source.rank not in changes.drop_ranks and name not in changes.drop_sources
+        }
     # The stored labels, then those of the calls whose sources are published, this call's last.
     labels: dict[str, str | None] = dict(start.labels)
     for one in sorted(others, key=lambda one: (one.source.committed_at, one.source.name)):
-        labels |= one.labels if one.source.name in held else {}
+        labels |= one.labels if held is not None and one.source.name in held else {}
     labels |= changes.labels
     stated = {key: value for key, value in labels.items() if value is not None}
-    return Merged(_next(base, start, held, stated, changes), outcome, settled)
+    return Merged(_next(base, start, held, stated, changes, waiting), outcome)
 
 
-def _start(base: RunVersion, changes: Changes) -> RunVersion:
+def _start(base: RunVersion, changes: Changes, waiting: Sequence[PendingSource]) -> RunVersion:
     """The version that the changes apply to; the sources decide the spelling of the run."""
-    new = [*changes.sources, *(one.source for one in changes.pushed)]
+    new = [*changes.sources, *(one.source for one in waiting if changes.seal)]
     run = new[0].run if new else base.run
     if base.number == 0 or base.tombstone:
-        retired = base.retired
-        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool, retired=retired)
+        kept = {name: getattr(base, name) for name in ("retired", "results_of", "kept_from", "taken_out")}
+        return RunVersion(run, base.number, (), {}, None, base.created_at, base.tool, **kept)
     if run != base.run:
         raise RunExists(
             f"run {run}: run names are case-insensitive, and run {base.run} already exists",
@@ -94,10 +96,10 @@ def _start(base: RunVersion, changes: Changes) -> RunVersion:
     return base
 
 
-def _apply(held: _Held, changes: Changes, others: tuple[PendingSource, ...]) -> dict[str, Outcome]:
+def _apply(held: _Held, changes: Changes, others: Sequence[PendingSource]) -> dict[str, Outcome]:
     """Adds sources to `held` in the order of their commits; returns the outcomes of the call's sources."""
     own = {source.name for source in changes.sources}
-    own |= {one.source.name for one in changes.pushed}
+    own |= {one.source.name for one in others if changes.seal}
     queue: list[tuple[RankSource, bool, Changes | None]]
     queue = [(source, changes.replace, changes) for source in changes.sources]
     queue += [(one.source, one.replace, None) for one in others]
@@ -161,20 +163,32 @@ def _is_replaced(stored: RankSource, new: RankSource, changes: Changes | None) -
 
 
 def _next(
-    base: RunVersion, start: RunVersion, held: _Held, labels: Mapping[str, str], changes: Changes
+    base: RunVersion,
+    start: RunVersion,
+    held: _Held | None,
+    labels: Mapping[str, str],
+    changes: Changes,
+    waiting: Sequence[PendingSource],
 ) -> RunVersion | None:
-    """The version after `base`, None if nothing changes."""
-    sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
-    stated = max((one.expected_ranks for one in changes.pushed if one.source.name in held), default=0)
+    """The version after `base`, None if nothing changes; `held`: its sources, None for those of `start`."""
+    sources = start.sources
+    if held is not None and held.keys() != {source.name for source in sources}:
+        sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
+    elif held is not None:
+        by_name = {source.name: source for source in sources}
+        if any(held[name] != source for name, source in by_name.items()):
+            sources = tuple(sorted(held.values(), key=lambda one: (one.rank, one.name)))
+    stated = max((one.expected_ranks for one in waiting if held and one.source.name in held), default=0)
     expected = changes.expected_ranks or stated or start.expected_ranks
     new = replace(start, number=base.number + 1, sources=sources, labels=labels, expected_ranks=expected)
-    # The manifests of pushed commits that are settled, and that the new version does not hold.
-    seen = {source.manifest for source in start.sources}
-    seen |= {one.source.manifest for one in changes.pushed}
-    settled = {*start.retired, *filter(is_pushed, seen)} - {source.manifest for source in sources}
-    new = replace(new, retired=tuple(sorted(settled)), compacted=changes.compacted or start.compacted)
-    same = (sources, labels, expected) == (start.sources, dict(start.labels), start.expected_ranks)
-    return None if same else new
+    if sources is not start.sources or waiting:
+        # The commits that waited and are settled, and that the new version does not hold.
+        seen = {*start.summary.commits, *(one.source.commit for one in waiting)}
+        settled = {*start.retired, *filter(is_waiting, seen)}
+        settled.difference_update(source.commit for source in sources)
+        new = replace(new, retired=tuple(sorted(settled)))
+    is_same = sources is start.sources and labels == dict(start.labels) and expected == start.expected_ranks
+    return None if is_same else replace(new, compacted=changes.compacted or start.compacted)
 
 
 # Half the grace period of `clean`: what was committed since then is there.
@@ -182,28 +196,95 @@ _SPARED = timedelta(hours=12)
 # After a conflict: the first and the longest pause, and for how long a call tries.
 _PAUSE_S, _LONGEST_PAUSE_S, _PATIENCE_S = 0.06, 4.0, 120.0
 
+# What a call is about to publish → raises a TwError to prevent it.
+Check: TypeAlias = Callable[[RunVersion], None]
 
-def publish(store: Versions, run: str, changes: Changes, tool: str) -> Published:
-    """Applies the changes of a call to the newest version of a run; see `merge` for the rules."""
+
+def publish(store: Versions, run: str, changes: Changes, tool: str, check: Check | None = None) -> Published:
+    """Applies the changes of a call to the newest version of a run; see `merge` for the rules.
+
+    `check` is called with the version to be written, or the newest one if nothing changes. Raises
+    UnknownName if there is nothing to change.
+    """
     known = {(source.rank, *source.identity) for source in changes.sources}
     if len(known) != len(changes.sources) or any(source.run != run for source in changes.sources):
         raise ValueError("a publish must name each source of its run once")
-    _check_files(store, changes)
-    markers.mark(store.objects, changes)
-    try:
-        merged = _settle(store, run, changes, tool)
-    except TwError:
-        markers.unmark(store.objects, run, changes.sources)
-        raise
-    if changes.expected_ranks is not None:
-        markers.unmark(store.objects, run, merged.settled)
-    return Published(merged.version, merged.outcome, merged.pending)
+    _check_files(store, changes.sources)
+    seen = _look(store, run, changes)
+    if seen.merged.pending is not None:
+        kept = {name for name, outcome in seen.merged.outcome.items() if outcome == "pending"}
+        own = {source.name: source for source in commits.wait(store.objects, changes, kept)}
+        if own:
+            # Others see now what waits here: the last of several calls at once finds all ranks.
+            changes = replace(changes, sources=tuple(own.get(one.name, one) for one in changes.sources))
+            seen = _look(store, run, changes)
+    for attempt in _attempts(run):
+        seen = _look(store, run, changes) if attempt else seen
+        base, waiting, merged = seen.base, seen.waiting, seen.merged
+        if check is not None:
+            check(merged.version or base)
+        if merged.pending is not None:
+            return Published(None, base, merged.outcome, _present(seen, changes), waiting)
+        if merged.version is None:
+            confirm(store, base)
+            return Published(None, base, merged.outcome, waited=waiting)
+        _check_files(store, [one.source for one in waiting])
+        if written := _put_next(store, merged.version, tool, attempt):
+            if seen.names:
+                _unmark(store, written)
+            return Published(written, written, merged.outcome, waited=waiting)
+    raise AssertionError("unreachable")
 
 
-def _check_files(store: Versions, changes: Changes) -> None:
+class _Seen(Struct, frozen=True):
+    """The newest version of a run, the commits that wait, those of them that were read, and the merge."""
+
+    base: RunVersion
+    names: tuple[layout.CommitName, ...]
+    waiting: tuple[PendingSource, ...]
+    merged: Merged
+
+
+def _look(store: Versions, run: str, changes: Changes) -> _Seen:
+    """Merges the changes with what is stored now; reads what waits for this call.
+
+    That is everything if there may be enough ranks, else what has ranks of the call. Raises UnknownName,
+    DamagedRunError.
+    """
+    # What waits before the newest version: what does not wait any more was published earlier.
+    found = commits.names(store.objects, run) if changes.expected_ranks or changes.seal else ()
+    base = store.head(run)
+    names = commits.unsettled(found, base)
+    wanted = names
+    if not changes.seal and len(_possible(base, changes, names)) < (changes.expected_ranks or 0):
+        own = {source.rank for source in changes.sources}
+        wanted = tuple(name for name in names if not own.isdisjoint(range(name.first, name.last + 1)))
+    waiting = []
+    for one in commits.waiting(store.objects, run, [name.text for name in wanted]):
+        if isinstance(one, WarehouseError):
+            raise DamagedRunError(f"run {run} is damaged: {one.message}", hints.repair(run))
+        waiting.append(one)
+    if not changes.sources and not waiting and (base.number == 0 or base.tombstone):
+        raise UnknownName("run", run, store.runs())
+    return _Seen(base, names, tuple(waiting), merge(base, changes, waiting))
+
+
+def _possible(base: RunVersion, changes: Changes, waiting: Sequence[layout.CommitName]) -> set[int]:
+    """The ranks of the run with all that waits; by the names of commits, which may leave out ranks."""
+    ranks = {source.rank for source in changes.sources}.union(() if base.tombstone else base.ranks)
+    return ranks.union(*(range(name.first, name.last + 1) for name in waiting))
+
+
+def _present(seen: _Seen, changes: Changes) -> tuple[int, int]:
+    """Ranks present and expected: counted by names if not all that waits was read."""
+    ranks, expected = seen.merged.pending or (0, 0)
+    possible = len(_possible(seen.base, changes, seen.names))
+    return (possible if possible < expected else ranks), expected
+
+
+def _check_files(store: Versions, sources: Sequence[RankSource]) -> None:
     """Raises WarehouseError for files that `clean` deleted; it spares recent ones, which saves requests."""
     is_safe = _is_recent if store.is_remote else lambda _: False
-    sources = [*changes.sources, *(one.source for one in changes.pushed)]
     missing = store.missing_file(one for one in sources if not is_safe(one))
     if missing is not None:
         holds = (one.rank for one in sources for file in one.files if file.path == missing)
@@ -215,22 +296,6 @@ def _check_files(store: Versions, changes: Changes) -> None:
 
 def _is_recent(source: RankSource) -> bool:
     return datetime.now(UTC) - datetime.fromisoformat(source.committed_at) < _SPARED
-
-
-def _settle(store: Versions, run: str, changes: Changes, tool: str) -> Merged:
-    """Merges and writes until no other call published first."""
-    for attempt in _attempts(run):
-        # Markers before the newest version: a marker that is gone was published earlier.
-        waits = store.pending(run) if changes.expected_ranks is not None else ()
-        base = store.head_to_write(run)
-        if not changes.sources and (base.number == 0 or base.tombstone):
-            raise UnknownName("run", run, store.runs())
-        merged = merge(base, changes, waits)
-        if merged.version is None:
-            return merged
-        if written := _put_next(store, merged.version, tool, attempt):
-            return replace(merged, version=written)
-    raise AssertionError("unreachable")
 
 
 def _put_next(store: Versions, version: RunVersion, tool: str, attempt: int) -> RunVersion | None:
@@ -260,84 +325,117 @@ def _attempts(run: str) -> Iterator[int]:
         time.sleep(random.uniform(0.5, 1.5) * min(pause_s, _LONGEST_PAUSE_S))
 
 
-# What a seal is about to publish → raises a TwError to prevent it.
-Check: TypeAlias = Callable[[RunVersion], None]
-
-
-def seal(
-    store: Versions,
-    run: str,
-    labels: Mapping[str, str | None],
-    expected_ranks: int | None,
-    check: Check,
-    tool: str,
-) -> tuple[Published, RunVersion]:
-    """Publishes the pushed commits of a run; also returns the newest version, written or not.
-
-    `check` is called with that version before it is written. Raises UnknownName if there is neither a
-    version nor a pushed commit.
-    """
-    commits = pushed.PushedCommits(store.objects, run)
-    for attempt in _attempts(run):
-        names = pushed.names(store.objects, run)
-        base = store.head_to_write(run)
-        found = commits.unsealed(names, base)
-        if not found and (base.number == 0 or base.tombstone):
-            raise UnknownName("run", run, store.runs())
-        changes = Changes(pushed=found, labels=labels, expected_ranks=expected_ranks, allow_missing=True)
-        merged = merge(base, changes)
-        check(merged.version or base)
-        if merged.version is None:
-            return Published(None, merged.outcome, pushed=found), base
-        _check_files(store, changes)
-        if written := _put_next(store, merged.version, tool, attempt):
-            return Published(written, merged.outcome, pushed=found), written
-    raise AssertionError("unreachable")
-
-
 def put(store: Versions, version: RunVersion, tool: str) -> RunVersion | None:
-    """Publishes a version under its number, then its receipt; None if another call published first."""
+    """Publishes a version under its number, then its index entry; None if another call published first."""
     expired: dict[str, Json] = {}
-    for source in version.sources:
-        for table, date in source.expired.items():
-            expired[table] = max(date, str(expired.get(table, "")))
+    if not isinstance(version.sources, ManySources):
+        for source in version.sources:
+            for table, date in source.expired.items():
+                expired[table] = max(date, str(expired.get(table, "")))
+        version = replace(version, expired=expired or None)
     needed = [name for name in version.must_understand if name != EXPIRED]
     # Releases that read a version with expired tables must know them.
+    needed += [EXPIRED] if version.expired else []
     version = replace(
-        version, expired=expired or None, must_understand=(*needed, *([EXPIRED] if expired else []))
+        version,
+        sources=_listed(store, version),
+        labels=dict(version.labels),
+        must_understand=tuple(needed),
+        previous=store.digest(version.run, version.number - 1) if version.number > 1 else "",
+        created_at=now(),
+        tool=tool,
+        nonce=secrets.token_hex(16),
     )
-    version = replace(version, created_at=now(), tool=tool, nonce=secrets.token_hex(16))
     data = encode_version(version)
     if not store.objects.put_if_absent(layout.version(version.run, version.number), data):
         return None
-    # The version is published, even if the disk is full now; the next publish writes the receipt.
-    with suppress(OSError):
-        receipts.write(store.objects, version, data)
-    store.remember(version)
+    store.remember(version, index.digest(data))
+    # The version is published, even if the disk is full now; the next publish writes the entry.
+    with suppress(OSError, TwError):
+        write_entry(store, version)
     return version
 
 
-def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
-    """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run."""
-    if keep_results and (newest := store.newest(run)) is not None:
-        copies.put(store.objects, {layout.kept_version(run, newest.number): encode_version(newest)})
+def _listed(store: Versions, version: RunVersion) -> Sequence[RankSource]:
+    """The sources of a version; those of many files are written to an object first."""
+    if isinstance(version.sources, ManySources) or len(version.paths) <= MANY_FILES:
+        return version.sources
+    data = list_object.encode(version.sources)
+    key = layout.version_list(version.run, version.number, secrets.token_hex(4))
+    store.objects.put({key: data})
+    stored = StoredList(key, len(data), index.digest(data), version.summary)
+    return list_object.many_sources(store.objects, version.run, stored)
+
+
+def amend(store: Versions, run: str, tool: str, change: Callable[[RunVersion], RunVersion]) -> RunVersion:
+    """Publishes the newest version of a run with other fields; returns it, unchanged or written."""
     for _ in _attempts(run):
-        waits = store.pending(run)
-        commits = pushed.names(store.objects, run)
+        head = store.head(run)
+        changed = change(head)
+        if changed is head:
+            return head
+        if written := put(store, replace(changed, number=head.number + 1), tool):
+            return written
+    raise AssertionError("unreachable")
+
+
+def write_entry(store: Versions, version: RunVersion) -> None:
+    """Writes the index entry of the newest version; looks once more, since another call may be newer."""
+    run = version.run
+    while True:
+        entry = index.entry_of(version, store.digest(run, version.number))
+        store.objects.put({layout.entry(run): index.encode_entry(entry)})
+        newest = max(store.versions(run), default=0)
+        if newest <= version.number:
+            return
+        version = store.get(run, newest)
+
+
+def confirm(store: Versions, newest: RunVersion) -> None:
+    """Writes the index entry that a killed call did not."""
+    entry = store.entry(newest.run)
+    if newest.number and (entry is None or entry.number < newest.number):
+        write_entry(store, newest)
+
+
+def _unmark(store: Versions, newest: RunVersion) -> None:
+    """Deletes the mark of waiting commits unless others wait since."""
+    with suppress(OSError):
+        store.objects.delete([layout.waiting(newest.run)])
+        if commits.unsettled(commits.names(store.objects, newest.run), newest):
+            fields = {"format": FORMAT, "must_understand": [], "run": newest.run}
+            store.objects.put({layout.waiting(newest.run): sealed(fields)})
+
+
+def remove(store: Versions, run: str, tool: str, keep_results: bool) -> RunVersion:
+    """Publishes a tombstone and drops waiting sources; raises UnknownName if there is no such run."""
+    for _ in _attempts(run):
+        names = commits.names(store.objects, run)
         try:
-            head = store.head_to_write(run)
+            head = store.head(run)
         except DamagedRunError:  # of a damaged run only its name and number, which is all a removal needs
-            name, number = store.name(layout.run_key(run)), max(store.numbers(run))
-            head = RunVersion(name, number, (), {}, None, "", "")
-        gone = head.number == 0 or head.tombstone
-        if gone and not waits and not pushed.unsealed(commits, head):
+            number = store.newest_number(run)
+            head = RunVersion(store.name(layout.run_key(run)), number, (), {}, None, "", "")
+        waits = commits.unsettled(names, head)
+        if (head.number == 0 or head.tombstone) and not waits:
             raise UnknownName("run", run, store.runs())
-        dropped = tuple(one.source.name for one in waits)
-        retired = tuple(name.text for name in commits)
+        results = (head.number,) if keep_results and not head.tombstone else ()
         tombstone = RunVersion(
-            head.run, head.number + 1, (), {}, None, "", "", True, dropped=dropped, retired=retired
+            head.run,
+            head.number + 1,
+            (),
+            {},
+            None,
+            "",
+            "",
+            tombstone=True,
+            retired=tuple(name.text for name in names if name.waits),
+            results_of=(*head.results_of, *results),
+            kept_from=head.kept_from,
+            taken_out=head.taken_out,
         )
         if written := put(store, tombstone, tool):
-            markers.unmark(store.objects, run, [one.source for one in waits])
+            if names:
+                _unmark(store, written)
             return written
     raise AssertionError("unreachable")

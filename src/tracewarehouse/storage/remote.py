@@ -8,15 +8,16 @@ import os
 import re
 import secrets
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from msgspec import Struct
 
@@ -24,7 +25,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, WarehouseError
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import StoreUrl
-from tracewarehouse.storage import layout, run_list
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.objects import Entry, Objects
 
 if TYPE_CHECKING:
@@ -139,6 +140,11 @@ class RemoteObjects:
         """Whether other processes see the objects."""
         return self.place.scheme != "memory"
 
+    @property
+    def is_listable(self) -> bool:
+        """Keys can be listed."""
+        return True
+
     def check_writable(self) -> None:
         """Anything may be written, as far as the credentials allow."""
 
@@ -166,6 +172,13 @@ class RemoteObjects:
 
         with store_errors(self.place, key):
             return bytes(obstore.get(self._store, key).bytes())
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        """A part of an object; raises FileNotFoundError."""
+        import obstore
+
+        with store_errors(self.place, key):
+            return bytes(obstore.get_range(self._store, key, start=start, end=end))
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Many GETs at once, in the order of the keys."""
@@ -377,6 +390,61 @@ class RemoteObjects:
                     running.append((following, pool.submit(act, following)))
 
 
+# Data before the commits that name it, commits before the versions that hold them: what is published in the
+# meantime is not taken for unused.
+_FOLDERS = (layout.DATA, layout.RESULTS, layout.COMMITS, layout.INDEX, layout.VERSIONS)
+
+
+class ListedObjects(RemoteObjects):
+    """The objects as first listed: with one request per 1,000 objects, then none to look at names.
+
+    Reads are answered from what `hold` fetched, many at once, or by the store.
+    """
+
+    def __init__(self, objects: RemoteObjects) -> None:
+        super().__init__(objects.place)
+        listed = (entry for folder in _FOLDERS for entry in objects.walk(f"{folder}/"))
+        self._entries = {entry.key: entry for entry in listed}
+        self._keys = sorted(self._entries)
+        self._held: dict[str, bytes | None] = {}
+
+    def hold(self, run: str) -> None:
+        """Fetches the versions and commits of a run, in place of those of the run before."""
+        folders = layout.versions(run), layout.commits(run)
+        self._held = dict(self.get_many(entry.key for each in folders for entry in self.walk(f"{each}/")))
+
+    def get(self, key: str) -> bytes:
+        """The content of an object; raises FileNotFoundError."""
+        data = self._held.get(key)
+        return super().get(key) if data is None else data
+
+    def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """The listed objects whose key starts with `prefix`, by key."""
+        for at in range(bisect_left(self._keys, max(prefix, after)), len(self._keys)):
+            key = self._keys[at]
+            if not key.startswith(prefix):
+                return
+            if key != after:
+                yield self._entries[key]
+
+    def folders(self, prefix: str) -> list[str]:
+        """The names directly under a prefix that have objects below them."""
+        rests = (entry.key.removeprefix(prefix) for entry in self.walk(prefix))
+        return sorted({rest.partition("/")[0] for rest in rests if "/" in rest})
+
+    def clock(self) -> datetime:
+        """The time of a new object, which is not listed."""
+        return RemoteObjects(self.place).clock()
+
+    def stat(self, key: str) -> Entry | None:
+        """Size and time as listed."""
+        return self._entries.get(key)
+
+    def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
+        """Sizes and times as listed."""
+        return ((key, self.stat(key)) for key in keys)
+
+
 def _open(place: StoreUrl) -> ObjectStore:
     from obstore.store import MemoryStore, from_url
 
@@ -517,38 +585,25 @@ def _opened_once(bucket: StoreUrl, _environment: int) -> RemoteObjects:
     return RemoteObjects(bucket)
 
 
-# What has no list is not there for readers over HTTP, except what a command would miss.
-_NEEDED: Final = (layout.RESULTS, layout.RECORDED, layout.ACKNOWLEDGED, layout.DATA, layout.SOURCES)
-
-
 class WebObjects(RemoteObjects):
-    """A warehouse on a web server. Changes are refused."""
+    """A warehouse on a web server. Nothing is listed, and changes are refused."""
+
+    @property
+    def is_listable(self) -> bool:
+        """A web server lists nothing."""
+        return False
 
     def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
-        """From the list of versions. Raises WarehouseError for what a web server cannot list."""
-        if not prefix or prefix.startswith(_NEEDED):
-            raise WarehouseError(
-                f"{self.url}: a web server does not list {prefix or 'objects'}",
-                "open the warehouse by its s3://, gs:// or az:// URL, or copy it",
-            )
-        found = self._versions if prefix.startswith(layout.RUNS) else ()
-        return (entry for entry in found if entry.key.startswith(prefix) and entry.key > after)
+        """Raises WarehouseError."""
+        raise WarehouseError(
+            f"{self.url}: a web server does not list {prefix or 'objects'}",
+            "open the warehouse by its s3://, gs:// or az:// URL, or copy it",
+        )
 
     def folders(self, prefix: str) -> list[str]:
-        """From the list of versions."""
-        found = (entry.key.removeprefix(prefix) for entry in self.walk(prefix))
-        return sorted({name.partition("/")[0] for name in found if "/" in name})
-
-    @cached_property
-    def _versions(self) -> tuple[Entry, ...]:
-        try:
-            data = self.get(layout.LATEST)
-        except FileNotFoundError:
-            raise WarehouseError(
-                f"{self.url}: the warehouse has no list of runs for web servers",
-                hints.fill("write it where the warehouse is stored: {}", hints.call("refresh")),
-            ) from None
-        return run_list.decode(data, self.describe(layout.LATEST))
+        """Raises WarehouseError."""
+        self.walk(prefix)
+        return []
 
     # Writing
 

@@ -5,38 +5,55 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from tracewarehouse import hints
+from tracewarehouse.errors import TwError
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.storage import copies, layout
+from tracewarehouse.storage import layout
 from tracewarehouse.storage.codec import FORMAT, first_line, sealed, unsealed
 from tracewarehouse.storage.model import Json
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.parquet_file import sha256
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+T = TypeVar("T")
+
 
 def put_acknowledgement(objects: Objects, key: str, fields: Mapping[str, str]) -> None:
-    """Stores an acknowledgement under its key, replacing an older one."""
-    copies.put(objects, {_path(key): sealed(fields)})
+    """Stores an acknowledgement under its key, replacing an older one, and lists it."""
+    objects.put({_path(key): sealed(fields)})
+    if _path(key) not in listed(objects):
+        write_list(objects, [_path(key)])
 
 
 def delete_acknowledgement(objects: Objects, key: str) -> None:
-    """Deletes an acknowledgement."""
-    copies.delete(objects, [_path(key)])
+    """Deletes an acknowledgement, with the lists that name it first."""
+    listing = [each for each, names in lists(objects) if _path(key) in names and not isinstance(names, str)]
+    objects.delete(listing)
+    objects.delete([_path(key)])
 
 
-def acknowledged(objects: Objects) -> Iterator[copies.Stored[dict[str, str]]]:
-    """Every acknowledgement: metric, run, source and why."""
-    return copies.every(objects, layout.ACKNOWLEDGED, _decode)
+def acknowledged(objects: Objects) -> Iterator[tuple[str, dict[str, str] | str]]:
+    """The key of every acknowledgement with metric, run, source and why, or with its problem."""
+    yield from _every(objects, layout.ACKNOWLEDGED, _decode)
+
+
+def _every(objects: Objects, folder: str, decode: Callable[[str, bytes], T]) -> Iterator[tuple[str, T | str]]:
+    names = [name for name in names_in(objects, folder) if name.endswith(".json")]
+    for key, data in objects.get_many([f"{folder}/{name}" for name in names]):
+        try:
+            if data is not None:
+                yield key, decode(key, data)
+        except (ValueError, KeyError, TypeError, TwError) as error:
+            yield key, f"damaged: {error}"
 
 
 def _path(key: str) -> str:
@@ -45,7 +62,6 @@ def _path(key: str) -> str:
 
 def _decode(path: str, data: bytes) -> dict[str, str]:
     fields = unsealed(data)
-    del fields["checksum"]
     if path != _path(layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])):
         raise ValueError("its key does not match")
     return fields
@@ -54,6 +70,7 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
 RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a result
 _FOLDER = late_regex(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _DEFINITION = late_regex(r"[0-9a-f]{16}")
+_ROLLUP = ".rollup.parquet"
 _NAME = late_regex(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
@@ -112,29 +129,28 @@ def write_result(
         writer.add_key_value_metadata(named)
 
 
-def keep(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
-    """Stores finished files, each with its sha256, as recorded results, then lists them."""
-    keys = {one.key(digest): (path, digest) for one, (path, digest) in files.items()}
-    rows = [[key, path.stat().st_size, digest] for key, (path, digest) in keys.items()]
-    objects.adopt({key: path for key, (path, _) in keys.items()})
-    write_list(objects, rows)
+def keep(objects: Objects, files: Mapping[Recorded, Path]) -> None:
+    """Stores finished files as recorded results, then lists them."""
+    keys = {one.key(sha256(path)): path for one, path in files.items()}
+    objects.adopt(keys)
+    write_list(objects, list(keys))
 
 
-def keep_rollups(objects: Objects, files: Mapping[Recorded, tuple[Path, str]]) -> None:
-    """Stores roll-ups of recorded results, each with its sha256; a history reads them first."""
-    objects.adopt({_rollup(one.key(digest)): path for one, (path, digest) in files.items()})
+def keep_rollups(objects: Objects, files: Mapping[Recorded, Path]) -> None:
+    """Stores roll-ups of recorded results; a history reads them first."""
+    objects.adopt({_rollup(one.key(sha256(path))): path for one, path in files.items()})
 
 
 def _rollup(key: str) -> str:
-    return f"{layout.ROLLUPS}/{key.removeprefix(f'{layout.RESULTS}/')}"
+    return f"{key.removesuffix('.parquet')}{_ROLLUP}"
 
 
 def rollups_of(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
     """Every roll-up of an analysis with its key."""
-    return rollups_below(objects, _rollup(layout.results(analysis, version)))
+    return rollups_below(objects, layout.results(analysis, version))
 
 
-def rollups_below(objects: Objects, folder: str = layout.ROLLUPS) -> Iterator[tuple[Recorded, str]]:
+def rollups_below(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:
     """Every roll-up in a folder with its key; ignores foreign names."""
     for entry in objects.walk(f"{folder}/"):
         if (found := parse_rollup(entry.key)) is not None:
@@ -143,33 +159,31 @@ def rollups_below(objects: Objects, folder: str = layout.ROLLUPS) -> Iterator[tu
 
 def parse_rollup(key: str) -> Recorded | None:
     """The identity of the result that a roll-up is of; None for any other key."""
-    prefix = f"{layout.ROLLUPS}/"
-    return parse(f"{layout.RESULTS}/{key.removeprefix(prefix)}") if key.startswith(prefix) else None
+    return parse(f"{key.removesuffix(_ROLLUP)}.parquet") if key.endswith(_ROLLUP) else None
 
 
-def write_list(objects: Objects, rows: Sequence[Sequence[object]]) -> None:
-    """Writes a list of recorded results, stored twice: key, size and sha256 of each."""
-    name = f"{secrets.token_hex(8)}.json"
-    fields = {"format": FORMAT, "must_understand": [], "name": name, "results": rows}
-    copies.put(objects, {layout.recorded(name): sealed(fields)})
+def write_list(objects: Objects, keys: Sequence[str]) -> None:
+    """Writes a list of what one call stored, so that the loss of it is noticed."""
+    key = f"{layout.RECORDED}/{secrets.token_hex(8)}.json"
+    objects.put({key: sealed({"format": FORMAT, "must_understand": [], "key": key, "results": keys})})
 
 
-def lists(objects: Objects) -> Iterator[copies.Stored[dict[str, Recorded]]]:
-    """Every list of recorded results: those that it names, by key."""
-    return copies.every(objects, layout.RECORDED, _decode_list)
+def lists(objects: Objects) -> Iterator[tuple[str, list[str] | str]]:
+    """The key of every list with the keys that it names, or with its problem."""
+    yield from _every(objects, layout.RECORDED, _decode_list)
 
 
-def listed(objects: Objects) -> dict[str, Recorded]:
-    """Every result that an intact list names, by key."""
-    values = (one.value for one in lists(objects) if one.value is not None)
-    return {key: recorded for each in values for key, recorded in each.items()}
+def listed(objects: Objects) -> frozenset[str]:
+    """Every key that an intact list names."""
+    return frozenset(key for _, names in lists(objects) if not isinstance(names, str) for key in names)
 
 
-def _decode_list(key: str, data: bytes) -> dict[str, Recorded]:
+def _decode_list(key: str, data: bytes) -> list[str]:
     fields = unsealed(data)
-    if layout.recorded(fields["name"]) != key:
-        raise ValueError(f"it is {fields['name']}")
-    return {each: found for each, *_ in fields["results"] if (found := parse(each)) is not None}
+    if fields["key"] != key:
+        raise ValueError(f"it is {fields['key']}")
+    names: list[str] = fields["results"]
+    return names
 
 
 def parse(key: str) -> Recorded | None:
@@ -194,12 +208,34 @@ def every(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Reco
             yield found, entry.key
 
 
-def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded, str]]:
-    """Results of these (run key, source) that are listed and that no file has any more."""
+def missing(objects: Objects, sources: Collection[tuple[str, str]]) -> Iterator[tuple[Recorded | None, str]]:
+    """What is listed and missing: results of these (run key, source), and acknowledgements (None)."""
     present = {recorded for recorded, _ in every(objects)}
-    for key, recorded in listed(objects).items():
-        if recorded not in present and (recorded.run, recorded.source) in sources:
+    for key in sorted(listed(objects)):
+        recorded = parse(key)
+        if recorded is None and key.startswith(layout.ACKNOWLEDGED) and objects.stat(key) is None:
+            yield None, key
+        if recorded is not None and recorded not in present and (recorded.run, recorded.source) in sources:
             yield recorded, key
+
+
+def unlist(objects: Objects, gone: frozenset[str]) -> None:
+    """Replaces the lists that name these keys by one of what else they name."""
+    old = {key: names for key, names in lists(objects) if not isinstance(names, str)}
+    old = {key: names for key, names in old.items() if not gone.isdisjoint(names)}
+    known = {name for names in old.values() for name in names}
+    left = [name for name in sorted(known.difference(gone)) if objects.stat(name) is not None]
+    if left:
+        write_list(objects, left)
+    set_aside(objects, old)
+
+
+def set_aside(objects: Objects, keys: Iterable[str]) -> None:
+    """Renames damaged objects that no version names; `tw clean --taken-out` deletes them."""
+    for key, data in objects.get_many(keys):
+        if data is not None:
+            objects.put({f"{key}{layout.ASIDE}": data})
+            objects.delete([key])
 
 
 # Paths of results whose checksum was compared in this process: a result never changes.
@@ -210,7 +246,7 @@ def is_intact(path: Path, recorded: Recorded) -> bool:
     """Whether the file of a result exists and has the checksum in its name; it is hashed once per process."""
     if str(path) not in _intact:
         try:
-            if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
+            if not _is_named(path, recorded):
                 return False
         except OSError:
             return False
@@ -218,12 +254,17 @@ def is_intact(path: Path, recorded: Recorded) -> bool:
     return True
 
 
+def _is_named(path: Path, recorded: Recorded) -> bool:
+    """Whether the file of a result or roll-up has the checksum in its name."""
+    return recorded.key(sha256(path)).rpartition("/")[2] == path.name.replace(_ROLLUP, ".parquet")
+
+
 def fault(path: Path, recorded: Recorded) -> str | None:
     """The problem of the file of a recorded result; None if it is intact."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if recorded.key(sha256(path)).rpartition("/")[2] != path.name:
+    if not _is_named(path, recorded):
         return hints.fill("damaged result: delete it, then {} restores it", hints.record())
     try:
         fields: dict[str, Any] = unsealed(pq.read_schema(path).metadata[RECORDED.encode()])

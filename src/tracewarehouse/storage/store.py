@@ -5,42 +5,34 @@ from __future__ import annotations
 import json
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
-from tracewarehouse.errors import SchemaVersionError, TwError, WarehouseError
+from tracewarehouse import hints
+from tracewarehouse.errors import SchemaVersionError, WarehouseError
 from tracewarehouse.location import Location
-from tracewarehouse.storage import layout, results, run_list
+from tracewarehouse.storage import commits, layout, results
 from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
-from tracewarehouse.storage.manifests import now
-from tracewarehouse.storage.markers import held_or_dropped
+from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
     Changes,
     CleanReport,
-    Intent,
     Problem,
     Published,
     RankSource,
     RunVersion,
     Staged,
 )
-from tracewarehouse.storage.objects import LocalObjects, Objects, disk_errors, names_in
-from tracewarehouse.storage.parquet_file import sha256
+from tracewarehouse.storage.objects import LocalObjects, Objects, disk_errors
 from tracewarehouse.storage.results import Recorded
-from tracewarehouse.storage.versions import Describe, Versions, newest_versions
+from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import locked_folder
-
-if TYPE_CHECKING:
-    from tracewarehouse.storage.commit import Group
-    from tracewarehouse.storage.publish import Check
-    from tracewarehouse.storage.pushed import Push
 
 
 class Identity(Struct, frozen=True):
@@ -100,7 +92,9 @@ def _decode(objects: Objects, data: bytes) -> Identity:
         if number != FORMAT:
             raise SchemaVersionError(
                 f"{objects.url}: warehouse of format {number}; this release reads format {FORMAT}",
-                "open it with the release that wrote it",
+                hints.fill("{} converts that of an earlier release", hints.call("upgrade"))
+                if number < FORMAT
+                else "install a newer tracewarehouse",
             )
         fields = unsealed(data)
         check_understood(fields, path)
@@ -152,78 +146,82 @@ class Store(Versions):
         """The path of a temporary folder that does not exist yet, on the disk of the warehouse."""
         return self.folder / layout.STAGING / secrets.token_hex(8)
 
-    def commit(
-        self, staged: Sequence[Staged], intent: Intent = "now", push: Push | None = None
-    ) -> tuple[RankSource, ...]:
+    def commit(self, staged: Sequence[Staged]) -> tuple[RankSource, ...]:
         """Commits staged sources and returns them in the given order; the staged files are moved or packed.
 
-        Up to 64 neighboring ranks of a run share one manifest. If the same sources were committed before
-        (a task that runs twice) and are neither published nor pending, returns that commit. With the intent
-        `push`, a later `seal` publishes them with the options in `push`. Any process may commit. Raises
-        WarehouseError if the disk is full or refuses, or a file is not as announced.
+        Up to 64 neighboring ranks of a run share one commit. If the same sources were committed before
+        (a task that runs twice) and are neither published nor waiting, returns that commit. Any process may
+        commit. Raises WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
-        from tracewarehouse.storage.commit import commit, groups
-
         with disk_errors(self.folder):
             found: dict[int, RankSource] = {}
             todo: list[Staged] = []
-            for group in groups(staged):
-                done = self._committed_before(group, intent, push)
-                found |= {id(one): source for one, source in zip(group.members, done, strict=False)}
-                todo += () if done else group.members
-            committed = commit(self.objects, todo, intent, push.as_json if push else None)
+            for group in commits.groups(staged):
+                done = self._committed_before(group)
+                found |= {id(one): source for one, source in zip(group, done, strict=False)}
+                todo += () if done else group
+            committed = commits.commit(self.objects, todo)
             found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
             return tuple(found[id(one)] for one in staged)
 
-    def _committed_before(self, group: Group, intent: Intent, push: Push | None) -> tuple[RankSource, ...]:
-        from tracewarehouse.storage.commit import earlier
-
-        for manifest in earlier(self.objects, group, intent):
-            if manifest.push != (push.as_json if push else None):
-                continue
-            history = self.readable(group.run)
-            if any(manifest.name in version.retired for version in history):
-                continue
-            known = held_or_dropped(history)
-            known |= {one.source.name for one in self.pending(group.run)}
-            left = all(source.name not in known for source in manifest.sources)
-            if left and self.missing_file(manifest.sources) is None:
-                return manifest.sources
+    def _committed_before(self, members: Sequence[Staged]) -> tuple[RankSource, ...]:
+        run = members[0].run
+        for commit in commits.earlier(self.objects, members):
+            settled = self.settled(run) | {one.source.name for one in self.pending(run)}
+            left = commit.name not in settled and settled.isdisjoint(one.name for one in commit.sources)
+            if left and self.missing_file(commit.sources) is None:
+                return commit.sources
         return ()
 
     def commit_source(self, staged: Staged) -> RankSource:
         """Commits one source."""
         return self.commit([staged])[0]
 
-    def publish(self, run: str, changes: Changes) -> Published:
+    def publish(
+        self, run: str, changes: Changes, check: Callable[[RunVersion], None] | None = None
+    ) -> Published:
         """Applies the changes of a call to the newest version of a run; see `merge` for the rules.
 
-        Raises RunExists if the name exists in another spelling, UnknownName if there is nothing to
-        change, WarehouseError if the disk refuses; a version is published entirely or not at all.
+        `check` raises to prevent the version that it is given. Raises RunExists if the name exists in
+        another spelling, UnknownName if there is nothing to change, WarehouseError if the disk refuses; a
+        version is published entirely or not at all.
         """
         from tracewarehouse.storage import publish
 
         with disk_errors(self.folder):
-            return publish.publish(self, run, changes, self.tool)
+            return publish.publish(self, run, changes, self.tool, check)
 
-    def seal(
-        self, run: str, labels: Mapping[str, str | None], expected_ranks: int | None, check: Check
-    ) -> tuple[Published, RunVersion]:
-        """Publishes the pushed commits of a run, unless `check` raises for the version to be written.
+    def take_out(self, run: str, keys: Collection[str]) -> None:
+        """Names objects of a run as taken out: no version after this one, and no reader, needs them."""
+        from tracewarehouse.storage import publish
 
-        Also returns the newest version. Raises UnknownName if there is neither a version nor a pushed commit.
-        """
-        from tracewarehouse.storage.publish import seal
+        def change(head: RunVersion) -> RunVersion:
+            new = sorted(set(keys).difference(head.taken_out))
+            return replace(head, taken_out=(*head.taken_out, *new)) if new else head
 
         with disk_errors(self.folder):
-            return seal(self, run, labels, expected_ranks, check, self.tool)
+            publish.amend(self, run, self.tool, change)
+
+    def delete_history(self, run: str) -> None:
+        """Deletes all versions of a run before the newest, whose content is published once more."""
+        from tracewarehouse.storage import publish
+
+        with disk_errors(self.folder):
+            if len(self.versions(run)) > 1:
+                kept = publish.amend(
+                    self, run, self.tool, lambda head: replace(head, kept_from=head.number + 1)
+                )
+                gone = [number for number in self.versions(run) if number < kept.number]
+                self.objects.delete(
+                    [layout.version(run, number) for number in gone if number not in kept.results_of]
+                )
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels and removes those that are None; raises UnknownName."""
         return self.publish(run, Changes(labels=labels))
 
     def remove(self, run: str, keep_results: bool = False) -> RunVersion:
-        """Publishes a tombstone and drops pending sources; raises UnknownName if there is no such run.
+        """Publishes a tombstone and drops waiting sources; raises UnknownName if there is no such run.
 
         Older versions stay readable as RUN@vN until `clean` deletes them. `keep_results` keeps the
         recorded results of the newest version.
@@ -238,18 +236,22 @@ class Store(Versions):
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as recorded results; each appears complete or not at all."""
         with disk_errors(self.folder):
-            results.keep(self.objects, {one: (path, sha256(path)) for one, path in files.items()})
+            results.keep(self.objects, files)
 
     def keep_rollups(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as roll-ups of recorded results."""
         with disk_errors(self.folder):
-            results.keep_rollups(self.objects, {one: (path, sha256(path)) for one, path in files.items()})
+            results.keep_rollups(self.objects, files)
 
     def drop_kept(self, run: str) -> None:
         """No longer keeps the results of a removed run; `clean` deletes them."""
+        from tracewarehouse.storage import publish
+
+        def change(head: RunVersion) -> RunVersion:
+            return replace(head, results_of=()) if head.results_of else head
+
         with disk_errors(self.folder):
-            names = names_in(self.objects, layout.kept(run))
-            self.objects.delete([f"{layout.kept(run)}/{name}" for name in names])
+            publish.amend(self, run, self.tool, change)
 
     def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
@@ -258,8 +260,8 @@ class Store(Versions):
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
         """Every intact acknowledgement; `verify` reports damaged ones."""
-        found = (one.value for one in results.acknowledged(self.objects))
-        return tuple(fields for fields in found if fields is not None)
+        found = (fields for _, fields in results.acknowledged(self.objects))
+        return tuple(fields for fields in found if not isinstance(fields, str))
 
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
@@ -269,7 +271,7 @@ class Store(Versions):
     # Housekeeping
 
     def verify(self, deep: bool = False) -> list[Problem]:
-        """The problems of the stored files: manifests, presence, sizes, rows, checksums, numbering.
+        """The problems of the stored files: commits, presence, sizes, rows, checksums, numbering.
 
         Checksums and rows of files in an object store only if `deep`, which downloads them all.
         """
@@ -281,43 +283,18 @@ class Store(Versions):
     def clean(
         self,
         grace_s: float = 86_400.0,
-        quarantine: bool = False,
+        taken_out: bool = False,
         keep_versions_s: float = KEEP_VERSIONS_S,
     ) -> CleanReport:
         """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 
         Versions that were replaced within `keep_versions_s` are kept, unless a later one has the same rows.
-        With `quarantine` also what repairs took out, whatever its age.
+        With `taken_out` also what repairs took out, whatever its age.
         """
         from tracewarehouse.storage.clean import clean
 
         with disk_errors(self.folder):
-            report = clean(self, grace_s, quarantine, keep_versions_s)
-            if self.is_remote or self.objects.stat(layout.LATEST):
-                run_list.update(self.objects)
-            return report
-
-    def list_runs(self) -> None:
-        """Writes the list of versions that readers over HTTP need; see `run_list`."""
-        with disk_errors(self.folder):
-            run_list.write(self.objects)
-
-    def list_new_versions(self, describe: Describe) -> None:
-        """Lists what this process published: in an object store for readers over HTTP, and in the run catalog
-        if many versions are newer than the last one; `describe` gives a version's row of `runs`.
-
-        Without new versions it does nothing. Failures are ignored: the next call lists the versions, too.
-        """
-        if not self.has_new_versions:
-            return
-        self.has_new_versions = False
-        with suppress(TwError, OSError):
-            listed = None
-            if self.is_remote:
-                versions = list(self.objects.walk(f"{layout.RUNS}/"))
-                run_list.update(self.objects, versions)
-                listed = newest_versions(versions)
-            self.overview.update_catalog(describe, listed)
+            return clean(self, self.tool, grace_s, taken_out, keep_versions_s)
 
 
 def location_of(objects: Objects) -> Location:

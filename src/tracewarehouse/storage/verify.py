@@ -4,144 +4,134 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
-
 from tracewarehouse import hints
-from tracewarehouse.errors import TwError
-from tracewarehouse.storage import cleaned, layout, manifests, markers, receipts, results
-from tracewarehouse.storage.copies import FRESH
+from tracewarehouse.errors import TwError, WarehouseError
+from tracewarehouse.storage import commits, index, layout, results
+from tracewarehouse.storage.commits import FRESH
+from tracewarehouse.storage.index import Entry
 from tracewarehouse.storage.layout import run_key
-from tracewarehouse.storage.model import Problem, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.objects import Entry, names_in
+from tracewarehouse.storage.model import ManySources, Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
-from tracewarehouse.storage.receipts import Receipt
-from tracewarehouse.storage.versions import Versions, catalog_problems, list_problems
-
-_OF_RUNS = (layout.RUNS, layout.SOURCES, layout.RECEIPTS, layout.WAITING)
+from tracewarehouse.storage.remote import ListedObjects, RemoteObjects
+from tracewarehouse.storage.versions import Versions
 
 
 def verify(store: Versions, deep: bool = False) -> list[Problem]:
-    """Every problem of every run: numbering, versions, receipts, manifests, and each Parquet file once.
+    """Every problem of every run: numbering, versions, index, commits, and each Parquet file once.
 
     Of files in an object store only the sizes, unless `deep`, which downloads them all.
     """
     store.forget()
-    keys = sorted({key for folder in _OF_RUNS for key in store.keys(folder)})
+    if isinstance(remote := store.objects, RemoteObjects):
+        store = copy(store)
+        store.objects = ListedObjects(remote)
+    problems: list[Problem] = []
+    for key in sorted({*store.run_keys(), *store.keys(layout.COMMITS)}):
+        if isinstance(store.objects, ListedObjects):
+            store.objects.hold(key)
+        problems += _Run(store, key, deep).problems()
     return [
-        *(problem for key in keys for problem in _Run(store, key, deep).problems()),
-        *_kept(store),
+        *problems,
         *_results(store, deep),
-        *_acknowledgements(store),
-        *catalog_problems(store),
         *list_problems(store),
     ]
 
 
-class _Run(Struct):
+@dataclass
+class _Run:
     """One run while it is verified."""
 
     store: Versions
     run: str
     deep: bool = False
-    # Key → a stored file that a version or manifest names.
+    # Key → a stored file that a version or commit names.
     files: dict[str, TableFile] = field(default_factory=dict)
-    # Key → the versions that hold the file.
-    holders: dict[str, list[int]] = field(default_factory=dict)
     published: dict[str, RankSource] = field(default_factory=dict)
-    receipts: dict[int, Receipt] = field(default_factory=dict)
-    # Versions that `clean` deleted.
-    cleaned: frozenset[int] = frozenset()
+    # Keys that a repair took out.
+    taken_out: frozenset[str] = frozenset()
 
     def problems(self) -> Iterator[Problem]:
         """The problems of the run."""
-        damaged_receipts = list(self._read_receipts())
-        known = cleaned.read(self.store.objects, self.run)
-        self.cleaned = known.versions
-        yield from (self._problem(key, what) for key, what in known.faults)
-        yield from self._numbering()
-        for number in self.store.versions(self.run):
-            yield from self._version(number)
-        yield from damaged_receipts
-        yield from self._receipts()
-        yield from self._manifests()
-        yield from self._markers()
+        numbers = self.store.versions(self.run)
+        history = {version.number: version for version in self.store.readable(self.run, whole=True)}
+        newest = history[max(history)] if history else RunVersion(self.run, 0, (), {}, None, "", "")
+        held = {*newest.paths, *(layout.commit(self.run, name) for name in newest.summary.commits)}
+        self.taken_out = frozenset(newest.taken_out) - held
+        found = [*self._entry(numbers, newest), *self._numbering(numbers, newest)]
+        for number in numbers:
+            if layout.version(self.run, number) in self.taken_out:
+                continue
+            found += self._version(number, history.get(number), number in newest.results_of)
+        found += self._chain(history)
+        found += self._commits()
+        # Versions may share the object with their files.
+        yield from (one for one in dict.fromkeys(found) if one.path not in self.taken_out)
         yield from self._files()
-
-    def _files(self) -> Iterator[Problem]:
-        files = {path: file for path, file in sorted(self.files.items()) if not self._is_settled(path)}
-        faults = stored_faults(self.store, files, self.deep)
-        for path, file in files.items():
-            if (what := faults[path]) is not None:
-                yield self._problem(path, what)
-            elif self.deep or not self.store.is_remote:
-                yield from _metadata(self.store, self.run, path, file)
 
     def _problem(self, key: str, what: str) -> Problem:
         return Problem(self.run, key, what)
 
-    def _read_receipts(self) -> Iterator[Problem]:
-        for name in names_in(self.store.objects, layout.receipts(self.run)):
-            number = layout.receipt_number(name)
-            if number is None:
-                continue
-            try:
-                receipt = receipts.read(self.store.objects, self.run, number)
-            except ValueError as error:
-                yield self._problem(layout.receipt(self.run, number), f"damaged receipt: {error}")
-                continue
-            if receipt is not None:
-                self.receipts[number] = receipt
-
-    def _numbering(self) -> Iterator[Problem]:
-        """`clean` deletes versions, and leaves a record; any other gap is damage."""
-        numbers = self.store.versions(self.run)
-        known = (*numbers, *self.receipts)
-        for number in range(min(known), max(known) + 1) if known else ():
-            receipt = self.receipts.get(number)
-            was_given_up = receipt is not None and receipt.is_lost
-            if number not in numbers and number not in self.cleaned and not was_given_up:
-                is_gap = numbers and numbers[0] < number < numbers[-1]
-                what = "version missing" if is_gap else "version missing: its receipt is there"
-                yield self._problem(layout.version(self.run, number), what)
-
-    def _version(self, number: int) -> Iterator[Problem]:
-        key = layout.version(self.run, number)
+    def _entry(self, numbers: tuple[int, ...], newest: RunVersion) -> Iterator[Problem]:
+        """The index entry is intact, and of the newest version; a killed call may not have written it yet."""
+        key, entry = layout.entry(self.run), None
         try:
-            version = self.store.decoded(self.run, number)
-        except TwError as error:
-            yield self._problem(key, error.message)
+            entry = index.decode_entry(self.store.objects.get(key), key)
+        except FileNotFoundError:
+            pass
+        except (ValueError, TwError) as error:
+            yield self._problem(key, f"damaged index entry: {error}")
             return
-        if (layout.versions(version.run), version.number) != (layout.versions(self.run), number):
-            yield self._problem(key, f"says it is {version.run}@v{version.number}")
-        yield from self._agreement(version)
-        yield from self._receipt_of(number)
+        named = entry.number if entry else 0
+        # It may be newer than the listing.
+        lost = named > max(numbers, default=0) and layout.version(self.run, named)
+        if lost and next(iter(self.store.objects.get_many([lost])))[1] is None:
+            yield self._problem(layout.version(self.run, named), "version missing: its index entry is there")
+        elif entry is not None and named == newest.number:
+            if entry.sha256 != self.store.digest(self.run, named):
+                yield self._problem(layout.version(self.run, named), "differs from its index entry")
+        elif numbers and named < numbers[-1]:
+            stored = self.store.objects.stat(layout.version(self.run, numbers[-1]))
+            if stored is not None and self.store.objects.clock() - stored.modified >= FRESH:
+                yield self._problem(key, f"index entry of v{numbers[-1]} missing")
 
-    def _receipt_of(self, number: int) -> Iterator[Problem]:
-        """A version may lack its receipt after a kill, until the next publish writes it.
+    def _numbering(self, numbers: tuple[int, ...], newest: RunVersion) -> Iterator[Problem]:
+        """`clean` deletes versions, and says so in a later one; any other gap is damage."""
+        wanted = {*range(newest.kept_from, max(numbers, default=0)), *newest.results_of}
+        for number in sorted(wanted.difference(numbers)):
+            yield self._problem(layout.version(self.run, number), "version missing")
 
-        `clean` deletes receipts before their versions, and leaves a record of both first.
-        """
-        key = layout.receipt(self.run, number)
-        objects = self.store.objects
-        if objects.stat(key) is not None or number in self.cleaned:
-            return
-        entry = objects.stat(layout.version(self.run, number))
-        is_young = entry is not None and objects.clock() - entry.modified < FRESH
-        if not is_young or number < max(self.receipts, default=0):
-            yield self._problem(key, "receipt missing")
+    def _version(self, number: int, version: RunVersion | None, only_results: bool) -> Iterator[Problem]:
+        key = layout.version(self.run, number)
+        if version is None:
+            try:
+                version = self.store.decoded(self.run, number)
+            except TwError as error:
+                yield self._problem(key, error.message)
+                return
+            if (layout.versions(version.run), version.number) != (layout.versions(self.run), number):
+                yield self._problem(key, f"says it is {version.run}@v{version.number}")
+        if isinstance(version.sources, ManySources):
+            stored = version.sources.stored
+            for name, data in self.store.objects.get_many([stored.key]):
+                if data is None or index.digest(data) != stored.sha256:
+                    yield self._problem(name, "missing" if data is None else "checksum differs")
+                    return
+        if not only_results:
+            yield from self._agreement(version)
 
-    def _receipts(self) -> Iterator[Problem]:
-        """Each receipt matches its version."""
-        for number, receipt in self.receipts.items():
-            key = layout.version(self.run, number)
-            if receipt.sha256 is None or self.store.objects.stat(key) is None:
-                continue
-            if hashlib.sha256(self.store.objects.get(key)).hexdigest() != receipt.sha256:
-                yield self._problem(key, "differs from its receipt")
+    def _chain(self, history: Mapping[int, RunVersion]) -> Iterator[Problem]:
+        """Each version has the checksum of the one before."""
+        for number, version in history.items():
+            before = self.store.digest(self.run, number - 1) if number - 1 in history else ""
+            if version.previous and before and before != version.previous:
+                key = layout.version(self.run, number - 1)
+                yield self._problem(key, f"differs from what v{number} says of it")
 
     def _agreement(self, version: RunVersion) -> Iterator[Problem]:
         """Whether the version is consistent; adds its sources and files."""
@@ -154,7 +144,6 @@ class _Run(Struct):
             self.published[source.name] = source
             for file in source.files:
                 self.files[file.path] = file
-                self.holders.setdefault(file.path, []).append(version.number)
                 rows.setdefault(file.path, [file.file_rows, file.file_ranks]).append(file.rows)
         # The shares of a packed file sum to its rows if all its ranks are present.
         for path, (file_rows, file_ranks, *shares) in rows.items():
@@ -163,62 +152,57 @@ class _Run(Struct):
                 text = f"{path}: shares of {sum(shares)} rows in a file of {file_rows}"
                 yield self._problem(place, text)
 
-    def _is_settled(self, path: str) -> bool:
-        """Whether a repair found the file to be lost, and all versions that hold it say so."""
-        holders = self.holders.get(path, [])
-        return bool(holders) and all(
-            number in self.receipts and path in self.receipts[number].lost_files for number in holders
-        )
-
-    def _manifests(self) -> Iterator[Problem]:
-        """Every manifest is intact and agrees with the versions, and every published source has one."""
+    def _commits(self) -> Iterator[Problem]:
+        """Every commit is intact and agrees with the versions, and every published source has one."""
         missing: dict[str, dict[str, RankSource]] = {}
         for source in self.published.values():
-            missing.setdefault(source.manifest, {})[source.name] = source
-        for name in manifests.names(self.store.objects, self.run):
-            key = layout.manifest(self.run, name.text)
-            stated = missing.pop(name.text, {})
-            try:
-                sources = manifests.read(self.store.objects, self.run, name.text).sources
-            except TwError as error:
-                yield self._problem(key, error.message)
+            missing.setdefault(source.commit, {})[source.name] = source
+        settled = self.store.settled(self.run)
+        names = [name.text for name in commits.names(self.store.objects, self.run)]
+        for name, commit in zip(names, commits.read_many(self.store.objects, self.run, names), strict=True):
+            key = layout.commit(self.run, name)
+            stated = missing.pop(name, {})
+            if isinstance(commit, WarehouseError):
+                yield self._problem(key, commit.message)
                 continue
-            for source in sources:
-                self.files |= {file.path: file for file in source.files}
+            for source in commit.sources:
+                if name not in settled:
+                    self.files |= {file.path: file for file in source.files}
                 if stated.pop(source.name, source) != source:
                     yield self._problem(key, f"rank {source.rank} differs from the published version")
             for source in stated.values():
                 yield self._problem(key, f"lacks rank {source.rank}, which was published")
-        for name_, sources_ in missing.items():
-            ranks = ", ".join(str(source.rank) for source in sources_.values())
-            yield self._problem(layout.manifest(self.run, name_), f"manifest missing, of rank {ranks}")
+        for name, sources in missing.items():
+            ranks = ", ".join(str(source.rank) for source in sources.values())
+            yield self._problem(layout.commit(self.run, name), f"commit missing, of rank {ranks}")
 
-    def _markers(self) -> Iterator[Problem]:
-        """Every marker is intact, and the manifest that it names holds its source."""
-        settled = markers.held_or_dropped(self.store.readable(self.run))
-        for one in markers.every(self.store.objects, self.run):
-            if one.value is not None and one.value.name in settled:
-                continue
-            for key, what in one.problems:
-                yield self._problem(key, f"marker of a pending rank {what}")
-            if one.value and not markers.pending_sources(self.store.objects, self.run, [one.value]):
-                key = layout.manifest(self.run, one.value.manifest)
-                if self.store.objects.stat(key) is None:
-                    yield self._problem(key, f"manifest missing, of pending rank {one.value.rank}")
-                yield self._problem(one.key, f"its manifest is lost or damaged: {one.value.manifest}")
+    def _files(self) -> Iterator[Problem]:
+        files = {path: file for path, file in sorted(self.files.items()) if path not in self.taken_out}
+        faults = stored_faults(self.store, files, self.deep)
+        for path, file in files.items():
+            if (what := faults[path]) is not None:
+                yield self._problem(path, what)
+            elif self.deep or not self.store.is_remote:
+                yield from _metadata(self.store, self.run, path, file)
 
 
-def _kept(store: Versions) -> Iterator[Problem]:
-    """Problems of the kept versions of removed runs."""
-    for one in store.kept_versions():
-        for key, what in one.problems:
-            yield Problem(layout.run_of(key) or "", key, f"kept version {what}")
+def list_problems(store: Versions) -> Iterator[Problem]:
+    """The list of all runs, if it is damaged or differs from an entry; a warehouse may have none."""
+    try:
+        listed = index.decode_list(store.objects.get(layout.LIST), "list of runs").by_key()
+    except FileNotFoundError:
+        return
+    except TwError as error:
+        yield Problem("", layout.LIST, error.message)
+        return
+    stamps = {run: stamp for run, (stamp, _) in store.listed().items()}
+    for run, entry in listed.items():
+        if entry.stamp and entry.stamp == stamps.get(run) and not _agrees(entry, store.entry(run)):
+            yield Problem("", layout.LIST, f"differs from {entry.run}@v{entry.number}")
 
 
-def _acknowledgements(store: Versions) -> Iterator[Problem]:
-    for one in results.acknowledged(store.objects):
-        for key, what in one.problems:
-            yield Problem("", key, f"acknowledgement {what}")
+def _agrees(listed: Entry, entry: Entry | None) -> bool:
+    return entry is None or (listed.number, listed.sha256) == (entry.number, entry.sha256)
 
 
 def _results(store: Versions, deep: bool) -> Iterator[Problem]:
@@ -229,16 +213,21 @@ def _results(store: Versions, deep: bool) -> Iterator[Problem]:
     for recorded, key in results.rollups_below(store.objects) if deep or not store.is_remote else ():
         if results.fault(store.path(key), recorded) is not None:
             yield Problem(recorded.run, key, "damaged roll-up: its result is read in its place")
-    for one in results.lists(store.objects):
-        for key, what in one.problems:
-            yield Problem("", key, f"list of recorded results {what}")
-    for recorded, key in results.missing(store.objects, frozenset(_sources(store))):
-        yield Problem(
-            recorded.run, key, hints.fill("recorded result missing: {} restores it", hints.record())
-        )
+    for key, names in results.lists(store.objects):
+        if isinstance(names, str):
+            yield Problem("", key, f"list of recorded results {names}")
+    for key, one in results.acknowledged(store.objects):
+        if isinstance(one, str):
+            yield Problem("", key, f"acknowledgement {one}")
+    for lost, key in results.missing(store.objects, frozenset(_sources(store))):
+        if lost is None:
+            yield Problem("", key, "acknowledgement missing")
+        else:
+            what = hints.fill("recorded result missing: {} restores it", hints.record())
+            yield Problem(lost.run, key, what)
     # A killed call may leave results that are not listed; later that is a lost list.
     listed = results.listed(store.objects)
-    old = store.objects.clock() - timedelta(seconds=FRESH.total_seconds())
+    old = store.objects.clock() - FRESH
     for recorded, key in results.every(store.objects):
         entry = store.objects.stat(key)
         if key not in listed and entry is not None and entry.modified < old:
@@ -249,13 +238,11 @@ def _sources(store: Versions) -> Iterator[tuple[str, str]]:
     """Run key and source of the versions whose results are kept; unreadable ones were reported before."""
     for kept in store.kept():
         yield run_key(kept.run), kept.source
-    for run in store.keys(layout.RUNS):
-        try:
+    for run in store.run_keys():
+        with suppress(TwError):
             version = store.newest(run)
-        except TwError:
-            continue
-        if version is not None:
-            yield run, version.source
+            if version is not None:
+                yield run, version.source
 
 
 def file_fault(path: Path, file: TableFile) -> str | None:
@@ -277,15 +264,16 @@ def stored_faults(
     """Each key with the problem of its file, or None; in an object store only sizes count unless `deep`."""
     if not store.is_remote:
         return {key: file_fault(store.path(key), file) for key, file in files.items()}
-    found = {key: _size_fault(entry, files[key]) for key, entry in store.objects.stat_many(files)}
+    sizes = store.stored_sizes(files)
+    found = {key: _size_fault(sizes.get(key), file) for key, file in files.items()}
     intact = [files[key] for key, what in found.items() if what is None] if deep else []
     return found | store.fetch(intact, again=True)
 
 
-def _size_fault(entry: Entry | None, file: TableFile) -> str | None:
-    if entry is None:
+def _size_fault(size: int | None, file: TableFile) -> str | None:
+    if size is None:
         return "file missing"
-    return None if entry.bytes == file.bytes else f"{entry.bytes} bytes, {file.bytes} were written"
+    return None if size == file.bytes else f"{size} bytes, {file.bytes} were written"
 
 
 def _footer_agrees(path: Path, file: TableFile) -> bool:

@@ -1,0 +1,347 @@
+"""Commits: staged Parquet files are packed, synced and moved, then named by one object per group of ranks.
+
+The life of a commit: `commit` writes the data files, then the object; no reader sees either. `publish`
+(`publish.py`) puts a version that names the files, and only then do readers see them. A process that is
+killed between the two leaves a commit without a version. The next ingest of the same trace finds it
+(`earlier`, called by `Store.commit`) while it is younger than `FRESH`, and publishes it without building
+its tables again. A commit that waits for other ranks is written once more under a name that says so
+(`wait`), and is published by the call that brings the last one, or by `seal`. Every other one is deleted by
+`tw clean` (`plan` in `clean.py`) once it is older than the grace period.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from tracewarehouse import hints
+from tracewarehouse.errors import WarehouseError
+from tracewarehouse.storage import layout, pack
+from tracewarehouse.storage.codec import (
+    FORMAT,
+    check_understood,
+    in_order,
+    sealed,
+    source_records,
+    sources_of,
+    unsealed,
+)
+from tracewarehouse.storage.layout import CommitName, group_uid
+from tracewarehouse.storage.model import (
+    EXPIRED,
+    Changes,
+    PendingSource,
+    RankSource,
+    RunVersion,
+    Staged,
+    TableFile,
+    Unknown,
+)
+from tracewarehouse.storage.objects import Objects, names_in
+from tracewarehouse.storage.parquet_file import file_facts
+
+# `clean` may delete an unpublished commit after its grace period; a younger one is safe.
+FRESH = timedelta(hours=1)
+_FIELDS = frozenset(("format", "must_understand", "run", "committed_at", "waits", "files", "sources"))
+
+
+class Waits(Struct, frozen=True):
+    """What a waiting commit leaves to the call that publishes it."""
+
+    expected_ranks: int
+    replace: bool
+    labels: Mapping[str, str | None]
+
+
+class Commit(Struct, frozen=True):
+    """A commit: its sources in order, and the header of each by the source's name."""
+
+    run: str
+    name: str
+    committed_at: str
+    sources: tuple[RankSource, ...]
+    headers: Mapping[str, str] = field(default_factory=dict)
+    waits: Waits | None = None
+    unknown: Unknown = ()
+
+    @property
+    def key(self) -> str:
+        """The key of the object."""
+        return layout.commit(self.run, self.name)
+
+
+def now() -> str:
+    """The time in UTC with microseconds, as text that sorts."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def encode(commit: Commit) -> bytes:
+    """A commit as sealed JSON; per source the record of a version, and the header."""
+    files, sources = source_records(commit.sources)
+    for source, record in zip(commit.sources, sources, strict=True):
+        assert isinstance(record, dict)
+        record["header"] = commit.headers.get(source.name)
+    needed = [EXPIRED] if any(source.expired for source in commit.sources) else []
+    fields = {"format": FORMAT, "must_understand": needed, "run": commit.run}
+    fields |= {"committed_at": commit.committed_at, "waits": commit.waits, **dict(commit.unknown)}
+    return sealed(fields | {"files": files, "sources": sources})
+
+
+def _decode(data: bytes, name: str, path: str) -> Commit:
+    try:
+        fields = unsealed(data)
+        check_understood(fields, path)
+        sources = sources_of(fields["run"], fields["files"], fields["sources"])
+        if any(source.commit != name for source in sources):
+            raise ValueError(f"it is {sources[0].commit}")
+        headers = {
+            source.name: record["header"]
+            for source, record in zip(sources, fields["sources"], strict=True)
+            if record["header"] is not None
+        }
+        waits = Waits(**fields["waits"]) if fields["waits"] else None
+        unknown = tuple((name, fields[name]) for name in fields.keys() - _FIELDS)
+        return Commit(fields["run"], name, fields["committed_at"], sources, headers, waits, unknown)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise WarehouseError(
+            f"{path}: damaged commit: {error}",
+            hints.fill(
+                "run {}; then ingest its ranks again with {}", hints.call("verify"), hints.option("replace")
+            ),
+        ) from error
+
+
+def read(objects: Objects, run: str, name: str) -> Commit:
+    """A commit by its file name; raises WarehouseError if it is missing or damaged."""
+    (found,) = read_many(objects, run, [name])
+    if isinstance(found, WarehouseError):
+        raise found
+    return found
+
+
+def read_many(objects: Objects, run: str, names: Iterable[str]) -> Iterator[Commit | WarehouseError]:
+    """Each commit, or the error of one that is missing or damaged; an object store reads many at once."""
+    for key, data in objects.get_many(layout.commit(run, name) for name in names):
+        path = objects.describe(key)
+        if data is None:
+            yield WarehouseError(f"{path}: commit missing", "ingest its ranks again")
+            continue
+        try:
+            yield _decode(data, key.rpartition("/")[2], path)
+        except WarehouseError as error:
+            yield error
+
+
+def names(objects: Objects, run: str) -> tuple[CommitName, ...]:
+    """The names of all commits of a run, published or not, sorted; ignores foreign files."""
+    found = map(CommitName.parse, names_in(objects, layout.commits(run)))
+    return tuple(name for name in found if name is not None)
+
+
+def headers(objects: Objects, sources: Iterable[RankSource]) -> dict[str, str]:
+    """The header of each source, by the source's name; each commit is read once.
+
+    Raises WarehouseError if a commit is missing or damaged.
+    """
+    wanted: dict[str, dict[str, None]] = {}
+    members = set()
+    for source in sources:
+        wanted.setdefault(source.run, {})[source.commit] = None
+        members.add(source.name)
+    found: dict[str, str] = {}
+    for run, listed in wanted.items():
+        for commit in read_many(objects, run, listed):
+            if isinstance(commit, WarehouseError):
+                raise commit
+            found |= {name: text for name, text in commit.headers.items() if name in members}
+    return found
+
+
+# Writing
+
+
+def groups(staged: Sequence[Staged]) -> Iterator[tuple[Staged, ...]]:
+    """The sources of each commit: at most `PACK_RANKS` neighboring ranks of one run.
+
+    Ranks that share a packed file stay together.
+    """
+    ordered = sorted(staged, key=lambda one: (one.run, one.rank))
+    for _, members in groupby(ordered, key=lambda one: one.run):
+        listed = tuple(members)
+        last = {table.path: at for at, one in enumerate(listed) for table in one.tables}
+        start = reach = 0
+        for end in range(1, len(listed) + 1):
+            reach = max(reach, *(last[table.path] for table in listed[end - 1].tables), 0)
+            if end == len(listed) or (end - start >= pack.PACK_RANKS and reach < end):
+                yield listed[start:end]
+                start = end
+
+
+def commit(objects: Objects, staged: Sequence[Staged]) -> tuple[RankSource, ...]:
+    """Commits staged sources and returns them in the given order: first all files, then the commits.
+
+    Readers see nothing before a publish.
+    """
+    if len({(one.run, one.rank, one.digest, one.part) for one in staged}) != len(staged):
+        raise ValueError("a call must commit each source of a rank once")
+    moves: dict[str, Path] = {}
+    committed = [_commit(group, moves) for group in groups(staged)]
+    written = {commit.key: encode(commit) for commit in committed}
+    try:
+        objects.adopt(moves)
+        objects.put(written)
+    except OSError:  # a full disk
+        objects.delete([*written, *moves])
+        raise
+    found = {(one.run, one.rank, *one.identity): one for commit in committed for one in commit.sources}
+    return tuple(found[one.run, one.rank, one.digest, one.part] for one in staged)
+
+
+def _commit(members: Sequence[Staged], moves: dict[str, Path]) -> Commit:
+    """The commit of a group; adds the keys of its files to `moves`."""
+    name = _name(members, secrets.token_hex(4))
+    files: list[list[TableFile]] = [list(one.kept) for one in members]
+    places = {id(one): at for at, one in enumerate(members)}
+    for parts in pack.groups(members):
+        first, table = parts[0].staged, parts[0].table
+        key = layout.table_file(
+            table.table, table.version, first.run, first.rank, f"{name.uid}-{name.attempt}"
+        )
+        if key in moves:  # another source of the same rank fills the table, too
+            key = key.replace(f"-{name.attempt}.", f"-{secrets.token_hex(4)}.")
+        moves[key] = pack.one_file(parts)
+        for part, file in zip(parts, _table_files(parts, key, moves[key]), strict=True):
+            files[places[id(part.staged)]].append(file)
+    at = now()
+    sources = tuple(_source(one, name, at, own) for one, own in zip(members, files, strict=True))
+    headers = {source.name: one.header for source, one in zip(sources, members, strict=True)}
+    return Commit(members[0].run, name.text, at, sources, headers)
+
+
+def _name(members: Sequence[Staged], attempt: str) -> CommitName:
+    return CommitName(members[0].rank, members[-1].rank, group_uid(one.uid for one in members), attempt)
+
+
+def _table_files(parts: Sequence[pack.RowGroup], key: str, path: Path) -> Iterator[TableFile]:
+    """Each source's share of the file."""
+    facts = file_facts(path)
+    rows = parts[0].table.file_rows if parts[0].table.ranks else sum(part.table.rows for part in parts)
+    for part in parts:
+        table = part.table
+        yield TableFile(
+            table=table.table,
+            version=table.version,
+            path=key,
+            rows=table.rows,
+            bytes=facts.bytes,
+            sha256=facts.sha256,
+            footer_bytes=facts.footer_bytes,
+            footer_sha256=facts.footer_sha256,
+            file_rows=rows if rows is not None else table.rows,
+            first_rank=parts[0].staged.rank,
+            last_rank=parts[-1].staged.rank,
+            file_ranks=len(parts),
+            crc32=facts.crc32,
+            chunks=facts.chunks,
+        )
+
+
+def _source(staged: Staged, name: CommitName, at: str, files: Sequence[TableFile]) -> RankSource:
+    return RankSource(
+        run=staged.run,
+        rank=staged.rank,
+        uid=staged.uid,
+        attempt=name.attempt,
+        commit=name.text,
+        digest=staged.digest,
+        part=staged.part,
+        format=staged.format,
+        format_version=staged.format_version,
+        definitions=dict(staged.definitions),
+        text_bytes=staged.text_bytes,
+        status=staged.status,
+        committed_at=staged.committed_at or at,
+        files=in_order(files),
+        facts=dict(staged.facts),
+        unknown=staged.unknown,
+    )
+
+
+def earlier(objects: Objects, members: Sequence[Staged]) -> Iterator[Commit]:
+    """Recent commits of exactly these sources, tables and rows, so that a retry finds them.
+
+    The caller checks whether they were published.
+    """
+    run, name = members[0].run, _name(members, "")
+    prefix = layout.commit_prefix(name.first, name.last, name.uid)
+    for entry in objects.walk(layout.commit(run, prefix)):
+        parsed = CommitName.parse(entry.key.rpartition("/")[2])
+        if parsed is None or parsed.waits:
+            continue
+        commit = read(objects, run, parsed.text)
+        young = datetime.now(UTC) - datetime.fromisoformat(commit.committed_at) < FRESH
+        if young and all(map(_same, members, commit.sources)):
+            yield commit
+
+
+def _same(staged: Staged, source: RankSource) -> bool:
+    new = Counter((table.table, table.version, table.rows) for table in staged.tables if table.rows)
+    new += Counter((file.table, file.version, file.rows) for file in staged.kept)
+    old = Counter((file.table, file.version, file.rows) for file in source.files)
+    return (staged.uid, staged.status, new) == (source.uid, source.status, old)
+
+
+# Commits that wait for the other ranks of their run (`--expect-ranks`)
+
+
+def unsettled(found: Iterable[CommitName], head: RunVersion) -> tuple[CommitName, ...]:
+    """The commits among these that still wait: the newest version neither holds nor retired them."""
+    settled = {*head.summary.commits, *head.retired, *(key.rpartition("/")[2] for key in head.taken_out)}
+    return tuple(name for name in found if name.waits and name.text not in settled)
+
+
+def wait(objects: Objects, changes: Changes, kept: Collection[str]) -> tuple[RankSource, ...]:
+    """Writes the commits of a call again as waiting ones, with its sources of these names; returns them.
+
+    The first form stays until `clean`: another process may be publishing it.
+    """
+    if not kept or changes.expected_ranks is None:
+        return ()
+    waits = Waits(changes.expected_ranks, changes.replace, dict(changes.labels))
+    run = changes.sources[0].run
+    written = []
+    by_commit: dict[str, set[str]] = {}
+    for source in changes.sources:
+        if source.name in kept and not layout.is_waiting(source.commit):
+            by_commit.setdefault(source.commit, set()).add(source.name)
+    for found in read_many(objects, run, by_commit):
+        if isinstance(found, WarehouseError):
+            raise found
+        name = found.name.replace(".json", ".wait.json")
+        sources = tuple(
+            replace(one, commit=name) for one in found.sources if one.name in by_commit[found.name]
+        )
+        written.append(replace(found, name=name, sources=sources, waits=waits))
+    if written:
+        # The mark first: a waiting commit is never without one.
+        objects.put({layout.waiting(run): sealed({"format": FORMAT, "must_understand": [], "run": run})})
+        objects.put({one.key: encode(one) for one in written})
+    return tuple(source for one in written for source in one.sources)
+
+
+def waiting(objects: Objects, run: str, names: Iterable[str]) -> Iterator[PendingSource | WarehouseError]:
+    """The sources of waiting commits with the options of their calls; the error of a damaged commit."""
+    for commit in read_many(objects, run, names):
+        if isinstance(commit, WarehouseError):
+            yield commit
+        elif commit.waits is not None:
+            waits = commit.waits
+            for source in commit.sources:
+                yield PendingSource(source, waits.expected_ranks, waits.replace, waits.labels)

@@ -1,0 +1,298 @@
+"""The index of runs and its list: they save requests, and never change an answer."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import cli_runner
+import tracewarehouse as tw
+from object_store import BUCKET, Proxy, Request
+from storage_sources import commit, staged
+from tracewarehouse.location import store_url
+from tracewarehouse.runs.rows import catalog_row
+from tracewarehouse.storage import Changes, RunVersion, Store, index, layout, versions
+from tracewarehouse.storage.codec import encode_version, sealed, unsealed
+from tracewarehouse.warehouse import Warehouse
+
+
+def url(prefix: str) -> str:
+    return f"s3://{BUCKET}/{prefix}"
+
+
+def fill(store: Store, runs: int, rank: int = 0) -> None:
+    """Publishes a rank of each run."""
+    for number in range(runs):
+        with store.staging() as folder:
+            source = store.commit_source(staged(folder, rank, run=f"Run-{number:03d}"))
+        store.publish(source.run, Changes(sources=(source,), labels={"number": str(number)}))
+
+
+def forge(store: Store, runs: int, ranks: int) -> None:
+    """Publishes runs of many ranks, of which only versions and index entries exist."""
+    with store.staging() as folder:
+        source = store.commit_source(staged(folder, 0))
+    base = RunVersion("run", 1, (), {}, None, source.committed_at, "0.0", nonce="0" * 32)
+    sources = [replace(source, rank=rank, uid=f"{rank:016x}", digest=f"{rank:064x}") for rank in range(ranks)]
+    objects = {}
+    for number in range(runs):
+        run = f"run-{number:04d}"
+        version = replace(base, run=run, sources=tuple(replace(one, run=run) for one in sources))
+        data = encode_version(version)
+        objects[layout.version(run, 1)] = data
+        objects[layout.entry(run)] = index.encode_entry(index.entry_of(version, index.digest(data)))
+    store.objects.put(objects)
+
+
+def rows_of(place: str | Path) -> list[dict[str, Any]]:
+    return tw.open(place).runs().rows()
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new list for more than two new entries; none is too young for it."""
+    monkeypatch.setattr(versions, "_NEWER", 2)
+    monkeypatch.setattr(versions, "_RACY_NS", -(10**18))
+
+
+@pytest.fixture
+def local(tmp_path: Path, few: None) -> Path:
+    """A warehouse with four runs, one of which was removed, and a list that is older than one of them."""
+    store = Store.open_or_create(tmp_path / "warehouse")
+    fill(store, 4)
+    store.remove("run-001")
+    store.list_new_versions(catalog_row)
+    assert (tmp_path / "warehouse" / layout.LIST).exists()
+    store.relabel("run-002", {"team": "a"})
+    return tmp_path / "warehouse"
+
+
+def list_file(place: Path) -> Path:
+    return place / layout.LIST
+
+
+def test_rows_from_the_list_are_those_of_the_versions(local: Path) -> None:
+    with_list = rows_of(local)
+    assert [row["run_id"] for row in with_list] == ["Run-000", "Run-002", "Run-003"]
+    assert [row["version"] for row in with_list] == [1, 2, 1]
+    assert with_list[1]["labels"] == {"number": "2", "team": "a"}
+    briefs = Store.open(local).briefs()
+    list_file(local).unlink()
+    assert rows_of(local) == with_list
+    assert Store.open(local).briefs() == briefs
+    assert [brief.run for brief in briefs] == ["Run-000", "Run-002", "Run-003"]
+
+
+def compact(wh: Warehouse, folder: Path) -> None:
+    assert [one.files_after for one in wh.compact()] == [2] * 4
+
+
+def retain(wh: Warehouse, folder: Path) -> None:
+    (folder / "policy.toml").write_text('[[rule]]\ntables = ["events"]\nolder_than = "0s"\n')
+    assert [one.tables for one in wh.retain(folder / "policy.toml")] == [("events",)] * 4
+
+
+@pytest.mark.parametrize("upkeep", [compact, retain])
+def test_upkeep_that_publishes_writes_the_list(few: None, tmp_path: Path, upkeep: Any) -> None:
+    store = Store.open_or_create(tmp_path / "warehouse")
+    for rank in range(2):
+        fill(store, 4, rank)
+    wh = tw.open(tmp_path / "warehouse")
+    upkeep(wh, tmp_path)
+    listed = index.decode_list(store.objects.get(layout.LIST), "list").by_key()
+    assert {one.number for one in listed.values()} == {3}
+
+
+def _flipped(data: bytes) -> bytes:
+    return data[:60] + bytes([data[60] ^ 1]) + data[61:]
+
+
+def _resealed(data: bytes, **fields: object) -> bytes:
+    known = unsealed(gzip.decompress(data))
+    return gzip.compress(sealed(known | fields))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        _flipped,
+        lambda data: data[:-20],
+        lambda _: b"",
+        lambda _: b"text",
+        lambda data: _resealed(data, rows=index.ROWS + 1),
+        lambda data: _resealed(data, must_understand=["later"]),
+        lambda data: _resealed(data, runs=[{"run": {}}]),
+    ],
+)
+def test_an_unusable_list_changes_no_answer(local: Path, damage: Any) -> None:
+    before = rows_of(local)
+    list_file(local).write_bytes(damage(list_file(local).read_bytes()))
+    assert rows_of(local) == before
+    assert [row["run_id"] for row in tw.open(local).select("@latest").runs().rows()] == ["Run-003"]
+
+
+def test_a_damaged_list_is_reported_and_repaired(local: Path) -> None:
+    wh = tw.open(local)
+    assert wh.verify() == []
+    list_file(local).write_bytes(_flipped(list_file(local).read_bytes()))
+    assert [problem.path for problem in wh.verify()] == [layout.LIST]
+    assert [step.key for step in wh.repair(dry_run=True).steps] == [layout.LIST]
+    wh.repair()
+    assert wh.verify() == [] and not list_file(local).exists()
+
+
+def test_a_list_that_differs_from_an_entry_is_reported(local: Path) -> None:
+    known = unsealed(gzip.decompress(list_file(local).read_bytes()))
+    for run in known["runs"]:
+        run["sha256"] = "0" * 64
+    list_file(local).write_bytes(gzip.compress(sealed(known)))
+    wh = tw.open(local)
+    assert {problem.what.partition(" ")[0] for problem in wh.verify()} == {"differs"}
+    wh.repair()
+    assert wh.verify() == []
+
+
+def test_a_version_that_was_lost_since_is_named_whatever_the_list_says(local: Path) -> None:
+    (local / layout.version("run-000", 1)).unlink()
+    states = {row["run_id"]: row["state"] for row in rows_of(local)}
+    assert states["Run-000"] == "damaged"
+
+
+def test_an_entry_that_may_change_again_is_not_taken_from_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two changes of a file within the resolution of its time: the list shows the first."""
+    store = Store.open_or_create(tmp_path / "warehouse")
+    fill(store, 2)
+    store.list_runs(catalog_row)
+    (data,) = (index.decode_list(store.objects.get(layout.LIST), "list").runs,)
+    assert {entry.stamp for entry in data} == {""}
+    monkeypatch.setattr(versions, "_RACY_NS", -(10**18))
+    store.list_runs(catalog_row)
+    assert "" not in {entry.stamp for entry in index.decode_list(store.objects.get(layout.LIST), "x").runs}
+
+
+def test_purged_secrets_are_in_no_list(local: Path) -> None:
+    wh = tw.open(local)
+    secret = "ghp_" + "a1B2" * 9
+    wh.store.relabel("run-002", {"token": secret})
+    wh.store.list_runs(catalog_row)
+    assert any(found.file == layout.LIST for found in wh.secrets().found)
+    wh.label("run-002", {"token": None})
+    wh.remove_secrets(redact=False, purge=True)
+    assert not wh.secrets().found
+    assert [row["labels"] for row in rows_of(local)][1] == {"number": "2", "team": "a"}
+
+
+@pytest.mark.deep
+def test_five_thousand_runs_are_listed_in_little_time(tmp_path: Path) -> None:
+    """CPU of `tw runs` on a folder, above that of `tw --version`."""
+    store = Store.open_or_create(tmp_path / "warehouse")
+    forge(store, 5_000, 1)
+    then = time.time() - 60
+    for path in (*(tmp_path / "warehouse/_tw/index/runs").iterdir(),):
+        os.utime(path, (then, then))
+    store.list_runs(catalog_row)
+    used = [_cpu_s("runs", "--json", "-w", tmp_path / "warehouse") for _ in range(3)]
+    start = min(_cpu_s("--version") for _ in range(3))
+    assert min(used) - start <= 0.4
+
+
+def _cpu_s(*arguments: str | Path) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = cli_runner.process(*arguments)
+    assert done.code == 0, done.err
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+# In an object store
+
+
+def test_commands_write_the_list_and_lists_read_little(
+    s3: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """At most 5 requests for a list of runs, and 10 for one selected by its age or a label."""
+    place = url("listed")
+    store = Store.open_or_create(store_url(place))
+    forge(store, 34, 1)
+    tw.open(place).label("run-0007", {"team": "a"})
+    assert store.objects.stat(layout.LIST) is not None
+    monkeypatch.setenv("TW_MIRROR", str(tmp_path / "new"))
+    s3.requests.clear()
+    rows = rows_of(place)
+    assert len(rows) == 34 and s3.counts() == {"GET": 2, "LIST": 2}
+    for selector in ("@latest", "label:team=a"):
+        s3.requests.clear()
+        (row,) = tw.open(place).select(selector).runs().rows()
+        assert row in rows and len(s3.requests) <= 10, s3.counts()
+
+
+def test_without_a_list_entries_and_versions_are_read(s3: Proxy) -> None:
+    forge(Store.open_or_create(store_url(url("copy"))), 6, 1)
+    s3.requests.clear()
+    assert len(rows_of(url("copy"))) == 6
+    assert s3.counts() == {"GET": 2 + 2 * 6, "LIST": 2}
+
+
+@pytest.mark.parametrize("order", ["put before the other looks", "put after the other looked"])
+def test_of_two_publishers_at_once_the_list_has_both(s3: Proxy, order: str) -> None:
+    """Each writes the list without the other's run; the second looks once more, and adds what is missing."""
+    place = store_url(url(f"two-{order.split()[1]}"))
+    one, other = Store.open_or_create(place), Store.open(place)
+    fill(one, 1)
+    one.list_runs(catalog_row)
+    done: list[str] = []
+
+    def meanwhile(request: Request) -> None:
+        """The other publishes and lists while the first one writes its list."""
+        if request.kind == "PUT" and request.path.endswith(layout.LIST) and not done:
+            done.append(request.path)
+            source = commit(other, 0, run="other")
+            other.publish("other", Changes(sources=(source,)))
+            other.list_runs(catalog_row)
+
+    setattr(s3, "before" if order.startswith("put before") else "after", meanwhile)
+    source = commit(one, 0, run="one")
+    one.publish("one", Changes(sources=(source,)))
+    one.list_new_versions(catalog_row)
+    assert done
+    listed = index.decode_list(one.objects.get(layout.LIST), "list").by_key()
+    assert set(listed) == {"run-000", "one", "other"}
+    assert tw.open(url(f"two-{order.split()[1]}")).verify() == []
+
+
+def test_publishers_and_readers_notice_a_lost_version(s3: Proxy) -> None:
+    store = Store.open_or_create(store_url(url("lost")))
+    fill(store, 1)
+    store.relabel("Run-000", {"a": "b"})
+    store.objects.delete([layout.version("run-000", 2)])
+    assert [problem.what for problem in store.verify()] == ["version missing: its index entry is there"]
+    for act in (Store.newest, lambda store, run: store.relabel(run, {"a": "c"})):
+        with pytest.raises(tw.errors.DamagedRunError, match="version missing"):
+            act(Store.open(store_url(url("lost"))), "Run-000")
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("runs", "ranks", "seconds"), [(300, 1, 2.0), (100, 1024, 2.0)])
+def test_many_runs_at_20_ms_a_request(
+    s3: Proxy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, runs: int, ranks: int, seconds: float
+) -> None:
+    place = url(f"many-{runs}")
+    store = Store.open_or_create(store_url(place))
+    forge(store, runs, ranks)
+    store.list_runs(catalog_row)
+    monkeypatch.setenv("TW_MIRROR", str(tmp_path / "new"))
+    s3.before = lambda _: time.sleep(0.02)
+    s3.requests.clear()
+    started = time.perf_counter()
+    assert len(rows_of(place)) == runs
+    assert time.perf_counter() - started <= seconds
+    assert len(s3.requests) <= 5, s3.counts()
