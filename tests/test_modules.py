@@ -100,7 +100,13 @@ def test_memory_and_shapes_equal_those_of_the_profiler(tmp_path: Path) -> None:
         assert row["self_cpu_ns"] == pytest.approx(1000 * own_us, abs=count)
 
 
-def test_simulated_training_leaves_no_activity_of_backward_without_a_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize("large", [False, True])
+def test_simulated_training_leaves_no_activity_of_backward_without_a_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    """Also of a trace that does not fit in memory."""
+    for module in ("build", "columns"):
+        monkeypatch.setattr(f"tracewarehouse.ingest.{module}.is_large", lambda _: large)
     tw.simulate(tmp_path / "traces", ranks=1, **SMALL)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "traces", jobs=1)

@@ -317,8 +317,8 @@ def _forward(columns: Columns, nesting: Nesting, engine: Rows, candidates: Numbe
         ]
     )
     found[:, ~number.valid | (number.values < 0)] = -1
-    starts = columns.ints("ts_ns", nesting.rows[np.maximum(found, 0)]).values
-    starts = np.where(found >= 0, starts, np.iinfo(np.int64).min)
+    starts = columns.ints("ts_ns", nesting.rows[np.maximum(found.ravel(), 0)]).values
+    starts = np.where(found >= 0, starts.reshape(found.shape), np.iinfo(np.int64).min)
     threads = columns.ints("forward_thread", engine)
     lane_of = _forward_lanes(found, starts, np.where(threads.valid, threads.values, -1))
     chosen: Numbers = found[lane_of, np.arange(len(engine))]
