@@ -316,8 +316,9 @@ class TimeUnit(Struct):
         if self.late > self.timed:
             example = "times are too late for microseconds, and of our days as nanoseconds"
             return Defect(RULE, self.late, f"{example}: ingest with --time-unit ns")
-        ratios = np.concatenate(self.ratios) if self.ratios else np.zeros(0)
-        if not ratios.size or _LEAST_RATIO <= (median := float(np.median(ratios))) <= _MOST_RATIO:
+        ratios = np.sort(np.concatenate(self.ratios)) if self.ratios else np.zeros(0)
+        middle = ratios[(ratios.size - 1) // 2 : ratios.size // 2 + 1]  # np.median imports masked arrays
+        if not ratios.size or _LEAST_RATIO <= (median := float(middle.mean())) <= _MOST_RATIO:
             return None
         times, what = (1 / median, "longer") if median < 1 else (median, "shorter")
         hint = ": ingest with --time-unit ns if its times are nanoseconds" if median < 1 else ""
