@@ -64,6 +64,7 @@ class StoredRanks(Struct):
             return replace(source, target=Target())
         rank = version.rank(target.rank) if version else None
         stored = [one for one in (rank.sources if rank else ()) if one.format == format_.name]
+        is_current = any(self._is_current(one, format_, version) for one in stored[:1])
         unpublished = [
             one
             for one in self._unpublished(target.run, target.rank)
@@ -71,9 +72,10 @@ class StoredRanks(Struct):
         ]
         return replace(
             source,
-            published=stored[0] if stored else None,
-            is_current=any(self._is_current(one, format_, version) for one in stored[:1]),
-            unpublished=unpublished[0] if unpublished else None,
+            # Sent to workers, which need no files of it.
+            published=replace(stored[0], files=()) if stored else None,
+            is_current=is_current,
+            unpublished=replace(unpublished[0], files=()) if unpublished else None,
         )
 
     def settled(self, source: Source) -> Source | FileOutcome:
