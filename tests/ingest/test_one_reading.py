@@ -154,6 +154,15 @@ def test_commits_for_ranks_that_only_the_end_shows_are_reused(
     assert ranks_seen(tmp_path / "wh") == {"job": (1, 2)}
 
 
+def test_a_commit_is_reused_only_for_its_spelling_of_the_run(tmp_path: Path) -> None:
+    write(tmp_path / "job")
+    for run in ("Job", "job"):
+        (file,) = take(tmp_path / "wh", tmp_path / "job", run=run, expect_ranks=2).files
+        assert (file.run, file.state) == (run, "pending")
+    assert only(take(tmp_path / "wh", tmp_path / "job", run="Job")).state == "intact"
+    assert ranks_seen(tmp_path / "wh") == {"Job": (0,)}
+
+
 def test_strict_commits_nothing_before_all_files_are_known(tmp_path: Path) -> None:
     write(tmp_path / "job", range(3))
     bad = tmp_path / "job" / "rank3.json"

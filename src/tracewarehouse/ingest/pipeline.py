@@ -98,21 +98,23 @@ def ingest(
         known, sources = call.survey(files, outcomes)
         read = [*known, *call.build(sources, "first", outcomes)]
         ready, again, notes = call.settle(read, outcomes)
-        for source in call.build(again, "again", outcomes):
-            if source.is_built:
-                ready.append(source)
-            else:
-                outcomes.append(conflict(source))
+        built = call.build(again, "again", outcomes)
+        ready += [source for source in built if source.is_built]
+        outcomes += [conflict(source) for source in built if not source.is_built]
         written = call.publish(ready, outcomes)
         if options.inbox:
             _empty_inbox(store, outcomes, {file.path: file for file in files})
         ordered = tuple(sorted(outcomes, key=lambda outcome: outcome.path))
         runs = run_outcomes(store, ordered, written, call.waiting)
-    report = IngestReport(ordered, runs, tuple(notes), strict=options.strict)
+    seconds = time.monotonic() - started
+    return _with_advice(IngestReport(ordered, runs, tuple(notes), seconds, options.strict), engine)
+
+
+def _with_advice(report: IngestReport, engine: EngineOrName) -> IngestReport:
+    """The report with a note if another engine suits its events better."""
     events = sum(file.content.events for file in report.stored if file.content)
-    if events and (note := advice(engine, events)):
-        report = replace(report, notes=(*report.notes, note))
-    return replace(report, seconds=time.monotonic() - started)
+    note = advice(engine, events) if events else None
+    return replace(report, notes=(*report.notes, note)) if note else report
 
 
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> Discovered:

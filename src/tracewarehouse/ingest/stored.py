@@ -68,7 +68,9 @@ class StoredRanks(Struct):
         unpublished = [
             one
             for one in self._unpublished(target.run, target.rank)
-            if (one.rank, one.format) == (target.rank, format_.name) and self._is_built_alike(one, format_)
+            # The name of a run may have been spelled differently.
+            if (one.run, one.rank, one.format) == (target.run, target.rank, format_.name)
+            and self._is_built_alike(one, format_)
         ]
         return replace(
             source,
@@ -236,15 +238,16 @@ def _known(stored: RankSource, is_published: bool, rank: int | None, world_size:
     """What an earlier call read of a stored source; of an unpublished one, its commit."""
     start, end = stored.facts.get("start_ns"), stored.facts.get("end_ns")
     window = (start, end) if isinstance(start, int) and isinstance(end, int) else (None, None)
-    commit = RankCommit(
-        stored.digest, stored.status, stored.text_bytes, rank, world_size, window, is_known=True
-    )
-    if is_published:
-        return commit
-    return replace(
-        commit,
-        content=content_of(stored.facts, stored.status),
-        place=(stored.run, stored.rank),
+    return RankCommit(
+        stored.digest,
+        stored.status,
+        stored.text_bytes,
+        rank,
+        world_size,
+        window,
+        is_known=True,
+        content=None if is_published else content_of(stored.facts, stored.status),
+        place=None if is_published else (stored.run, stored.rank),
         uid=stored.uid,
         commit=stored.commit,
     )
