@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from activity_rows import Row, call, columns_of, gpu, random_rows, slice_, step
 
+import tracewarehouse
 from conftest import deep
 from tracewarehouse.formats.base import Outcome
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
+from tracewarehouse.ingest.tables import build as build_module
 from tracewarehouse.ingest.tables.build import Built, RankTables, build
 
 SEEDS = [*range(6), *deep(*range(6, 200))]
@@ -94,3 +98,27 @@ def test_a_column_that_some_ranks_lack() -> None:
 def test_ids_out_of_range_are_not_joined(ids: dict[str, int]) -> None:
     columns = columns_of([slice_("op", 0, 1, **ids)])
     assert not RankTables(0, {"activities": columns}, Outcome("", "{}", 9, 9)).is_joinable
+
+
+def test_a_rank_that_cannot_be_built_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails after its tables were passed on, which are dropped; the others are built again, alone."""
+    calls: list[list[int]] = []
+
+    def failing(ranks: Sequence[RankTables], *rest: Any) -> tuple[Built, ...]:
+        calls.append([rank.rank for rank in ranks])
+        found = build(ranks, *rest)
+        if 1 in calls[-1]:
+            raise ValueError("odd")
+        return found
+
+    monkeypatch.setattr(build_module, "build", failing)
+    tracewarehouse.simulate(tmp_path / "job", ranks=3, layers=1, steps=2)
+    warehouse = tracewarehouse.open(tmp_path / "wh")
+    found = warehouse.ingest(tmp_path / "job", run="job", jobs=1)
+    assert calls == [[0, 1, 2], [0], [1], [2]]
+    (refused,) = [file for file in found.files if file.state == "refused" and "rank1" in file.path.name]
+    assert "odd" in str(refused.reason)
+    rows = warehouse.query_all("SELECT rank, count(*) AS n, max(event_id) + 1 AS m FROM events GROUP BY 1")
+    assert sorted((row["rank"], row["n"] == row["m"]) for row in rows.rows()) == [(0, True), (2, True)]

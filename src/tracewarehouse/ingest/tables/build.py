@@ -70,7 +70,7 @@ Add = Callable[[str, "Batches"], object]
 # Columns that every stored table has and that the writer adds.
 KEYS = ("run_id", "rank")
 # Maximum rows of ranks that are joined, and of each.
-JOINED_ROWS: Final = 122_880
+JOINED_ROWS: Final = 1 << 16
 _RANK: Final = pa.field("rank", pa.int32())
 # Columns with an event_id, except the one of `events` with an id of the Python tracer.
 _EVENT_IDS: Final = frozenset((
