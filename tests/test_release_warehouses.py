@@ -94,7 +94,8 @@ def test_answers_of_a_damaged_run_are_the_same(release: Path, wh: tw.Warehouse) 
 def test_answers_are_the_same_after_an_upgrade(release: Path, wh: tw.Warehouse) -> None:
     old = releases.stored(release)
     assert set(old) == {"good", "slow", "odd", "timeline", "hang", "history"}
-    found = compared(old, tw.open(wh.root))
+    # Deriving published a version of `good`.
+    found = [each for each in compared(old, tw.open(wh.root)) if ".version[0]: was 2, is 3" not in each]
     assert not found, "\n".join([f"{len(found)} differences after the upgrade", *found[:20]])
     assert wh.upgrade().lines == ()
 

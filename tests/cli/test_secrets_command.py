@@ -95,7 +95,13 @@ def test_a_warehouse_is_searched(warehouse: Path) -> None:
     assert found.code == 1 and ACME not in found.out + found.err
     files = {str(row["file"]) for row in rows(found)}
     places = {str(row["where"]) for row in rows(found) if "data/events/" in str(row["file"])}
-    assert {"column args", "column dtypes", "column extra", "column name", "column flow_id"} <= places
+    assert {
+        "column args_template",
+        "column dtypes",
+        "column extra",
+        "column name",
+        "column flow_id",
+    } <= places
     held = set(stored_needles(warehouse, [ACME])[ACME])
     assert files == held and any(file.startswith("results/") for file in files)
     assert tw("secrets", "-w", warehouse, "--run", "tidy").code == 0
