@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,3 +127,15 @@ def test_computed_columns_are_columns_like_others(
     assert [columns.has(name) for columns in (memory, spilled) for name in ("depth", "nothing", "other")] == [
         True, False, False, True, False, False,
     ]  # fmt: skip
+
+
+def test_a_rank_is_freed_without_a_garbage_collection() -> None:
+    rank = Columns(3, {"ts_ns": pa.chunked_array([[1, 2, 3]])})
+    assert rank.parts == (rank,) and len(rank.ints("ts_ns").values) == 3
+    left = weakref.ref(rank)
+    gc.disable()
+    try:
+        del rank
+        assert left() is None
+    finally:
+        gc.enable()

@@ -67,7 +67,8 @@ class Columns:
 
     def __init__(self, rows: int, columns: Mapping[str, pa.ChunkedArray]) -> None:
         self.rows = rows
-        self.parts: Sequence[Columns] = (self,)
+        # Not itself: memory would be freed only by a garbage collection.
+        self._parts: Sequence[Columns] = ()
         self._arrow = dict(columns)
         self._ints: dict[str, Ints] = {}
         self._codes: dict[str, Codes] = {}
@@ -79,6 +80,11 @@ class Columns:
         found = {name: table.column(name) for name in table.column_names}
         return cls(table.num_rows, {name: _unified(column) for name, column in found.items()})
 
+    @property
+    def parts(self) -> Sequence[Columns]:
+        """The ranks that were joined; a single one is itself."""
+        return self._parts or (self,)
+
     @classmethod
     def joined(cls, parts: Sequence[Columns]) -> Columns:
         """The rows of several ranks, one after the other; `end_id` counts from the first of all rows."""
@@ -87,7 +93,7 @@ class Columns:
         found = cls(
             rows, {name: _one_column([part._arrow.get(name) for part in parts], parts) for name in names}
         )
-        found.parts = parts
+        found._parts = parts
         ends = found.ints("end_id")
         if len(parts) > 1 and ends.valid.any():
             found.put("end_id", ends.values + found.bounds[found.rank_of(slice(None))], ends.valid)
