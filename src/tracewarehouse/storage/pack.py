@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Ref
-from tracewarehouse.contracts.stored import file_columns
+from tracewarehouse.contracts.stored import NUMBERS, file_columns
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list
@@ -63,6 +63,8 @@ _OF_NAME = {
     "flow_id": Encoding.PREFIX,
     "ts_text": Encoding.PREFIX,
     "dur_text": Encoding.PREFIX,
+    # The first number of arguments often ascends; the others repeat in runs.
+    **dict.fromkeys(NUMBERS[1:], Encoding.PLAIN),
 }
 # Ids with few distinct values.
 _CODED_IDS = frozenset({"step", "stream", "device", "device_type", "graph_id"})
