@@ -119,7 +119,7 @@ def test_commands_are_within_their_bounds_of_cpu_time(tmp_path: Path) -> None:
 
 
 def _cpu_s(words: Sequence[str], folder: Path) -> float:
-    """CPU time of a Python process and its children, in a folder of its own."""
+    """CPU time of a Python process and its children, in a separate folder."""
     folder.mkdir(exist_ok=True)
     env = {key: value for key, value in environment().items() if key != "PYTHONDONTWRITEBYTECODE"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

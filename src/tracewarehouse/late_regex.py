@@ -7,7 +7,7 @@ from typing import Any, AnyStr, cast
 
 
 class _LateRegex:
-    """Stands for a compiled pattern; it keeps the methods that were used."""
+    """Takes the place of a compiled pattern; it keeps the methods that were used."""
 
     def __init__(self, text: str | bytes, flags: int) -> None:
         self._text, self._flags = text, flags

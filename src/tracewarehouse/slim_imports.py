@@ -65,8 +65,8 @@ def _exec_in(
 
 @contextmanager
 def _without(hidden: Mapping[str, ModuleType | None], module: ModuleType) -> Iterator[None]:
-    """Imports of these modules fail, or find what stands for them."""
-    new = {name: stand_in for name, stand_in in hidden.items() if name not in sys.modules}
+    """Imports of these modules fail, or find their substitutes."""
+    new = {name: substitute for name, substitute in hidden.items() if name not in sys.modules}
     modules: dict[str, Any] = sys.modules
     modules.update(new)  # None is the documented way to make an import fail
     try:
@@ -102,12 +102,12 @@ def _functions_on_use(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _no_masked_arrays(module: ModuleType) -> Iterator[None]:
-    """pyarrow asks whether arrays are masked ones; only what creates these imports `numpy.ma`."""
+    """pyarrow checks whether arrays are masked; only what creates these imports `numpy.ma`."""
     with _without(_HIDDEN["numpy"], module):
         yield
-    stand_in = vars(module)["ma"] = ModuleType("numpy.ma")
-    vars(stand_in)["MaskedArray"] = type("MaskedArray", (), {})
-    vars(stand_in)["__getattr__"] = lambda name: getattr(import_module("numpy.ma"), name)
+    substitute = vars(module)["ma"] = ModuleType("numpy.ma")
+    vars(substitute)["MaskedArray"] = type("MaskedArray", (), {})
+    vars(substitute)["__getattr__"] = lambda name: getattr(import_module("numpy.ma"), name)
 
 
 def install(*, numpy: bool = True) -> None:

@@ -22,7 +22,7 @@ X, XY = frozenset("x"), frozenset("xy")
 
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """Four runs of three ranks whose names differ in case, or have a rank of their own."""
+    """Four runs of three ranks whose names differ in case, or have a different rank."""
     folder = tmp_path_factory.mktemp("pruning")
     catalog = small_catalog(folder / "sql")
     store = Store.open_or_create(folder / "w")

@@ -236,7 +236,7 @@ def test_the_newest_removal_stays_for_its_number(store: Store) -> None:
 
 
 def test_a_killed_clean_is_completed_by_the_next(store: Store) -> None:
-    """The version that says so is there, and only some versions are deleted: their absence is no damage."""
+    """The version that says so is there, and only some versions are deleted: their absence is not damage."""
     from tracewarehouse.storage import publish
 
     number = RANKS + 1

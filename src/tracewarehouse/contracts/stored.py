@@ -1,6 +1,6 @@
 """The columns of a stored table in its files, which hold `args` of `events` as templates and numbers.
 
-A template is a format of printf: `%3$d` stands for the third of `PRINTED`, and `%%` for a percent sign.
+A template is a format of printf: `%3$d` prints the third of `PRINTED`, and `%%` a percent sign.
 Numbers that equal another column are not stored twice, and those that never change are part of the template.
 """
 

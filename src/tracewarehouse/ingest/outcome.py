@@ -27,7 +27,7 @@ class Options(Struct, frozen=True):
     for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
     if it differs from the one that the format defines. `step_range`: a regular expression for annotations
     that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`: label runs by
-    the environment of the call (git commit, batch job, …). `expect_ranks`: publish a run once it has so many.
+    the environment (git commit, batch job, …). `expect_ranks`: publish a run when it has this many.
     """
 
     run: str | None = None

@@ -88,7 +88,7 @@ class TraceFile(Struct, frozen=True):
         message, hint = failure.message, failure.hint
         if copy:
             message = message.replace(str(copy), str(self.path))
-            # A hint has a form of its own for the command line, which a plain text has not.
+            # A hint has a separate form for the command line, which a plain text lacks.
             hint = hint.replace(str(copy), str(self.path)) if hint and str(copy) in hint else hint
         reason = message.removeprefix(f"{self.path}: ")
         return FileOutcome(self.path, "refused", reason=reason, hint=hint, details=failure.details)

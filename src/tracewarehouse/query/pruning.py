@@ -85,7 +85,7 @@ def _scans_of(
         with connect(threads=1) as con:
             for contract in relations:
                 _create_empty(con, contract)
-            # Empty tables say nothing about rows, and what is known only when a query runs is no constant.
+            # Empty tables say nothing about rows, and a value known only when a query runs is not a constant.
             con.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
             con.execute("SET enable_external_access = false")
             limits.apply(con)

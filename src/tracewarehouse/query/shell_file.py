@@ -338,7 +338,7 @@ def refresh(store: Store, catalog: Catalog, on_notice: Callable[[str], object] |
 
     Damaged runs are left out, with a notice each. Raises WarehouseError.
     """
-    return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), anew=True)
+    return _write_newest(store, catalog, _newest(store), on_notice or (lambda _: None), afresh=True)
 
 
 def update(store: Store, catalog: Catalog, on_notice: Callable[[str], object]) -> None:
@@ -351,7 +351,7 @@ def update(store: Store, catalog: Catalog, on_notice: Callable[[str], object]) -
         often = hints.fill("{} or {} brings it up to date", hints.call("shell"), hints.call("refresh"))
         on_notice(f"note: {NAME} does not have the new runs, as there are {len(newest):,}: {often}")
     else:
-        _write_newest(store, catalog, newest, on_notice, anew=False)
+        _write_newest(store, catalog, newest, on_notice, afresh=False)
 
 
 def _newest(store: Store) -> dict[str, Brief]:
@@ -365,7 +365,7 @@ def _write_newest(
     catalog: Catalog,
     newest: dict[str, Brief],
     on_notice: Callable[[str], object],
-    anew: bool,
+    afresh: bool,
 ) -> Path:
     """Replaces the file. It starts over if a version was published in the meantime, so that the last of
     several concurrent calls includes the newest versions.
@@ -375,7 +375,7 @@ def _write_newest(
         with store.staging() as staging, temporary_folder() as elsewhere:
             # DuckDB writes its log to a wrong place if the path contains a "?".
             built = (elsewhere if "?" in str(staging) else staging) / NAME
-            readable = _Update(store, catalog, newest).write(built, None if anew else path)
+            readable = _Update(store, catalog, newest).write(built, None if afresh else path)
             with disk_errors(store.folder):
                 if built.parent != staging:
                     copyfile(built, staging / NAME)

@@ -26,7 +26,7 @@ from tracewarehouse.storage.model import (
 
 T = TypeVar("T")
 FORMAT = 3
-# A version of more files keeps them in an object of its own, of which a command reads what it needs.
+# A version of more files keeps them in a separate object, of which a command reads what it needs.
 MANY_FILES = 1_000
 _CHECKSUM = b',"checksum":"'
 _HEX = 64

@@ -213,7 +213,7 @@ class UnreadableRun(Struct, frozen=True):
 
 
 class Summary(Struct, frozen=True):
-    """What is asked of a version without its files: ranks as first and last of each range, bytes, times."""
+    """What is known of a version without its files: ranks as first and last of each range, bytes, times."""
 
     ranks: tuple[tuple[int, int], ...]
     commits: tuple[str, ...]
@@ -320,7 +320,7 @@ class RunVersion(Struct, frozen=True, dict=True):
 
     @cached_property
     def summary(self) -> Summary:
-        """What is asked most; of a version of many files it is read without them."""
+        """What most readers need; of a version of many files it is read without them."""
         if isinstance(self.sources, ManySources):
             return self.sources.stored.summary
         starts = [rank.facts.get("start_ns") for rank in self.by_rank]

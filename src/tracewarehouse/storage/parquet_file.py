@@ -23,7 +23,7 @@ _TAIL_BYTES = 8  # length of the Parquet metadata, and the magic
 _MAGIC = b"PAR1"
 
 
-# Column chunks of more than this have a checksum of their own: a reader of one need not read the file.
+# Column chunks of more than this have separate checksums: a reader of one need not read the file.
 _CHUNK_BYTES = 16 << 20
 
 

@@ -214,7 +214,7 @@ class Redactor:
         self._salt = salt
         self._rules = rules(policy)
         self._pairs = Pairs(self._rules, self.mark)
-        # Strings that `flagged` does not flag, and strings without a secret of their own.
+        # Strings that `flagged` does not flag, and strings that hold no secret.
         self._unflagged: set[str] = set()
         self._clean: set[str] = set()
 
