@@ -15,7 +15,7 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome, Request
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables.build import Built, build
+from tracewarehouse.ingest.tables.build import Built, RankTables, build
 
 Event = Mapping[str, Any]
 
@@ -34,7 +34,7 @@ def read(path: Path) -> tuple[dict[str, Columns | pa.Table], Outcome]:
 def built(tables: Mapping[str, Columns | pa.Table], outcome: Outcome) -> tuple[Built, dict[str, pa.Table]]:
     """All stored tables of a rank, and what was found on the way."""
     rules, made = rules_of(), dict[str, Any]()
-    known = build(tables, outcome, rules, made.__setitem__)
+    (known,) = build([RankTables(0, tables, outcome)], rules, made.__setitem__)
     return known, {
         name: rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
         for name, rows in made.items()
