@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import csv_text, json_text
 from tracewarehouse.result import Abstained, Provenance, Result
@@ -24,8 +25,8 @@ BIG = 2**53 + 1
 HOSTILE = 'a,"b"\nc'
 
 
-def column(name: str, type_: str, unit: str | None = None) -> SimpleNamespace:
-    return SimpleNamespace(name=name, type=type_, unit=unit)
+def column(name: str, type_: str, unit: str | None = None) -> Column:
+    return Column(name, type_, unit=unit, doc="")
 
 
 COLUMNS = (
@@ -148,6 +149,7 @@ def test_a_missing_pandas_is_reported() -> None:
 import sys
 import pyarrow as pa
 from tracewarehouse.result import Result, Provenance
+from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError
 rows = Result(pa.table({"a": [1]}), Provenance("0", ()))
 sys.modules["pandas"] = None
@@ -166,7 +168,8 @@ def test_parquet_carries_contract_and_provenance(tmp_path: Path) -> None:
     assert read.column("start_ns").to_pylist() == [BIG, 0, None]
     stored = json.loads(parquet.read_schema(str(path)).metadata[b"tracewarehouse"])
     assert stored["provenance"]["runs"] == ["a@v1"]
-    assert stored["contract"]["columns"][1] == {"name": "start_ns", "type": "BIGINT", "unit": "ts"}
+    column = stored["contract"]["columns"][1]
+    assert (column["name"], column["type"], column["unit"]) == ("start_ns", "BIGINT", "ts")
     assert stored["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
     assert stored["notices"] == ["one damaged rank"]
 

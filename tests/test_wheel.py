@@ -121,7 +121,7 @@ def test_the_native_scanner_is_inside_and_was_built_from_the_source_inside(
     command = [sys.executable, "-c", script]
     env = {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(command, env=env, cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == [str(tmp_path / FOLDER / "scanner.py"), "None"]
+    assert done.stdout.split() == [str(tmp_path / FOLDER / "library.py"), "None"]
 
 
 def test_without_the_native_scanner_the_wheel_is_pure(tmp_path: Path) -> None:

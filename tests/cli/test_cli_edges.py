@@ -81,7 +81,8 @@ def test_runs_reports_pending_ranks(tmp_path: Path) -> None:
     cli = tw("show", "temporal_breakdown", "--run", "job", "-w", tmp_path / "w")
     assert cli.errors == [
         "tw: unknown run: job",
-        "hint: pending: 1 of 2 ranks ingested; tw ingest PATH adds the others",
+        "hint: pending: 1 of 2 ranks ingested; tw ingest PATH adds the others,"
+        " tw seal job publishes without them",
     ]
     envelope = json.loads(tw("runs", "--json", "-w", tmp_path / "w").out)
     assert (envelope["quality"], envelope["result"][0]["state"]) == (

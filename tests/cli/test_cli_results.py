@@ -276,8 +276,10 @@ def test_skipped_ranks_are_counted(tmp_path: Path) -> None:
 
 def test_a_query_does_not_mention_ranks_of_other_runs(tmp_path: Path) -> None:
     op = {"ph": "X", "cat": "cpu_op", "name": "add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}
-    (tmp_path / "host.json").write_text(json.dumps({"traceEvents": [op]}))
-    assert tw("ingest", tmp_path / "host.json", FIRST_STEPS / "rank0.json.gz", "-w", tmp_path / "w").code == 0
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host" / "rank0.json").write_text(json.dumps({"traceEvents": [op]}))
+    traces = tmp_path / "host" / "rank0.json", FIRST_STEPS / "rank0.json.gz"
+    assert tw("ingest", *traces, "-w", tmp_path / "w").code == 0
     count = "SELECT count(*) AS n FROM idle_intervals"
     skipped = "skipped 1 rank: no GPU activities recorded"
     assert skipped in tw("query", count, "-w", tmp_path / "w").errors

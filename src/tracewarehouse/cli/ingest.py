@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     "--expect-ranks",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Publish the run only after N ranks are ingested, or by tw seal RUN.",
+    help="Publish the run only when it has N ranks, or by tw seal.",
 )
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of processes. [default: one per core]"

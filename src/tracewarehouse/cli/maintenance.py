@@ -220,11 +220,11 @@ def seal(
     allow_missing: bool,
     labels: tuple[tuple[str, str], ...],
 ) -> int:
-    """Publish the ranks that wait for others since `tw ingest --expect-ranks`.
+    """Publish the ranks that wait for others.
 
-    All of them appear at once, in one version. Ranks that come later are added by the next seal.
-    Exit code 1: ranks are missing, and nothing was published. Exit code 4: some ranks conflict with stored
-    ones.
+    They wait since `tw ingest --expect-ranks`. All of them appear at once, in one version. Ranks that come
+    later are added by the next seal. Exit code 1: ranks are missing, and nothing was published. Exit code 4:
+    some ranks conflict with stored ones.
     """
     done = session.open().seal(
         run, expect_ranks=expect_ranks, allow_missing=allow_missing, labels=dict(labels)
