@@ -331,7 +331,7 @@ def _rows_sql(columns: str, group: FileGroup) -> str:
 def _around_files(columns: str, group: FileGroup) -> tuple[str, str]:
     """The SELECT of files before and after the list of their paths."""
     # Never infer Hive partitions from paths: with two of them, ASOF JOIN returns wrong rows.
-    begin, end = "read_parquet([{}], hive_partitioning = false)".split("{}")
+    begin, end = ["read_parquet([", "], hive_partitioning = false)"]
     end += "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
     return f"SELECT {columns} FROM {begin}", end
 
