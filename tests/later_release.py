@@ -11,13 +11,13 @@ from conftest import ROOT
 from tracewarehouse.contracts.catalog import Catalog
 
 ADDED = '-- wave = { type = "BIGINT", null = true, unit = "count", doc = "Blocks over slots." }\n'
-COMPATIBLE = '-- [changes]\n-- 3 = { text = "Adds wave.", compatible = true }\n'
+COMPATIBLE = '-- [changes]\n-- 2 = { text = "Adds wave.", compatible = true }\n'
 WAVES = """-- /// tw
 -- kind     = "analysis"
 -- name     = "waves"
 -- version  = 1
 -- summary  = "Kernels with a wave."
--- requires = ["kernels@3"]
+-- requires = ["kernels@2"]
 -- grain    = ["run_id", "rank"]
 --
 -- [columns]
@@ -34,13 +34,13 @@ GROUP BY run_id, rank
 """
 
 
-def add_kernels_3(folder: Path, old: str = "", new: str = "", added: str = ADDED) -> Path:
-    """Writes kernels.v3.sql, compatible with version 2: one more column, and an edit."""
-    text = (folder / "tables/kernels.v2.sql").read_text()
-    text = text.replace("-- version    = 2", "-- version    = 3")
+def add_kernels_2(folder: Path, old: str = "", new: str = "", added: str = ADDED) -> Path:
+    """Writes kernels.v2.sql, compatible with version 1: one more column, and an edit."""
+    text = (folder / "tables/kernels.v1.sql").read_text()
+    text = text.replace("-- version    = 1", "-- version    = 2")
     text = text.replace("--\n-- [changes]\n", f"{added}--\n{COMPATIBLE}")
     assert old in text
-    path = folder / "tables/kernels.v3.sql"
+    path = folder / "tables/kernels.v2.sql"
     path.write_text(text.replace(old, new) if old else text)
     return path
 
@@ -53,9 +53,9 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 def newer_sql(folder: Path) -> Path:
-    """A copy of the contracts with kernels@3 and an analysis of its new column."""
+    """A copy of the contracts with kernels@2 and an analysis of its new column."""
     sql = Path(shutil.copytree(ROOT / "sql", folder / "sql"))
-    add_kernels_3(sql)
+    add_kernels_2(sql)
     (sql / "analyses/gpu/waves.v1.sql").write_text(WAVES)
     return sql
 

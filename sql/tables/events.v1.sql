@@ -5,7 +5,7 @@
 -- summary    = "All elements of the file's event array with all their content."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
--- definition = 2
+-- definition = 1
 --
 -- [columns]
 -- run_id           = { type = "VARCHAR", doc = "The run." }

@@ -5,7 +5,7 @@
 -- summary    = "GPU activities (kernel, memcpy, memset) with valid timestamps, and what launched them."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
--- definition = 2
+-- definition = 1
 --
 -- [columns]
 -- run_id                 = { type = "VARCHAR", doc = "The run." }
@@ -54,6 +54,11 @@
 -- launch_state           = { type = "VARCHAR", doc = "known: the launch is in the trace; before_window: it starts before the first activity of its stream with a known launch, so it was launched before the recording; missing: the launch should be in the trace but is not." }
 -- op_sig                 = { type = "VARCHAR", null = true, doc = "Operator with the shapes and types of its inputs: identifies the same work under another kernel name." }
 -- path_sig               = { type = "VARCHAR", null = true, doc = "Modules and operators enclosing the launch, outermost first; of more than 1,024 names, only the innermost 1,024 after `… > `." }
+-- launch_api             = { type = "VARCHAR", null = true, doc = "Name of the host function that launched it; null if the launch is unknown." }
+-- launch_dur_ns          = { type = "BIGINT", null = true, unit = "ns", doc = "Duration of that call; a graph launch is repeated for each of its GPU activities." }
+-- launch_to_start_ns     = { type = "BIGINT", null = true, signed = true, unit = "ns", doc = "Start minus the start of that call; negative only if the clocks disagree." }
+-- stream_idle_ns         = { type = "BIGINT", null = true, unit = "ns", doc = "Idle time of its stream right before it: since the latest end of the stream's earlier activities; 0 if that is not before its start. Null for the stream's first activity. Activities are in order of start, end, launch and position in the file." }
+-- stream_previous_id     = { type = "BIGINT", null = true, unit = "id", doc = "event_id of the activity whose end begins that idle time; if several end then, the last in the file. Null without idle time." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -3,7 +3,7 @@
 -- name     = "graph_replays"
 -- version  = 1
 -- summary  = "Each launch of a CUDA or HIP graph with the GPU activities that it replayed."
--- requires = ["kernels@2"]
+-- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "runtime_id"]
 -- order    = ["run_id", "rank", "start_ns", "runtime_id"]
 --

@@ -3,7 +3,7 @@
 -- name     = "kernels_attributed"
 -- version  = 1
 -- summary  = "Operator and modules of each GPU activity; of those that a graph replayed, from the capture of the graph."
--- requires = ["kernels@2", "graph_nodes@1"]
+-- requires = ["kernels@1", "graph_nodes@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "event_id"]
 --

@@ -3,7 +3,7 @@
 -- name     = "queue_changes"
 -- version  = 1
 -- summary  = "Queue depth changes per stream: launch (+1) and start (-1) of each GPU activity."
--- requires = ["kernels@2"]
+-- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "device", "stream", "event_id", "change"]
 -- order    = ["run_id", "rank", "device", "stream", "ts_ns", "-change", "event_id"]
 --

@@ -3,7 +3,7 @@
 -- name     = "replayed_activities"
 -- version  = 1
 -- summary  = "GPU activities that CUDA or HIP graph launches replayed, in the order of each replay."
--- requires = ["kernels@2"]
+-- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "runtime_id", "position"]
 --

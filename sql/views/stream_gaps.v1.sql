@@ -3,7 +3,7 @@
 -- name     = "stream_gaps"
 -- version  = 1
 -- summary  = "Idle intervals of each stream within its device's GPU window, with the activities before and after."
--- requires = ["kernels@2"]
+-- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "device", "stream", "start_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "start_ns"]
 --

@@ -13,7 +13,7 @@ import pytest
 
 from cli_runner import CliResult, tw
 from conftest import ROOT
-from later_release import add_kernels_3, edit
+from later_release import add_kernels_2, edit
 from tracewarehouse.contracts.catalog import read_lock
 from tracewarehouse.contracts.contract import Ref
 from tracewarehouse.devtools import release
@@ -75,12 +75,12 @@ def changed_fold(root: Path) -> None:
 
 
 def changed_definition(root: Path) -> None:
-    edit(root / "sql/tables/kernels.v2.sql", "-- definition = ", "-- definition = 9")
+    edit(root / "sql/tables/kernels.v1.sql", "-- definition = ", "-- definition = 9")
 
 
 def column_added_in_place(root: Path) -> None:
     column = '-- wave = { type = "BIGINT", null = true, unit = "count", doc = "Blocks over slots." }\n'
-    edit(root / "sql/tables/kernels.v2.sql", "--\n-- [changes]\n", f"{column}--\n-- [changes]\n")
+    edit(root / "sql/tables/kernels.v1.sql", "--\n-- [changes]\n", f"{column}--\n-- [changes]\n")
 
 
 def deleted(root: Path) -> None:
@@ -94,8 +94,8 @@ def deleted(root: Path) -> None:
         (changed_unit, "memory_events@1 is released, but was changed"),
         (changed_nulls, "kernel_summary@1 is released, but was changed"),
         (changed_fold, "kernel_summary@1 is released, but was changed"),
-        (changed_definition, "kernels@2 is released, but was changed"),
-        (column_added_in_place, "kernels@2 is released, but was changed"),
+        (changed_definition, "kernels@1 is released, but was changed"),
+        (column_added_in_place, "kernels@1 is released, but was changed"),
         (deleted, "slow_rank@1 is released, but its file was deleted"),
     ],
     ids=lambda each: each.__name__ if callable(each) else "",
@@ -108,13 +108,13 @@ def test_a_changed_contract_is_refused(change: Callable[[Path], None], refused: 
 
 
 def test_a_compatible_version_is_accepted_and_released(checkout: Path) -> None:
-    add_kernels_3(checkout / "sql")
-    for golden in (checkout / "tests/golden/tables").glob("kernels.v2.*golden"):
-        shutil.copy(golden, golden.with_name(golden.name.replace(".v2.", ".v3.")))
+    add_kernels_2(checkout / "sql")
+    for golden in (checkout / "tests/golden/tables").glob("kernels.v1.*golden"):
+        shutil.copy(golden, golden.with_name(golden.name.replace(".v1.", ".v2.")))
     result = check()
     assert result.code == 0, result.out
-    assert tw("dev", "release").out == "released kernels@3\n"
-    assert Ref("kernels", 3) in read_lock(checkout / "sql")
+    assert tw("dev", "release").out == "released kernels@2\n"
+    assert Ref("kernels", 2) in read_lock(checkout / "sql")
 
 
 def test_a_new_version_is_accepted(checkout: Path) -> None:

@@ -53,7 +53,7 @@ def sql(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def later(house: Path, sql: Path) -> Warehouse:
-    """The warehouse as a later release opens it: with kernels@3."""
+    """The warehouse as a later release opens it: with kernels@2."""
     return Warehouse(house, catalog=Catalog.load(sql))
 
 
@@ -99,7 +99,7 @@ def test_a_command_of_a_later_release_writes_nothing(stored: Path, sql: Path, co
 
 def test_a_history_remains_one_series(later: Warehouse) -> None:
     ingest(later, "c", 0, 1)
-    assert later.store.newest("c").table_versions()["kernels"] == (3,)  # type: ignore[union-attr]
+    assert later.store.newest("c").table_versions()["kernels"] == (2,)  # type: ignore[union-attr]
     later.record(analyses=["step_summary", "kernel_summary"])
     for metric in ("step_time", "kernel_summary.sum_ns"):
         (series,) = later.history(metric).series
@@ -107,20 +107,20 @@ def test_a_history_remains_one_series(later: Warehouse) -> None:
 
 
 def test_a_consumer_of_the_new_column_excludes_old_runs(later: Warehouse) -> None:
-    with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not have kernels@3") as none:
+    with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not have kernels@2") as none:
         later.run("waves")
     assert none.value.hint == REBUILT
     ingest(later, "c", 0)
     found = later.run("waves")
     assert {row["run_id"] for row in found.rows()} == {"c"}
-    assert found.notices[0] == f"excluded a, b, stored without kernels@3: {REBUILT}"
+    assert found.notices[0] == f"excluded a, b, stored without kernels@2: {REBUILT}"
     assert found.provenance.runs == ("c@v1",)
 
 
 def test_ranks_of_one_run_are_not_mixed(later: Warehouse) -> None:
     ingest(tw.open(later.root), "mixed", 0)
     ingest(later, "mixed", 1)
-    with pytest.raises(SchemaVersionError, match="mixed@v2 does not have kernels@3"):
+    with pytest.raises(SchemaVersionError, match="mixed@v2 does not have kernels@2"):
         later.select("mixed").run("waves")
     assert len(later.select("mixed", 1).run("waves")) == 1
     assert {row["rank"] for row in later.select("mixed").run("kernel_summary").rows()} == {0, 1}
@@ -148,9 +148,9 @@ def test_the_column_is_null_in_the_shell(later: Warehouse) -> None:
 def test_upgrade_rebuilds_only_what_is_outdated(later: Warehouse) -> None:
     before = later.store.newest("a")
     assert before is not None
-    assert later.upgrade().lines == ("kernels@3 was rebuilt for a", "kernels@3 was rebuilt for b")
+    assert later.upgrade().lines == ("kernels@2 was rebuilt for a", "kernels@2 was rebuilt for b")
     after = later.store.newest("a")
-    assert after is not None and after.table_versions() == {**before.table_versions(), "kernels": (3,)}
+    assert after is not None and after.table_versions() == {**before.table_versions(), "kernels": (2,)}
     for table in before.table_versions().keys() - {"kernels"}:
         assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
     assert len(later.run("waves")) == 4 and later.verify() == []

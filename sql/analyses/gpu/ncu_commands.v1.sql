@@ -3,7 +3,7 @@
 -- name     = "ncu_commands"
 -- version  = 1
 -- summary  = "The commands with which Nsight Compute profiles the kernels that take the most time, each at a launch of median duration."
--- requires = ["kernels@2"]
+-- requires = ["kernels@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "kernel"]
 -- order    = ["run_id", "rank", "-gpu_sum_ns", "kernel"]

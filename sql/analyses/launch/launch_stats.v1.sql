@@ -3,7 +3,7 @@
 -- name     = "launch_stats"
 -- version  = 1
 -- summary  = "GPU activities with the host call that launched each, and the launch delays."
--- requires = ["kernels@2"]
+-- requires = ["kernels@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "kernel_id"]
 -- order    = ["run_id", "rank", "kernel_id"]

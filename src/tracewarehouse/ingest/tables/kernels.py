@@ -188,7 +188,7 @@ def has_kind(columns: Columns, rules: Rules, rows: Rows, kind: str) -> Flags:
 def _launch_and_idle(
     columns: Columns, launches: Launches, idle: StreamIdle, part: slice
 ) -> dict[str, pa.Array]:
-    """What kernels@2 adds: the launching call, and the idle time of the stream before each activity."""
+    """The launching call, and the idle time of the stream before each activity."""
     runtime = launches.runtime[part]
     to_start_ns = launches.ts_ns[part] - launches.call_ts_ns[part]
     return {
