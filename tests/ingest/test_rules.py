@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.sql_tokens import values_list
+from tracewarehouse.duck.engine import shared
 from tracewarehouse.ingest import rules as module
-from tracewarehouse.ingest.rules import Rules, rules_of
+from tracewarehouse.ingest.rules import Rules, WorkRule, rules_of
 
 
 @pytest.fixture
@@ -124,3 +126,26 @@ def test_quality_rules_have_a_severity(rules: Rules) -> None:
 
 def test_one_object_per_process() -> None:
     assert rules_of() is rules_of()
+
+
+@pytest.mark.parametrize("kind", ["call", "gpu_metric", "kernel", "matmul", "quality", "step"])
+def test_lists_are_read_as_duckdb_reads_them(kind: str) -> None:
+    contract = Catalog.load().get(f"{kind}_rules", kind="table")
+    with shared(1) as con:
+        rows = con.execute(f"FROM ({contract.body})").fetchall()
+    assert [tuple(row.values()) for row in values_list(contract.body)] == rows
+    if contract.grain == ("rule_id",):
+        assert rows == sorted(rows)
+
+
+def test_work_rules_are_those_of_the_table(rules: Rules) -> None:
+    body = Catalog.load().get("flop_rules", kind="table").body
+    with shared(1) as con:
+        rows = con.execute(f"SELECT {', '.join(WorkRule._fields)} FROM ({body}) ORDER BY name").fetchall()
+    assert rules.work == tuple(rows)
+
+
+def test_elements_have_the_sizes_of_the_table(rules: Rules) -> None:
+    with shared(1) as con:
+        rows = con.execute(f"FROM ({Catalog.load().get('dtypes', kind='table').body})").fetchall()
+    assert rules.element_bytes == dict(rows)

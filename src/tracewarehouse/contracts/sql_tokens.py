@@ -29,6 +29,7 @@ _TEXT = late_regex(
     re.DOTALL,
 )
 
+_CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 # Text that reads unnamed columns: a star after these, FROM without SELECT, these words.
 _STARS = frozenset(("SELECT", "DISTINCT", ",", "."))
 _FIRST = frozenset(("(", "SELECT"))
@@ -93,6 +94,28 @@ def replace_params(sql: str, literals: dict[str, str]) -> str:
         return literals[text[1:]] if match.lastgroup == "param" else text
 
     return _TOKEN.sub(literal, sql)
+
+
+def values_list(sql: str) -> list[dict[str, str | int | bool | None]]:
+    """The rows of `FROM (VALUES …) AS name (columns)`: texts, whole numbers, TRUE, FALSE, NULL.
+
+    What the SELECT makes of them is not evaluated.
+    """
+    texts = token_texts(sql)
+    groups: list[list[str]] = [[]]
+    for text in texts[texts.index("VALUES") + 1 :]:
+        if text in ("(", ")"):
+            groups.append([])
+        elif text != ",":
+            groups[-1].append(text)
+    *rows, _, columns = filter(None, groups)
+    return [dict(zip(columns, map(_literal, row), strict=True)) for row in rows]
+
+
+def _literal(text: str) -> str | int | bool | None:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    return text[1:-1].replace("''", "'") if text.startswith("'") else int(text)
 
 
 def quote_name(name: str) -> str:

@@ -13,13 +13,11 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.sql_tokens import quote_text
+from tracewarehouse.contracts.sql_tokens import quote_text, values_list
 from tracewarehouse.errors import ParamError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from tracewarehouse.duck.engine import Connection
 
 # Maximum number of cached texts per expression, to bound memory.
 _REMEMBERED: Final = 200_000
@@ -50,7 +48,7 @@ class WorkRule(NamedTuple):
 
 
 class Rules:
-    """The rules of one `sql/` folder, and the private DuckDB connection that evaluates them."""
+    """The rules of one `sql/` folder."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
@@ -60,8 +58,7 @@ class Rules:
     @cached_property
     def categories(self) -> Mapping[str, tuple[str, str]]:
         """Category as in the file → category in Kineto's current spelling, and its role."""
-        rows = self._values("categories", "raw_category, category, role")
-        return {str(raw): (str(category), str(role)) for raw, category, role in rows}
+        return {row["raw_category"]: (row["category"], row["role"]) for row in self._list("categories")}
 
     @cached_property
     def roles(self) -> Mapping[str, str]:
@@ -75,19 +72,23 @@ class Rules:
     @cached_property
     def quality(self) -> Mapping[str, QualityRule]:
         """Rule of `data_quality` → severity and source."""
-        rows = self._values("quality_rules", "rule, severity, source")
-        return {str(rule): QualityRule(str(severity), str(source)) for rule, severity, source in rows}
+        rows = self._list("quality_rules")
+        return {row["rule"]: QualityRule(row["severity"], row["source"]) for row in rows}
 
     @cached_property
     def work(self) -> tuple[WorkRule, ...]:
         """The operators whose work is computed, by name."""
-        rows = self._values("flop_rules", ", ".join(("name", *WorkRule._fields[1:])))
-        return tuple(WorkRule(*row) for row in rows)
+        rows = (
+            WorkRule(name, *map(row.get, WorkRule._fields[1:]))
+            for row in self._list("flop_rules")
+            for name in row["names"].split(" ")
+        )
+        return tuple(sorted(rows, key=lambda rule: rule.name))
 
     @cached_property
     def element_bytes(self) -> Mapping[str, int]:
         """Element type, in lower case and without `c10::` → its size."""
-        return dict(self._values("dtypes", "dtype, element_bytes"))
+        return {row["dtype"]: row["element_bytes"] for row in self._list("dtypes")}
 
     def uses_tensor_cores(self, names: Sequence[str | None]) -> list[bool | None]:
         """Whether each GEMM or convolution kernel uses tensor cores by its name; None if unknown."""
@@ -97,12 +98,12 @@ class Rules:
     @cached_property
     def step_patterns(self) -> tuple[str, ...]:
         """The patterns for names of annotations that mark steps, in the order of their precedence."""
-        return tuple(str(pattern) for _, pattern in self._values("step_rules", "rule_id, pattern"))
+        return tuple(row["pattern"] for row in self._list("step_rules"))
 
     @cached_property
     def gpu_metric_patterns(self) -> tuple[str, ...]:
         """The patterns for names of counters with sampled GPU metrics."""
-        return tuple(str(pattern) for _, pattern in self._values("gpu_metric_rules", "rule_id, pattern"))
+        return tuple(row["pattern"] for row in self._list("gpu_metric_rules"))
 
     def check_pattern(self, pattern: str) -> None:
         """Raises ParamError for an invalid regular expression (RE2)."""
@@ -157,9 +158,11 @@ class Rules:
 
     def query(self, sql: str, rows: pa.Table) -> pa.Table:
         """The result of SQL over the relation `given`, for operations that columns lack (JSON)."""
-        with self._lock, self._con.cursor() as cursor:
-            cursor.register("given", rows)
-            return cursor.sql(sql).to_arrow_table()
+        from tracewarehouse.duck.engine import shared
+
+        with shared(1) as con:
+            con.register("given", rows)
+            return con.sql(sql).to_arrow_table()
 
     def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
         """Each text cast to BIGINT by SQL; None if that fails."""
@@ -168,22 +171,24 @@ class Rules:
 
     @cache  # noqa: B019 - rules live as long as the process
     def _kernel_terms(self, category: str) -> str:
-        rows = self._values("kernel_rules", "pattern, activity, kind", f"category = {quote_text(category)}")
-        activity = _first([(str(pattern), activity) for pattern, activity, _ in rows])
-        kind = _first([(str(pattern), kind) for pattern, _, kind in rows])
+        rows = [row for row in self._list("kernel_rules") if row["category"] == category]
+        activity, kind = (
+            _first([(row["pattern"], row[name]) for row in rows]) for name in ("activity", "kind")
+        )
         extracted = f"regexp_extract(text, {quote_text(_SHORT_NAME)}, 1)"
         return f"{activity}, {kind}, regexp_replace({extracted}, {quote_text(_COMPILER_SUFFIX)}, '')"
 
     @cached_property
     def _matmul_terms(self) -> str:
-        rows = self._values("matmul_rules", "pattern, uses_tensor_cores")
-        return _first([(str(pattern), uses) for pattern, uses in rows])
+        return _first([(row["pattern"], row["uses_tensor_cores"]) for row in self._list("matmul_rules")])
 
     @cached_property
     def _call_terms(self) -> str:
-        rows = self._values("call_rules", "action, pattern")
-        actions = ("launch", "sync")
-        return ", ".join(_matches([str(p) for action, p in rows if action == wanted]) for wanted in actions)
+        rows = self._list("call_rules")
+        return ", ".join(
+            _matches([row["pattern"] for row in rows if row["action"] == action])
+            for action in ("launch", "sync")
+        )
 
     def _evaluated(self, terms: str, texts: Sequence[str]) -> list[tuple[Any, ...]]:
         """The values of the terms, SQL over the column `text`, for each text."""
@@ -200,23 +205,16 @@ class Rules:
     def _computed(self, terms: str, texts: list[str]) -> dict[str, tuple[Any, ...]]:
         import pyarrow as pa
 
-        with self._con.cursor() as cursor:
-            cursor.register("tw_texts", pa.table({"text": pa.array(texts, pa.string())}))
-            rows = cursor.execute(f"SELECT text, {terms} FROM tw_texts").fetchall()
+        from tracewarehouse.duck.engine import shared
+
+        with shared(1) as con:
+            con.register("tw_texts", pa.table({"text": pa.array(texts, pa.string())}))
+            rows = con.execute(f"SELECT text, {terms} FROM tw_texts").fetchall()
         return {text: tuple(values) for text, *values in rows}
 
-    def _values(self, table: str, columns: str, condition: str = "TRUE") -> list[tuple[Any, ...]]:
-        """Rows of a VALUES list, by the first column of its grain."""
-        contract = self.catalog.get(table, kind="table")
-        sql = f"SELECT {columns} FROM ({contract.body}) WHERE {condition} ORDER BY {contract.grain[0]}"
-        with self._con.cursor() as cursor:
-            return cursor.execute(sql).fetchall()
-
-    @cached_property
-    def _con(self) -> Connection:
-        from tracewarehouse.duck.engine import connect
-
-        return connect(threads=1)
+    def _list(self, table: str) -> list[dict[str, Any]]:
+        """The rows of a VALUES list, in its order, which is that of the rules."""
+        return values_list(self.catalog.get(table, kind="table").body)
 
 
 def _matches(patterns: Iterable[str]) -> str:

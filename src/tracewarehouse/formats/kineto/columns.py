@@ -12,7 +12,6 @@ and runtime calls if they are named like one. Other vendors name runtime categor
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -23,7 +22,8 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.duck import engine
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import values_list
 from tracewarehouse.formats.kineto.library import DOUBLES
 from tracewarehouse.formats.kineto.scanner import (
     COLLECTIVE,
@@ -314,19 +314,13 @@ class Dictionaries:
         return self._final[name]
 
 
-_local = threading.local()
-
-
 def run_sql_over(sql: str, columns: Mapping[str, pa.Array]) -> pa.Table:
-    """The result of a SELECT over the table `given` with these columns; one connection per thread."""
-    con = getattr(_local, "connection", None)
-    if con is None:
-        con = _local.connection = engine.connect(threads=1)
-    con.register("given", pa.table(dict(columns)))
-    try:
+    """The result of a SELECT over the table `given` with these columns."""
+    from tracewarehouse.duck.engine import shared
+
+    with shared(1) as con:
+        con.register("given", pa.table(dict(columns)))
         return con.sql(sql).to_arrow_table()
-    finally:
-        con.unregister("given")
 
 
 _INTEGER: Final = late_regex(r"0|-?[1-9][0-9]{0,17}")
@@ -434,7 +428,7 @@ def device_processes(named: Iterable[tuple[str | None, str | None]]) -> frozense
 
 def infer_on_device(names: pa.Array) -> list[Category]:
     """The categories of uncategorized slices of a device process, by their names."""
-    sql = _FIRST_RULE.format(rules=_select("kernel_rules"))
+    sql = _FIRST_RULE.format(rules=_rules("kernel_rules").body)
     table = run_sql_over(sql, {"place": pa.array(range(len(names))), "name": names})
     activities: Mapping[int, str] = dict(zip(*(table.column(at).to_pylist() for at in range(2)), strict=True))
     return [
@@ -465,14 +459,9 @@ GROUP BY place
 
 @cache
 def _known() -> Mapping[str, Category]:
-    table = run_sql_over(_select("categories"), {"unused": pa.array([0])})
-    rows = zip(
-        *(table.column(name).to_pylist() for name in ("raw_category", "category", "role")), strict=True
-    )
-    return {raw: Category(name, role) for raw, name, role in rows}
+    rows: Any = values_list(_rules("categories").body)
+    return {row["raw_category"]: Category(row["category"], row["role"]) for row in rows}
 
 
-@cache
-def _select(name: str) -> str:
-    contract = Catalog.load().get(name, kind="table")
-    return engine.sql_with_params(contract, {})
+def _rules(name: str) -> Contract:
+    return Catalog.load().get(name, kind="table")
