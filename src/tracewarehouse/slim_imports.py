@@ -16,14 +16,45 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-# Optional parts of libraries that this package does not use; pyarrow imports each with `pyarrow.parquet`.
-_UNUSED = frozenset(("pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"))
+# Optional parts of libraries that this package does not use, and pyarrow imports where they are installed.
+_UNUSED = frozenset((
+    "pandas", "dateutil", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"
+))  # fmt: skip
 # Modules that others import only for the types in annotations, or to set the documentation of functions.
-_TYPES, _DOCS, _SSL = ModuleType("types"), ModuleType("docs"), ModuleType("ssl")
+_TYPES, _DOCS, _SSL, _METADATA = map(ModuleType, ("types", "docs", "ssl", "metadata"))
 vars(_TYPES)["__getattr__"] = lambda name: list
 # For the object stores in pyarrow, which are unused.
 vars(_SSL)["get_default_verify_paths"] = lambda: SimpleNamespace(cafile=None, capath=None)
+vars(_DOCS)["NumpyDocString"] = lambda text: {"Parameters": ()}
+vars(_METADATA)["version"] = lambda name: sys.modules[f"_{name}"].__version__
+
+
+def _with_relations(name: str) -> Callable[..., Any]:
+    """The method of a DuckDB connection, which imports all methods that are about relations."""
+
+    def call(con: Any, *args: object) -> Any:
+        for each, method in import_module("duckdb._relation").CONNECTION_METHODS.items():
+            setattr(type(con), each, method)
+        return getattr(con, name)(*args)
+
+    return call
+
+
+def _to_arrow_table(con: Any) -> Any:
+    """The rows of the statement that ran last."""
+    seam = import_module("duckdb._seam")
+    return seam.result_arrow(con, seam.DEFAULT_BATCH_SIZE, reader=False)
+
+
+_RELATIONS = ModuleType("relations")
+vars(_RELATIONS)["__getattr__"] = lambda name: list
+vars(_RELATIONS)["CONNECTION_METHODS"] = {
+    "sql": _with_relations("sql"),
+    "to_arrow_table": _to_arrow_table,
+}
 _HIDDEN: Mapping[str, Mapping[str, ModuleType | None]] = {
+    "duckdb": {"duckdb._relation": _RELATIONS, "duckdb._expression": _TYPES},
+    "duckdb._version": {"importlib.metadata": _METADATA},
     "msgspec": {"typing_extensions": None},
     "numpy": {
         "numpy._typing": _TYPES,
@@ -31,7 +62,7 @@ _HIDDEN: Mapping[str, Mapping[str, ModuleType | None]] = {
         "numpy._core._add_newdocs_scalars": _DOCS,
     },
     "pyarrow._fs": {"ssl": _SSL},
-    "pyarrow.vendored.docscrape": {"pydoc": _DOCS},
+    "pyarrow.compute": {"pyarrow.vendored.docscrape": _DOCS},
 }
 
 
@@ -85,7 +116,8 @@ def _functions_on_use(module: ModuleType) -> Iterator[None]:
     at_import = {"list_functions": lambda: ["utf8_zero_fill"], "get_function": registry().get_function}
     _compute.function_registry = lambda: SimpleNamespace(**at_import)
     try:
-        yield
+        with _without(_HIDDEN["pyarrow.compute"], module):
+            yield
     finally:
         _compute.function_registry = own["function_registry"] = registry
 
@@ -102,11 +134,12 @@ def _functions_on_use(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def _no_masked_arrays(module: ModuleType) -> Iterator[None]:
-    """pyarrow checks whether arrays are masked; only what creates these imports `numpy.ma`."""
+    """Libraries check whether arrays are masked; only what creates these imports `numpy.ma`."""
     with _without(_HIDDEN["numpy"], module):
         yield
     substitute = vars(module)["ma"] = ModuleType("numpy.ma")
     vars(substitute)["MaskedArray"] = type("MaskedArray", (), {})
+    vars(substitute)["is_masked"] = lambda values: False
     vars(substitute)["__getattr__"] = lambda name: getattr(import_module("numpy.ma"), name)
 
 

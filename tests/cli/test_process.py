@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from cli_runner import environment
@@ -93,3 +94,19 @@ def test_the_version_needs_neither_numpy_nor_pyarrow() -> None:
     code = "import atexit, sys\nfrom tracewarehouse.cli import main\nsys.argv = ['tw', '--version']\n"
     code += "atexit.register(lambda: print({'numpy', 'pyarrow', 'duckdb'} & set(sys.modules)))\nmain()"
     assert python(code).stdout.splitlines()[-1] == "set()"
+
+
+def test_slim_connections_have_relations_and_rows() -> None:
+    code = """
+from tracewarehouse import slim_imports
+slim_imports.install()
+import numpy as np, sys, duckdb
+con = duckdb.connect()
+print(con.execute("SELECT 1 AS a").to_arrow_table().to_pylist(), "duckdb._relation" in sys.modules)
+print(con.sql("SELECT 2 AS b").filter("b > 1").to_arrow_table().to_pylist(), duckdb.__version__)
+print(con.execute("SELECT 3 AS c").to_arrow_table().to_pylist())
+print(np.unique([2, 1, 2]), "numpy.ma" in sys.modules, np.ma.masked_array([1], [True]).sum() is np.ma.masked)
+"""
+    done = python(f"import warnings; warnings.simplefilter('ignore')\n{code}")
+    lines = ["[{'a': 1}] False", f"[{{'b': 2}}] {duckdb.__version__}", "[{'c': 3}]", "[1 2] False True"]
+    assert (done.stderr, done.stdout.splitlines()) == ("", lines)

@@ -46,7 +46,7 @@ UNREADABLE = (
 )
 # Up to this number, rows are inserted as literals: reading them from Arrow has a fixed cost of 2 ms.
 _FEW_ROWS = 16
-DUCKDB_VERSION: str = duckdb.__version__
+DUCKDB_VERSION: str = duckdb.__duckdb_version__  # type: ignore[attr-defined]
 
 
 def connect(
@@ -172,10 +172,15 @@ def _rows(con: Connection, sql: str, few: bool) -> tuple[list[tuple[str, str]], 
         return columns, interruptible(con, bound.to_arrow_table)
     interruptible(con, lambda: con.execute(sql))
     columns = [(name, str(type_)) for name, type_, *_ in con.description or ()]
+    return columns, executed_rows(con)
+
+
+def executed_rows(con: Connection) -> pa.Table:
+    """The rows of the statement that the connection executed last."""
     with warnings.catch_warnings():
         # It warns that it copies the rows; a relation would parse and bind the text again, which is slower.
         warnings.filterwarnings("ignore", "Arrow output on a DB-API result")
-        return columns, con.to_arrow_table()
+        return con.to_arrow_table()
 
 
 def interruptible(con: Connection, call: Callable[[], T]) -> T:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from multiprocessing.connection import Connection, Pipe, wait
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tracewarehouse import hints, slim_imports
 from tracewarehouse.engines.base import Engine as Engine
@@ -28,6 +26,9 @@ from tracewarehouse.engines.base import WorkerDied as WorkerDied
 from tracewarehouse.engines.base import failure_of as failure_of
 from tracewarehouse.engines.base import results_in_order as results_in_order
 from tracewarehouse.errors import UnknownName
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 _OUT_OF_MEMORY = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
 _DIED = WorkerDied("the worker process died", _OUT_OF_MEMORY, transient=True)
@@ -87,7 +88,10 @@ class LocalEngine:
     def _run(
         self, tasks: Sequence[Task], numbers: Sequence[int], jobs: int, progress: OnProgress, lost: list[int]
     ) -> Iterator[tuple[int, object]]:
-        queue, busy = deque(numbers), dict[Connection, tuple[int, _Worker]]()
+        from multiprocessing.connection import wait
+
+        queue = deque(numbers)
+        busy: dict[Connection, tuple[int, _Worker]] = {}
         try:
             while queue or busy:
                 while queue and len(busy) < jobs:
@@ -96,13 +100,12 @@ class LocalEngine:
                     busy[worker.connection] = (number, worker)
                     worker.send(tasks[number])
                 for connection in wait(list(busy)):
-                    assert isinstance(connection, Connection)
-                    number, worker = busy[connection]
+                    number, worker = busy[connection]  # type: ignore[index]
                     kind, value = worker.receive()
                     if kind == "progress":
                         progress(number, *value)  # type: ignore[misc]
                         continue
-                    del busy[connection]
+                    del busy[worker.connection]
                     if kind == "dead":
                         lost.append(number)
                         continue
@@ -117,6 +120,9 @@ class _Worker:
     """A process that runs one task after the other and ends with its parent, however the parent ends."""
 
     def __init__(self) -> None:
+        import subprocess
+        from multiprocessing.connection import Pipe
+
         self.connection, theirs = Pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-c", f"from {__name__} import serve; serve({theirs.fileno()})"],
@@ -152,6 +158,8 @@ class _Worker:
 
 def serve(handle: int) -> None:
     """The main loop of a worker: receive a task, run it, send its result."""
+    from multiprocessing.connection import Connection
+
     # Ctrl-C reaches the whole process group; the parent decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     slim_imports.install()

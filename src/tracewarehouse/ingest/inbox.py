@@ -23,7 +23,6 @@ from msgspec import Struct, field
 from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.ingest.naming import number
 from tracewarehouse.location import store_url
-from tracewarehouse.storage.remote import RemoteObjects
 
 # Folder of a warehouse.
 INBOX = "inbox"
@@ -115,6 +114,8 @@ def upload(url: str, spool: Path, run: str) -> int:
     upload from the same folder wait for each other. Raises StoreUnavailable; what is left is uploaded by the
     next call.
     """
+    from tracewarehouse.storage.remote import RemoteObjects
+
     objects = RemoteObjects(store_url(url))
     handle = os.open(spool / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -24,7 +23,7 @@ from tracewarehouse.storage import StagedTable
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, row_groups, stored_type, write_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from concurrent.futures import Future
 
     Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 
@@ -203,8 +202,11 @@ class RankFiles(Struct, dict=True):
 
     def __post_init__(self) -> None:
         self._writer = _writer(self.catalog.folder)
-        # `events` takes one as long as all other tables take the other.
-        self._threads = ThreadPoolExecutor(2)
+        if self.single:
+            from concurrent.futures import ThreadPoolExecutor
+
+            # `events` takes one as long as all other tables take the other.
+            self._threads = ThreadPoolExecutor(2)
 
     def add(self, run: str, ranks: Sequence[int], table: str, rows: Rows) -> None:
         """Adds the rows of a table of these ranks, which must not change any more; see `write_packed`."""
@@ -248,8 +250,8 @@ class RankFiles(Struct, dict=True):
         return self
 
     def __exit__(self, *_: object) -> None:
-        # After a failure, queued tables are not written.
-        self._threads.shutdown(cancel_futures=True)
+        if self.single:  # after a failure, queued tables are not written
+            self._threads.shutdown(cancel_futures=True)
 
     def _path(self, contract: Contract) -> Path:
         return self.folder / f"{contract.name}.v{contract.version}.parquet"

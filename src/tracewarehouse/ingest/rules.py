@@ -79,7 +79,7 @@ class Rules:
     def work(self) -> tuple[WorkRule, ...]:
         """The operators whose work is computed, by name."""
         rows = (
-            WorkRule(name, *map(row.get, WorkRule._fields[1:]))
+            WorkRule(name, *[row[field] for field in WorkRule._fields[1:]])
             for row in self._list("flop_rules")
             for name in row["names"].split(" ")
         )
@@ -158,11 +158,12 @@ class Rules:
 
     def query(self, sql: str, rows: pa.Table) -> pa.Table:
         """The result of SQL over the relation `given`, for operations that columns lack (JSON)."""
-        from tracewarehouse.duck.engine import shared
+        from tracewarehouse.duck.engine import executed_rows, shared
 
         with shared(1) as con:
             con.register("given", rows)
-            return con.sql(sql).to_arrow_table()
+            con.execute(sql)
+            return executed_rows(con)
 
     def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
         """Each text cast to BIGINT by SQL; None if that fails."""

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path, PosixPath
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -34,7 +33,9 @@ from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
 from tracewarehouse.storage.objects import Objects
-from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject, source_location
+
+if TYPE_CHECKING:
+    from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject
 
 TRACE_NAMES = late_regex(
     r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
@@ -247,6 +248,8 @@ def _fetch_heads(files: Sequence[TraceFile]) -> dict[Path, Failure]:
     objects = [file for file in files if file.copy]
     if not objects:
         return {}
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(_IN_FLIGHT, len(objects))) as pool:
         done = zip(objects, pool.map(_fetch_head, objects), strict=True)
         return {file.path: failure for file, failure in done if failure}
@@ -327,6 +330,8 @@ class UrlPath(PosixPath):
 
 def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
     """The objects at URLs, in their order. Raises nothing: problems are outcomes."""
+    from tracewarehouse.storage.remote import source_location
+
     files: dict[str, TraceFile] = {}
     outcomes: list[FileOutcome] = []
     for url in urls:
@@ -345,6 +350,8 @@ def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
 
 def discover_inbox(warehouse: RemoteObjects) -> list[TraceFile]:
     """The traces in the inbox of a remote warehouse, with their notes. Raises StoreUnavailable."""
+    from tracewarehouse.storage.remote import source_location
+
     place = source_location(StoreUrl(f"{warehouse.url}/{INBOX}", warehouse.place.options), warehouse)
     objects = {one.url: one for one in place.objects() if _is_spooled(one.entry.key.removeprefix(place.key))}
     files = []
@@ -389,7 +396,7 @@ def _matching(url: str, place: SourceLocation) -> Iterator[TraceFile | FileOutco
     """Objects that match, as if each was named, and the traces in folders that match."""
     parts = place.key.split("/")
     first = next(number for number, part in enumerate(parts) if "*" in part)
-    folder = SourceLocation(place.bucket, "/".join(parts[:first]))
+    folder = type(place)(place.bucket, "/".join(parts[:first]))
     objects = [one for one in folder.objects() if _matches(one.entry.key.split("/"), parts)]
     exact = [one for one in objects if one.entry.key.count("/") == len(parts) - 1]
     below = [one for one in objects if one.entry.key.count("/") >= len(parts)]

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfile
+from threading import Thread
 from typing import Protocol
 
 from msgspec import Struct
@@ -387,19 +388,26 @@ def _entry(key: str, found: os.stat_result) -> Entry:
 
 def _sync_all(paths: Sequence[tuple[Path, int]]) -> None:
     """Syncs files or folders side by side: file systems write concurrent requests together."""
-    from concurrent.futures import ThreadPoolExecutor
+    left, failed = iter(paths), list[OSError]()
 
-    with ThreadPoolExecutor(min(len(paths), _SYNCS) or 1) as pool:
-        for done in [pool.submit(_sync, *each) for each in paths]:
-            done.result()
+    def sync() -> None:
+        for path, flags in left:
+            try:
+                handle = os.open(path, flags)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+            except OSError as error:
+                failed.append(error)
 
-
-def _sync(path: Path, flags: int) -> None:
-    handle = os.open(path, flags)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    threads = [Thread(target=sync) for _ in range(min(len(paths), _SYNCS))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise failed[0]
 
 
 def _is_file(root: Path) -> WarehouseError:

@@ -13,7 +13,6 @@ import os
 import platform
 import shlex
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -151,6 +150,8 @@ def _compile(compiler: list[str], out: Path, work: Path, more: tuple[str, ...]) 
 
 
 def _run(command: list[str], **environment: str) -> str | None:
+    import subprocess
+
     try:
         done = subprocess.run(
             command, env={**os.environ, **environment}, capture_output=True, text=True, check=False

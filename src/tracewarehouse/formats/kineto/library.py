@@ -9,7 +9,6 @@ import ctypes
 import hashlib
 from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
@@ -142,6 +141,8 @@ def notice() -> str | None:
 
 def version_line() -> str:
     """The line that `tw --version` prints."""
+    from importlib.metadata import version
+
     from tracewarehouse.version import __version__
 
     reason = why_not()

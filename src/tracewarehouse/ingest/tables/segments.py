@@ -7,12 +7,12 @@ for the host: for a blocking call that the launching thread was in, then for the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.ingest.tables.kernels import KINDS
 from tracewarehouse.ingest.tables.model import (
@@ -40,8 +40,7 @@ _FIRST: Final = np.iinfo(np.int64).min
 _LAST: Final = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True)
-class _Intervals:
+class _Intervals(Struct, frozen=True):
     """Intervals on threads, by thread, start and row; `latest` is the one up to each that ends last."""
 
     rows: Rows
@@ -71,8 +70,7 @@ class _Intervals:
         return np.where(found >= 0, np.append(self.latest, -1)[found], -1)
 
 
-@dataclass(frozen=True)
-class _Idle:
+class _Idle(Struct, frozen=True):
     """Idle time in order of start: cause, blocking call (-1 for none), next activity, and the whole gap."""
 
     start_ns: Times
@@ -82,8 +80,7 @@ class _Idle:
     gap_ns: Times
 
 
-@dataclass(frozen=True)
-class _Gaps:
+class _Gaps(Struct, frozen=True):
     """Times between activities; `after` is the index of the activity that ends each."""
 
     start_ns: Times
