@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from later_release import newer_sql
 from small_warehouse import START, kernel, kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
@@ -495,8 +496,8 @@ def test_batches_of_ranks_give_the_same_rows(
         assert len(rank_batches(other, [catalog.get(read)], select_runs(store))) == 1
 
 
-def test_a_version_that_is_not_read_does_not_take_the_bare_name() -> None:
-    catalog = Catalog.load()
+def test_a_version_that_is_not_read_does_not_take_the_bare_name(tmp_path: Path) -> None:
+    catalog = Catalog.load(newer_sql(tmp_path))
     tables = [catalog.get(name, kind="table") for name in ("critical_enqueues", "kernels")]
     assert {ref.version for ref in tables[0].requires if ref.name == "kernels"} == {1}
     names = Dependencies.of(catalog, tables).names
