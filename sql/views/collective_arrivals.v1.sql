@@ -48,37 +48,6 @@
 -- 1 = "First version."
 -- ///
 WITH
-  match AS (
-    SELECT
-      run_id,
-      rank,
-      event_id,
-      on_gpu,
-      device,
-      stream,
-      collective,
-      waits_for_all,
-      process_group,
-      group_known,
-      group_source,
-      group_key,
-      group_ranks,
-      group_size,
-      direction,
-      peer,
-      bytes,
-      sequence,
-      step,
-      start_ns,
-      end_ns,
-      dur_ns,
-      state,
-      members,
-      instance_id,
-      shortest_ns,
-      straggler_rank
-    FROM collective_matches
-  ),
   aligned AS (
     -- Ranks without a common reference share no collective on the GPU, so their starts cannot be compared.
     SELECT
@@ -92,7 +61,7 @@ WITH
       match.end_ns - clock.offset_ns AS end_ns,
       clock.uncertainty_ns,
       clock.reference_rank
-    FROM match
+    FROM collective_matches AS match
     JOIN clock_offsets AS clock ON clock.run_id = match.run_id AND clock.rank = match.rank
     WHERE match.instance_id IS NOT NULL
   ),
@@ -175,7 +144,7 @@ WITH
       arrival.reference_rank,
       arrival.late_ns,
       arrival.uncertainty_ns
-    FROM match
+    FROM collective_matches AS match
     LEFT JOIN arrival
       ON arrival.run_id = match.run_id AND arrival.rank = match.rank AND arrival.event_id = match.event_id
   )

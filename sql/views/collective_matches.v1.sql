@@ -64,24 +64,6 @@ WITH
     GROUP BY groups.run_id, coalesce(groups.group_key, 'all ranks')
     HAVING count(DISTINCT groups.rank) = 2
   ),
-  grouped AS (
-    SELECT
-      collectives.run_id,
-      collectives.rank,
-      collectives.event_id,
-      groups.group_key,
-      groups.group_ranks,
-      groups.group_size,
-      groups.group_source,
-      groups.group_source IN ('reported', 'size', 'elimination') OR world.one_group AS group_known,
-      CASE collectives.collective WHEN 'send' THEN 'send' WHEN 'recv' THEN 'receive' END AS direction,
-      CASE WHEN collectives.collective IN ('send', 'recv') THEN ends.low_rank + ends.high_rank - collectives.rank END AS peer
-    FROM collectives
-    JOIN world ON world.run_id = collectives.run_id
-    JOIN collective_groups AS groups
-      ON groups.run_id = collectives.run_id AND groups.rank = collectives.rank AND groups.event_id = collectives.event_id
-    LEFT JOIN ends ON ends.run_id = groups.run_id AND ends.group_key = coalesce(groups.group_key, 'all ranks')
-  ),
   keyed AS (
     SELECT
       collectives.run_id,
@@ -93,13 +75,13 @@ WITH
       collectives.collective,
       collectives.waits_for_all,
       collectives.process_group,
-      grouped.group_known,
-      grouped.group_source,
-      grouped.group_key,
-      grouped.group_ranks,
-      grouped.group_size,
-      grouped.direction,
-      grouped.peer,
+      groups.group_source IN ('reported', 'size', 'elimination') OR world.one_group AS group_known,
+      groups.group_source,
+      groups.group_key,
+      groups.group_ranks,
+      groups.group_size,
+      CASE collectives.collective WHEN 'send' THEN 'send' WHEN 'recv' THEN 'receive' END AS direction,
+      CASE WHEN direction IS NOT NULL THEN ends.low_rank + ends.high_rank - collectives.rank END AS peer,
       collectives.bytes,
       collectives.sequence,
       collectives.step,
@@ -108,22 +90,22 @@ WITH
       collectives.dur_ns,
       CASE
         WHEN collectives.collective = 'send_recv' THEN 'coalesced'
-        WHEN grouped.group_source = 'unknown' THEN 'unknown_group'
-        WHEN grouped.direction IS NOT NULL AND collectives.sequence IS NULL AND grouped.peer IS NULL THEN 'unmatched'
+        WHEN groups.group_source = 'unknown' THEN 'unknown_group'
+        WHEN direction IS NOT NULL AND collectives.sequence IS NULL AND peer IS NULL THEN 'unmatched'
       END AS unmatched_state,
       concat_ws(
         ' | ',
-        coalesce(grouped.group_key, 'all ranks'),
+        coalesce(groups.group_key, 'all ranks'),
         CASE
           WHEN unmatched_state IS NOT NULL THEN concat(collectives.signature, ' of rank ', collectives.rank)
-          WHEN grouped.direction IS NULL THEN collectives.signature
+          WHEN direction IS NULL THEN collectives.signature
           WHEN collectives.sequence IS NOT NULL THEN concat('send and receive #', collectives.sequence)
           ELSE
             concat(
               'send ',
-              CASE WHEN grouped.direction = 'send' THEN collectives.rank ELSE grouped.peer END,
+              CASE WHEN direction = 'send' THEN collectives.rank ELSE peer END,
               ' to ',
-              CASE WHEN grouped.direction = 'send' THEN grouped.peer ELSE collectives.rank END,
+              CASE WHEN direction = 'send' THEN peer ELSE collectives.rank END,
               regexp_replace(collectives.signature, '^\w+', '')
             )
         END
@@ -131,10 +113,10 @@ WITH
       collectives.occurrence,
       collectives.occurrences
     FROM collectives
-    JOIN grouped
-      ON grouped.run_id = collectives.run_id
-      AND grouped.rank = collectives.rank
-      AND grouped.event_id = collectives.event_id
+    JOIN world ON world.run_id = collectives.run_id
+    JOIN collective_groups AS groups
+      ON groups.run_id = collectives.run_id AND groups.rank = collectives.rank AND groups.event_id = collectives.event_id
+    LEFT JOIN ends ON ends.run_id = groups.run_id AND ends.group_key = coalesce(groups.group_key, 'all ranks')
   ),
   counted AS (
     SELECT run_id, match_key, min(occurrences) < max(occurrences) AS uneven
