@@ -11,7 +11,7 @@ from later_release import newer_sql
 from small_warehouse import START, kernel, kernels, small_catalog, store_run
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
-from tracewarehouse.duck.engine import Connection, Error, connect
+from tracewarehouse.duck.engine import _OF_MANY_ROWS, Connection, Error, connect
 from tracewarehouse.errors import QueryError, UnknownName, WarehouseError
 from tracewarehouse.query import connections
 from tracewarehouse.query.connections import ConnectionPool, check_reads_only, connection, lock, rank_batches
@@ -502,3 +502,18 @@ def test_a_version_that_is_not_read_does_not_take_the_bare_name(tmp_path: Path) 
     assert {ref.version for ref in tables[0].requires if ref.name == "kernels"} == {1}
     names = Dependencies.of(catalog, tables).names
     assert names[tables[1].ref] == "kernels" and tables[1].version == 2
+
+
+def test_optimizers_for_many_rows_are_off_for_few(
+    store: Store, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_run(store, catalog, "a", packed=True)
+    selected = select_runs(store)
+    off = []
+    for most in (connections._FEW_EVENTS, -1):
+        monkeypatch.setattr(connections, "_FEW_EVENTS", most)
+        with ConnectionPool(store, catalog).connection(selected, catalog.views()) as con:
+            off.append(con.execute("SELECT current_setting('disabled_optimizers')").fetchall()[0][0])
+    known = {name for (name,) in connect().execute("SELECT name FROM duckdb_optimizers()").fetchall()}
+    assert set(off[0].split(",")) == set(_OF_MANY_ROWS) and known > set(_OF_MANY_ROWS)
+    assert not off[1]

@@ -25,6 +25,7 @@ from tracewarehouse.duck.engine import (
     OutOfMemory,
     connect,
     execute,
+    expect_few_rows,
     statement_kind,
 )
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
@@ -366,9 +367,13 @@ class ConnectionPool:
     def _borrowed(self, relations: Relations, purpose: str = "") -> Iterator[_PooledConnection]:
         # A connection cannot be used after a fork, so the process id is part of the key.
         key = (os.getpid(), purpose, tuple((each.selector, each.ranks) for each in relations.selected))
-        threads = 1 if event_count(relations.selected) <= _ONE_THREAD_EVENTS else self.threads
-        opened = self._take(key, relations.names) or _PooledConnection(_connect(threads))
-        opened.shared = self._shared if event_count(relations.selected) <= _FEW_EVENTS else frozenset()
+        events = event_count(relations.selected)
+        opened = self._take(key, relations.names)
+        if opened is None:
+            opened = _PooledConnection(_connect(1 if events <= _ONE_THREAD_EVENTS else self.threads))
+            if events <= _FEW_EVENTS:
+                expect_few_rows(opened.con)
+        opened.shared = self._shared if events <= _FEW_EVENTS else frozenset()
         try:
             yield opened
         except BaseException:
