@@ -19,6 +19,7 @@ GROUP = "findings"
 NONE = "none"
 NOT_APPLICABLE = late_regex(
     r"no collectives recorded|no memory snapshot|no flight recorder dump|requires \d+ ranks"
+    "|GPU activities recorded"
 )
 # Evidence that compares ranks: it has no rows if only one is selected.
 OF_ALL_RANKS = frozenset({"collective_bandwidth", "collective_waits", "stragglers", "stuck_collective"})

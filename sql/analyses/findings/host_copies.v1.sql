@@ -5,6 +5,7 @@
 -- version  = 1
 -- summary  = "Detects CPU-only runs that spend much of their time copying and converting tensors."
 -- requires = ["host_occurrences@1"]
+-- needs    = ["cpu_only"]
 --
 -- [params]
 -- warning_share  = { default = 0.1 }

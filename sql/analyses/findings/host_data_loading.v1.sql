@@ -5,6 +5,7 @@
 -- version  = 1
 -- summary  = "Detects CPU-only runs whose training thread loads data, or waits for it."
 -- requires = ["host_occurrences@1"]
+-- needs    = ["cpu_only"]
 --
 -- [params]
 -- warning_share  = { default = 0.05 }

@@ -5,6 +5,7 @@
 -- version  = 1
 -- summary  = "Names the operator with the most self time in CPU-only runs."
 -- requires = ["host_occurrences@1"]
+-- needs    = ["cpu_only"]
 --
 -- [params]
 -- warning_share  = { default = 0.2 }

@@ -195,7 +195,7 @@ FOLDERS: dict[str, Kind] = {
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
     "collectives", "message_sizes", "counters", "kernel_counters", "gpu_metrics", "device_properties", "host",
-    "snapshot", "flight_records", "kernel_metrics", "execution_nodes",
+    "snapshot", "flight_records", "kernel_metrics", "execution_nodes", "cpu_only",
 )  # fmt: skip
 # Needs that `tw derive` meets: each names a derivation and its last table.
 DERIVED_NEEDS = ("critical_path", "blame")

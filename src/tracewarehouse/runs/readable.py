@@ -333,6 +333,7 @@ def _named(runs: Sequence[SelectedRun]) -> str:
 
 _MISSING = {
     "gpu": "no GPU activities recorded",
+    "cpu_only": "GPU activities recorded",
     "launches": "no launches recorded",
     "shapes": "no input shapes recorded",
     "stacks": "no Python stacks recorded",
@@ -447,6 +448,8 @@ def _has(rank: Rank, need: str) -> bool:
         shapes = rank.facts.get("shapes") and rank.main.format == "kineto"
         payloads = rank.main.facts.get("message_sizes")
         return bool(rank.facts.get("collective_args") or shapes or payloads)
+    if need == "cpu_only":
+        return not rank.facts.get("gpu")
     return rank.facts.get(need) not in (None, False)  # the host is a name
 
 
