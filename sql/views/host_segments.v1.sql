@@ -47,12 +47,12 @@ WITH
     -- What begins in each layer: at the end of a slice its parent, or nothing (-1), unless what it called runs on. Of the
     -- points of an instant the last one counts: ends come first, inner ones before outer ones, then starts, outer ones
     -- before inner ones.
-    SELECT run_id, rank, CASE category WHEN 'annotation' THEN 'annotation' ELSE 'slice' END AS layer,
-      start_ns AS at_ns, 1 AS turn, pre AS place, event_id AS owner_id
+    SELECT run_id, rank, start_ns, pre AS place, CASE WHEN category <> 'annotation' THEN event_id END AS slice_id,
+      CASE WHEN category = 'annotation' THEN event_id END AS annotation_id, NULL::BIGINT AS data_id, NULL::BIGINT AS step
     FROM own
     UNION ALL
-    SELECT own.run_id, own.rank, CASE own.category WHEN 'annotation' THEN 'annotation' ELSE 'slice' END,
-      own.end_ns, 0, -own.pre, coalesce(parent.event_id, -1)
+    SELECT own.run_id, own.rank, own.end_ns, -own.pre, CASE WHEN own.category <> 'annotation' THEN coalesce(parent.event_id, -1) END,
+      CASE WHEN own.category = 'annotation' THEN coalesce(parent.event_id, -1) END, NULL, NULL
     FROM own
     LEFT JOIN own AS parent
       ON parent.run_id = own.run_id
@@ -60,53 +60,63 @@ WITH
       AND parent.event_id = own.next_id
     WHERE NOT own.is_outlasted
     UNION ALL
-    SELECT run_id, rank, 'data', start_ns, 1, 0, event_id
+    SELECT run_id, rank, start_ns, 1, NULL, NULL, event_id, NULL
     FROM loading
     UNION ALL
-    SELECT run_id, rank, 'data', end_ns, 0, 0, -1
+    SELECT run_id, rank, end_ns, -1, NULL, NULL, -1, NULL
     FROM loading
     UNION ALL
-    SELECT run_id, rank, 'step', start_ns, 2, 0, step
+    SELECT run_id, rank, start_ns, 1, NULL, NULL, NULL, step
     FROM period
     UNION ALL
-    SELECT run_id, rank, 'step', end_ns, 0, 0, -1
+    SELECT run_id, rank, end_ns, -1, NULL, NULL, NULL, -1
     FROM period
   ),
   numbered AS (
+    -- An empty OVER takes rows in their current order, without another sort. A rank starts with nothing in each layer.
     SELECT
       run_id,
       rank,
-      at_ns,
-      layer,
-      owner_id,
-      row_number() OVER (PARTITION BY run_id, rank ORDER BY at_ns, turn, place, layer, owner_id) AS number
-    FROM point
+      start_ns,
+      slice_id,
+      annotation_id,
+      data_id,
+      step,
+      CASE WHEN (lag(run_id) OVER (), lag(rank) OVER ()) IS DISTINCT FROM (run_id, rank) THEN -1 END AS nothing,
+      row_number() OVER () AS number,
+      CASE WHEN (lead(run_id) OVER (), lead(rank) OVER ()) = (run_id, rank) THEN lead(start_ns) OVER () END AS until_ns
+    FROM (
+      SELECT run_id, rank, start_ns, place, slice_id, annotation_id, data_id, step
+      FROM point
+      ORDER BY run_id, rank, start_ns, place
+    ) AS ordered
   ),
-  state AS (
+  latest AS (
     -- The last owner so far in each layer: the maximum of number and owner, packed into one number.
     SELECT
       run_id,
       rank,
-      at_ns,
-      lead(at_ns) OVER so_far AS until_ns,
-      nullif(((max(CASE layer WHEN 'step' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS step,
-      nullif(((max(CASE layer WHEN 'data' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS data_id,
-      nullif(((max(CASE layer WHEN 'slice' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS slice_id,
-      nullif(((max(CASE layer WHEN 'annotation' THEN (number::HUGEINT << 64) + owner_id + 1 END) OVER so_far) & 18446744073709551615)::BIGINT - 1, -1) AS annotation_id
+      start_ns,
+      until_ns - start_ns AS segment_ns,
+      max((number::HUGEINT << 64) + coalesce(slice_id, nothing) + 1) OVER (ROWS UNBOUNDED PRECEDING) AS slice_place,
+      max((number::HUGEINT << 64) + coalesce(annotation_id, nothing) + 1) OVER (ROWS UNBOUNDED PRECEDING) AS annotation_place,
+      max((number::HUGEINT << 64) + coalesce(data_id, nothing) + 1) OVER (ROWS UNBOUNDED PRECEDING) AS data_place,
+      max((number::HUGEINT << 64) + coalesce(step, nothing) + 1) OVER (ROWS UNBOUNDED PRECEDING) AS step_place
     FROM numbered
-    WINDOW so_far AS (PARTITION BY run_id, rank ORDER BY number ROWS UNBOUNDED PRECEDING)
   ),
   part AS (
     SELECT
       run_id,
       rank,
-      at_ns AS start_ns,
-      until_ns - at_ns AS segment_ns,
-      step,
-      data_id IS NOT NULL AS is_data,
-      coalesce(data_id, slice_id, annotation_id) AS slice_id
-    FROM state
-    WHERE until_ns > at_ns
+      start_ns,
+      segment_ns,
+      nullif((step_place & 18446744073709551615)::BIGINT - 1, -1) AS step,
+      nullif((data_place & 18446744073709551615)::BIGINT - 1, -1) AS data_id,
+      nullif((slice_place & 18446744073709551615)::BIGINT - 1, -1) AS inner_id,
+      nullif((annotation_place & 18446744073709551615)::BIGINT - 1, -1) AS annotation_id,
+      coalesce(data_id, inner_id, annotation_id) AS slice_id
+    FROM latest
+    WHERE segment_ns > 0
   )
 SELECT
   part.run_id,
@@ -114,7 +124,7 @@ SELECT
   part.start_ns,
   part.segment_ns,
   part.step,
-  CASE WHEN part.is_data THEN 'data_loading' ELSE coalesce(own.category, 'unrecorded') END AS category,
+  CASE WHEN part.data_id IS NOT NULL THEN 'data_loading' ELSE coalesce(own.category, 'unrecorded') END AS category,
   part.slice_id,
   own.name
 FROM part

@@ -3,7 +3,7 @@
 -- name     = "host_account"
 -- version  = 1
 -- summary  = "Breakdown of each step's period by what the training thread runs: data loading, operators, calls, Python, annotations."
--- requires = ["host_segments@1"]
+-- requires = ["host_segments@1", "steps@1"]
 -- grain    = ["run_id", "rank", "step", "category", "name"]
 -- order    = ["run_id", "rank", "step", "-self_ns", "category", "name"]
 --
@@ -26,19 +26,27 @@
 WITH
   has_steps AS (
     SELECT DISTINCT run_id, rank
-    FROM host_segments
-    WHERE step IS NOT NULL AND NOT $entire_trace
+    FROM steps
+    WHERE period_ns > 0 AND NOT $entire_trace
   ),
-  segment AS (
-    SELECT host.run_id, host.rank, CASE WHEN has_steps.rank IS NOT NULL THEN host.step END AS step, host.category, host.name, host.slice_id, host.segment_ns
+  slice AS (
+    SELECT
+      host.run_id,
+      host.rank,
+      CASE WHEN has_steps.rank IS NOT NULL THEN host.step END AS account_step,
+      host.category,
+      host.slice_id,
+      any_value(host.name) AS name,
+      sum(host.segment_ns) AS self_ns
     FROM host_segments AS host
     LEFT JOIN has_steps ON has_steps.run_id = host.run_id AND has_steps.rank = host.rank
     WHERE host.step IS NOT NULL OR has_steps.rank IS NULL
+    GROUP BY host.run_id, host.rank, account_step, host.category, host.slice_id
   ),
   summed AS (
-    SELECT run_id, rank, step, category, name, count(DISTINCT slice_id) AS count, sum(segment_ns)::BIGINT AS self_ns
-    FROM segment
-    GROUP BY run_id, rank, step, category, name
+    SELECT run_id, rank, account_step AS step, category, name, count(slice_id) AS count, sum(self_ns)::BIGINT AS self_ns
+    FROM slice
+    GROUP BY run_id, rank, account_step, category, name
   )
 SELECT
   run_id,
