@@ -1,4 +1,4 @@
-"""Rules that classify names: DuckDB decides, once per distinct text."""
+"""Rules that classify names, once per distinct text, as DuckDB would."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.sql_tokens import values_list
+from tracewarehouse.contracts.sql_tokens import quote_text, values_list
 from tracewarehouse.duck.engine import shared
 from tracewarehouse.ingest import rules as module
 from tracewarehouse.ingest.rules import Rules, WorkRule, rules_of
@@ -91,13 +91,14 @@ def test_parts_and_numbers_of_texts(rules: Rules) -> None:
 
 def test_a_text_is_evaluated_once(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
     requested: list[list[str]] = []
-    real = Rules._computed
+    real = module._kinds
     monkeypatch.setattr(
-        Rules, "_computed", lambda self, terms, texts: (requested.append(texts), real(self, terms, texts))[1]
+        module, "_kinds", lambda rows, names: (requested.append(names.to_pylist()), real(rows, names))[1]
     )
-    first = rules.calls(["a", "cudaLaunchKernel", "a"])
-    assert rules.calls(["cudaLaunchKernel", "b", "a"]) == [first[1], (False, False), first[0]]
-    assert requested == [["a", "cudaLaunchKernel"], ["b"]]
+    first = rules.device_kinds([("kernel", "a"), ("kernel", "nccl"), ("kernel", "a")])
+    again = rules.device_kinds([("kernel", "nccl"), ("kernel", "b"), ("kernel", "a")])
+    assert again == [first[1], (None, None, "b"), first[0]]
+    assert requested == [["a", "nccl"], ["b"]]
 
 
 def test_the_cache_is_bounded(rules: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,3 +150,62 @@ def test_elements_have_the_sizes_of_the_table(rules: Rules) -> None:
     with shared(1) as con:
         rows = con.execute(f"FROM ({Catalog.load().get('dtypes', kind='table').body})").fetchall()
     assert rules.element_bytes == dict(rows)
+
+
+# Texts in which engines of regular expressions may differ: ends of lines, characters beyond ASCII, NUL.
+ODD = (
+    "",
+    "\n",
+    "a\n",
+    "\na",
+    "nccl\n",
+    "é",
+    "ß",
+    "ſend",
+    "K",
+    "\0nccl",
+    "send_recv\u2028",
+    "Memcpy\tHtoD",
+    "i\u0307send",
+    "dma_request\n",
+    "CUDA graph 12\n",
+    "CUDA graph ٣",
+    "step ٣",
+    "Iteration 7\r\n",
+    "SM Active\u00a0x",
+    "a" * 5_000 + "nccl",
+)
+WORDS = (
+    "ncclDevKernel_AllReduce_Sum_f32",
+    "void at::native::foo<int, 4>(int*) [clone .kd].kd",
+    "cudaLaunchKernelExC",
+    "sm80_xmma_gemm_f16f16_f16f32_tensorop",
+    "ampere_sgemm_128x64_nn",
+    "ProfilerStep#12",
+    "train step 7",
+    "rccl",
+    "SMs Active [Throughput %]",
+    "DRAM Read Bandwidth",
+    "FillBuffer",
+    "event_wait",
+    "(anonymous namespace)::f<x>",
+)
+
+
+@pytest.mark.parametrize("kind", ["call", "gpu_metric", "kernel", "matmul", "step"])
+def test_patterns_find_what_duckdb_finds(kind: str, rules: Rules) -> None:
+    patterns = [str(row["pattern"]) for row in rules._list(f"{kind}_rules")]
+    texts = [*ODD, *WORDS, *(f"{odd}{word}{odd}"[:600] for odd in ODD for word in WORDS)]
+    for pattern in patterns:
+        assert rules.matches(pattern, texts) == rules._computed(
+            f"regexp_matches(text, {quote_text(pattern)})", texts
+        )
+
+
+def test_short_names_are_those_of_duckdb(rules: Rules) -> None:
+    texts = [*ODD, *WORDS, *(f"{odd}{word}{odd}" for odd in ODD for word in WORDS)]
+    pattern = module._SHORT_NAME.replace("(?P<name>", "(")
+    extracted = f"regexp_extract(text, {quote_text(pattern)}, 1)"
+    term = f"regexp_replace({extracted}, {quote_text(module._COMPILER_SUFFIX)}, '')"
+    found = [short for _, _, short in rules.device_kinds([("kernel", text) for text in texts])]
+    assert found == rules._computed(term, texts)

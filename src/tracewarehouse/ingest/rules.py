@@ -1,13 +1,12 @@
 """Rules that classify names, from the VALUES lists of `sql/`, evaluated once per distinct text.
 
-DuckDB evaluates the patterns, so that a regular expression means the same here as in an analysis (RE2).
-Results are cached: a call without new texts runs no query.
+A regular expression means the same here as in an analysis: Arrow and DuckDB both use RE2.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 # Maximum number of cached texts per expression, to bound memory.
 _REMEMBERED: Final = 200_000
 # A function name without return type, template arguments, parameters and compiler suffixes.
-_SHORT_NAME: Final = r"^(?:void |static |__global__ )*((?:\(anonymous namespace\)|[^<(])+)"
+_SHORT_NAME: Final = r"^(?:void |static |__global__ )*(?P<name>(?:\(anonymous namespace\)|[^<(])+)"
 _COMPILER_SUFFIX: Final = r"( \[clone [^]]*\]|\.kd| )+$"
 
 
@@ -53,7 +52,7 @@ class Rules:
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self._lock = Lock()
-        self._known: dict[str, dict[str, tuple[Any, ...]]] = {}
+        self._known: dict[str, dict[str, Any]] = {}
 
     @cached_property
     def categories(self) -> Mapping[str, tuple[str, str]]:
@@ -92,8 +91,8 @@ class Rules:
 
     def uses_tensor_cores(self, names: Sequence[str | None]) -> list[bool | None]:
         """Whether each GEMM or convolution kernel uses tensor cores by its name; None if unknown."""
-        rows = self._evaluated(self._matmul_terms, [name or "" for name in names])
-        return [None if found is None else found == "True" for (found,) in rows]
+        rows = self._list("matmul_rules")
+        return self._evaluated("matmul", lambda texts: _first(texts, rows, "uses_tensor_cores"), names)
 
     @cached_property
     def step_patterns(self) -> tuple[str, ...]:
@@ -107,11 +106,11 @@ class Rules:
 
     def check_pattern(self, pattern: str) -> None:
         """Raises ParamError for an invalid regular expression (RE2)."""
-        from tracewarehouse.duck import engine
+        import pyarrow as pa
 
         try:
             self.matches(pattern, [""])
-        except engine.Error as error:
+        except pa.ArrowInvalid as error:
             raise ParamError(f"{pattern} is not a regular expression: {error}") from error
 
     def device_kinds(
@@ -127,34 +126,44 @@ class Rules:
         for category, name in dict.fromkeys(pairs):
             by_category.setdefault(category, []).append(name)
         for category, names in by_category.items():
-            texts = [name or "" for name in names]
-            rows = self._evaluated(self._kernel_terms(category), texts)
+            rules = [row for row in self._list("kernel_rules") if row["category"] == category]
+            rows = self._evaluated(f"kind {category}", partial(_kinds, rules), names)
             found |= {(category, name): row for name, row in zip(names, rows, strict=True)}
         return [found[pair] for pair in pairs]
 
     def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
         """Whether each function launches work, and whether it waits for a device, according to its name."""
-        rows = self._evaluated(self._call_terms, [name or "" for name in names])
-        return [
-            (name is not None and bool(launch), name is not None and bool(sync))
-            for name, (launch, sync) in zip(names, rows, strict=True)
-        ]
+        rows = self._list("call_rules")
+        launch, sync = ([row for row in rows if row["action"] == action] for action in ("launch", "sync"))
+
+        def evaluate(texts: pa.Array) -> Iterable[tuple[bool, bool]]:
+            found = (_first(texts, listed, "action") for listed in (launch, sync))
+            return zip(*([action is not None for action in actions] for actions in found), strict=True)
+
+        return self._evaluated("calls", evaluate, names)
 
     def matches(self, pattern: str, texts: Sequence[str | None]) -> list[bool]:
         """Whether the pattern (RE2) is found anywhere in each text; False for null."""
-        rows = self._evaluated(_matches([pattern]), [text or "" for text in texts])
-        return [text is not None and bool(row[0]) for text, row in zip(texts, rows, strict=True)]
+        import pyarrow.compute as pc
+
+        def evaluate(texts: pa.Array) -> list[bool]:
+            return pc.match_substring_regex(texts, pattern=pattern).to_pylist()
+
+        found = self._evaluated(f"matches {pattern}", evaluate, texts)
+        return [text is not None and matches for text, matches in zip(texts, found, strict=True)]
 
     def extracted(self, pattern: str, texts: Sequence[str | None], group: int = 0) -> list[str | None]:
         """The first match of a group of the pattern (RE2) in each text; "" without a match, None for null."""
-        term = f"regexp_extract(text, {quote_text(pattern)}, {group})"
-        rows = self._evaluated(term, [text or "" for text in texts])
-        return [None if text is None else str(row[0]) for text, row in zip(texts, rows, strict=True)]
+        found = self._computed(f"regexp_extract(text, {quote_text(pattern)}, {group})", texts)
+        return [None if text is None else match for text, match in zip(texts, found, strict=True)]
 
     def numbers(self, texts: Sequence[str | None]) -> list[float | None]:
         """Each text cast to DOUBLE by SQL; None if that fails."""
-        rows = self._evaluated("TRY_CAST(text AS DOUBLE)", [text or "" for text in texts])
-        return [row[0] for row in rows]
+        return self._computed("TRY_CAST(text AS DOUBLE)", texts)
+
+    def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
+        """Each text cast to BIGINT by SQL; None if that fails."""
+        return self._computed("TRY_CAST(text AS BIGINT)", texts)
 
     def query(self, sql: str, rows: pa.Table) -> pa.Table:
         """The result of SQL over the relation `given`, for operations that columns lack (JSON)."""
@@ -165,70 +174,65 @@ class Rules:
             con.execute(sql)
             return executed_rows(con)
 
-    def whole_numbers(self, texts: Sequence[str | None]) -> list[int | None]:
-        """Each text cast to BIGINT by SQL; None if that fails."""
-        rows = self._evaluated("TRY_CAST(text AS BIGINT)", [text or "" for text in texts])
-        return [row[0] for row in rows]
+    def _evaluated(
+        self, key: str, evaluate: Callable[[pa.Array], Iterable[Any]], texts: Sequence[str | None]
+    ) -> list[Any]:
+        """The value of each text, null as that of an empty one."""
+        import pyarrow as pa
 
-    @cache  # noqa: B019 - rules live as long as the process
-    def _kernel_terms(self, category: str) -> str:
-        rows = [row for row in self._list("kernel_rules") if row["category"] == category]
-        activity, kind = (
-            _first([(row["pattern"], row[name]) for row in rows]) for name in ("activity", "kind")
-        )
-        extracted = f"regexp_extract(text, {quote_text(_SHORT_NAME)}, 1)"
-        return f"{activity}, {kind}, regexp_replace({extracted}, {quote_text(_COMPILER_SUFFIX)}, '')"
-
-    @cached_property
-    def _matmul_terms(self) -> str:
-        return _first([(row["pattern"], row["uses_tensor_cores"]) for row in self._list("matmul_rules")])
-
-    @cached_property
-    def _call_terms(self) -> str:
-        rows = self._list("call_rules")
-        return ", ".join(
-            _matches([row["pattern"] for row in rows if row["action"] == action])
-            for action in ("launch", "sync")
-        )
-
-    def _evaluated(self, terms: str, texts: Sequence[str]) -> list[tuple[Any, ...]]:
-        """The values of the terms, SQL over the column `text`, for each text."""
+        texts = [text or "" for text in texts]
         with self._lock:
-            known = self._known.setdefault(terms, {})
+            known = self._known.setdefault(key, {})
             new = [text for text in dict.fromkeys(texts) if text not in known]
             if new:
-                known |= self._computed(terms, new)
-            rows = [known[text] for text in texts]
+                known |= zip(new, evaluate(pa.array(new, pa.string())), strict=True)
+            values = [known[text] for text in texts]
             if len(known) > _REMEMBERED:
                 known.clear()
-        return rows
+        return values
 
-    def _computed(self, terms: str, texts: list[str]) -> dict[str, tuple[Any, ...]]:
+    def _computed(self, term: str, texts: Sequence[str | None]) -> list[Any]:
+        """The value of the term, SQL over the column `text`, for each text."""
         import pyarrow as pa
 
         from tracewarehouse.duck.engine import shared
 
-        with shared(1) as con:
-            con.register("tw_texts", pa.table({"text": pa.array(texts, pa.string())}))
-            rows = con.execute(f"SELECT text, {terms} FROM tw_texts").fetchall()
-        return {text: tuple(values) for text, *values in rows}
+        def evaluate(texts: pa.Array) -> list[Any]:
+            with shared(1) as con:
+                con.register("tw_texts", pa.table({"place": range(len(texts)), "text": texts}))
+                rows = con.execute(f"SELECT {term} FROM tw_texts ORDER BY place").fetchall()
+            return [value for (value,) in rows]
 
+        return self._evaluated(term, evaluate, texts)
+
+    @cache  # noqa: B019 - rules live as long as the process
     def _list(self, table: str) -> list[dict[str, Any]]:
         """The rows of a VALUES list, in its order, which is that of the rules."""
         return values_list(self.catalog.get(table, kind="table").body)
 
 
-def _matches(patterns: Iterable[str]) -> str:
-    """SQL: whether `text` matches one of the patterns. Constant patterns are compiled once, not per row."""
-    return "(" + " OR ".join(f"regexp_matches(text, {quote_text(p)})" for p in patterns) + ")"
+def _kinds(rules: Sequence[Mapping[str, Any]], names: pa.Array) -> Iterable[tuple[Any, Any, str]]:
+    """Activity, kind and short name of each name, by the rules of its category."""
+    import pyarrow.compute as pc
+
+    short = pc.struct_field(pc.extract_regex(names, pattern=_SHORT_NAME), "name")
+    short = pc.replace_substring_regex(
+        pc.fill_null(short, ""), pattern=_COMPILER_SUFFIX, replacement="", max_replacements=1
+    )
+    found = (_first(names, rules, field) for field in ("activity", "kind"))
+    return zip(*found, short.to_pylist(), strict=True)
 
 
-def _first(ruled: Sequence[tuple[str, object]]) -> str:
-    """SQL: the value of the first pattern that `text` matches, else NULL."""
-    if not ruled:
-        return "CAST(NULL AS VARCHAR)"
-    cases = (f"WHEN {_matches([pattern])} THEN {quote_text(str(value))}" for pattern, value in ruled)
-    return f"CASE {' '.join(cases)} END"
+def _first(texts: pa.Array, rules: Sequence[Mapping[str, Any]], field: str) -> list[Any]:
+    """The field of the first rule whose pattern is found in each text, else None."""
+    import pyarrow.compute as pc
+
+    values: list[Any] = [None] * len(texts)
+    for rule in reversed(rules):
+        found = pc.match_substring_regex(texts, pattern=rule["pattern"])
+        for place in pc.indices_nonzero(found).to_pylist():
+            values[place] = rule[field]
+    return values
 
 
 @cache

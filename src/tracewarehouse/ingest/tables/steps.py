@@ -33,6 +33,7 @@ from tracewarehouse.ingest.tables.model import (
     used_texts,
     window,
 )
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,8 @@ def _outermost(columns: Columns, rows: Rows) -> Rows:
 
 
 _PREFIX: Final = "ProfilerStep#"
-_NUMBER: Final = "^ProfilerStep#([0-9]+)"
+# Whole numbers of 64 bits have up to 19 digits.
+_NUMBER: Final = late_regex("0*([0-9]{1,19})(?![0-9])")
 _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
 _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event", "span")
 
@@ -115,7 +117,7 @@ def _of_rank(columns: Columns, rules: Rules, step_range: str | None) -> StepAnno
     `step_range` is a pattern for names of annotations that takes precedence over both.
     """
     if step_range is None:
-        numbers = _step_of_words(columns.words("name"), rules)
+        numbers = _step_of_words(columns.words("name"))
         rows = np.flatnonzero(columns.where("name", numbers.valid)).astype(np.int32)
         rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
         rows = rows[columns.is_one_of("category", ("user_annotation", "cpu_op"), rows)]
@@ -131,15 +133,14 @@ def _of_rank(columns: Columns, rules: Rules, step_range: str | None) -> StepAnno
     return _steps(columns, rows[:0], np.zeros(0, np.int64))
 
 
-def _step_of_words(words: pa.Array, rules: Rules) -> Ints:
+def _step_of_words(words: pa.Array) -> Ints:
     """The step number in each name, valid where a name has one."""
     found = Ints(np.zeros(len(words), np.int64), np.zeros(len(words), np.bool_))
     selected = np.flatnonzero(flags(pc.starts_with(words, _PREFIX)))
-    texts = words.take(pa.array(selected)).to_pylist()
-    numbers = rules.whole_numbers(rules.extracted(_NUMBER, texts, 1)) if texts else []
-    for word, step in zip(selected.tolist(), numbers, strict=True):
-        if step is not None:
-            found.values[word], found.valid[word] = step, True
+    for word, text in zip(selected.tolist(), words.take(pa.array(selected)).to_pylist(), strict=True):
+        number = _NUMBER.match(text, len(_PREFIX))
+        if number is not None and int(number[1]) <= np.iinfo(np.int64).max:
+            found.values[word], found.valid[word] = int(number[1]), True
     return found
 
 
