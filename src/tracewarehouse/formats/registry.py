@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.databases import Database, check_complete, is_sqlite
 from tracewarehouse.formats.file_text import head_of
 
 if TYPE_CHECKING:
@@ -30,11 +31,18 @@ def unregister(name: str) -> None:
     _registered[:] = [known for known in _registered if known.name != name]
 
 
-def formats() -> tuple[Format, ...]:
-    """All formats, in order of precedence; each name occurs once."""
-    found = {format.name: format for format in reversed((*_registered, *_built_in()))}
-    order = dict.fromkeys(format.name for format in (*_registered, *_built_in()))
-    return tuple(found[name] for name in order)
+def formats(head: bytes | None = None) -> Iterator[Format]:
+    """The formats in order of precedence; with `head`, without those that no file with this beginning has."""
+    yield from _registered
+    replaced = {format.name for format in _registered}
+    has_events = head is not None and head.lstrip()[:1] == b"{" and b'"traceEvents"' in head
+    for module, name, words in _BUILT_IN:
+        if head is not None and not any(
+            not has_events if word == _NOT_EVENTS else word in head for word in words
+        ):
+            continue
+        if (format := _built_in(module, name)).name not in replaced:
+            yield format
 
 
 def format_named(name: str) -> Format | None:
@@ -50,22 +58,29 @@ def is_picklable() -> bool:
         return False
 
 
-@cache
-def _built_in() -> tuple[Format, ...]:
-    from tracewarehouse.formats.execution_trace import ExecutionTraceFormat
-    from tracewarehouse.formats.flight_recorder import FlightRecorderFormat
-    from tracewarehouse.formats.kineto.format import KinetoFormat
-    from tracewarehouse.formats.memory_snapshot import MemorySnapshotFormat
-    from tracewarehouse.formats.memory_timeline import MemoryTimelineFormat
-    from tracewarehouse.formats.nsight_compute import NsightComputeFormat
-    from tracewarehouse.formats.nsys.format import NsysFormat, NsysReportFormat
-    from tracewarehouse.formats.rocpd import RocpdFormat
-    from tracewarehouse.formats.rocprofv3 import Rocprofv3Format
-    from tracewarehouse.formats.rpd import RpdFormat
+_ANY: Final = b""
+_NOT_EVENTS: Final = b"{"
+# The built-in formats in order of precedence, and what the beginnings of their files have, one of it. Most
+# processes read one format: the modules of others are not imported.
+_BUILT_IN: Final = (
+    ("nsys.format", "NsysFormat", (b"SQLite",)),
+    ("nsys.format", "NsysReportFormat", (_NOT_EVENTS,)),
+    ("rpd", "RpdFormat", (b"SQLite",)),
+    ("rocpd", "RocpdFormat", (b"SQLite",)),
+    ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool",)),
+    ("execution_trace", "ExecutionTraceFormat", (b'"nodes"',)),
+    ("flight_recorder", "FlightRecorderFormat", (_NOT_EVENTS,)),
+    ("memory_snapshot", "MemorySnapshotFormat", (_NOT_EVENTS, b'"device_traces"')),
+    ("memory_timeline", "MemoryTimelineFormat", (_NOT_EVENTS,)),
+    ("nsight_compute", "NsightComputeFormat", (b"Kernel Name",)),
+    ("kineto.format", "KinetoFormat", (_ANY,)),
+)
 
-    databases = NsysFormat(), NsysReportFormat(), RpdFormat(), RocpdFormat()
-    additions = FlightRecorderFormat(), MemorySnapshotFormat(), MemoryTimelineFormat(), NsightComputeFormat()
-    return *databases, Rocprofv3Format(), ExecutionTraceFormat(), *additions, KinetoFormat()
+
+@cache
+def _built_in(module: str, name: str) -> Format:
+    format: Format = getattr(import_module(f"tracewarehouse.formats.{module}"), name)()
+    return format
 
 
 HEAD_BYTES: Final = 1 << 20
@@ -77,8 +92,9 @@ def detect(path: Path) -> Format:
     Raises UnsupportedFormatError for a known format without a reader, TraceFormatError for a file that
     cannot be read or is not a trace.
     """
-    head = b"" if path.is_dir() else head_of(path, HEAD_BYTES)
-    for format in formats():
+    is_folder = path.is_dir()
+    head = b"" if is_folder else head_of(path, HEAD_BYTES)
+    for format in formats(None if is_folder else head):
         if format.detect(path, head):
             return format
     raise _error(path, head)
@@ -90,6 +106,8 @@ def is_trace_folder(path: Path) -> bool:
 
 
 def _error(path: Path, head: bytes) -> Exception:
+    from tracewarehouse.formats.databases import is_sqlite
+
     if path.is_dir():
         head_of(path, 1)  # raises
     file_text.check_readable(path, head)
@@ -102,6 +120,8 @@ def _error(path: Path, head: bytes) -> Exception:
 
 def _sqlite_error(path: Path) -> Exception:
     """Why a database is not ingested: damaged, of an unsupported format, or none of ours."""
+    from tracewarehouse.formats.databases import Database, check_complete, is_sqlite
+
     with path.open("rb") as file:
         if not is_sqlite(file.read(16)):
             return TraceFormatError(path, "a compressed SQLite database", hint="unpack it with gunzip")
