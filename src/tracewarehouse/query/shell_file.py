@@ -1,10 +1,10 @@
 """`warehouse.duckdb`: the warehouse for DuckDB shells, a derived file of views made from a cached template.
 
 Binding the views and macros takes seconds, but does not depend on the runs, so it is done once and cached.
-What depends on the runs is in one macro per stored table: `kernels_of('run')` reads the files of a run,
-`kernels_of()`, which is the view `kernels`, those of all runs. `tw ingest` replaces the lists of files in
-these macros, and the rows of the runs that changed; the views stay. Schema `latest` has views on the tables
-in `main`, and reads only the files of the latest run.
+Each stored table has a macro: `kernels_of('run')` reads the files of a run, `kernels_of()`, which is the view
+`kernels`, those of all runs. `tw ingest` replaces the lists of these files, which are in one macro, and the
+rows of the runs that changed; the views stay. Schema `latest` has views on the tables in `main`, and reads
+only the files of the latest run.
 
 The cache belongs to the user and is shared by all warehouses: its entries contain no data of a warehouse, so
 removing runs need not delete them. It is private and limited in size. If it is not usable, or an entry is
@@ -17,6 +17,7 @@ The file contains no events, only views over the Parquet files by absolute path.
 from __future__ import annotations
 
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -24,8 +25,9 @@ from hashlib import sha256
 from pathlib import Path
 from shutil import copyfile
 from threading import Lock
-from typing import NamedTuple
+from typing import TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -76,19 +78,24 @@ from tracewarehouse.version import __version__
 SCHEMAS = ("main", "latest")
 _MAIN, _LATEST = SCHEMAS
 ABOUT = "tw_about"
-# The SELECTs behind the macros of stored tables, in parts: those that differ only in lists become one.
+# The parts of the SELECTs behind the macros of stored tables, as JSON.
 _PARTS = "tw_parts"
+_FILES = "tw_files"
 _RUN = "tw_run"
+_RUN_ID = "run_id"
 # As an argument of a macro.
 _LATEST_RUN = "@latest"
 # The newest format that both this package and the DuckDB shell on PyPI can read.
 _STORAGE_VERSION = "v1.4.0"
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
-    _PARTS: dict.fromkeys(("relation", "run_id", "begins", "listed", "ends"), "VARCHAR"),
+    _PARTS: {_RUN_ID: "VARCHAR", "parts": "VARCHAR"},
     ABSTAINED: ABSTAINED_COLUMNS,
     HELP: HELP_COLUMNS,
 }
+# A stored table, and begin, list and end of a SELECT: those that differ only in lists become one.
+_Part: TypeAlias = tuple[str, str, str, str]
+_Grouped: TypeAlias = dict[tuple[str, str], list[str]]
 
 
 @contextmanager
@@ -182,8 +189,8 @@ def _build(catalog: Catalog) -> bytes:
     with temporary_folder() as folder:
         path = folder / "template.duckdb"
         with _attached(path) as con:
+            con.execute(f"CREATE SCHEMA {_LATEST}")
             for schema in SCHEMAS:
-                con.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
                 con.execute(f"USE {schema}")
                 _Schema(con, catalog, schema).fill()
             con.execute(f"USE {_MAIN}")
@@ -204,53 +211,58 @@ def relations_of(
     return Relations(store, selected, dependencies)
 
 
-def _set_files(con: Connection, contract: Contract, name: str, lists: _Lists) -> None:
-    """Sets the files that the macro of a stored table reads, with the types of its contract.
+def _create_reader(con: Connection, contract: Contract, name: str) -> None:
+    """Creates the macro that reads the files of a stored table, with the types of its contract.
 
-    The text of the SELECT is made from literals when the macro is bound: as JSON, a thousand runs are a
-    single literal, which is parsed in less than a millisecond.
+    The text of its SELECT is made when the macro is bound, from what `_set_files` sets.
     """
-    empty = quote_text(empty_sql(file_columns(contract)))
-    every = quote_text(lists.every.get(name, "")) if name in lists.every else empty
-    run = f"CASE run WHEN '{_LATEST_RUN}' THEN {literal(lists.latest, 'VARCHAR')} ELSE run END"
-    place = f"'/' || replace(replace({run}, '~', '~0'), '/', '~1')"
-    one = f"json_extract_string({quote_text(lists.by_run.get(name, '{}'))}, {place})"
-    rows = f"CASE WHEN run IS NULL THEN {every} ELSE coalesce({one}, {empty}) END"
+    run = f"CASE run WHEN '{_LATEST_RUN}' THEN {_LATEST}.{_RUN}() ELSE run END"
+    files = f"{_MAIN}.{_FILES}({quote_text(name)}, {run})"
+    rows = f"coalesce({files}, {quote_text(empty_sql(file_columns(contract)))})"
     begin, end = typed_sql(contract, "(;)").split("(;)")
     con.execute(
-        f"CREATE OR REPLACE MACRO {_MAIN}.{quote_name(f'{name}_of')}(run VARCHAR := NULL) AS TABLE"
+        f"CREATE MACRO {_MAIN}.{quote_name(f'{name}_of')}(run VARCHAR := NULL) AS TABLE"
         f" FROM query({quote_text(f'{begin}(')} || {rows} || {quote_text(f'){end}')})"
     )
 
 
-class _Lists(NamedTuple):
-    """Table → the SELECT of all its rows, and the SELECT of each run as JSON; and the latest run."""
+def _set_files(con: Connection, parts: Mapping[str, Sequence[_Part]], latest: str | None) -> None:
+    """Sets the files of each run, by its parts of SELECTs, and the latest run; None without runs.
 
-    every: Mapping[str, str] = {}
-    by_run: Mapping[str, str] = {}
-    latest: str | None = None
-
-
-def _lists(con: Connection, latest: str | None) -> _Lists:
-    """What the stored parts of SELECTs say."""
-    every, one = (
-        f"""
-        SELECT {keys}, string_agg(begins || listed || ends, '\nUNION ALL BY NAME\n' ORDER BY begins, ends)
-        FROM (
-          SELECT {keys}, begins, ends, string_agg(listed, ', ' ORDER BY run_id) AS listed
-          FROM {_PARTS} GROUP BY ALL
-        )
-        GROUP BY ALL"""
-        for keys in ("relation", "relation, run_id")
+    The SELECTs of a table are JSON with one text per run: as a single literal, those of a thousand runs are
+    parsed in less than a millisecond.
+    """
+    every: dict[str, _Grouped] = defaultdict(_Grouped)
+    of_runs: dict[str, dict[str, str]] = defaultdict(dict)
+    for run in sorted(parts):
+        of_run: dict[str, _Grouped] = defaultdict(_Grouped)
+        for relation, begin, listed, end in parts[run]:
+            for grouped in (every[relation], of_run[relation]):
+                grouped.setdefault((begin, end), []).append(listed)
+        for relation, grouped in of_run.items():
+            of_runs[relation][run] = _union(grouped)
+    all_rows = {relation: _union(grouped) for relation, grouped in every.items()}
+    by_run = {relation: msgspec.json.encode(texts).decode() for relation, texts in of_runs.items()}
+    place = "'/' || replace(replace(run, '~', '~0'), '/', '~1')"
+    con.execute(
+        f"CREATE OR REPLACE MACRO {_MAIN}.{_FILES}(relation, run) AS"
+        f" CASE WHEN run IS NULL THEN {_choice(all_rows)}"
+        f" ELSE json_extract_string({_choice(by_run)}, {place}) END;"
+        f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(latest, 'VARCHAR')}"
     )
-    by_run = f"SELECT relation, json_group_object(run_id, sql) FROM ({one}) AS one(relation, run_id, sql)"
-    of_runs = con.execute(f"{by_run} GROUP BY relation").fetchall()
-    return _Lists(dict(con.execute(every).fetchall()), dict(of_runs), latest)
 
 
-def _set_latest_run(con: Connection, run: str | None) -> None:
-    """Sets the latest run; None without runs."""
-    con.execute(f"CREATE OR REPLACE MACRO {_LATEST}.{_RUN}() AS {literal(run, 'VARCHAR')}")
+def _union(grouped: _Grouped) -> str:
+    """One SELECT of parts that differ only in their lists."""
+    return "\nUNION ALL BY NAME\n".join(
+        f"{begin}{', '.join(lists)}{end}" for (begin, end), lists in sorted(grouped.items())
+    )
+
+
+def _choice(texts: Mapping[str, str]) -> str:
+    """SQL: the text of `relation`, NULL without one."""
+    cases = "".join(f" WHEN {quote_text(name)} THEN {quote_text(text)}" for name, text in texts.items())
+    return f"CASE relation{cases} END" if cases else "CAST(NULL AS VARCHAR)"
 
 
 class _Schema(Struct, frozen=True):
@@ -266,9 +278,8 @@ class _Schema(Struct, frozen=True):
         relations = relations_of(Versions(LocalObjects(Path())), (), catalog, contracts)
         for contract in contracts:
             create_table(self.con, contract, name=relations.names[contract.ref])
-        if self.name == _LATEST:
-            _set_latest_run(self.con, None)
-        else:
+        if self.name == _MAIN:
+            _set_files(self.con, {}, None)
             create_literal(self.con)
         self._create_table(ABSTAINED, [], by_run=True)
         for contract in analyses:
@@ -288,7 +299,7 @@ class _Schema(Struct, frozen=True):
         name = relations.names[contract.ref]
         if contract.is_stored:
             if self.name == _MAIN:
-                _set_files(self.con, contract, name, _Lists())
+                _create_reader(self.con, contract, name)
             run = quote_text(_LATEST_RUN) if self.name == _LATEST else ""
             self.con.execute(
                 f"CREATE VIEW {quote_name(name)} AS FROM {_MAIN}.{quote_name(f'{name}_of')}({run})"
@@ -413,7 +424,7 @@ class _Update(Struct, frozen=True):
         readable = intact(self.store, self.catalog, changed, Level.SIZE)
         present = {*kept, *(each.run for each in readable.selected)}
         latest = max((run_attributes(self.newest[run]).order for run in present), default=(0, None))[1]
-        _fill(con, self.store, self.catalog, readable.selected, known.keys() - kept, latest)
+        _fill(con, self.store, self.catalog, readable.selected, known, known.keys() - kept, latest)
         return readable
 
 
@@ -468,7 +479,7 @@ def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[Selecte
     """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
     path.write_bytes(template(catalog))
     with _attached(path) as con:
-        _fill(con, store, catalog, selected, (), selected[-1].run if selected else None)
+        _fill(con, store, catalog, selected, (), (), selected[-1].run if selected else None)
 
 
 def _fill(
@@ -476,33 +487,33 @@ def _fill(
     store: Store,
     catalog: Catalog,
     selected: Sequence[SelectedRun],
+    known: Collection[str],
     old: Collection[str],
     latest: str | None,
 ) -> None:
     """Replaces the rows of the `old` runs by those of the selected ones, and all lists of files."""
     tables = tuple(_stored(catalog))
-    filled = con.execute(f"SELECT DISTINCT relation FROM {_PARTS}").fetchall() if old else ()
     relations = relations_of(store, tuple(selected), catalog, tables)
-    rows = {ABSTAINED: _abstained(catalog, selected), _PARTS: _parts(relations, tables)}
+    parts = _parts(relations, tables)
+    encoded = [{_RUN_ID: run, "parts": msgspec.json.encode(own).decode()} for run, own in parts.items()]
+    rows = {ABSTAINED: _abstained(catalog, selected), _PARTS: encoded}
     types = {name: COLUMNS[name] for name in rows}
     for contract in tables:
         if contract.is_built:
             name = relations.names[contract.ref]
             rows[name] = built_rows(store, contract, selected)
             types[name] = {column.name: column.type for column in contract.columns}
+    if known:
+        stored = con.execute(f"FROM {_PARTS}").fetchall()
+        parts |= {run: msgspec.json.decode(own) for run, own in stored if run not in old and run not in parts}
+    else:
+        about = {"stamp": _stamp(store, catalog), "warehouse": store.objects.url}
+        insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
     for name in rows:
         if old:
             con.execute(f"DELETE FROM {quote_name(name)} WHERE run_id IN (SELECT unnest($1))", [list(old)])
         insert_rows(con, name, types[name], rows[name])
-    lists = _lists(con, latest)
-    for contract in tables:
-        name = relations.names[contract.ref]
-        if contract.is_stored and (name in lists.every or (name,) in filled):
-            _set_files(con, contract, name, lists)
-    _set_latest_run(con, latest)
-    con.execute(f"DELETE FROM {ABOUT}")
-    about = {"stamp": _stamp(store, catalog), "warehouse": store.objects.url}
-    insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+    _set_files(con, parts, latest)
 
 
 def _abstained(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
@@ -512,14 +523,17 @@ def _abstained(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[s
     return [dict(zip(ABSTAINED_COLUMNS, row, strict=True)) for row in rows]
 
 
-def _parts(relations: Relations, tables: Sequence[Contract]) -> list[dict[str, object]]:
-    """The parts of the SELECTs of each run."""
-    found: list[dict[str, object]] = []
-    for contract in tables:
-        for run in relations.selected if contract.is_stored else ():
-            parts = replace(relations, selected=(run,)).parts(contract)
-            named = (relations.names[contract.ref], run.run)
-            found += [dict(zip(COLUMNS[_PARTS], (*named, *part), strict=True)) for part in parts]
+def _parts(relations: Relations, tables: Sequence[Contract]) -> dict[str, Sequence[_Part]]:
+    """Run → the parts of its SELECTs."""
+    found: dict[str, Sequence[_Part]] = {}
+    for run in relations.selected:
+        of_run = replace(relations, selected=(run,))
+        found[run.run] = [
+            (relations.names[contract.ref], *part)
+            for contract in tables
+            if contract.is_stored
+            for part in of_run.parts(contract)
+        ]
     return found
 
 
