@@ -147,7 +147,8 @@ class Rules:
         import pyarrow.compute as pc
 
         def evaluate(texts: pa.Array) -> list[bool]:
-            return pc.match_substring_regex(texts, pattern=pattern).to_pylist()
+            matches: list[bool] = pc.match_substring_regex(texts, pattern=pattern).to_pylist()
+            return matches
 
         found = self._evaluated(f"matches {pattern}", evaluate, texts)
         return [text is not None and matches for text, matches in zip(texts, found, strict=True)]
@@ -180,13 +181,13 @@ class Rules:
         """The value of each text, null as that of an empty one."""
         import pyarrow as pa
 
-        texts = [text or "" for text in texts]
+        given = [text or "" for text in texts]
         with self._lock:
             known = self._known.setdefault(key, {})
-            new = [text for text in dict.fromkeys(texts) if text not in known]
+            new = [text for text in dict.fromkeys(given) if text not in known]
             if new:
                 known |= zip(new, evaluate(pa.array(new, pa.string())), strict=True)
-            values = [known[text] for text in texts]
+            values = [known[text] for text in given]
             if len(known) > _REMEMBERED:
                 known.clear()
         return values

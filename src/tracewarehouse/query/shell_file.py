@@ -413,8 +413,7 @@ class _Update(Struct, frozen=True):
                 copyfile(last, built)
                 with _attached(built) as con:
                     return self._change(con, _known(con, _stamp(self.store, self.catalog)))
-        built.write_bytes(template(self.catalog))
-        with _attached(built) as con:
+        with _new(built, self.store, self.catalog) as con:
             return self._change(con, {})
 
     def _change(self, con: Connection, known: Mapping[str, int]) -> ReadableRuns:
@@ -424,7 +423,7 @@ class _Update(Struct, frozen=True):
         readable = intact(self.store, self.catalog, changed, Level.SIZE)
         present = {*kept, *(each.run for each in readable.selected)}
         latest = max((run_attributes(self.newest[run]).order for run in present), default=(0, None))[1]
-        _fill(con, self.store, self.catalog, readable.selected, known, known.keys() - kept, latest)
+        _fill(con, self.store, self.catalog, readable.selected, known.keys() - kept, latest)
         return readable
 
 
@@ -477,9 +476,18 @@ def _stamp(store: Versions, catalog: Catalog) -> str:
 
 def write(path: Path, store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> None:
     """Writes a DuckDB file over the selected ranks. Raises WarehouseError."""
+    with _new(path, store, catalog) as con:
+        _fill(con, store, catalog, selected, (), selected[-1].run if selected else None)
+
+
+@contextmanager
+def _new(path: Path, store: Store, catalog: Catalog) -> Iterator[Connection]:
+    """A connection to a new file without runs, as from `_attached`."""
     path.write_bytes(template(catalog))
     with _attached(path) as con:
-        _fill(con, store, catalog, selected, (), (), selected[-1].run if selected else None)
+        about = {"stamp": _stamp(store, catalog), "warehouse": store.objects.url}
+        insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+        yield con
 
 
 def _fill(
@@ -487,7 +495,6 @@ def _fill(
     store: Store,
     catalog: Catalog,
     selected: Sequence[SelectedRun],
-    known: Collection[str],
     old: Collection[str],
     latest: str | None,
 ) -> None:
@@ -496,19 +503,18 @@ def _fill(
     relations = relations_of(store, tuple(selected), catalog, tables)
     parts = _parts(relations, tables)
     encoded = [{_RUN_ID: run, "parts": msgspec.json.encode(own).decode()} for run, own in parts.items()]
-    rows = {ABSTAINED: _abstained(catalog, selected), _PARTS: encoded}
+    rows: dict[str, Sequence[Mapping[str, object]]] = {
+        ABSTAINED: _abstained(catalog, selected),
+        _PARTS: encoded,
+    }
     types = {name: COLUMNS[name] for name in rows}
     for contract in tables:
         if contract.is_built:
             name = relations.names[contract.ref]
             rows[name] = built_rows(store, contract, selected)
             types[name] = {column.name: column.type for column in contract.columns}
-    if known:
-        stored = con.execute(f"FROM {_PARTS}").fetchall()
-        parts |= {run: msgspec.json.decode(own) for run, own in stored if run not in old and run not in parts}
-    else:
-        about = {"stamp": _stamp(store, catalog), "warehouse": store.objects.url}
-        insert_rows(con, ABOUT, COLUMNS[ABOUT], [about])
+    stored = con.execute(f"FROM {_PARTS}").fetchall()
+    parts |= {run: msgspec.json.decode(own) for run, own in stored if run not in old}
     for name in rows:
         if old:
             con.execute(f"DELETE FROM {quote_name(name)} WHERE run_id IN (SELECT unnest($1))", [list(old)])
