@@ -24,6 +24,10 @@ def main() -> NoReturn:
     # Before numpy is imported: starting a thread for each core takes longer than all its work here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_GC_THRESHOLD)
+    if sys.argv[1:2] == ["ingest"]:
+        from tracewarehouse import memory_limits
+
+        memory_limits.reuse_memory()
     slim_imports.install(numpy=not _NUMPY_FREE_COMMANDS.intersection(sys.argv[1:2]))
     from tracewarehouse.cli.app import run
 

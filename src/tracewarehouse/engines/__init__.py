@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from tracewarehouse import hints, slim_imports
+from tracewarehouse import hints, memory_limits, slim_imports
 from tracewarehouse.engines.base import Engine as Engine
 from tracewarehouse.engines.base import Failure as Failure
 from tracewarehouse.engines.base import OnProgress as OnProgress
@@ -162,6 +162,7 @@ def serve(handle: int) -> None:
 
     # Ctrl-C reaches the whole process group; the parent decides what to do.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    memory_limits.reuse_memory()
     slim_imports.install()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     connection = Connection(handle)
