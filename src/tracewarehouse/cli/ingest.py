@@ -108,7 +108,9 @@ def ingest(
     where known: git.commit and git.branch of the working directory, slurm.job, wandb.run, ci.sha and
     image of this process, host of the trace. TW_AUTO_LABELS=0 switches them off.
     """
-    from tracewarehouse.formats.kineto.library import notice
+    from tracewarehouse.formats.kineto.library import notice, scan_ahead
+
+    scan_ahead(paths)
     from tracewarehouse.present.render.progress import bars
 
     if not paths and not inbox:

@@ -24,13 +24,8 @@ from msgspec import Struct, field
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import values_list
-from tracewarehouse.formats.kineto.library import DOUBLES
-from tracewarehouse.formats.kineto.scanner import (
-    COLLECTIVE,
-    DICTIONARY_MAX_BYTES,
-    DICTIONARY_MAX_VALUES,
-    Batch,
-)
+from tracewarehouse.formats.kineto.library import DICTIONARY_MAX_BYTES, DICTIONARY_MAX_VALUES, DOUBLES
+from tracewarehouse.formats.kineto.scanner import COLLECTIVE, Batch
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,15 @@ from tracewarehouse.formats.kineto.batches import BatchStore
 from tracewarehouse.formats.kineto.columns import read_tokens
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
-from tracewarehouse.formats.kineto.scanner import MOST_BYTES, RefusedError, Scanner, State, new_scanner
+from tracewarehouse.formats.kineto.library import scanned_ahead
+from tracewarehouse.formats.kineto.scanner import (
+    MOST_BYTES,
+    RefusedError,
+    Scanner,
+    ScannerOfFile,
+    State,
+    new_scanner,
+)
 from tracewarehouse.formats.redact import redactor_of
 from tracewarehouse.late_regex import late_regex
 
@@ -64,19 +73,26 @@ def read(path: Path, request: Request) -> Reading:
 
 
 def _read_strict(path: Path, request: Request) -> Reading:
+    if not request.exact and (scanned := scanned_ahead(path)) is not None:
+        with suppress(NotStrictError):
+            return _read_pieces(scanned.stream, iter(scanned.pieces), ScannerOfFile(scanned), request)
     stream = TextStream(path)
-    pieces = iter(stream)
+    with closing(iter(stream)) as pieces:
+        return _read_pieces(stream, pieces, new_scanner(exact=request.exact), request)
+
+
+def _read_pieces(stream: TextStream, pieces: Iterator[bytes], scanner: Scanner, request: Request) -> Reading:
     store = _batch_store(request)
     try:
-        found = _StrictReader(pieces, new_scanner(exact=request.exact), store, request)
+        found = _StrictReader(pieces, scanner, store, request)
         found.run()
         if stream.cut is not None or not store.rows:
             raise NotStrictError
     except BaseException:
         store.close()
         raise
-    finally:
-        pieces.close()  # type: ignore[attr-defined]
+    if request.progress is not None:
+        request.progress(stream.size)
     return Reading(
         store, found.members, stream.digest, stream.size, stream.stored_bytes, replaced=found.replaced
     )

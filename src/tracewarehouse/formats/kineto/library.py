@@ -1,18 +1,26 @@
-"""The library of the native scanner: its columns, its structures, and whether it can be used.
+"""The library of the native scanner: its columns, its structures, whether it can be used, and scanning ahead.
 
-It imports neither numpy nor pyarrow, because `tw --version` names the scanner.
+It imports neither numpy nor pyarrow: `tw --version` names the scanner, and `tw ingest` scans a file while
+these are imported.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-from ctypes import POINTER, c_char_p, c_int, c_int64, c_uint64, c_void_p
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from tracewarehouse.formats.kineto.build import library_name
+from tracewarehouse.late_regex import late_regex
 
 # Dictionary-encoded columns: codes index `dictionaries` of the same batch. A dictionary starts with the
 # values of the previous batch and grows until it overflows; then it restarts empty and `restarted` names it.
@@ -36,6 +44,22 @@ DOUBLES: Final = ("occupancy_percent", "blocks_per_sm", "warps_per_sm", "bandwid
 # digits of the file. flow_id: the JSON id as text. text: the complete element, minified, only of rows with a
 # flag other than COLLECTIVE.
 TEXTS: Final = ("args", "flow_id", "ts_text", "dur_text", "text")
+
+BATCH_ROWS: Final = 1 << 18
+# A batch ends early if its texts exceed this size or a dictionary overflows.
+BATCH_BYTES: Final = 64 << 20
+# A dictionary that exceeds these limits restarts empty with the next batch.
+DICTIONARY_MAX_VALUES: Final = 1 << 20
+DICTIONARY_MAX_BYTES: Final = 128 << 20
+
+# A longer element may contain a string that is too long to store.
+LONGEST_BYTES: Final = 64 << 20
+
+# How a call of `tw_feed` ended, beside the states of a scanner.
+MORE: Final = 0
+CLOSED: Final = 1
+BATCH_ENDED: Final = 4
+NO_MEMORY: Final = 5
 
 ABI: Final = 1
 _FOLDER: Final = Path(__file__).parent
@@ -172,3 +196,110 @@ def load(path: Path, source: Path) -> ctypes.CDLL:
     if library.tw_source_hash().decode() != hashlib.sha256(source.read_bytes()).hexdigest():
         raise NativeScannerError(f"{path.name} was built from a different scan.c, {_REMEDY}")
     return library
+
+
+def open_scanner(library: ctypes.CDLL, limits: Limits | None = None, allocations: int = -1) -> int:
+    """A scanner of the library, which the caller frees. Raises MemoryError."""
+    limits = limits or Limits(BATCH_ROWS, BATCH_BYTES, DICTIONARY_MAX_VALUES, DICTIONARY_MAX_BYTES)
+    seeds = (int.from_bytes(os.urandom(8)), int.from_bytes(os.urandom(8)))
+    if not (found := library.tw_new(*seeds, byref(limits), allocations)):
+        raise MemoryError
+    return int(found)
+
+
+def view_of(library: ctypes.CDLL, scanner: int | None, column: int) -> View:
+    """The dictionary of a column; of column -1 the strings to search."""
+    view = View()
+    library.tw_words(scanner, column, byref(view))
+    return view
+
+
+_LIST_OR_EVENTS_START: Final = late_regex(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
+# A file of fewer bytes is scanned faster than a thread helps; of more, its columns do not fit in memory.
+_AHEAD_BYTES: Final = range(256 << 10, 96 << 20)
+_HEAD_BYTES: Final = 1 << 20
+_SWITCH_S: Final = 0.0005
+
+
+class ScannedAhead:
+    """A file that a thread scans while this process imports libraries; usual files only, all others fail.
+
+    `pieces` are the text up to the first event, and that behind what the scanner was fed. `batches` are those
+    of `tw_take` with the sizes of all dictionaries, that of the strings to search last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        from tracewarehouse.formats.file_text import TextStream
+
+        self.stamp = _stamp(path)
+        self.stream = TextStream(path)
+        self.pieces: list[bytes] = []
+        self.batches: list[tuple[Any, list[int]]] = []
+        self.library = library_of_package()
+        self.scanner = open_scanner(self.library)
+        self._is_whole = False
+        self._thread = Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def is_of(self, path: Path) -> bool:
+        """Waits for the thread; whether it read all of this file, as it is now."""
+        self._thread.join()
+        return self._is_whole and _stamp(path) == self.stamp
+
+    def _run(self) -> None:
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(_SWITCH_S)  # the importing thread seldom waits
+        # What fails is read again, and reported then.
+        with suppress(Exception):
+            pieces = iter(self.stream)
+            self._is_whole = self._scan(pieces) and self.stream.cut is None
+        sys.setswitchinterval(before)
+
+    def _scan(self, pieces: Iterator[bytes]) -> bool:
+        text = next(pieces)
+        while (start := _LIST_OR_EVENTS_START.search(text)) is None and len(text) < _HEAD_BYTES:
+            text += next(pieces)
+        if start is None or not (rest := text[start.end() :].lstrip()).startswith(b"{"):
+            return False
+        self.pieces.append(text[: start.end()] + b"{")
+        state = self._feed(rest)
+        while state == MORE and self.stream.size in _AHEAD_BYTES:
+            state = self._feed(next(pieces))
+        self.pieces += pieces
+        return state == CLOSED and self._take() == 0
+
+    def _feed(self, piece: bytes) -> int:
+        state = self.library.tw_feed(self.scanner, piece, len(piece), LONGEST_BYTES // 2)
+        while state == BATCH_ENDED and self._take() == 0:
+            state = self.library.tw_feed(self.scanner, None, 0, LONGEST_BYTES // 2)
+        return int(state)
+
+    def _take(self) -> int:
+        """Takes a batch; not 0 if the dictionaries of the batches before it are lost."""
+        if not (batch := self.library.tw_take(self.scanner)):
+            return 0
+        columns = (*range(len(CODES)), -1)
+        self.batches.append((batch, [int(view_of(self.library, self.scanner, at).count) for at in columns]))
+        return int(batch.contents.restarted or batch.contents.strings_from < 0)
+
+
+_ahead: list[ScannedAhead] = []
+
+
+def scan_ahead(paths: Sequence[str]) -> None:
+    """Starts to scan the file that is to be ingested, if there is one and it looks like a trace."""
+    with suppress(OSError):
+        if len(paths) == 1 and paths[0].endswith((".json", ".json.gz")):
+            if Path(paths[0]).stat().st_size in _AHEAD_BYTES and available():
+                _ahead.append(ScannedAhead(Path(paths[0])))
+
+
+def scanned_ahead(path: Path) -> ScannedAhead | None:
+    """The file if it was scanned ahead, and has not changed; only once."""
+    found = _ahead.pop() if _ahead else None
+    return found if found and found.is_of(path) else None
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -15,7 +15,6 @@ JSON array, because a split inside a string or nested value leaves something ope
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -33,30 +32,33 @@ from tracewarehouse.formats.base import Ints as Ints
 from tracewarehouse.formats.json_text import Text, elements, minify
 from tracewarehouse.formats.kineto.event_array import CHUNK_BYTES, cut_before, skip_whitespace
 from tracewarehouse.formats.kineto.library import (
+    BATCH_BYTES,
+    BATCH_ENDED,
+    BATCH_ROWS,
     CODES,
+    DICTIONARY_MAX_BYTES,
+    DICTIONARY_MAX_VALUES,
     DOUBLES,
     INTS,
+    LONGEST_BYTES,
     NAMES,
+    NO_MEMORY,
     TEXTS,
     CNumbers,
     CRows,
     Limits,
+    ScannedAhead,
     View,
     available,
     library_of_package,
+    open_scanner,
+    view_of,
 )
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-
-BATCH_ROWS: Final = 122_880
-# A batch ends early if its texts exceed this size or a dictionary overflows.
-BATCH_BYTES: Final = 64 << 20
-# A dictionary that exceeds these limits restarts empty with the next batch.
-DICTIONARY_MAX_VALUES: Final = 1 << 20
-DICTIONARY_MAX_BYTES: Final = 128 << 20
 
 # Flags of a row.
 # ODD: the element is not an event with the usual keys and types. Only `text` is set; the row reader fills the
@@ -142,8 +144,6 @@ class Batch(Struct, frozen=True):
     restarted: frozenset[str] = frozenset()
 
 
-# A longer element may contain a string that is too long to store.
-LONGEST_BYTES: Final = 64 << 20
 # Limit of an element: offsets in a text column have 32 bits.
 MOST_BYTES: Final = 1 << 30
 
@@ -206,9 +206,9 @@ class Scanner(Protocol):
         """Removes and returns the fed text from `offset` on; after CLOSED, the text from `]` on."""
 
 
-_BATCH_ENDED: Final = 4
-_NO_MEMORY: Final = 5
 _NUMBER_OF: Final = {name: number for number, name in enumerate(NAMES)}
+# The columns with a dictionary, and the strings to search.
+_DICTIONARIES: Final = (*range(len(CODES)), -1)
 
 
 class _Memory:
@@ -252,10 +252,7 @@ class NativeScanner:
         self.library_of_package = library or library_of_package()
         self._scanner: int | None = None
         limits = Limits(batch_rows, batch_bytes, words_most, words_bytes)
-        seeds = (int.from_bytes(os.urandom(8)), int.from_bytes(os.urandom(8)))
-        self._scanner = self.library_of_package.tw_new(*seeds, byref(limits), allocations)
-        if not self._scanner:
-            raise MemoryError
+        self._scanner = open_scanner(self.library_of_package, limits, allocations)
         self.longest_bytes = LONGEST_BYTES
         self.state = State.MORE
         self._dictionaries: dict[str, pa.Array] = {}
@@ -347,11 +344,11 @@ class NativeScanner:
     def _feed(self, address: int | None, length: int, longest: int) -> list[Batch]:
         batches = []
         answer = self.library_of_package.tw_feed(self._scanner, address, length, longest)
-        while answer == _BATCH_ENDED:
+        while answer == BATCH_ENDED:
             if (batch := self._take()) is not None:
                 batches.append(batch)
             answer = self.library_of_package.tw_feed(self._scanner, None, 0, longest)
-        if answer == _NO_MEMORY:
+        if answer == NO_MEMORY:
             raise MemoryError
         if answer == State.TOO_LONG and longest >= MOST_BYTES:
             answer = State.REFUSED
@@ -360,8 +357,10 @@ class NativeScanner:
 
     def _take(self) -> Batch | None:
         pointer = self.library_of_package.tw_take(self._scanner)
-        if not pointer:
-            return None
+        return self._batch(pointer, [self._view(at).count for at in _DICTIONARIES]) if pointer else None
+
+    def _batch(self, pointer: Any, words: Sequence[int]) -> Batch:
+        """A batch of the library; `words`: the sizes of all dictionaries when it was taken."""
         memory = _Memory(self.library_of_package, pointer)
         fields, rows = memory.fields, memory.fields.rows
         restarted = frozenset(n for i, n in enumerate(CODES) if fields.restarted >> i & 1)
@@ -379,23 +378,42 @@ class NativeScanner:
             doubles=_numbers(memory, DOUBLES, np.float64, Doubles),
             texts=_texts(memory),
             flags=memory.array(fields.flags, rows, np.uint8),
-            new_strings=_copied(self._view(-1), fields.strings_from) if fields.strings_from >= 0 else None,
-            dictionaries={name: self._dictionary(name) for name in codes},
+            new_strings=self._strings(fields.strings_from, words[-1]) if fields.strings_from >= 0 else None,
+            dictionaries={name: self._dictionary(name, words[_NUMBER_OF[name]]) for name in codes},
             restarted=restarted,
         )
 
-    def _dictionary(self, name: str) -> pa.Array:
-        """The dictionary of a column; copied only if it has new values."""
-        view = self._view(_NUMBER_OF[name])
+    def _strings(self, first: int, count: int) -> pa.Array:
+        view = self._view(-1)
+        view.count = count
+        return _copied(view, first)
+
+    def _dictionary(self, name: str, count: int) -> pa.Array:
+        """The first words of the dictionary of a column; copied only if there are new ones."""
         known = self._dictionaries.get(name)
-        if known is None or len(known) != view.count:
+        if known is None or len(known) != count:
+            view = self._view(_NUMBER_OF[name])
+            view.count = count
             self._dictionaries[name] = known = _copied(view, 0)
         return known
 
     def _view(self, column: int) -> View:
-        view = View()
-        self.library_of_package.tw_words(self._scanner, column, byref(view))
-        return view
+        return view_of(self.library_of_package, self._scanner, column)
+
+
+class ScannerOfFile(NativeScanner):
+    """The scanner of a file that was scanned ahead: it has read all events, and ignores what it is fed."""
+
+    def __init__(self, scanned: ScannedAhead) -> None:
+        super().__init__()
+        self.library_of_package.tw_free(self._scanner)
+        self._scanner = scanned.scanner
+        self.state = State.CLOSED
+        self._ready = [self._batch(*taken) for taken in scanned.batches]
+
+    def feed(self, piece: bytes | bytearray | memoryview) -> list[Batch]:
+        """The batches, once."""
+        return self._full()
 
 
 def _copied(view: View, first: int) -> pa.Array:
