@@ -53,7 +53,7 @@ typedef unsigned __int128 u128;
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-enum { PADDING = 64, FIRST_ROWS = 2048, BLOCKS = 4, HUGE_PAGE = 2 << 20 };
+enum { PADDING = 64, BLOCKS = 4, HUGE_PAGE = 2 << 20 };
 
 /* ---- Columns ------------------------------------------------------------------------------------------- */
 
@@ -89,7 +89,7 @@ typedef struct {
   size_t used, capacity;
 } Bytes;
 
-/* Zeros that columns are cut from. */
+/* Zeros that columns are cut from; pages that nobody writes to are not memory. */
 typedef struct {
   u8 *bytes;
   size_t used, size;
@@ -107,7 +107,6 @@ typedef struct {
   u8 *flags;
   u64 restarted;   /* a bit per code column: its dictionary started empty with this batch */
   i64 strings_from; /* first of the new strings of this batch, -1: there were too many to keep */
-  i64 capacity;     /* rows that the columns have room for */
   Block blocks[BLOCKS];
 } Batch;
 
@@ -125,6 +124,7 @@ typedef struct {
 typedef struct {
   Slot *slots;
   u32 mask, count;
+  u32 last; /* the word that was found last: many rows repeat that of the row before */
   i32 *offsets;
   size_t offsets_capacity; /* in bytes */
   Bytes bytes;
@@ -345,12 +345,13 @@ static inline int is_word(const Words *w, u32 word, const u8 *p, size_t n) {
 
 /* The number of a string, from 1; 0 with an error. */
 static u32 word_of(Scanner *s, Words *w, const u8 *p, size_t n) {
+  if (w->last && is_word(w, w->last, p, n)) return w->last;
   if (UNLIKELY(!w->slots) && !words_open(s, w)) return 0;
   u32 hash = hash_of(s, p, n), i = hash & w->mask;
   for (int probe = 0; probe < PROBES; probe++, i = (i + 1) & w->mask) {
     Slot slot = w->slots[i];
     if (!slot.word) return words_add(s, w, hash, p, n);
-    if (slot.hash == hash && is_word(w, slot.word, p, n)) return slot.word;
+    if (slot.hash == hash && is_word(w, slot.word, p, n)) return w->last = slot.word;
   }
   s->error = DICTIONARY_FULL;
   s->full = w;
@@ -370,8 +371,6 @@ static void note(Scanner *s, const u8 *p, size_t n) {
 
 /* ---- Cells --------------------------------------------------------------------------------------------- */
 
-static inline i64 least(i64 a, i64 b) { return a < b ? a : b; }
-
 /* Zeros for a column of the batch. */
 static void *column_memory(Scanner *s, size_t size) {
   Batch *b = s->batch;
@@ -379,7 +378,7 @@ static void *column_memory(Scanner *s, size_t size) {
   for (int i = 0; i < BLOCKS; i++) {
     Block *block = &b->blocks[i];
     /* A block has room for as many columns as a trace often has. */
-    if (!block->bytes && !open_block(s, block, (size_t)b->capacity * 9 * 28 + 4096)) return 0;
+    if (!block->bytes && !open_block(s, block, (size_t)s->limits.batch_rows * 9 * 28 + 4096)) return 0;
     if (block->size - block->used < size) continue;
     block->used += size;
     return block->bytes + block->used - size;
@@ -388,44 +387,18 @@ static void *column_memory(Scanner *s, size_t size) {
   return 0;
 }
 
-/* Bytes of a column's `values` and `valid` for so many rows. */
-static size_t values_size(int column, i64 rows) {
-  return (size_t)(column < CODES ? 4 * rows : column < FIRST_TEXT ? 8 * rows : 4 * (rows + 1));
-}
-
-static size_t valid_size(int column, i64 rows) {
-  return (size_t)(column < CODES ? 0 : column < FIRST_TEXT ? rows : rows / 8 + PADDING);
-}
-
 /* `valid` last: a column without it is not open. Codes have none. */
 static int open_column(Scanner *s, int column) {
   Batch *b = s->batch;
-  u8 *values = column_memory(s, values_size(column, b->capacity)), *valid = 0;
+  size_t rows = (size_t)s->limits.batch_rows;
+  u8 *values = column_memory(s, column < CODES ? 4 * rows : column < FIRST_TEXT ? 8 * rows : 4 * (rows + 1));
+  u8 *valid = 0;
   if (!values) return 0;
-  if (column >= CODES && !(valid = column_memory(s, valid_size(column, b->capacity)))) return 0;
+  if (column >= CODES && !(valid = column_memory(s, column < FIRST_TEXT ? rows : rows / 8 + PADDING)))
+    return 0;
   b->values[column] = values;
   b->valid[column] = valid;
   return 1;
-}
-
-/* Room for four times the rows, in new blocks. */
-static int grow_batch(Scanner *s) {
-  Batch *b = s->batch, old = *b;
-  i64 rows = least(old.capacity * 4, s->limits.batch_rows);
-  memset(b->blocks, 0, sizeof b->blocks);
-  b->capacity = rows;
-  int ok = (b->flags = column_memory(s, (size_t)rows)) != 0;
-  if (ok) memcpy(b->flags, old.flags, (size_t)old.capacity);
-  for (int c = 0; c < COLUMNS && ok; c++) {
-    if (!old.values[c]) continue;
-    if (!(ok = open_column(s, c))) break;
-    memcpy(b->values[c], old.values[c], values_size(c, old.capacity));
-    if (old.valid[c]) memcpy(b->valid[c], old.valid[c], valid_size(c, old.capacity));
-  }
-  Batch *left = ok ? &old : b;
-  for (int i = 0; i < BLOCKS; i++) close_block(&left->blocks[i]);
-  if (!ok) *b = old;
-  return ok;
 }
 
 static inline void put_int(Scanner *s, int column, i64 value) {
@@ -491,8 +464,7 @@ static void batch_free(Batch *b) {
 static int open_batch(Scanner *s) {
   Batch *b = s->batch = zeros(s, sizeof *b);
   if (!b) return 0;
-  b->capacity = least(s->rows ? 16 * FIRST_ROWS : FIRST_ROWS, s->limits.batch_rows);
-  if (!(b->flags = column_memory(s, (size_t)b->capacity))) {
+  if (!(b->flags = column_memory(s, (size_t)s->limits.batch_rows))) {
     batch_free(b);
     s->batch = 0;
     return 0;
@@ -1260,7 +1232,6 @@ static int room(Scanner *s, size_t text) {
     if (s->full) restart(s);
     if (!open_batch(s)) return 0;
   }
-  if (s->row == s->batch->capacity && !grow_batch(s)) return 0;
   return reserve(s, &s->batch->texts[C_args - FIRST_TEXT], text);
 }
 
