@@ -122,6 +122,28 @@ class Doubles(NamedTuple):
     valid: NDArray[np.bool_]
 
 
+def valid_of(column: pa.Array) -> NDArray[np.bool_]:
+    """Which values of an array are not null."""
+    import numpy as np
+
+    first, count, bits = column.offset, len(column), column.buffers()[0]
+    if bits is None or not column.null_count:
+        return np.full(count, not column.null_count)
+    bytes_ = np.frombuffer(bits, np.uint8)[first // 8 : (first + count + 7) // 8]
+    return np.unpackbits(bytes_, bitorder="little").view(np.bool_)[first % 8 : first % 8 + count]
+
+
+def values_of(column: pa.Array, null: float) -> NDArray[Any]:
+    """The values of an array of numbers, and a number where they are null; read-only if none is."""
+    import numpy as np
+
+    dtype, count = np.dtype(column.type.to_pandas_dtype()), len(column)
+    if column.null_count == count:
+        return np.full(count, null, dtype)
+    values = np.frombuffer(column.buffers()[1], dtype, count, column.offset * dtype.itemsize)
+    return np.where(valid_of(column), values, dtype.type(null)) if column.null_count else values
+
+
 class Source(Protocol):
     """The tables of one part as Arrow batches, in an order that depends only on the content of the file."""
 

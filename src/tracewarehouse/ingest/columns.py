@@ -25,6 +25,7 @@ from msgspec import Struct
 from tracewarehouse.formats.base import ACTIVITIES
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
+from tracewarehouse.formats.base import valid_of, values_of
 from tracewarehouse.ingest.resources import is_large, release_memory
 
 if TYPE_CHECKING:
@@ -131,18 +132,15 @@ class Columns:
     def ints(self, name: str, rows: Rows = None) -> Ints:
         """A BIGINT column, or the given rows of it."""
         if name not in self._ints:
-            column = self._taken(name, None, pa.int64())
-            values = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-            self._ints[name] = Ints(values, _valid(column))
+            column = self._taken(name, None, pa.int64()).cast(pa.int64())
+            self._ints[name] = Ints(values_of(column, 0), valid_of(column))
         found = self._ints[name]
         return found if rows is None else Ints(found.values[rows], found.valid[rows])
 
     def doubles(self, name: str, rows: Rows = None) -> Doubles:
         """A DOUBLE column, or the given rows of it."""
         column = self._taken(name, rows, pa.float64())
-        valid = _valid(column)
-        values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
-        return Doubles(values, valid)
+        return Doubles(values_of(column, 0.0), valid_of(column))
 
     def flags(self, name: str, rows: Rows = None) -> NDArray[np.bool_]:
         """A BOOLEAN column, or the given rows of it; null is False."""
@@ -159,7 +157,7 @@ class Columns:
             column = self._taken(name, None, pa.string())
             if not pa.types.is_dictionary(column.type):
                 column = column.dictionary_encode()
-            codes = pc.fill_null(column.indices, -1).to_numpy(zero_copy_only=False)
+            codes = values_of(column.indices, -1)
             self._codes[name] = Codes(codes.astype(np.int32, copy=False), column.dictionary)
         found = self._codes[name]
         return found if rows is None else Codes(found.codes[rows], found.words)
@@ -241,10 +239,6 @@ def _rows_of(column: pa.ChunkedArray, rows: NDArray[np.integer]) -> pa.ChunkedAr
         if high > low
     ]
     return pa.chunked_array(parts, column.type)
-
-
-def _valid(column: pa.Array) -> NDArray[np.bool_]:
-    return column.is_valid().to_numpy(zero_copy_only=False).astype(np.bool_, copy=False)  # type: ignore[no-any-return]
 
 
 def _unified(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -422,7 +416,7 @@ class SpilledColumns(Columns):
             return _Chunk(rows, nulls)
         valid = None
         if nulls:
-            valid = self._file.write(np.packbits(_bools(column.is_valid()), bitorder="little"))
+            valid = self._file.write(np.packbits(valid_of(column), bitorder="little"))
         if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
             wide = np.int64 if pa.types.is_large_string(column.type) else np.int32
             _, offsets_buffer, text_buffer = column.buffers()
@@ -433,18 +427,16 @@ class SpilledColumns(Columns):
         if pa.types.is_dictionary(column.type):
             return _Chunk(rows, nulls, valid, self._file.write(_smallest(self._recoded(name, column))))
         if pa.types.is_floating(column.type):
-            numbers = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+            numbers = values_of(column, 0.0)
         elif pa.types.is_boolean(column.type):
             numbers = _bools(pc.fill_null(column, False)).view(np.int8)
         else:
-            numbers = _smallest(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False))
+            numbers = _smallest(values_of(column.cast(pa.int64()), 0))
         return _Chunk(rows, nulls, valid, self._file.write(numbers))
 
     def _recoded(self, name: str, column: pa.DictionaryArray) -> NDArray[np.int32]:
         """The codes of a batch as indexes into the words of the whole column; -1 for null."""
-        codes: NDArray[np.int32] = pc.fill_null(column.indices.cast(pa.int32()), -1).to_numpy(
-            zero_copy_only=False
-        )
+        codes: NDArray[np.int32] = values_of(column.indices.cast(pa.int32()), -1)
         known, words = self._words.get(name), column.dictionary
         if known is None or (len(words) >= len(known) and words[: len(known)].equals(known)):
             self._words[name] = words

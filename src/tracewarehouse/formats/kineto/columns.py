@@ -24,6 +24,8 @@ from msgspec import Struct, field
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import values_list
+from tracewarehouse.formats.base import valid_of, values_of
+from tracewarehouse.formats.kineto.library import DICTIONARY_MAX_BYTES, DICTIONARY_MAX_VALUES, DOUBLES
 from tracewarehouse.formats.kineto.library import DICTIONARY_MAX_BYTES, DICTIONARY_MAX_VALUES, DOUBLES
 from tracewarehouse.formats.kineto.scanner import COLLECTIVE, Batch
 from tracewarehouse.late_regex import late_regex
@@ -183,10 +185,7 @@ class BufferedBatch:
         column = self.arrow(name)
         if column is None:
             return np.zeros(self.rows, np.int64), np.zeros(self.rows, np.bool_)
-        if column.null_count == 0:
-            return column.to_numpy(), np.ones(self.rows, np.bool_)
-        valid = column.is_valid().to_numpy(zero_copy_only=False)
-        return pc.fill_null(column, 0).to_numpy(zero_copy_only=False), valid
+        return values_of(column, 0), valid_of(column)
 
     def coded(self, name: str, dictionaries: Dictionaries) -> Coded:
         """The distinct texts of a column, and the code of each row."""
@@ -195,8 +194,7 @@ class BufferedBatch:
             return Coded(np.full(self.rows, -1, np.int32), pa.array([], pa.string()))
         if pa.types.is_string(column.type):
             encoded = column.dictionary_encode()
-            codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
-            return Coded(codes, encoded.dictionary)
+            return Coded(values_of(encoded.indices, -1), encoded.dictionary)
         texts, places = dictionaries.final(name)
         return Coded(places[column.to_numpy()], texts)
 
@@ -226,7 +224,7 @@ class ColumnDictionary(Struct):
         """The code of each text; adds new texts."""
         encoded = texts.dictionary_encode()
         to_code = [self._code(value) for value in encoded.dictionary.to_pylist()]
-        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+        codes = values_of(encoded.indices, -1)
         found: NDArray[np.int32] = np.array([*to_code, NULL], np.int32)[codes]
         return found
 

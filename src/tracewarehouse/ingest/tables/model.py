@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from tracewarehouse.formats.base import values_of
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -326,11 +328,8 @@ def used_texts(names: Codes) -> tuple[Positions, list[str]]:
 
 def text_codes(column: pa.Array) -> tuple[NDArray[np.int32], pa.Array]:
     """The codes of a text column, -1 for null, and the words that they index."""
-    import pyarrow.compute as pc
-    import pyarrow.types as types
-
-    encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
-    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False)
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    codes = values_of(encoded.indices, -1)
     return codes.astype(np.int32, copy=False), encoded.dictionary
 
 
