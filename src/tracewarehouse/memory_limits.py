@@ -38,9 +38,9 @@ def reuse_memory() -> None:
     import ctypes
 
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc only
-    for option, value in _REUSE if set_option else ():
-        set_option(option, value)
+    if (set_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # glibc only
+        for option, value in _REUSE:
+            set_option(option, value)
 
 
 def address_space_bytes() -> int | None:

@@ -10,7 +10,7 @@ import mmap
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, Queue
@@ -132,7 +132,7 @@ class TextStream(Struct, dict=True):
     _stopped: Event = field(default_factory=Event)
     _error: BaseException | None = None
 
-    def __iter__(self) -> Iterator[bytes]:
+    def __iter__(self) -> Generator[bytes]:
         thread = Thread(target=self._read, daemon=True)
         thread.start()
         try:
@@ -159,21 +159,31 @@ class TextStream(Struct, dict=True):
         return b"".join(pieces)
 
     def write(self, piece: bytes) -> None:
-        """Queues a piece for the iterator."""
-        if self._stopped.is_set():
-            raise _Stopped
+        """Passes on a piece."""
         self._sha.update(piece)
         self.size += len(piece)
+        self._take(piece)
+
+    def feed(self, take: Callable[[bytes], None], piece_bytes: int = _PIECE_BYTES) -> None:
+        """Passes all text to `take` in this thread, decompressed from pieces of this size; instead of `iter`.
+
+        Raises what `take` raises, and OSError.
+        """
+        self._sha, self._take = hashlib.sha256(), take
+        with _open(self.path) as file:
+            pieces = _Pieces(file, piece_bytes)
+            self.cut = _decompress(file, pieces, self)
+            self.stored_bytes = pieces.size()
+        self.digest = self._sha.hexdigest()
+
+    def _queue(self, piece: bytes) -> None:
+        if self._stopped.is_set():
+            raise _Stopped
         self._ahead.put(piece)
 
     def _read(self) -> None:
-        self._sha = hashlib.sha256()
         try:
-            with _open(self.path) as file:
-                pieces = _Pieces(file)
-                self.cut = _decompress(file, pieces, self)
-                self.stored_bytes = pieces.size()
-            self.digest = self._sha.hexdigest()
+            self.feed(self._queue)
         except BaseException as error:
             self._error = None if isinstance(error, _Stopped) else error
         finally:
@@ -262,8 +272,9 @@ def head_of(path: Path, length: int) -> bytes:
 class _Pieces:
     """The stored bytes in pieces; bytes after a gzip member can be pushed back."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: IO[bytes], bytes_: int = _PIECE_BYTES) -> None:
         self._file = file
+        self._bytes = bytes_
         self._pushed_back = b""
         self.taken = 0
 
@@ -275,7 +286,7 @@ class _Pieces:
         if self._pushed_back:
             piece, self._pushed_back = self._pushed_back, b""
             return piece
-        piece = self._file.read(_PIECE_BYTES)
+        piece = self._file.read(self._bytes)
         self.taken += len(piece)
         return piece
 

@@ -22,10 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from tracewarehouse.formats.base import ACTIVITIES
+from tracewarehouse.formats.base import ACTIVITIES, valid_of, values_of
 from tracewarehouse.formats.base import Doubles as Doubles
 from tracewarehouse.formats.base import Ints as Ints
-from tracewarehouse.formats.base import valid_of, values_of
 from tracewarehouse.ingest.resources import is_large, release_memory
 
 if TYPE_CHECKING:

@@ -26,7 +26,6 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import values_list
 from tracewarehouse.formats.base import valid_of, values_of
 from tracewarehouse.formats.kineto.library import DICTIONARY_MAX_BYTES, DICTIONARY_MAX_VALUES, DOUBLES
-from tracewarehouse.formats.kineto.library import DICTIONARY_MAX_BYTES, DICTIONARY_MAX_VALUES, DOUBLES
 from tracewarehouse.formats.kineto.scanner import COLLECTIVE, Batch
 from tracewarehouse.late_regex import late_regex
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import POINTER, byref, c_char_p, c_int, c_int64, c_uint64, c_void_p
 from functools import cache
@@ -218,7 +217,9 @@ _LIST_OR_EVENTS_START: Final = late_regex(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 # A file of fewer bytes is scanned faster than a thread helps; of more, its columns do not fit in memory.
 _AHEAD_BYTES: Final = range(256 << 10, 96 << 20)
 _HEAD_BYTES: Final = 1 << 20
-_SWITCH_S: Final = 0.0005
+# The thread seldom asks for the interpreter, and waits for it less long than it works in between.
+_PIECE_BYTES: Final = 128 << 10
+_SWITCH_S: Final = 0.001
 
 
 class ScannedAhead:
@@ -237,6 +238,8 @@ class ScannedAhead:
         self.batches: list[tuple[Any, list[int]]] = []
         self.library = library_of_package()
         self.scanner = open_scanner(self.library)
+        self._head = b""
+        self._state = MORE
         self._is_whole = False
         self._thread = Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -248,31 +251,34 @@ class ScannedAhead:
 
     def _run(self) -> None:
         before = sys.getswitchinterval()
-        sys.setswitchinterval(_SWITCH_S)  # the importing thread seldom waits
+        sys.setswitchinterval(_SWITCH_S)
         # What fails is read again, and reported then.
         with suppress(Exception):
-            pieces = iter(self.stream)
-            self._is_whole = self._scan(pieces) and self.stream.cut is None
+            self.stream.feed(self._add, _PIECE_BYTES)
+            self._is_whole = self._state == CLOSED and self._take() == 0 and self.stream.cut is None
         sys.setswitchinterval(before)
 
-    def _scan(self, pieces: Iterator[bytes]) -> bool:
-        text = next(pieces)
-        while (start := _LIST_OR_EVENTS_START.search(text)) is None and len(text) < _HEAD_BYTES:
-            text += next(pieces)
-        if start is None or not (rest := text[start.end() :].lstrip()).startswith(b"{"):
-            return False
-        self.pieces.append(text[: start.end()] + b"{")
-        state = self._feed(rest)
-        while state == MORE and self.stream.size in _AHEAD_BYTES:
-            state = self._feed(next(pieces))
-        self.pieces += pieces
-        return state == CLOSED and self._take() == 0
+    def _add(self, piece: bytes) -> None:
+        if self._state == CLOSED:
+            self.pieces.append(piece)
+        elif self.pieces:
+            self._feed(piece)
+        else:
+            self._head += piece
+            start = _LIST_OR_EVENTS_START.search(self._head)
+            if start is not None and (rest := self._head[start.end() :].lstrip()):
+                self.pieces.append(self._head[: start.end()] + b"{")
+                self._feed(rest if rest.startswith(b"{") else b"]")
+            elif len(self._head) > _HEAD_BYTES:
+                raise ValueError("the events do not begin here")
 
-    def _feed(self, piece: bytes) -> int:
+    def _feed(self, piece: bytes) -> None:
         state = self.library.tw_feed(self.scanner, piece, len(piece), LONGEST_BYTES // 2)
         while state == BATCH_ENDED and self._take() == 0:
             state = self.library.tw_feed(self.scanner, None, 0, LONGEST_BYTES // 2)
-        return int(state)
+        if state not in (MORE, CLOSED) or self.stream.size >= _AHEAD_BYTES.stop:
+            raise ValueError("the file is unusual or large")
+        self._state = state
 
     def _take(self) -> int:
         """Takes a batch; not 0 if the dictionaries of the batches before it are lost."""
@@ -288,10 +294,10 @@ _ahead: list[ScannedAhead] = []
 
 def scan_ahead(paths: Sequence[str]) -> None:
     """Starts to scan the file that is to be ingested, if there is one and it looks like a trace."""
-    with suppress(OSError):
-        if len(paths) == 1 and paths[0].endswith((".json", ".json.gz")):
-            if Path(paths[0]).stat().st_size in _AHEAD_BYTES and available():
-                _ahead.append(ScannedAhead(Path(paths[0])))
+    with suppress(OSError, ValueError):
+        (path,) = paths
+        if path.endswith((".json", ".json.gz")) and os.stat(path).st_size in _AHEAD_BYTES and available():
+            _ahead.append(ScannedAhead(Path(path)))
 
 
 def scanned_ahead(path: Path) -> ScannedAhead | None:
