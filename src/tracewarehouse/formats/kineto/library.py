@@ -215,7 +215,8 @@ def view_of(library: ctypes.CDLL, scanner: int | None, column: int) -> View:
 
 _LIST_OR_EVENTS_START: Final = late_regex(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 # A file of fewer bytes is scanned faster than a thread helps; of more, its columns do not fit in memory.
-_AHEAD_BYTES: Final = range(256 << 10, 96 << 20)
+_AHEAD_BYTES: Final = range(4 << 20, 96 << 20)
+_COMPRESSION: Final = 16
 _HEAD_BYTES: Final = 1 << 20
 # The thread seldom asks for the interpreter, and waits for it less long than it works in between.
 _PIECE_BYTES: Final = 128 << 10
@@ -256,6 +257,10 @@ class ScannedAhead:
         with suppress(Exception):
             self.stream.feed(self._add, _PIECE_BYTES)
             self._is_whole = self._state == CLOSED and self._take() == 0 and self.stream.cut is None
+        if not self._is_whole:
+            for batch, _ in self.batches:
+                self.library.tw_batch_free(batch)
+            self.library.tw_free(self.scanner)
         sys.setswitchinterval(before)
 
     def _add(self, piece: bytes) -> None:
@@ -295,9 +300,10 @@ _ahead: list[ScannedAhead] = []
 def scan_ahead(paths: Sequence[str]) -> None:
     """Starts to scan the file that is to be ingested, if there is one and it looks like a trace."""
     with suppress(OSError, ValueError):
-        (path,) = paths
-        if path.endswith((".json", ".json.gz")) and os.stat(path).st_size in _AHEAD_BYTES and available():
-            _ahead.append(ScannedAhead(Path(path)))
+        (path,) = map(Path, paths)
+        text_bytes = path.stat().st_size * (_COMPRESSION if path.suffix == ".gz" else 1)
+        if path.name.endswith((".json", ".json.gz")) and text_bytes in _AHEAD_BYTES and available():
+            _ahead.append(ScannedAhead(path))
 
 
 def scanned_ahead(path: Path) -> ScannedAhead | None:
