@@ -153,7 +153,6 @@ def _whole_ns(text: str, units: Iterable[str], default_unit: str | None) -> int 
     unit: str | None = match[2] or default_unit
     if unit is None or unit not in units:
         return None
-    from fractions import Fraction
-
-    ns = Fraction(match[1].replace("_", "")) * UNITS_NS[unit]
-    return ns.numerator if ns.denominator == 1 else None
+    whole, _, decimals = match[1].replace("_", "").partition(".")
+    ns, rest = divmod(int(whole + decimals) * UNITS_NS[unit], 10 ** len(decimals))
+    return None if rest else ns

@@ -91,10 +91,11 @@ class TableWriter(Struct):
         A table of several ranks has the column `rank` and is in order of it. Ranks without rows are omitted.
         """
         held = sorted(((ranks, table) for ranks, table in tables if len(table)), key=lambda one: one[0][0])
+        if not held:
+            return None
         layout = self._layout(contract)
         keyed = (_with_keys(layout, table, run_id, ranks[0]) for ranks, table in held)
-        if not _write(layout, row_groups(_alike(keyed)), path):
-            return None
+        _write(layout, row_groups(_alike(keyed)), path)
         counts: dict[int, int] = {}
         for ranks, table in held:
             of_row = table.column("rank") if len(ranks) > 1 else np.full(len(table), ranks[0])

@@ -6,7 +6,6 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from html import escape
 from os.path import commonprefix
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
@@ -327,6 +326,8 @@ def text(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[st
 
 def html(title: str, fields: Sequence[Field], rows: pa.Table, notes: Sequence[str]) -> str:
     """The first rows as an HTML table; the tooltip of a shortened name is the entire name."""
+    from html import escape
+
     columns = [
         _cells([one_line(show(value, field.unit)) for value in column.to_pylist(maps_as_pydicts="lossy")])
         for field, column in zip(fields, rows.slice(0, _ROWS_SHOWN).columns, strict=True)
@@ -349,6 +350,8 @@ def _below(rows: pa.Table, notes: Sequence[str]) -> list[str]:
 
 def _cells(texts: Sequence[str]) -> list[str]:
     """The cells of a column: short names, with the entire text as the tooltip where it differs."""
+    from html import escape
+
     short = short_names(texts)
     shown = [shortened(short[each], _MOST_CHARACTERS) for each in texts]
     return [
