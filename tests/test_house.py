@@ -43,7 +43,7 @@ MOST_KINDS = 6
 
 # CPU time of a command over that of importing the libraries that store and query; both entire processes.
 LIBRARIES = "import duckdb, pyarrow.parquet"
-CPU_BOUNDS = {"runs": 0.7, "show": 1.3, "query": 1.3, "ingest": 2.8}
+CPU_BOUNDS = {"runs": 0.6, "show": 1.0, "query": 1.0, "ingest": 2.1}
 ROUNDS = 3
 
 
