@@ -301,7 +301,12 @@ class Catalog(Struct, frozen=True, dict=True):
         """
         if contract.ref not in self._serving:
             versions = (self.contracts[ref] for ref in reversed(self.refs()) if ref.name == contract.name)
-            self._serving[contract.ref] = tuple(each for each in versions if _compatible(each, contract))
+            self._serving[contract.ref] = tuple(
+                each
+                for each in versions
+                if max(each, contract, key=lambda one: one.version).compatible_since
+                <= min(each.version, contract.version)
+            )
         return self._serving[contract.ref]
 
     def _newest(self, kind: Kind) -> tuple[Contract, ...]:
@@ -331,11 +336,6 @@ class Catalog(Struct, frozen=True, dict=True):
             "effective_hashes": [self.effective_hash(contract) for contract in contracts],
         }
         return compiled.encode(self.folder, about, contracts, dated)
-
-
-def _compatible(one: Contract, other: Contract) -> bool:
-    older, newer = sorted((one, other), key=lambda each: each.version)
-    return newer.compatible_since <= older.version
 
 
 @cache

@@ -350,7 +350,7 @@ def insert_rows(
     if not rows:
         return
     if len(rows) <= _FEW_ROWS and all(_is_plain(row.get(column)) for row in rows for column in types):
-        texts = ([_stored(row.get(column), type_) for column, type_ in types.items()] for row in rows)
+        texts = ([literal(row.get(column), type_) for column, type_ in types.items()] for row in rows)
         values = ", ".join(f"({', '.join(row)})" for row in texts)
         con.execute(f"INSERT INTO {quote_name(name)} VALUES {values}")
         return
@@ -361,12 +361,6 @@ def insert_rows(
     con.register("tw_rows", pa.Table.from_pylist(list(rows), schema=schema))
     con.execute(f"INSERT INTO {quote_name(name)} SELECT {casts} FROM tw_rows")
     con.unregister("tw_rows")
-
-
-def _stored(value: object, type_: str) -> str:
-    """The value as a literal that a column of that type takes."""
-    is_scalar = isinstance(value, str | int | float | datetime)
-    return quote_text(str(value)) if is_scalar else literal(value, type_)
 
 
 def _is_plain(value: object) -> bool:

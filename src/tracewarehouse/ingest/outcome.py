@@ -190,7 +190,10 @@ class IngestReport(Struct, frozen=True):
         hints = [
             Hint(f'wh.report("{first.run}")', f"tw report {quote(first.run)}"),
             Hint(f'wh.check("{first.run}")', f"tw check {quote(first.run)}"),
-            *(_shows(name, first.run) for name in _worthwhile(contents, len(first.ranks))),
+            *(
+                Hint(f'wh.select("{first.run}").{name}()', f"tw show {name} --run {quote(first.run)}")
+                for name in _worthwhile(contents, len(first.ranks))
+            ),
         ]
         with_gpu = {file.run for file in self.files if file.content and file.content.gpu_ns > 0}
         kinds = {run.run in with_gpu for run in published}
@@ -246,10 +249,6 @@ def host_analysis() -> str:
 
     known = {ref.name for ref in Catalog.load().refs("analysis")}
     return next(name for name in ("host_account", "name_summary") if name in known)
-
-
-def _shows(name: str, run: str) -> Hint:
-    return Hint(f'wh.select("{run}").{name}()', f"tw show {name} --run {quote(run)}")
 
 
 class UpgradeReport(Struct, frozen=True):

@@ -212,21 +212,22 @@ class RankFiles(Struct, dict=True):
     def add(self, run: str, ranks: Sequence[int], table: str, rows: Rows) -> None:
         """Adds the rows of a table of these ranks, which must not change any more; see `write_packed`."""
         if not self.single:
-            self._held[table].append((ranks, _whole_table(rows)))
+            whole = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+            self._held[table].append((ranks, whole))
             return
         (rank,) = ranks
         contract = self.catalog.get(table, kind="table")
         write = partial(self._writer.write, contract, rows, run_id=run, rank=rank, path=self._path(contract))
         self._writing.append(self._threads.submit(write))
-        self._queued.append((self._writing[-1], _bytes(rows)))
+        # Batches are built only when they are written.
+        self._queued.append((self._writing[-1], rows.nbytes if isinstance(rows, pa.Table) else 0))
         # Waits for the writer, because queued tables occupy memory.
-        while self._queued and (self.low_memory or self._queued_bytes() > _QUEUED_BYTES):
+        while self._queued and (
+            self.low_memory or sum(size for one, size in self._queued if not one.done()) > _QUEUED_BYTES
+        ):
             self._queued.popleft()[0].exception()
         if self.low_memory:
             release_memory()
-
-    def _queued_bytes(self) -> int:
-        return sum(size for writing, size in self._queued if not writing.done())
 
     def drop(self, ranks: Sequence[int]) -> None:
         """Drops ranks of which only some tables could be built."""
@@ -256,19 +257,6 @@ class RankFiles(Struct, dict=True):
 
     def _path(self, contract: Contract) -> Path:
         return self.folder / f"{contract.name}.v{contract.version}.parquet"
-
-
-def _bytes(rows: Rows) -> int:
-    """The size of a table in memory; batches are built only when they are written."""
-    import pyarrow as pa
-
-    return rows.nbytes if isinstance(rows, pa.Table) else 0
-
-
-def _whole_table(rows: Rows) -> pa.Table:
-    import pyarrow as pa
-
-    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
 
 
 @cache

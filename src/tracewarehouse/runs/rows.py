@@ -197,17 +197,13 @@ def catalog_row(version: RunVersion) -> Json:
     return row | {"ingested_at": row["ingested_at"].isoformat()}
 
 
-def stored_row(row: Json) -> dict[str, Any]:
-    """The row of `runs` in the list of all runs, as `run_row` returns it."""
-    assert isinstance(row, dict)
-    return row | {"ingested_at": datetime.fromisoformat(str(row["ingested_at"]))}
-
-
 def listed_rows(store: Versions) -> list[dict[str, Any]]:
     """The row of `runs` of every run in time order, from the list of all runs where it has them."""
     present = [entry for entry in store.entries(catalog_row) if not entry.brief.tombstone]
     present.sort(key=lambda entry: run_attributes(entry.brief).order)
-    return [stored_row(entry.row) for entry in present]
+    return [
+        entry.row | {"ingested_at": datetime.fromisoformat(entry.row["ingested_at"])} for entry in present
+    ]
 
 
 def state(version: RunVersion) -> str:

@@ -7,7 +7,7 @@ its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,9 +17,6 @@ from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage.codec import fields_of, in_order, record_of, table_file
 from tracewarehouse.storage.model import FileShares, ManySources, RankSource, StoredList, TableFile
 from tracewarehouse.storage.objects import Objects
-
-if TYPE_CHECKING:
-    pass
 
 _ROWS = 10_000
 # The end of the object that is read first: the footer of a run of some thousand ranks.
@@ -153,11 +150,6 @@ def many_sources(objects: Objects, run: str, stored: StoredList) -> ManySources:
         )
 
     return ManySources(stored, files, load)
-
-
-def from_json(objects: Objects, run: str, fields: object) -> ManySources:
-    """The sources in the list object that these fields describe."""
-    return many_sources(objects, run, msgspec.convert(fields, StoredList))
 
 
 def _file_of(row: Mapping[str, Any]) -> FileShares:

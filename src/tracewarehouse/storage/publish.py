@@ -229,7 +229,10 @@ def publish(store: Versions, run: str, changes: Changes, tool: str, check: Check
             confirm(store, base)
             return Published(None, base, merged.outcome, waited=waiting)
         _check_files(store, [one.source for one in waiting])
-        if written := _put_next(store, merged.version, tool, attempt):
+        # After a conflict, a listing shows first whether another call was quicker again.
+        if attempt and merged.version.number <= store.newest_number(run):
+            continue
+        if written := put(store, merged.version, tool):
             if seen.names:
                 _unmark(store, written)
             return Published(written, written, merged.outcome, waited=waiting)
@@ -284,25 +287,16 @@ def _present(seen: _Seen, changes: Changes) -> tuple[int, int]:
 
 def _check_files(store: Versions, sources: Sequence[RankSource]) -> None:
     """Raises WarehouseError for files that `clean` deleted; it spares recent ones, which saves requests."""
-    is_safe = _is_recent if store.is_remote else lambda _: False
-    missing = store.missing_file(one for one in sources if not is_safe(one))
+    recent = datetime.now(UTC) - _SPARED
+    missing = store.missing_file(
+        one for one in sources if not (store.is_remote and datetime.fromisoformat(one.committed_at) > recent)
+    )
     if missing is not None:
         holds = (one.rank for one in sources for file in one.files if file.path == missing)
         raise WarehouseError(
             f"{store.objects.describe(missing)}: deleted before rank {next(holds)} was published",
             "ingest it again",
         )
-
-
-def _is_recent(source: RankSource) -> bool:
-    return datetime.now(UTC) - datetime.fromisoformat(source.committed_at) < _SPARED
-
-
-def _put_next(store: Versions, version: RunVersion, tool: str, attempt: int) -> RunVersion | None:
-    """As `put`. After a conflict, a listing shows first whether another call was quicker again."""
-    if attempt and version.number <= store.newest_number(version.run):
-        return None
-    return put(store, version, tool)
 
 
 def _attempts(run: str) -> Iterator[int]:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from tracewarehouse.storage.codec import encode_version, record_of
 from tracewarehouse.storage.commits import Commit
 from tracewarehouse.storage.index import Entry
 from tracewarehouse.storage.layout import CommitName
-from tracewarehouse.storage.model import ManySources, RankSource, RunVersion
+from tracewarehouse.storage.model import ManySources, RankSource, RunVersion, StoredList
 from tracewarehouse.storage.store import Store
 from tracewarehouse.storage.verify import list_problems
 
@@ -129,7 +130,8 @@ class RunRepair:
         for name in ("retired", "results_of", "taken_out", "must_understand"):
             head[name] = tuple(head[name])
         if stored is not None:
-            held = list_object.from_json(self.store.objects, entry.run, stored)
+            stored = msgspec.convert(stored, StoredList)
+            held = list_object.many_sources(self.store.objects, entry.run, stored)
             return record_of(
                 RunVersion, head, run=entry.run, number=entry.number, labels=entry.labels, sources=held
             )

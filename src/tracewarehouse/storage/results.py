@@ -138,16 +138,8 @@ def keep(objects: Objects, files: Mapping[Recorded, Path]) -> None:
 
 def keep_rollups(objects: Objects, files: Mapping[Recorded, Path]) -> None:
     """Stores roll-ups of recorded results; a history reads them first."""
-    objects.adopt({_rollup(one.key(sha256(path))): path for one, path in files.items()})
-
-
-def _rollup(key: str) -> str:
-    return f"{key.removesuffix('.parquet')}{_ROLLUP}"
-
-
-def rollups_of(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
-    """Every roll-up of an analysis with its key."""
-    return rollups_below(objects, layout.results(analysis, version))
+    keys = {path: one.key(sha256(path)).removesuffix(".parquet") for one, path in files.items()}
+    objects.adopt({f"{key}{_ROLLUP}": path for path, key in keys.items()})
 
 
 def rollups_below(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:

@@ -14,7 +14,6 @@ from tracewarehouse import hints
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.storage import commits, index, layout, results
 from tracewarehouse.storage.commits import FRESH
-from tracewarehouse.storage.index import Entry
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import ManySources, Problem, RankSource, RunVersion, TableFile
 from tracewarehouse.storage.parquet_file import footer_bytes, sha256
@@ -197,12 +196,9 @@ def list_problems(store: Versions) -> Iterator[Problem]:
         return
     stamps = {run: stamp for run, (stamp, _) in store.listed().items()}
     for run, entry in listed.items():
-        if entry.stamp and entry.stamp == stamps.get(run) and not _agrees(entry, store.entry(run)):
+        newest = store.entry(run) if entry.stamp and entry.stamp == stamps.get(run) else None
+        if newest is not None and (entry.number, entry.sha256) != (newest.number, newest.sha256):
             yield Problem("", layout.LIST, f"differs from {entry.run}@v{entry.number}")
-
-
-def _agrees(listed: Entry, entry: Entry | None) -> bool:
-    return entry is None or (listed.number, listed.sha256) == (entry.number, entry.sha256)
 
 
 def _results(store: Versions, deep: bool) -> Iterator[Problem]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -25,7 +26,6 @@ from tracewarehouse.storage.model import (
     PendingSource,
     RankSource,
     RunVersion,
-    StoredList,
     TableFile,
     UnreadableRun,
 )
@@ -144,10 +144,7 @@ class Versions:
             known = [f"{run}@v{other}" for other in self.versions(run)]
             raise UnknownName("version", f"{run}@v{number}", known) from None
         self._digests[layout.versions(run), number] = index.digest(data)
-        return decode_version(data, self.objects.describe(name), self._many_sources)
-
-    def _many_sources(self, run: str, stored: StoredList) -> ManySources:
-        return many_sources(self.objects, run, stored)
+        return decode_version(data, self.objects.describe(name), partial(many_sources, self.objects))
 
     def digest(self, run: str, number: int) -> str:
         """The SHA-256 of the object of a version, "" if it is missing."""
@@ -516,7 +513,7 @@ class Versions:
 
     def rollups(self, analysis: str, version: int) -> dict[Recorded, str]:
         """The roll-ups of recorded results of an analysis, and the key of each file."""
-        return dict(results.rollups_of(self.objects, analysis, version))
+        return dict(results.rollups_below(self.objects, layout.results(analysis, version)))
 
     def results_of(self, versions: Iterable[RunVersion]) -> dict[str, int]:
         """Run → number of results recorded of that version, for runs that have any."""
