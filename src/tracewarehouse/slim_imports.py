@@ -7,6 +7,7 @@ turns this off. Only programs of this package call `install`, never an import of
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -17,15 +18,14 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # Optional parts of libraries that this package does not use, and pyarrow imports where they are installed.
-_UNUSED = frozenset((
-    "pandas", "dateutil", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"
-))  # fmt: skip
+_UNUSED = frozenset(("pandas", "pyarrow._azurefs", "pyarrow._gcsfs", "pyarrow._hdfs", "pyarrow._s3fs"))
 # Modules that others import only for the types in annotations, or to set the documentation of functions.
-_TYPES, _DOCS, _SSL, _METADATA = map(ModuleType, ("types", "docs", "ssl", "metadata"))
+_TYPES, _DOCS, _SSL, _METADATA, _UNAME = map(ModuleType, ("types", "docs", "ssl", "metadata", "uname"))
 vars(_TYPES)["__getattr__"] = lambda name: list
 # For the object stores in pyarrow, which are unused.
 vars(_SSL)["get_default_verify_paths"] = lambda: SimpleNamespace(cafile=None, capath=None)
 vars(_DOCS)["NumpyDocString"] = lambda text: {"Parameters": ()}
+vars(_UNAME).update(system=lambda: os.uname().sysname, machine=lambda: os.uname().machine)
 vars(_METADATA)["version"] = lambda name: sys.modules[f"_{name}"].__version__
 
 
@@ -62,7 +62,10 @@ _HIDDEN: Mapping[str, Mapping[str, ModuleType | None]] = {
         "numpy._core._add_newdocs_scalars": _DOCS,
     },
     "pyarrow._fs": {"ssl": _SSL},
+    "pyarrow": {"platform": _UNAME},
     "pyarrow.compute": {"pyarrow.vendored.docscrape": _DOCS},
+    "pyarrow.util": {"socket": _DOCS},
+    "uuid": {"platform": _UNAME},
 }
 
 
@@ -148,7 +151,7 @@ def install(*, numpy: bool = True) -> None:
 
     Without `numpy`, pyarrow can neither read nor return numpy arrays; others may still import numpy.
     """
-    hidden = _HIDDEN if numpy else {**_HIDDEN, "pyarrow": {"numpy": None}}
+    hidden = _HIDDEN if numpy else {**_HIDDEN, "pyarrow": {**_HIDDEN["pyarrow"], "numpy": None}}
     contexts: dict[str, Any] = {name: partial(_without, names) for name, names in hidden.items()}
     sys.meta_path.insert(
         0, _Finder({**contexts, "numpy": _no_masked_arrays, "pyarrow.compute": _functions_on_use})

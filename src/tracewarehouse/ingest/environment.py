@@ -6,7 +6,6 @@ Only files and environment variables are read: no network, no subprocess, and on
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,7 +58,7 @@ def environment_labels(
             found["wandb.run"] = name if isinstance(name, str) else None
         sizes = [environment.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
         is_alone = sizes[0] == sizes[1] and environment.get("SLURM_NNODES", "1") == "1"
-        found["host"] = socket.gethostname() if is_alone else None
+        found["host"] = os.uname().nodename if is_alone else None
     return {name: value for name, value in found.items() if value and _is_storable(redactor, name, value)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,7 +86,7 @@ def test_a_compiler_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_machine_without_a_compiler_requires_one_from_pypi(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "system_compiler", lambda: None)
-    monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(build.os, "uname", lambda: SimpleNamespace(machine="x86_64"))
     monkeypatch.delenv("TW_NO_NATIVE", raising=False)
     assert build.requirements() == [build.ZIG]
     monkeypatch.setenv("TW_NO_NATIVE", "1")

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import platform
 import shlex
 import shutil
 import sys
@@ -76,7 +75,7 @@ def library_name() -> str:
     """The file name of the library for the running interpreter."""
     if sys.platform == "darwin":
         # The platform of sysconfig has the version of macOS that Python was built for.
-        return f"_scan-macos-{platform.machine()}.dylib"
+        return f"_scan-macos-{os.uname().machine}.dylib"
     return f"_scan-{sysconfig.get_platform()}{libc()}.so"
 
 
@@ -92,7 +91,7 @@ def wheel_target() -> Target | None:
 
 def platform_tag() -> str:
     """The platform tag of a wheel for the running interpreter."""
-    name = sysconfig.get_platform().replace("universal2", platform.machine())
+    name = sysconfig.get_platform().replace("universal2", os.uname().machine)
     return name.replace("-", "_").replace(".", "_")
 
 
@@ -100,7 +99,7 @@ def requirements() -> list[str]:
     """The packages that a build needs if there is no system compiler."""
     if os.environ.get("TW_WHEEL_TARGET"):
         return [ZIG]
-    needed = wanted() and system_compiler() is None and platform.machine().lower() in _ZIG_MACHINES
+    needed = wanted() and system_compiler() is None and os.uname().machine.lower() in _ZIG_MACHINES
     return [ZIG] if needed else []
 
 
