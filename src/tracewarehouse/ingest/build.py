@@ -45,7 +45,7 @@ from tracewarehouse.ingest.outcome import (
     content_of,
 )
 from tracewarehouse.ingest.parquet import RankFiles
-from tracewarehouse.ingest.resources import check_memory, is_large, no_huge_pages, system_allocator
+from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, Source, TimeWindow, file_stamp
 from tracewarehouse.ingest.stored import object_fact
 from tracewarehouse.ingest.survey import other_format
@@ -124,8 +124,6 @@ class BuildRanks(Struct, frozen=True):
             is_single = len(self.sources) == 1 and largest_bytes >= _MIN_THREAD_BYTES
             catalog = Catalog.load(self.sql)
             with (
-                # A large file reuses the same memory for long and benefits from huge pages.
-                nullcontext() if is_large(largest_bytes) else no_huge_pages(),
                 ExitStack() as opened,
                 RankFiles(catalog, folder, is_single, is_large(largest_bytes)) as files,
             ):

@@ -1,7 +1,7 @@
 """Processes and memory that an ingest may use.
 
 A large file is built with little memory: its columns go to a file, and freed memory goes back to the system
-between phases. A small file is built in little time: in memory, and without huge pages.
+between phases. A small file is built in little time, in memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from threading import Lock
 from typing import Final
 
 from tracewarehouse.memory_limits import address_space_bytes, check_group, group_bytes
@@ -33,11 +32,6 @@ IN_MEMORY_BYTES: Final = 96 << 20
 # Measured with 42 MB to 4.8 GB of text.
 _IN_MEMORY: Final = (220 << 20, 4.2)
 _IN_FILE: Final = ((250 << 20, 1.2), (480 << 20, 0.09))
-_SET_DISABLED: Final = 41  # PR_SET_THP_DISABLE
-_GET_DISABLED: Final = 42  # PR_GET_THP_DISABLE
-_lock: Final = Lock()
-# Number of contexts that disable huge pages: the setting belongs to the process, not to a thread.
-_users = 0
 
 
 def cores() -> int:
@@ -133,37 +127,3 @@ def release_memory() -> None:
 def _trim() -> Callable[[int], int] | None:
     found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc only
     return found
-
-
-@contextmanager
-def no_huge_pages() -> Iterator[None]:
-    """The process gets no further huge pages in this context, if the system supports it.
-
-    A short ingest allocates much memory once and writes to little of each huge page: Arrow's allocator opens
-    one for each size and thread. Zeroing them took a third of the CPU time of a 55 MB file on a virtual
-    machine, whose host allocates the memory only then.
-    """
-    prctl = _prctl()
-    if prctl is None or (not _users and prctl(_GET_DISABLED, 0, 0, 0, 0) != 0):
-        yield
-        return
-    _count(prctl, 1)
-    try:
-        yield
-    finally:
-        _count(prctl, -1)
-
-
-def _count(prctl: Callable[..., int], more: int) -> None:
-    global _users
-    with _lock:
-        _users += more
-        prctl(_SET_DISABLED, int(_users > 0), 0, 0, 0)
-
-
-@cache
-def _prctl() -> Callable[..., int] | None:
-    function = getattr(ctypes.CDLL(None), "prctl", None)  # Linux only
-    if function is not None:
-        function.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
-    return function

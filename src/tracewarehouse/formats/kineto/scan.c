@@ -53,7 +53,7 @@ typedef unsigned __int128 u128;
 #define EXPORT __attribute__((visibility("default")))
 #endif
 
-enum { PADDING = 64, BLOCKS = 4, HUGE_PAGE = 2 << 20 };
+enum { PADDING = 64, BLOCKS = 4, LARGE = 2 << 20 };
 
 /* ---- Columns ------------------------------------------------------------------------------------------- */
 
@@ -189,28 +189,15 @@ static void *zeros(Scanner *s, size_t size) {
   return found;
 }
 
-/* Large memory that is written from its beginning to its end: a page of 2 MB is one fault instead of 512. */
-static void advise(u8 *bytes, size_t size) {
-#ifdef __linux__
-  size_t skip = -(uintptr_t)bytes & (HUGE_PAGE - 1);
-  if (size < skip + HUGE_PAGE) return;
-  madvise(bytes + skip, (size - skip) & ~(size_t)(HUGE_PAGE - 1), MADV_HUGEPAGE);
-#else
-  (void)bytes, (void)size;
-#endif
-}
-
 static int open_block(Scanner *s, Block *b, size_t size) {
   *b = (Block){.size = size};
 #ifdef __linux__
-  if (size >= HUGE_PAGE && allowed(s)) {
+  if (size >= LARGE && allowed(s)) {
     u8 *found = mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (found == MAP_FAILED) found = 0;
-    else advise(found, size);
-    b->bytes = found;
+    b->bytes = found == MAP_FAILED ? 0 : found;
     b->mapped = 1;
-    if (!found) s->error = NO_MEMORY;
-    return found != 0;
+    if (!b->bytes) s->error = NO_MEMORY;
+    return b->bytes != 0;
   }
 #endif
   return (b->bytes = zeros(s, size)) != 0;
@@ -231,7 +218,6 @@ static int reserve(Scanner *s, Bytes *b, size_t more) {
   while (capacity < need) capacity *= 2;
   u8 *bytes = resize(s, b->bytes, capacity);
   if (!bytes) return 0;
-  if (capacity >= 2 * HUGE_PAGE) advise(bytes, capacity);
   b->bytes = bytes;
   b->capacity = capacity;
   return 1;
