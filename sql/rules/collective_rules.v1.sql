@@ -27,7 +27,7 @@ FROM (
     (1, '(?i)reduce_?scatter', 'reduce_scatter', TRUE, TRUE),
     (2, '(?i)all_?reduce|cross_device_reduce|(one|two)_?shot_?reduce', 'all_reduce', TRUE, TRUE),
     (3, '(?i)all_?gather', 'all_gather', TRUE, TRUE),
-    (4, '(?i)all_?to_?all', 'all_to_all', TRUE, FALSE),
+    (4, '(?i)all_?to_?all|all2all|a2a|ep(dispatch|combine)[a-z]', 'all_to_all', TRUE, FALSE),
     (5, '(?i)barrier', 'barrier', TRUE, TRUE),
     (6, '(?i)broadcast', 'broadcast', FALSE, TRUE),
     (7, '(?i)send_?recv', 'send_recv', FALSE, FALSE),

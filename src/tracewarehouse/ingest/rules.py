@@ -131,6 +131,11 @@ class Rules:
             found |= {(category, name): row for name, row in zip(names, rows, strict=True)}
         return [found[pair] for pair in pairs]
 
+    def communicate(self, operators: Sequence[str | None]) -> list[bool]:
+        """Whether a kernel that one of these operators launches itself is communication."""
+        rules = (row["pattern"] for row in self._list("kernel_rules") if row["category"] == "operator")
+        return self.matches("|".join(rules), operators)
+
     def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
         """Whether each function launches work, and whether it waits for a device, according to its name."""
         rows = self._list("call_rules")

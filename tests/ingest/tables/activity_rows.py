@@ -113,7 +113,7 @@ def build_tables(columns: Columns) -> Built:
     steps.put_steps(columns, rules, annotations, launched)
     owned = attribution.attribute_calls(columns, nest, calls, launched)
     by_name = launches.calls_by_name(columns, rules, calls)
-    classes = kernels.classify(columns, rules, launched.rows)
+    classes = kernels.classify(columns, rules, launched, owned)
     (step_rows,) = steps.steps(columns, annotations, launched)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),

@@ -13,6 +13,7 @@ from activity_rows import columns_of, gpu, slice_
 from tracewarehouse.ingest.rules import Rules, WorkRule, rules_of
 from tracewarehouse.ingest.tables import work_formulas
 from tracewarehouse.ingest.tables.attribution import attribute_calls
+from tracewarehouse.ingest.tables.kernels import classify
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.op_work import op_work
@@ -111,7 +112,7 @@ def built(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
     owners = attribute_calls(columns, nesting, calls, launches)
-    table = op_work(columns, rules, nesting, launches, owners)
+    table = op_work(columns, rules, nesting, launches, owners, classify(columns, rules, launches, owners))
     return [] if table is None else table.to_pylist()
 
 

@@ -248,7 +248,7 @@ class _Builders(Struct):
         yield "events", events(columns)
         attribution = attribute_calls(columns, nesting, calls, launches)
         self.coverage = coverage(columns, launches, attribution)
-        classes = classify(columns, rules, launches.rows)
+        classes = classify(columns, rules, launches, attribution)
         yield "kernels", kernels(columns, launches, attribution, classes)
         by_name = calls_by_name(columns, rules, calls)
         yield "runtime", runtime(columns, calls, launches, attribution, by_name)
@@ -266,11 +266,12 @@ class _Builders(Struct):
             ],
         )
         if (frames := find_modules(columns, nesting)) is not None:
-            rows = kernel_modules(columns, rules, nesting, calls, launches, attribution, frames)
+            rows = kernel_modules(columns, nesting, calls, launches, attribution, classes, frames)
             yield "modules", module_table(columns, frames)
             yield "kernel_modules", rows
             del frames, rows
-        if (work := op_work(columns, rules, nesting, launches, attribution, self.device_names)) is not None:
+        work = op_work(columns, rules, nesting, launches, attribution, classes, self.device_names)
+        if work is not None:
             yield "op_work", work
         yield from self._host(columns, nesting, step_annotations, calls, launches)
 

@@ -179,12 +179,6 @@ def _slab(
     )
 
 
-def has_kind(columns: Columns, rules: Rules, rows: Rows, kind: str) -> Flags:
-    """Whether GPU activities are of this kind, as in the column `kind`."""
-    found: Flags = classify(columns, rules, rows).kind == np.int8(KINDS.index(kind))
-    return found
-
-
 def _launch_and_idle(
     columns: Columns, launches: Launches, idle: StreamIdle, part: slice
 ) -> dict[str, pa.Array]:
@@ -213,8 +207,13 @@ class Classes(NamedTuple):
         return Classes(texts[0], self.kind[some], texts[1], self.is_copy[some])
 
 
-def classify(columns: Columns, rules: Rules, rows: Rows) -> Classes:
-    """The classes of GPU activities; rules run per distinct category and name."""
+def classify(columns: Columns, rules: Rules, launches: Launches, attribution: Attribution) -> Classes:
+    """The classes of GPU activities; rules run per distinct category and name.
+
+    A kernel with arguments of a collective, or launched by an operator that communicates, is communication,
+    whatever its name.
+    """
+    rows = launches.rows
     category, name = columns.arrow("category", rows), columns.arrow("name", rows)
     has_message = columns.flags("has_collective", rows)
     categories, category_words = text_codes(category)
@@ -231,9 +230,22 @@ def classify(columns: Columns, rules: Rules, rows: Rows) -> Classes:
     short = [None if name is None else rule[2] for (_, name), rule in ruled]
     kinds = np.array([KINDS.index(each) for each in kind], np.int8)[number]
     is_memory = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
-    kinds[has_message & ~is_memory] = KINDS.index("communication")
+    is_kernel = np.array([category == "kernel" for category, _ in which], np.bool_)[number]
+    operator_communicates = _operators_communicate(columns, rules, launches, attribution)
+    kinds[has_message & ~is_memory | operator_communicates & is_kernel] = KINDS.index("communication")
     is_copy = np.array([each == "memcpy" for each in activity], np.bool_)[number]
     return Classes(indexed_texts(activity, number), kinds, indexed_texts(short, number), is_copy)
+
+
+def _operators_communicate(
+    columns: Columns, rules: Rules, launches: Launches, attribution: Attribution
+) -> Flags:
+    """Whether the operator that launched each activity communicates, by its name."""
+    op, number = np.unique(attribution.op, return_inverse=True)
+    names = columns.texts("name", op[op >= 0]).to_pylist()
+    found = np.zeros(len(op), np.bool_)
+    found[op >= 0] = rules.communicate(names)
+    return np.append(found[number], False)[call_indexes(attribution, launches.runtime)]
 
 
 def _columns_at(

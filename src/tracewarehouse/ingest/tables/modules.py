@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tracewarehouse.ingest.tables.kernels import call_indexes, has_kind
+from tracewarehouse.ingest.tables.kernels import KINDS, call_indexes
 from tracewarehouse.ingest.tables.model import (
     CHECKPOINT_OPERATOR,
     ENGINE_OPERATOR,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.kernels import Classes
     from tracewarehouse.ingest.tables.model import (
         Attribution,
         Calls,
@@ -221,19 +221,20 @@ class _CallModules(Struct, frozen=True):
 
 def kernel_modules(
     columns: Columns,
-    rules: Rules,
     nesting: Nesting,
     calls: Calls,
     launches: Launches,
     attribution: Attribution,
+    classes: Classes,
     frames: ModuleFrames,
 ) -> pa.Table:
     """The table, a row per GPU activity, in row order."""
     # A rank without calls of modules has no rows.
     modules = columns.rank_of(frames.rows[~frames.recompute])
-    launches = launches.part(np.isin(columns.rank_of(launches.rows), modules))
+    has_modules = np.isin(columns.rank_of(launches.rows), modules)
+    launches = launches.part(has_modules)
     call = call_indexes(attribution, launches.runtime)
-    communication = has_kind(columns, rules, launches.rows, "communication")
+    communication = classes.kind[has_modules] == np.int8(KINDS.index("communication"))
     found = _modules_of_calls(columns, nesting, calls, attribution, frames)
     pass_ = np.append(attribution.pass_, np.int8(PASSES.index("other")))[call]
     call = np.where(communication, -1, call)

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.ingest.tables.attribution import passes
-from tracewarehouse.ingest.tables.kernels import call_indexes, has_kind
+from tracewarehouse.ingest.tables.kernels import KINDS, call_indexes
 from tracewarehouse.ingest.tables.model import (
     PASSES,
     bigint_column,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
+    from tracewarehouse.ingest.tables.kernels import Classes
     from tracewarehouse.ingest.tables.model import (
         Attribution,
         Flags,
@@ -85,13 +86,14 @@ def op_work(
     nesting: Nesting,
     launches: Launches,
     attribution: Attribution,
+    classes: Classes,
     device_names: Sequence[str | None] = (None,),
 ) -> pa.Table | None:
     """Table `op_work` in row order; None without an operator that counts. `device_names`: of each rank."""
     counted = _counted_operators(columns, rules, nesting)
     if not len(counted.rows):
         return None
-    on_gpu = _on_gpu(columns, rules, counted, launches, attribution)
+    on_gpu = _on_gpu(columns, counted, launches, attribution, classes)
     order = np.argsort(counted.rows, kind="stable")
     rows = counted.rows[order]
     number, works, families = _works(columns, rules, rows)
@@ -147,7 +149,11 @@ def _rule_numbers(names: pa.Array, rules: Rules) -> Positions:
 
 
 def _on_gpu(
-    columns: Columns, rules: Rules, counted: _Counted, launches: Launches, attribution: Attribution
+    columns: Columns,
+    counted: _Counted,
+    launches: Launches,
+    attribution: Attribution,
+    classes: Classes,
 ) -> _OnGpu:
     """The GPU activities whose launch has its innermost operator inside a counted one."""
     op = np.append(attribution.op, np.int32(-1))[call_indexes(attribution, launches.runtime)]
@@ -160,7 +166,7 @@ def _on_gpu(
     count = len(counted.rows)
     total, other = np.zeros((2, count), np.int64)
     np.add.at(total, owner, dur)
-    is_other = ~has_kind(columns, rules, rows, "computation")
+    is_other = classes.kind[inside] != np.int8(KINDS.index("computation"))
     np.add.at(other, owner[is_other], dur[is_other])
     main = _main_kernels(columns, owner, rows, dur, count)
     union = _union(owner, start, dur, count)
