@@ -28,6 +28,12 @@ FROM (
       NULL,
       'tokens,prefill_requests,prefill_sq,prefill_sk,prefill_sqsq,prefill_sqsk,decode_requests,decode_sq,decode_sk,decode_sqsq,decode_sqsk'
     ),
+    (
+      6,
+      '^execute_context_[0-9]+\([0-9]+\)_generation_[0-9]+\([0-9]+\)',
+      NULL,
+      'prefill_requests,prefill_sq,decode_requests,decode_sq'
+    ),
     (2, '^execute_diffusion_[0-9]+_[0-9]+x[0-9]+', 'diffusion', 'number,height,width'),
     (3, '^step\[DECODE bs=[0-9]+', 'decode', 'decode_requests'),
     (4, '^step\[EXTEND bs=[0-9]+ toks=[0-9]+', 'prefill', 'prefill_requests,prefill_sq'),

@@ -95,9 +95,9 @@ class Rules:
         return self._evaluated("matmul", lambda texts: _first(texts, rows, "uses_tensor_cores"), names)
 
     @cached_property
-    def step_patterns(self) -> tuple[str, ...]:
-        """The patterns for names of annotations that mark steps, in the order of their precedence."""
-        return tuple(row["pattern"] for row in self._list("step_rules"))
+    def step_patterns(self) -> tuple[tuple[str, str], ...]:
+        """The patterns for names that mark steps, each with its extent, in the order of their precedence."""
+        return tuple((row["pattern"], row["extent"]) for row in self._list("step_rules"))
 
     @cached_property
     def gpu_metric_patterns(self) -> tuple[str, ...]:

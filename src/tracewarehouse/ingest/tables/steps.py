@@ -5,8 +5,9 @@ to the one that started last, of those to the last in the file. The step of a ho
 step of a GPU activity is that of its launch.
 
 Without profiler steps, or if the user gives a pattern, names of annotations mark steps, by that pattern or by
-the rules in `step_rules`. Of nested annotations that match, the outermost counts. The numbers of a thread
-must rise; a pattern without a group numbers its annotations from 0.
+the rules in `step_rules`; in loops without marks, a step goes from one call of the data loader to the next.
+Of nested annotations that match, the outermost counts. The numbers of a thread must rise; a pattern without a
+group numbers its annotations from 0.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
 
 _ANNOTATION: Final = "user_annotation"
+_UNTIL_NEXT: Final = "until_next"
 # A rule of the list applies only if it finds at least two different steps.
 _LEAST_STEPS: Final = 2
 
@@ -72,6 +74,25 @@ def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -
     falls = (threads[1:] == threads[:-1]) & (step[1:] <= step[:-1])
     good = ~np.isin(threads, threads[1:][falls])
     return _steps(columns, rows[good], step[good])
+
+
+def _steps_between(columns: Columns, pattern: str) -> StepAnnotations:
+    """A step from each slice with a name that matches to the next one, on the thread with the most of them.
+
+    The last step ends with the last slice of the thread.
+    """
+    names = flags(pc.match_substring_regex(columns.words("name"), pattern=pattern))
+    selected = is_slice(columns) & columns.where("name", names) if names.any() else names[:0]
+    rows = _outermost(columns, np.flatnonzero(selected).astype(np.int32))
+    threads, count = np.unique(thread_numbers(columns, rows), return_counts=True)
+    if not len(rows):
+        return _steps(columns, rows, np.zeros(0, np.int64))
+    thread = threads[count.argmax()]
+    rows = rows[thread_numbers(columns, rows) == thread]
+    of_thread = is_slice(columns) & (thread_numbers(columns, np.arange(columns.rows)) == thread)
+    start, (_, last) = start_and_end(columns, rows)[0], window(columns, of_thread)
+    end, order = np.append(start[1:], last), np.argsort(rows)
+    return StepAnnotations(rows[order], order, start[order], end[order], inferred=True)
 
 
 def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
@@ -126,8 +147,11 @@ def _of_rank(columns: Columns, rules: Rules, step_range: str | None) -> StepAnno
             return StepAnnotations(rows, step, *start_and_end(columns, rows))
     selected = is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))
     rows = np.flatnonzero(selected).astype(np.int32)
-    for pattern in rules.step_patterns if step_range is None else [step_range]:
-        steps = _steps_by(columns, rules, rows, pattern)
+    for pattern, extent in rules.step_patterns if step_range is None else [(step_range, "annotation")]:
+        if extent == _UNTIL_NEXT:
+            steps = _steps_between(columns, pattern)
+        else:
+            steps = _steps_by(columns, rules, rows, pattern)
         if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_range is None else 1):
             return steps
     return _steps(columns, rows[:0], np.zeros(0, np.int64))
