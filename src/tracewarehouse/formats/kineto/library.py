@@ -218,7 +218,7 @@ _LIST_OR_EVENTS_START: Final = late_regex(rb'\A\s*\[|"traceEvents"\s*:\s*\[')
 _AHEAD_BYTES: Final = range(4 << 20, 96 << 20)
 _COMPRESSION: Final = 16
 _HEAD_BYTES: Final = 1 << 20
-# The thread seldom asks for the interpreter, and waits for it less long than it works in between.
+# The thread rarely needs the interpreter, and waits for it less long than it works in between.
 _PIECE_BYTES: Final = 128 << 10
 _SWITCH_S: Final = 0.001
 

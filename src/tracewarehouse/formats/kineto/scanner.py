@@ -409,7 +409,7 @@ class ScannerOfFile(NativeScanner):
         self.library_of_package.tw_free(self._scanner)
         self._scanner = scanned.scanner
         self.state = State.CLOSED
-        self._ready = [self._batch(*taken) for taken in scanned.batches]
+        self._ready = [self._batch(*batch) for batch in scanned.batches]
 
     def feed(self, piece: bytes | bytearray | memoryview) -> list[Batch]:
         """The batches, once."""
