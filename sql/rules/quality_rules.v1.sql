@@ -62,7 +62,7 @@ FROM (
     ('correlation_reused', 'warning', 'events', 'a further call with the same correlation ID that is not inside the first'),
     ('start_before_launch', 'warning', 'events', 'a GPU activity that starts before its launch; time is the difference'),
     ('stream_overlap', 'info', 'events', 'a GPU activity that starts before an earlier one of its stream ended; time is the overlap'),
-    ('multiple_processes', 'warning', 'events', 'a GPU activity on a device that another process also used: ranks merged into one file cannot be separated'),
+    ('multiple_processes', 'warning', 'events', 'a GPU activity of another process than the first that used its device or its correlation ids: ranks were merged into one file'),
     ('invalid_block_size', 'warning', 'events', 'a GPU activity with an invalid block size'),
     ('sentinel_id', 'info', 'events', 'an event with a correlation or external ID that means none: -1, 4294967295 or 2^63-1; it is not paired'),
     ('over_peak', 'info', 'work', 'an operator that appears faster than the device can be; its work or the peak is not what is assumed')

@@ -6,6 +6,10 @@ A GPU activity and its call share a correlation id. If several calls share one, 
 call inside a runtime call is part of it); of several outermost ones the last that started before the GPU
 activity, else the first after it. A call farther away than `MAX_LAUNCH_DISTANCE_NS` did not launch it. A GPU
 activity without an id is linked by its flow (`calls_by_flow`).
+
+In a file that was merged from several processes, calls of different processes have the same ids. A GPU
+activity does not say its process: each stream belongs to the process whose calls are near its activities in
+the file.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec.structs import replace
 
 from tracewarehouse.ingest.tables.events import calls_by_flow
 from tracewarehouse.ingest.tables.model import (
@@ -26,6 +31,7 @@ from tracewarehouse.ingest.tables.model import (
     categories_with_role,
     encoded_texts,
     flags,
+    group_numbers,
     has_role,
     id_column,
     is_slice,
@@ -40,11 +46,22 @@ from tracewarehouse.ingest.tables.model import (
 if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns, Ints
     from tracewarehouse.ingest.rules import Rules
-    from tracewarehouse.ingest.tables.model import Attribution, Flags, Nesting, Rows, Small, Times
+    from tracewarehouse.ingest.tables.model import (
+        Attribution,
+        Flags,
+        Nesting,
+        Numbers,
+        Positions,
+        Rows,
+        Small,
+        Times,
+    )
 
 
 # 28 hours: a clock was not set, and the distance is not a duration.
 MAX_LAUNCH_DISTANCE_NS: Final = 100_000_000_000_000
+# A stream belongs to a process if it has this share of its activities.
+_CLEAR_SHARE: Final = 0.9
 _VIA: Final = tuple(via.name.lower() for via in Via)
 _SYNC_COLUMNS: Final = ("device", "stream", "ts_ns", "dur_ns", "correlation")
 _WAITED_FOR: Final = ("wait_on_stream", "wait_on_event", "wait_on_correlation", "step")
@@ -67,13 +84,62 @@ def find_launches(columns: Columns, rules: Rules, nesting: Nesting, calls: Calls
     ids = pairing_ids(columns, rows)
     paired = ids.valid
     call, via = np.full(len(rows), -1, np.int64), np.full(len(rows), -1, np.int8)
-    call[paired] = _by_correlation(calls, ids.values[paired], ts[paired])
+    own_calls, own_ids = _ids_within_processes(columns, calls, rows[paired], ids.values[paired])
+    call[paired] = _by_correlation(own_calls, own_ids, ts[paired])
     via[call >= 0] = Via.CORRELATION
     unlinked = np.flatnonzero(~paired)
     if unlinked.size:
         call[unlinked] = calls_by_flow(columns, nesting, calls, rows[unlinked], ts[unlinked])
         via[unlinked[call[unlinked] >= 0]] = Via.FLOW
     return _linked(columns, calls, rows, ts, call, via)
+
+
+def _ids_within_processes(columns: Columns, calls: Calls, rows: Rows, ids: Times) -> tuple[Calls, Times]:
+    """The calls, and the ids of GPU activities, with other ids where several processes use the same ones."""
+    with_id = np.flatnonzero(calls.correlation.valid)
+    process = columns.codes("pid", calls.rows[with_id]).codes
+    if not len(rows) or not len(with_id) or (process == process[0]).all():
+        return calls, ids
+    call_ids = calls.correlation.values[with_id]
+    order = np.argsort(call_ids, kind="stable")
+    call_ids, process = call_ids[order], process[order]
+    differs = (call_ids[1:] == call_ids[:-1]) & (process[1:] != process[:-1])
+    if not differs.any():
+        return calls, ids
+    nearest = _nearest_in_file(call_ids, calls.rows[with_id[order]], ids, rows)
+    owner = _owners(columns, rows, np.where(nearest >= 0, process[nearest], -1))
+    numbers = group_numbers(np.concatenate((call_ids, ids)), np.concatenate((process, owner)))
+    values = calls.correlation.values.copy()
+    values[with_id[order]] = numbers[: len(order)]
+    links = type(calls.correlation)(values, calls.correlation.valid)
+    return replace(calls, correlation=links), numbers[len(order) :]
+
+
+def _nearest_in_file(call_ids: Times, call_rows: Rows, ids: Times, rows: Rows) -> Times:
+    """The position of the nearest call with the id of each activity, -1 for none; calls are in order."""
+    distinct, first = np.unique(call_ids, return_index=True)
+    number = np.minimum(np.searchsorted(distinct, ids), len(distinct) - 1)
+    there = distinct[number] == ids
+    call_number = np.repeat(np.arange(len(distinct)), np.diff(np.append(first, len(call_ids))))
+    key = number.astype(np.int64) << 32 | rows
+    after = np.searchsorted(call_number.astype(np.int64) << 32 | call_rows, key)
+    low, high = first[number], np.append(first[1:], len(call_ids))[number] - 1
+    before, after = np.clip(after - 1, low, high), np.clip(after, low, high)
+    is_before = np.abs(rows - call_rows[before]) <= np.abs(call_rows[after] - rows)
+    return np.where(there, np.where(is_before, before, after), -1)
+
+
+def _owners(columns: Columns, rows: Rows, process: Positions) -> Numbers:
+    """The process of each activity: that of most activities of its stream, if they are nearly all of them."""
+    device, stream = _or_minus_one(columns.ints("device", rows)), _or_minus_one(columns.ints("stream", rows))
+    lane = group_numbers(stream, device, columns.codes("pid", rows).codes)
+    pair = group_numbers(lane, process)
+    _, first, count = np.unique(pair, return_index=True, return_counts=True)
+    order = np.lexsort((count, lane[first]))
+    most = order[np.append(np.flatnonzero(np.diff(lane[first[order]])), len(order) - 1)]
+    is_clear = count[most] >= _CLEAR_SHARE * np.bincount(lane)
+    found: Numbers = np.where(is_clear[lane], process[first[most]][lane], process)
+    return found
 
 
 def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, via: Small) -> Launches:

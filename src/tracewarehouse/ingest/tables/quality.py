@@ -97,11 +97,18 @@ def _many_activities_per_launch(given: QualityInput) -> RuleHits:
 
 
 def _correlation_reused(given: QualityInput) -> RuleHits:
-    """Calls that are no part of an earlier one with their id."""
+    """Calls that are no part of an earlier one of their process with their id."""
+    reused, is_same_process = _repeated_ids(given)
+    return RuleHits(given.calls.rows[reused[is_same_process]])
+
+
+def _repeated_ids(given: QualityInput) -> tuple[Positions, Flags]:
+    """Calls with the id of an earlier one that they are no part of; whether their process is the same."""
     calls = given.calls
     order = outermost_calls(calls)
-    ids = calls.correlation.values[order]
-    return RuleHits(calls.rows[order[1:][ids[1:] == ids[:-1]]])
+    ids, process = calls.correlation.values[order], given.columns.codes("pid", calls.rows[order]).codes
+    repeated = np.flatnonzero(ids[1:] == ids[:-1])
+    return order[repeated + 1], process[repeated + 1] == process[repeated]
 
 
 def _start_before_launch(given: QualityInput) -> RuleHits:
@@ -125,7 +132,10 @@ def _stream_overlap(given: QualityInput) -> RuleHits:
 
 
 def _multiple_processes(given: QualityInput) -> RuleHits:
-    """GPU activities of other processes than the first one (in text order) on their device."""
+    """GPU activities of other processes than the first one (in text order) on their device.
+
+    Also those that were launched by another process than the first of several that use the same ids.
+    """
     rows = given.launches.rows
     devices, (codes, words) = given.columns.ints("device", rows), given.columns.codes("pid", rows)
     known = np.flatnonzero(devices.valid & (codes >= 0))
@@ -136,6 +146,12 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     np.minimum.at(first, device, rank)
     which = np.zeros(len(rows), np.bool_)
     which[known[rank != first[device]]] = True
+    _, is_same_process = _repeated_ids(given)
+    if not is_same_process.all():
+        launched = np.flatnonzero(given.launches.runtime >= 0)
+        texts = pc.fill_null(given.columns.texts("pid", given.launches.runtime[launched]), "")
+        process = texts.to_numpy(zero_copy_only=False)
+        which[launched[process != min(process, default="")]] = True
     return _activities(given, which)
 
 
