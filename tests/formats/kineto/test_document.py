@@ -157,3 +157,13 @@ def test_random_bytes_are_read_or_refused(tmp_path: Path, seed: int) -> None:
         )
         if document is not None and document.losses.status == "intact" and texts:
             assert outline(document.buffer) is not None
+
+
+def test_quotes_in_a_name_are_escaped_up_to_the_process(tmp_path: Path) -> None:
+    names = ['a "b", "c": {"d": 1}', '{"device": "cpu", "n": 0}(3): forward', r"back\\slash \" and \u00e9"]
+    events = [f'{{"ph": "X", "name": "{name}", "pid": 1, "tid": 2, "ts": 3, "dur": 1}}' for name in names]
+    path = write(tmp_path, f'{{"traceEvents": [{", ".join(events)}]}}'.encode())
+    document, texts = recovered(path)
+    assert [json.loads(text)["name"] for text in texts] == [*names[:2], 'back\\slash " and é']
+    (repaired,) = document.losses.all()
+    assert repaired.reason.startswith("quotes inside a string are escaped (2 times")

@@ -66,6 +66,8 @@ _LOOSE_STRING = r'"(?:.*?)"(?=\s*(?:[,:}\]]|$))'
 _REST = r'|[{}\[\],:]|[^\s{}\[\],:"]+|"'
 _STRICT_TOKEN = late_regex(_STRING + _REST, re.DOTALL)
 _LOOSE_TOKEN = late_regex(_LOOSE_STRING + _REST, re.DOTALL)
+# Kineto writes the process after the name: whatever quotes a name has, it ends there.
+_NAME = late_regex(r'("name"\s*:\s*)(".*")(\s*,\s*"pid"\s*:)', re.DOTALL)
 _PAIR = late_regex(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPES = frozenset('"\\/bfnrt')
 _SURROGATE = late_regex(
@@ -217,10 +219,16 @@ def _odd_tail(body: str) -> bool:
 def repair(raw: bytes) -> tuple[bytes, tuple[str, ...]] | None:
     """The value as minified valid JSON, and the repairs; None if it cannot be repaired completely."""
     text, reasons = _decode(raw)
-    for pattern, more in ((_STRICT_TOKEN, ()), (_LOOSE_TOKEN, ("quotes inside a string are escaped",))):
-        repairer = _Repairer(dict.fromkeys((*reasons, *more)), loose=bool(more))
-        tokens = pattern.findall(text)
-        if more:
+    named = _NAME.sub(lambda match: f"{match[1]}{_escape_quotes(match[2])}{match[3]}", text, count=1)
+    for pattern, given, is_loose in (
+        (_STRICT_TOKEN, text, False),
+        (_STRICT_TOKEN, named if named != text else "", True),
+        (_LOOSE_TOKEN, text, True),
+    ):
+        more = ("quotes inside a string are escaped",) if is_loose else ()
+        repairer = _Repairer(dict.fromkeys((*reasons, *more)), loose=is_loose)
+        tokens = pattern.findall(given)
+        if pattern is _LOOSE_TOKEN:
             tokens = [_escape_quotes(token) for token in tokens]
         done = repairer.run(tokens)
         small = minify(done.encode()) if done is not None else None
