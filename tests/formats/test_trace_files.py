@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import random
+import sqlite3
 import tracemalloc
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from conftest import deep
@@ -16,7 +20,15 @@ from trace_reading import ReadTrace
 from trace_texts import EVENT, KINETO_HEAD, SMALL_BYTES, event, gz, trace, write
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.file_text import TextStream, UnsupportedFormatError, prefix_digest, read_text
+from tracewarehouse.formats.file_text import (
+    TextStream,
+    UnsupportedFormatError,
+    digest_of,
+    is_compressed_database,
+    prefix_digest,
+    read_text,
+    unpack_database,
+)
 from tracewarehouse.formats.registry import detect
 
 REFUSED = {
@@ -35,7 +47,6 @@ REFUSED = {
     "text events": (b'{"traceEvents": "none"}', "traceEvents is not a list"),
     "object events": (b'{"traceEvents": {"a": 1}, "b": 2,}', "traceEvents is not a list"),
     "zip": (b"PK\x03\x04rest", "byte 0: this is a zip archive, not a trace"),
-    "zstd": (b"\x28\xb5\x2f\xfdrest", "byte 0: this is zstd data, not a trace"),
     "tar": (b"x" * 257 + b"ustar" + b"\0" * 300, "byte 0: a tar archive, not a trace"),
     "half an event": (KINETO_HEAD + EVENT[:30], "byte 37: no complete event found"),
     "half a header": (b'{"schemaVersion": 1, "devi', "byte 21: no complete event found"),
@@ -50,6 +61,40 @@ def test_errors_name_file_offset_and_hint(tmp_path: Path, what: str, zipped: boo
     with pytest.raises(TraceFormatError) as error:
         ReadTrace(path)
     assert error.value.message == f"{path}: {message}" and error.value.hint
+
+
+def test_zstd_is_read_like_gzip(tmp_path: Path) -> None:
+    path, plain = tmp_path / "rank0.json.zst", write(tmp_path, SMALL_BYTES)
+    path.write_bytes(pa.compress(SMALL_BYTES, "zstd", asbytes=True))
+    assert detect(path).name == "kineto" and digest_of(path).digest == digest_of(plain).digest
+    events = trace([event(name=str(number)) for number in range(20_000)])
+    frames = [pa.compress(half, "zstd", asbytes=True) for half in (events[:500_000], events[500_000:])]
+    path.write_bytes(b"".join(frames))
+    assert bytes(read_text(path).buffer) == events
+    path.write_bytes(b"".join(frames)[:-10])
+    text = read_text(path)
+    assert text.cut == "the zstd stream is cut short" and text.text_bytes > 450_000
+    assert events.startswith(bytes(text.buffer))
+    path.write_bytes(frames[0][:40])
+    with pytest.raises(TraceFormatError, match="byte 0: the zstd stream is cut short or corrupt"):
+        detect(path)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lambda data: pa.compress(data, "zstd", asbytes=True)])
+def test_a_compressed_database_is_unpacked(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    made = tmp_path / "made.sqlite"
+    with sqlite3.connect(made) as database:
+        database.execute("CREATE TABLE a (b)")
+    database.close()
+    packed, copy = tmp_path / "made.sqlite.packed", tmp_path / "copies" / "made.sqlite"
+    packed.write_bytes(compress(made.read_bytes()))
+    assert is_compressed_database(packed) and not is_compressed_database(made)
+    unpack_database(packed, copy)
+    assert copy.read_bytes() == made.read_bytes() and len(list(copy.parent.iterdir())) == 1
+    packed.write_bytes(packed.read_bytes()[:-20])
+    with pytest.raises(TraceFormatError, match="cut short|corrupt"):
+        unpack_database(packed, tmp_path / "other.sqlite")
+    assert not list(tmp_path.glob("other*"))
 
 
 def test_a_database_that_is_none_is_named(tmp_path: Path) -> None:

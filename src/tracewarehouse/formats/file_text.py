@@ -29,6 +29,10 @@ from tracewarehouse.late_regex import late_regex
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 
 GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+# A database that is larger than the first, and than its file by the second factor, is not unpacked.
+_DATABASE_BYTES = 4 << 30
+_DATABASE_RATIO = 100
 # Its type stub names no exception class.
 _ISAL_ERROR = cast(type[Exception], IsalError)
 # Traces compress about 20:1: larger pieces would not fit in the CPU caches once decompressed, and each would
@@ -105,8 +109,11 @@ def read_text(path: Path, spill: Path | None = None) -> Text:
 
 def _decompress(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
     """Writes the decompressed content to the sink; returns the reason if the file is truncated or corrupt."""
-    if file.peek(2)[:2] == GZIP_MAGIC:  # type: ignore[attr-defined]
+    magic = file.peek(4)[:4]  # type: ignore[attr-defined]
+    if magic[:2] == GZIP_MAGIC:
         return _gunzip(pieces, sink)
+    if magic == ZSTD_MAGIC:
+        return _unzstd(file, sink)
     for piece in pieces:
         sink.write(piece)
     return None
@@ -322,6 +329,59 @@ def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
         pieces.push_back(rest)
 
 
+def _unzstd(file: IO[bytes], sink: _Sink) -> str | None:
+    """Decompresses all frames of a zstd file; returns the reason if the file is truncated or corrupt."""
+    import pyarrow as pa
+
+    stream = pa.input_stream(file.name, compression="zstd")
+    while True:
+        try:
+            piece = stream.read(_PIECE_BYTES)
+        except OSError as error:
+            return f"the zstd stream is {'cut short' if 'Truncated' in str(error) else 'corrupt'}"
+        if not piece:
+            return None
+        sink.write(piece)
+
+
+class _DatabaseFile:
+    """Writes a decompressed database to a file, within bounds of size."""
+
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
+        self._path, self._file = path, file
+        self._most = max(_DATABASE_BYTES, _DATABASE_RATIO * path.stat().st_size)
+        self.size = 0
+
+    def write(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self.size > self._most:
+            reason = f"unpacks to more than {self._most >> 30} GiB"
+            raise TraceFormatError(self._path, reason, hint="unpack it and name the file inside")
+        self._file.write(piece)
+
+
+def is_compressed_database(path: Path) -> bool:
+    """Whether a file is a compressed SQLite database, which is read from a copy (`unpack_database`)."""
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+        return (magic[:2] == GZIP_MAGIC or magic == ZSTD_MAGIC) and head_of(path, 16) == b"SQLite format 3\0"
+    except (OSError, TraceFormatError):
+        return False
+
+
+def unpack_database(path: Path, copy: Path) -> None:
+    """Decompresses a database to a new file. Raises TraceFormatError if it is cut short or corrupt."""
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = copy.with_name(f"{copy.name}.{os.getpid()}")
+    with _open(path) as file, unfinished.open("wb") as out:
+        cut = _decompress(file, _Pieces(file), _DatabaseFile(path, out))
+    if cut is not None:
+        unfinished.unlink()
+        raise TraceFormatError(path, cut, hint="copy the file again")
+    unfinished.replace(copy)
+
+
 def _member(pieces: _Pieces, sink: _Sink) -> str | None:
     member = isal_zlib.decompressobj(wbits=31)
     before, start = sink.size, pieces.at()
@@ -408,9 +468,9 @@ REMEDIES: Final = {
 # Magic bytes, description, hint.
 _MAGIC_BYTES: Final = (
     (b"PK\x03\x04", "a zip archive", "unpack it and name the trace inside"),
-    (b"BZh", "bzip2 data", "unpack it with bunzip2; plain and gzip files are read"),
-    (b"\xfd7zXZ\0", "xz data", "unpack it with unxz; plain and gzip files are read"),
-    (b"\x28\xb5\x2f\xfd", "zstd data", "unpack it with zstd -d; plain and gzip files are read"),
+    (b"BZh", "bzip2 data", "unpack it with bunzip2; plain, gzip and zstd files are read"),
+    (b"\xfd7zXZ\0", "xz data", "unpack it with unxz; plain, gzip and zstd files are read"),
+    (ZSTD_MAGIC, "zstd data", "unpack it with zstd -d"),
     (b"\x7fELF", "a program", "name a trace file"),
     (b"PAR1", "a Parquet file", "name a trace file"),
 )
@@ -507,7 +567,10 @@ def check_readable(path: Path, buffer: Buffer) -> None:
     """Raises TraceFormatError for an empty file, an archive or another binary file that is not a trace."""
     head = bytes(buffer[:4096])
     if not buffer[:1] or not head.strip(b"\0 \t\r\n"):
-        raise TraceFormatError(path, "the file is empty", offset=0, hint="record or copy the trace again")
+        with path.open("rb") as file:
+            is_cut = file.read(4) == ZSTD_MAGIC
+        reason = "the zstd stream is cut short or corrupt" if is_cut else "the file is empty"
+        raise TraceFormatError(path, reason, offset=0, hint="record or copy the trace again")
     for magic, what, hint in _MAGIC_BYTES:
         if head.startswith(magic):
             raise TraceFormatError(path, f"this is {what}, not a trace", offset=0, hint=hint)

@@ -8,6 +8,7 @@ Several profiling windows of a job become the runs `RUN~1`, `RUN~2` and so on.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -193,7 +194,7 @@ class _Call(Struct):
         """Notes files of one folder that are separate runs of rank 0 although names differ in a number."""
         alike: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
         for one in named:
-            base = one.remainder.rstrip("0123456789")
+            base = re.sub("[0-9]+", "#", one.remainder)
             if (
                 not (one.says_rank or one.source.part.addition or one.source.file.note)
                 and base != one.remainder

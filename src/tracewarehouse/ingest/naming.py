@@ -19,7 +19,8 @@ from tracewarehouse.storage.layout import MAX_RUN_NAME
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
 _ENDINGS = late_regex(
-    r"\.(?:gz|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$", re.IGNORECASE
+    r"\.(?:gz|zst|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$",
+    re.IGNORECASE,
 )
 _RANKS = tuple(
     late_regex(_LEFT + pattern + _RIGHT, re.IGNORECASE)
@@ -44,12 +45,16 @@ _TIMES = tuple(
     for pattern in (
         rf"(?:{_MONTHS})[-_]\d{{1,2}}(?:[-_]\d\d){{3}}(?:\.\d{{1,9}})?",
         rf"{_DATE}(?:[-_T]?{_CLOCK})?",
+        rf"{_DATE}[0-2]\d[0-5]\d[0-5]\d\d{{3,9}}",
         r"1\d{9}\.\d{1,9}",
         r"1(?:\d{18}|\d{15}|\d{12}|\d{9})",
     )
 )
 # The profiler's default name: host_pid.time.pt.trace.json
 _HOST_PID = late_regex(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
+# A dump of the flight recorder on several hosts: prefix_rank_host_rank
+_HOST_RANK = late_regex(r"(?P<prefix>(?:.+[-_])?)rank_(?P<host>[^\d].*)_(?P<rank>\d{1,6})", re.IGNORECASE)
+_PROCESS = late_regex(_LEFT + r"pid[-_.=]?\d{1,10}" + _RIGHT, re.IGNORECASE)
 _NUMBERED = late_regex(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
 
 
@@ -69,10 +74,13 @@ class NameParts(Struct, frozen=True):
 def split_name(name: str) -> NameParts:
     """Splits a file name by the tokens that profilers, launchers and people use."""
     rest = stem(PurePath(name).name)
+    if dump := _HOST_RANK.fullmatch(rest):
+        return NameParts(int(dump["rank"]), remainder=dump["prefix"].rstrip("-_"))
     host = _HOST_PID.fullmatch(rest)
     for pattern in _TIMES:
         rest = _cut(rest, pattern.search(rest))
     rank, world_size, rest = _take_rank(rest)
+    rest = _cut(rest, _PROCESS.search(rest))
     coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(rest))
     if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
         coordinates = ()

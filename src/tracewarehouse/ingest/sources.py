@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -10,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
+from tracewarehouse.formats.file_text import is_compressed_database, unpack_database
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, Content, FileOutcome, State
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ class TraceFile(Struct, frozen=True):
     """A file to survey; `named` if the caller named the file itself, not a folder.
 
     `object` is the object of a store that has the file, `copy` the path of its copy on the machine of the
-    call. `note` is what the trace handler wrote about the file, `parts` the number of its sources.
+    call, decompressed if the file is a database. `note` is what the trace handler wrote about the file,
+    `parts` the number of its sources.
     """
 
     path: Path
@@ -52,11 +55,12 @@ class TraceFile(Struct, frozen=True):
         return self.object.stamp if self.object else file_stamp(self.path)
 
     def with_copy(self, copies: Path) -> TraceFile:
-        """The file with a copy in a folder of the call, if it is an object."""
-        if self.object is None:
+        """The file with a copy in a folder of the call, if it is an object or a compressed database."""
+        if self.object is None and not is_compressed_database(self.path):
             return self
-        folder = sha256(self.object.url.encode()).hexdigest()[:16]
-        return replace(self, copy=copies / folder / self.object.entry.key.rpartition("/")[2])
+        place = self.object.url if self.object else str(self.path)
+        name = self.object.entry.key.rpartition("/")[2] if self.object else self.path.stem
+        return replace(self, copy=copies / sha256(os.fsencode(place)).hexdigest()[:16] / name)
 
     def local(self, folder: Path) -> Path:
         """The file, or the path for its copy: of an earlier one on this machine, else in the folder."""
@@ -65,8 +69,11 @@ class TraceFile(Struct, frozen=True):
         return self.copy if self.copy.exists() else folder / "copies" / self.copy.parent.name / self.copy.name
 
     def fetch(self, copy: Path, up_to: int | None = None) -> None:
-        """Completes a copy of an object. Raises TraceFormatError, TwError if the store is unavailable."""
-        assert self.object is not None
+        """Completes a copy. Raises TraceFormatError, TwError if the store is unavailable."""
+        if self.object is None:
+            if not copy.exists():
+                unpack_database(self.path, copy)
+            return
         copy.parent.mkdir(parents=True, exist_ok=True)
         try:
             is_same = self.object.download(copy, up_to)

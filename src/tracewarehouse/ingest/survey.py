@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject
 
 TRACE_NAMES = late_regex(
-    r"\.(?:(?:json|jsonl|ndjson|trace|raw|pickle|pkl)(?:\.gz)?|sqlite|sqlite3|db|rpd)$"
-    r"|^(?:nccl|comm_lib)_trace_rank_\d+$"
-    r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz)?$",
+    r"\.(?:json|jsonl|ndjson|trace|raw|pickle|pkl|sqlite|sqlite3|db|rpd)(?:\.gz|\.zst)?$"
+    r"|^(?:nccl|comm_lib)_trace_rank_(?:.+_)?\d+$"
+    r"|(?:^|[._-])ncu(?:[._-].*)?\.csv(?:\.gz|\.zst)?$",
     re.IGNORECASE,
 )
 # Other files that are often stored beside traces: reported as skipped by their suffix, without opening them.
@@ -56,7 +56,7 @@ TRACES = (
     " SQLite exports of Nsight Systems (nsys export --type sqlite), and files of rpd and rocprofv3"
 )
 # Of traces in folders; other files are ingested if they are named.
-ENDINGS = ".json, .json.gz, .jsonl, .trace, .sqlite, .db, .rpd or .pickle"
+ENDINGS = ".json, .jsonl, .trace, .sqlite, .db, .rpd or .pickle, with or without .gz or .zst"
 _EXPECTED_RESULTS = ("skipped", f"is {DESCRIPTIONS[EXPECTED_RESULTS]}")
 # Up to this number of files form a single task.
 _FEW_FILES = 64
