@@ -143,6 +143,9 @@ def _device(rows: Sequence[Row]) -> Iterator[Hit]:
     processes = defaultdict(set)
     for n in gpu_activities(rows):
         processes[rows[n]["device"]].add(rows[n]["pid"])
+    repeated = [n for n, is_same in repeated_ids(rows) if not is_same]
+    launching = {rows[call]["pid"] for call, _ in links.values()} - {None}
+    is_merged, first = bool(repeated), min(launching, default=None)
     for n in gpu_activities(rows):
         row, before = rows[n], first_linked.get(_stream(rows[n]))
         if n not in links:
@@ -156,7 +159,8 @@ def _device(rows: Sequence[Row]) -> Iterator[Hit]:
         if None not in sides and not 1 <= sides[0] * sides[1] * sides[2] <= 1024:
             yield "invalid_block_size", n, row["dur_ns"]
         others = processes[row["device"]] - {None}
-        if row["device"] is not None and row["pid"] is not None and row["pid"] != min(others):
+        is_later = row["device"] is not None and row["pid"] is not None and row["pid"] != min(others)
+        if is_later or is_merged and n in links and rows[links[n][0]]["pid"] not in (None, first):
             yield "multiple_processes", n, row["dur_ns"]
 
 
@@ -182,15 +186,22 @@ def _calls(rows: Sequence[Row]) -> Iterator[Hit]:
             yield "unknown_launch", n, row["dur_ns"]
         if launches and n not in launching and row["correlation"] not in ids:
             yield "launch_without_gpu_activity", n, row["dur_ns"]
+    yield from (("correlation_reused", n, None) for n, is_same in repeated_ids(rows) if is_same)
+
+
+def repeated_ids(rows: Sequence[Row]) -> Iterator[tuple[int, bool]]:
+    """Calls with the id of an earlier one that they are no part of; whether that one has their process."""
+    for n in calls(rows):
+        row = rows[n]
         same = [
             o
             for o in calls(rows)
             if pairs(row["correlation"]) and rows[o]["correlation"] == row["correlation"]
         ]
         same.sort(key=lambda o: (rows[o]["ts_ns"], -end(rows[o]), o))
-        earlier = same[: same.index(n)] if same else []
-        if earlier and max(end(rows[o]) for o in earlier) < end(row):
-            yield "correlation_reused", n, None
+        outer = [o for at, o in enumerate(same) if all(end(rows[e]) < end(rows[o]) for e in same[:at])]
+        if n in outer[1:]:
+            yield n, rows[outer[outer.index(n) - 1]]["pid"] == row["pid"]
 
 
 def _streams(rows: Sequence[Row]) -> Iterator[Hit]:

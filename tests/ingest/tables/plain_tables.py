@@ -63,10 +63,46 @@ def launched_by(rows: Sequence[Row], found: dict[int, Place]) -> dict[int, tuple
 def _by_id(rows: Sequence[Row], kernel: int) -> int | None:
     identity, ts = rows[kernel]["correlation"], rows[kernel]["ts_ns"]
     same = [n for n in calls(rows) if rows[n].get("correlation") == identity]
+    if _merged(rows) and same:
+        owner = _owner(rows, kernel)
+        same = [n for n in same if rows[n]["pid"] == owner]
     same.sort(key=lambda n: (rows[n]["ts_ns"], -end(rows[n]), n))
     outer = [n for at, n in enumerate(same) if all(end(rows[other]) < end(rows[n]) for other in same[:at])]
     near = [n for n in outer if abs(rows[n]["ts_ns"] - ts) <= FARTHEST_NS]
     return min(near, key=lambda n: (rows[n]["ts_ns"] > ts, abs(rows[n]["ts_ns"] - ts), n), default=None)
+
+
+def _merged(rows: Sequence[Row]) -> set[int]:
+    """The ids that calls of several processes use."""
+    processes: dict[int, set[str | None]] = {}
+    for n in calls(rows):
+        if pairs(rows[n].get("correlation")):
+            processes.setdefault(rows[n]["correlation"], set()).add(rows[n]["pid"])
+    return {identity for identity, users in processes.items() if len(users) > 1}
+
+
+def _nearest(rows: Sequence[Row], kernel: int) -> int | None:
+    """The call with the id of an activity that is nearest in the file."""
+    same = [n for n in calls(rows) if rows[n].get("correlation") == rows[kernel]["correlation"]]
+    return min(same, key=lambda n: (abs(n - kernel), n), default=None)
+
+
+def _owner(rows: Sequence[Row], kernel: int) -> str | None:
+    """The process of nearly all nearest calls of the stream, else of the nearest one."""
+    where = [rows[kernel].get(name) for name in ("device", "stream", "pid")]
+    votes = [
+        rows[call]["pid"]
+        for n in gpu_activities(rows)
+        if pairs(rows[n].get("correlation"))
+        and [rows[n].get(name) for name in ("device", "stream", "pid")] == where
+        if (call := _nearest(rows, n)) is not None
+    ]
+    most = max(votes, key=votes.count)
+    if votes.count(most) >= 0.9 * len(votes):
+        return most
+    own = _nearest(rows, kernel)
+    assert own is not None
+    return rows[own]["pid"]
 
 
 def _by_flow(rows: Sequence[Row], kernel: int, found: dict[int, Place]) -> int | None:

@@ -197,8 +197,10 @@ def _scoped_calls(
     rows, is_call = nesting.rows[positions], call >= 0
     word, (ts, end) = columns.codes("name", rows).codes, start_and_end(columns, rows)
     lanes = np.searchsorted(positions, nesting.lanes)
-    if columns.flags("crosses", rows[is_call]).any():
-        end = _without_next_call(lanes, ts, end, is_call)
+    crosses = is_call.copy()
+    crosses[is_call] = columns.flags("crosses", rows[is_call])
+    if crosses.any():
+        end = _without_next_call(lanes, ts, end, is_call, crosses)
     end = np.where(is_call, ts, end)
     is_op = columns.is_one_of("category", ("cpu_op",), rows)
     is_module, is_collective = words.module[word] & ~is_call, is_op.copy()
@@ -208,10 +210,10 @@ def _scoped_calls(
     return _ScopedCalls(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, call)
 
 
-def _without_next_call(lanes: Positions, ts: Times, end: Times, is_call: Flags) -> Times:
-    """The ends of scopes; of one that ends within the first half of a call, near its start, that start."""
+def _without_next_call(lanes: Positions, ts: Times, end: Times, is_call: Flags, crosses: Flags) -> Times:
+    """The ends of scopes; the start of a crossing call of which one contains only the very first part."""
     lane = np.searchsorted(lanes, np.arange(len(ts)), side="right")
-    calls, scopes = np.flatnonzero(is_call), np.flatnonzero(~is_call)
+    calls, scopes = np.flatnonzero(crosses), np.flatnonzero(~is_call)
     latest = last_before(lane[calls], ts[calls], lane[scopes], end[scopes] - 1)
     scopes, call = scopes[latest >= 0], calls[latest[latest >= 0]]
     inside_ns = end[scopes] - ts[call]

@@ -107,7 +107,10 @@ def _ids_within_processes(columns: Columns, calls: Calls, rows: Rows, ids: Times
     if not differs.any():
         return calls, ids
     nearest = _nearest_in_file(call_ids, calls.rows[with_id[order]], ids, rows)
-    owner = _owners(columns, rows, np.where(nearest >= 0, process[nearest], -1))
+    there = np.flatnonzero(nearest >= 0)
+    owner = np.full(len(rows), -1, np.int64)
+    if there.size:
+        owner[there] = _owners(columns, rows[there], process[nearest[there]])
     numbers = group_numbers(np.concatenate((call_ids, ids)), np.concatenate((process, owner)))
     values = calls.correlation.values.copy()
     values[with_id[order]] = numbers[: len(order)]
@@ -132,7 +135,7 @@ def _nearest_in_file(call_ids: Times, call_rows: Rows, ids: Times, rows: Rows) -
 def _owners(columns: Columns, rows: Rows, process: Positions) -> Numbers:
     """The process of each activity: that of most activities of its stream, if they are nearly all of them."""
     device, stream = _or_minus_one(columns.ints("device", rows)), _or_minus_one(columns.ints("stream", rows))
-    lane = group_numbers(stream, device, columns.codes("pid", rows).codes)
+    lane = group_numbers(stream, device, columns.codes("pid", rows).codes, columns.rank_of(rows))
     pair = group_numbers(lane, process)
     _, first, count = np.unique(pair, return_index=True, return_counts=True)
     order = np.lexsort((count, lane[first]))

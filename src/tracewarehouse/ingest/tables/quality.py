@@ -136,23 +136,32 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
 
     Also those that were launched by another process than the first of several that use the same ids.
     """
-    rows = given.launches.rows
-    devices, (codes, words) = given.columns.ints("device", rows), given.columns.codes("pid", rows)
-    known = np.flatnonzero(devices.valid & (codes >= 0))
-    used, number = np.unique(codes[known], return_inverse=True)
-    rank = np.argsort(pc.sort_indices(words.take(pa.array(used))).to_numpy())[number]  # in byte order
-    device = group_numbers(devices.values[known], given.columns.rank_of(rows[known]))
-    first = np.full(int(device.max(initial=-1)) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, device, rank)
-    which = np.zeros(len(rows), np.bool_)
-    which[known[rank != first[device]]] = True
-    _, is_same_process = _repeated_ids(given)
+    columns, launches = given.columns, given.launches
+    rank, devices = columns.rank_of(launches.rows), columns.ints("device", launches.rows)
+    known = np.flatnonzero(devices.valid)
+    device = group_numbers(devices.values[known], rank[known])
+    which = np.zeros(len(rank), np.bool_)
+    which[known[_of_later_process(columns, launches.rows[known], device)]] = True
+    reused, is_same_process = _repeated_ids(given)
     if not is_same_process.all():
-        launched = np.flatnonzero(given.launches.runtime >= 0)
-        texts = pc.fill_null(given.columns.texts("pid", given.launches.runtime[launched]), "")
-        process = texts.to_numpy(zero_copy_only=False)
-        which[launched[process != min(process, default="")]] = True
+        merged = columns.rank_of(given.calls.rows[reused[~is_same_process]])
+        launched = np.flatnonzero((launches.runtime >= 0) & np.isin(rank, merged))
+        which[launched[_of_later_process(columns, launches.runtime[launched], rank[launched])]] = True
     return _activities(given, which)
+
+
+def _of_later_process(columns: Columns, rows: Rows, group: Positions) -> Flags:
+    """Whether the process of each row is not the first one of its group, in text order; False for none."""
+    codes, words = columns.codes("pid", rows)
+    used, number = np.unique(codes, return_inverse=True)
+    names = words.take(pa.array(used, mask=used < 0))
+    place = np.empty(len(used), np.int64)
+    place[pc.sort_indices(names).to_numpy()] = np.arange(len(used))
+    process = place[number]
+    first = np.full(int(group.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, group, process)
+    later: Flags = (codes >= 0) & (process != first[group])
+    return later
 
 
 def _invalid_block_size(given: QualityInput) -> RuleHits:
