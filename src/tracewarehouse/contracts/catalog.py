@@ -384,6 +384,8 @@ def own_hash(contract: Contract) -> str:
     }
     if contract.definition is not None:
         meaning["definition"] = contract.definition
+    if contract.raw_tables:
+        meaning["raw_tables"] = [[t.name, t.columns, t.required, t.keys] for t in contract.raw_tables]
     return sha256(json.dumps(meaning, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

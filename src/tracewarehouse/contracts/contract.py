@@ -182,7 +182,7 @@ def _check_range(param: Param, value: object) -> None:
             raise ParamError(f"{param.name}: {value} is too large", f"the maximum is {param.max}")
 
 
-Kind = Literal["table", "view", "analysis"]
+Kind = Literal["table", "view", "analysis", "format"]
 Scope = Literal["rank", "run"]
 
 FOLDERS: dict[str, Kind] = {
@@ -191,6 +191,7 @@ FOLDERS: dict[str, Kind] = {
     "derived": "table",
     "views": "view",
     "analyses": "analysis",
+    "formats": "format",
 }
 NEEDS = (
     "gpu", "launches", "shapes", "stacks", "modules", "memory_events", "memory_timeline", "collective_args",
@@ -226,8 +227,24 @@ class Change(Struct, frozen=True):
     compatible: bool = False
 
 
+class RawTable(Struct, frozen=True):
+    """A table in the files of a format: its columns with their types, of which the required ones come first.
+
+    A file that lacks a required column lacks the table, which then has no rows; other columns are null.
+    For each of its `keys`, `NAME_by_KEY` has the first row of each value.
+    """
+
+    name: str
+    columns: tuple[tuple[str, str], ...]
+    required: int
+    keys: tuple[str, ...]
+
+
 class Contract(Struct, frozen=True, kw_only=True):
-    """A table, view or analysis: its inputs, its columns, and its SELECT."""
+    """A table, view or analysis: its inputs, its columns, and its SELECT.
+
+    That of a format reads `raw_tables` of a file, and returns columns of `activities`.
+    """
 
     kind: Kind
     scope: Scope
@@ -255,6 +272,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     optional: tuple[str, ...] = ()
     # Why there may be no rows although the trace has what the analysis needs.
     empty: str | None = None
+    raw_tables: tuple[RawTable, ...] = ()
 
     @property
     def is_summary(self) -> bool:
@@ -273,7 +291,7 @@ class Contract(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """The folder under `sql/` that holds it: tables, rules, derived, views or analyses."""
+        """The folder under `sql/` that holds it: tables, rules, derived, views, analyses or formats."""
         return PurePath(self.source).parts[1]
 
     @property

@@ -37,6 +37,7 @@ from tracewarehouse.contracts.contract import (
     Contract,
     Kind,
     Param,
+    RawTable,
     Ref,
     Scope,
     cast,
@@ -109,6 +110,26 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     params: dict[str, Any] = {}
     columns: dict[str, Any]
     changes: dict[str, Any]
+
+
+class FormatHead(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The entire block of a format."""
+
+    kind: Kind
+    name: str
+    version: int
+    summary: str
+    params: dict[str, Any] = {}
+    tables: dict[str, Any]
+    changes: dict[str, Any]
+
+
+class TableEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A section `[tables.NAME]`: columns as `name TYPE`, where BIGINT may be left out."""
+
+    required: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
 
 
 class Place(Struct, frozen=True):
@@ -311,12 +332,15 @@ _SCALAR = (
     r"(?:BIGINT|INTEGER|SMALLINT|TINYINT|UBIGINT|HUGEINT|DOUBLE|BOOLEAN|VARCHAR|JSON|BLOB|TIMESTAMP"
     r"|DECIMAL\(\d+,\d+\))"
 )
+RAW_TYPES = ("BIGINT", "DOUBLE", "VARCHAR", "BLOB")
 _TYPE = late_regex(rf"(?:{_SCALAR}|MAP\({_SCALAR}, {_SCALAR}\))(?:\[\])*")
 
 
 def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contract:
     """The contract of a `.sql` file; raises ContractError with file, line and remedy."""
     head, place, body, body_line = split(text, path)
+    if head.get("kind") == "format":
+        return _format(head, path, place, body, body_line)
     if "like" in head:
         head, body, above = inherit(head, body, place, read_base)
         body_line -= above
@@ -354,7 +378,43 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
     return contract
 
 
-def _group(block: Head, path: PurePath, place: Place) -> str | None:
+def _format(head: Mapping[str, Any], path: PurePath, place: Place, body: str, body_line: int) -> Contract:
+    block = place.convert(head, FormatHead)
+    _group(block, path, place)
+    contract = Contract(
+        kind=block.kind,
+        scope="rank",
+        name=block.name,
+        version=block.version,
+        group=None,
+        summary=_summary(block, place),
+        requires=(),
+        grain=(),
+        order=(),
+        params=_params(block, place),
+        columns=(),
+        changes=_changes(block, place),
+        body=body,
+        body_line=body_line,
+        source=path.as_posix(),
+        raw_tables=tuple(_raw_table(name, entry, place) for name, entry in block.tables.items()),
+    )
+    _check_select(contract, place)
+    return contract
+
+
+def _raw_table(name: str, found: object, place: Place) -> RawTable:
+    entry = place.convert(found, TableEntry, name, "tables")
+    pairs = [text.partition(" ")[::2] for text in (*entry.required, *entry.optional)]
+    columns = tuple((column, type_ or "BIGINT") for column, type_ in pairs)
+    for column, type_ in columns:
+        if type_ not in RAW_TYPES:
+            hint = f"write one of {', '.join(RAW_TYPES)}"
+            raise place.error(f"type {type_!r} of `{name}.{column}` is not known", hint, "", f"tables.{name}")
+    return RawTable(name, columns, len(entry.required), entry.keys)
+
+
+def _group(block: Head | FormatHead, path: PurePath, place: Place) -> str | None:
     """The group of an analysis; raises ContractError if block and path disagree."""
     match = FILE_NAME.fullmatch(path.name)
     parts = path.parts[:-1]
@@ -373,11 +433,16 @@ def _group(block: Head, path: PurePath, place: Place) -> str | None:
 
 
 def _path_of(kind: str) -> str:
-    folder = {"table": "(tables|rules|derived)", "view": "views", "analysis": "analyses/<group>"}[kind]
+    folder = {
+        "table": "(tables|rules|derived)",
+        "view": "views",
+        "analysis": "analyses/<group>",
+        "format": "formats",
+    }[kind]
     return f"sql/{folder}/<name>.v<version>.sql, in snake case"
 
 
-def _summary(block: Head, place: Place) -> str:
+def _summary(block: Head | FormatHead, place: Place) -> str:
     if not block.summary.endswith(".") or "\n" in block.summary:
         raise place.error("the summary is not one sentence", "one line that ends with a full stop", "summary")
     return block.summary
@@ -417,7 +482,7 @@ def _column_list(
     return names
 
 
-def _changes(block: Head, place: Place) -> tuple[Change, ...]:
+def _changes(block: Head | FormatHead, place: Place) -> tuple[Change, ...]:
     wanted = [str(number) for number in range(block.version, 0, -1)]
     if list(block.changes) != wanted:
         hint = f"one line each for {', '.join(wanted)}, in this order"
@@ -434,7 +499,7 @@ def _change(number: str, entry: object, place: Place) -> Change:
     return Change(int(number), change.text, change.compatible)
 
 
-def _params(block: Head, place: Place) -> tuple[Param, ...]:
+def _params(block: Head | FormatHead, place: Place) -> tuple[Param, ...]:
     parsed = entries(block.params, ParamEntry, place, "params")
     return tuple(_param(name, entry, place) for name, entry in parsed.items())
 
@@ -521,14 +586,18 @@ def _check_body(contract: Contract, place: Place) -> None:
         return
     if contract.definition is not None:
         raise place.error("the SELECT is the definition", "remove the number", "definition")
+    if contract.kind != "table" and not contract.requires:
+        raise place.error("nothing is required", 'name what the SELECT reads: ["kernels@1"]')
+    _check_select(contract, place)
+
+
+def _check_select(contract: Contract, place: Place) -> None:
     found = token_texts(contract.body)
     if not found or found[0].upper() not in ("WITH", "SELECT") or ";" in found:
         raise ContractError(
             f"{place.source}:{contract.body_line}: the body is not one SELECT",
             "one statement that begins with WITH or SELECT, without a semicolon",
         )
-    if contract.kind != "table" and not contract.requires:
-        raise place.error("nothing is required", 'name what the SELECT reads: ["kernels@1"]')
     _check_param_use(contract, found, place)
 
 
@@ -547,7 +616,7 @@ def _check_param_use(contract: Contract, texts: Sequence[str], place: Place) -> 
             hint = "write $name and declare it in [params]"
             raise _in_body(contract, mark, "a parameter has no name", hint)
     words = {text.strip('"').lower() for text in found} | {column.name for column in contract.columns}
-    for name in sorted(declared & words):
+    for name in sorted(declared & words if contract.kind != "format" else ()):
         hint = "rename the parameter: in a macro it would capture the column"
         raise place.error(f"parameter `{name}` is also a column or alias", hint, name, "params")
 

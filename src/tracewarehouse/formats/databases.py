@@ -124,6 +124,16 @@ class Database:
         """The number of rows of a table."""
         return int(self.rows(f"SELECT count(*) FROM {quote_name(table)} NOT INDEXED")[0][0])
 
+    def records(self, table: str, columns: Mapping[str, pa.DataType]) -> list[dict[str, Any]]:
+        """The rows of a small table; empty if the file lacks it."""
+        batches = self.batches(table, columns) if table in self.tables else ()
+        return [row for batch in batches for row in batch.to_pylist()]
+
+    def texts(self, table: str, key: str, value: str) -> dict[str, str]:
+        """Two columns of a small table as a mapping, without nulls."""
+        rows = self.records(table, {key: pa.string(), value: pa.string()})
+        return {row[key]: row[value] for row in rows if None not in (row[key], row[value])}
+
     def batches(
         self, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
     ) -> Iterator[pa.RecordBatch]:
@@ -433,6 +443,11 @@ class ParquetFolder(Database):
 
     def _damaged(self, error: Exception) -> TraceFormatError:
         return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_FOLDER_HINT)
+
+
+def open_database(path: Path) -> Database:
+    """The tables of an SQLite file, or of a folder of Parquet files."""
+    return ParquetFolder(path) if path.is_dir() else Database(path)
 
 
 def _converted(name: str, declared: str | None, type_: pa.DataType) -> str:

@@ -449,12 +449,12 @@ def _member(key: str, values: pa.Array | pa.Scalar) -> _Member:
     is_encoded = isinstance(values, pa.DictionaryArray)
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_finite(values), values, pa.scalar(None, values.type))
-    elif is_encoded and len(values.dictionary) > _FEW and len(values.dictionary) * _FEW > len(values):
-        values = pc.cast(values, TEXT)
     elif is_encoded or _repeats(values):
         encoded = values if is_encoded else values.dictionary_encode()
-        codes, words = _codes(encoded), pc.cast(encoded.dictionary, TEXT).to_pylist()
-        return _Member(name, None if len(words) == 1 and codes.all() else codes, words)
+        if len(encoded.dictionary) <= max(_FEW, len(values) // _FEW):
+            codes, words = _codes(encoded), pc.cast(encoded.dictionary, TEXT).to_pylist()
+            return _Member(name, None if len(words) == 1 and codes.all() else codes, words)
+        values = pc.cast(values, TEXT) if is_encoded else values
     valid = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
     return _Member(name, None if valid is None else valid.astype(np.int64), (), values)
 

@@ -134,10 +134,11 @@ def process_ids(ids: pa.Array) -> pa.Array:
 
 def declared_types(database: Database, table: str) -> dict[str, pa.DataType]:
     """The columns of a table with the Arrow types of their declarations."""
-    return {name: _declared(type_) for name, type_ in database.tables[table].items()}
+    return {name: declared_type(type_) for name, type_ in database.tables[table].items()}
 
 
-def _declared(type_: str) -> pa.DataType:
+def declared_type(type_: str) -> pa.DataType:
+    """The Arrow type of a column by its declaration."""
     if any(word in type_ for word in _INTEGER_TYPES):
         return pa.int64()
     return pa.float64() if any(word in type_ for word in _REAL_TYPES) else pa.string()
@@ -166,7 +167,7 @@ class SourceBatch(Struct, dict=True):
         if place < 0:
             return pa.nulls(self.rows, pa.int64())
         column = self.batch.column(place)
-        return column if column.type == pa.int64() else _to_ints(column)
+        return column if column.type == pa.int64() else to_ints(column)
 
     def texts(self, name: str) -> pa.Array:
         """A text column; nulls if the table lacks it."""
@@ -274,8 +275,8 @@ def number_texts(values: pa.Array) -> pa.Array:
     return encoded_numbers(values).cast(pa.string())
 
 
-def _to_ints(column: pa.Array) -> pa.Array:
-    """A column whose declared type is not an integer."""
+def to_ints(column: pa.Array) -> pa.Array:
+    """Numbers or texts as integers; null where they are none."""
     if pa.types.is_floating(column.type):
         values = column.to_numpy(zero_copy_only=False)
         whole = np.isfinite(values) & (np.floor(values) == values) & (np.abs(values) < 2**63)
@@ -303,6 +304,8 @@ _FLAGS: Final = ("has_collective", "repaired")
 _DOUBLES: Final = ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns")
 # Whether `args` has a text that may contain a secret, true if it is not given; not a column of activities.
 HAS_TEXT: Final = "has_text"
+# Rows that start at the same time are in this order; not a column of activities either.
+POSITION: Final = "position"
 # Columns of any text but JSON arguments.
 _FREE_TEXTS: Final = ("ts_text", "dur_text", "flow_id", "extra")
 _TEXTS: Final = (*_FREE_TEXTS, "args")
@@ -342,6 +345,8 @@ class ActivityRows(Struct):
         }
         if "args" in found and HAS_TEXT not in found:
             found[HAS_TEXT] = pa.repeat(pa.scalar(True), rows)
+        if POSITION not in found:
+            found[POSITION] = pa.array(np.arange(self.rows, self.rows + rows))
         self._collected.append((rows, found))
         self.rows += rows
 
@@ -349,10 +354,14 @@ class ActivityRows(Struct):
         """All rows with their event ids, once."""
         if not self.rows:
             return
-        order = _order(pa.chunked_array([columns["ts_ns"] for _, columns in self._collected]))
+        starts, positions = (
+            pa.chunked_array([columns[name] for _, columns in self._collected])
+            for name in ("ts_ns", POSITION)
+        )
+        order = _order(starts, positions.to_numpy())
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
-        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        names = self._names()
         # The pieces of a column are freed once it is in order.
         ordered = {name: self._ordered(name, place) for name in names if name not in _TEXTS}
         texts = {name: pa.concat_arrays(self._pieces(name)) for name in names if name in _TEXTS}
@@ -372,10 +381,14 @@ class ActivityRows(Struct):
 
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        names = self._names()
         fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
         flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
         return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
+
+    def _names(self) -> list[str]:
+        names = dict.fromkeys(name for _, columns in self._collected for name in columns)
+        return [name for name in names if name != POSITION]
 
     def _pieces(self, name: str) -> list[pa.Array]:
         """The pieces of a column, which are no longer collected; null where it is missing."""
@@ -448,11 +461,11 @@ class ActivityRows(Struct):
         return pc.replace_with_mask(args, pa.array(mask), pa.array(list(texts.values()), args.type))
 
 
-def _order(starts: pa.ChunkedArray) -> NDArray[np.int64]:
-    """The rows by start, stable; rows without a start last."""
+def _order(starts: pa.ChunkedArray, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows by start, then by position; rows without a start last."""
     values = pc.fill_null(starts, 0).to_numpy()
-    if starts.null_count:
-        return np.lexsort((values, starts.is_null().to_numpy()))
+    if starts.null_count or not (positions[1:] >= positions[:-1]).all():
+        return np.lexsort((positions, values, starts.is_null().to_numpy()))
     return np.argsort(values, kind="stable")  # merges runs, as source tables are usually sorted
 
 
@@ -484,7 +497,8 @@ def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
     if isinstance(values, pa.Scalar):
         words = pa.array([values.as_py()], type_)
         return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), words)
-    return values if pa.types.is_dictionary(values.type) else values.cast(type_).dictionary_encode()
+    encoded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_))
 
 
 def _output_type(name: str) -> pa.DataType:

@@ -1,0 +1,293 @@
+"""Formats that a SELECT maps to `activities`: `sql/formats/NAME.v1.sql`, over the tables of a file.
+
+A table of a file has the columns that the contract names, `file_row`, the number of the row, and `others`: a
+struct of all other columns, each as `<format>.<column>`. The SELECT returns columns of `activities` in any
+order, and beside them:
+
+- structs, whose members become arguments of the row where they are not null, in their order;
+- `part` and `file_row`: rows that start at the same time are in the order of these;
+- rows with a `rule`, which are no activities: their `rows` and `example` are a finding about the file.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.formats.databases import check_complete, open_database
+from tracewarehouse.formats.json_text import json_objects, json_texts
+from tracewarehouse.formats.source_tables import (
+    HAS_TEXT,
+    POSITION,
+    CollectedSource,
+    counted,
+    declared_type,
+    to_ints,
+)
+from tracewarehouse.temp_folders import temporary_folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tracewarehouse.contracts.contract import Contract, RawTable
+    from tracewarehouse.duck.engine import Connection
+    from tracewarehouse.formats.databases import Condition, Database
+    from tracewarehouse.formats.source_tables import ActivityRows, Notes
+
+
+# DuckDB's names of the types of raw columns.
+_TYPES: Final = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary()}
+_BATCH_ROWS: Final = 1 << 18
+_LARGE_BYTES: Final = 1 << 30
+_PART_BITS: Final = 40
+_OTHERS, _ROW = "others", "file_row"
+
+
+def contract_of(name: str) -> Contract:
+    """The contract of a format."""
+    from tracewarehouse.contracts.catalog import Catalog
+
+    return Catalog.load().get(name, kind="format")
+
+
+def database_table(
+    database: Database,
+    table: RawTable,
+    prefix: str,
+    name: str = "",
+    where: Condition | None = None,
+    *,
+    in_full: bool = True,
+) -> pa.RecordBatchReader:
+    """A table of a contract from a database, where it may have another name.
+
+    If not in full, `others` has no columns.
+    """
+    name = name or table.name
+    known = database.tables.get(name, {})
+    if not known or any(column not in known for column, _ in table.columns[: table.required]):
+        return raw_table(table, prefix, {}, ())
+    named = dict(table.columns)
+    types = {name: declared_type(type_) for name, type_ in known.items() if in_full or name in named}
+    for column, type_ in named.items():
+        # A number may be declared as text; SQLite needs no type at all.
+        if column in known and (type_ != "BIGINT" or not known[column]):
+            types[column] = _TYPES[type_]
+    return raw_table(table, prefix, types, database.batches(name, types, where))
+
+
+def raw_table(
+    table: RawTable, prefix: str, types: Mapping[str, pa.DataType], batches: Iterable[pa.RecordBatch]
+) -> pa.RecordBatchReader:
+    """The rows of a table as a mapping reads them; `types` are the columns of the batches."""
+    named = {column: _TYPES[type_] for column, type_ in table.columns}
+    others = [name for name in types if name not in named]
+    fields = [(f"{prefix}.{name}", types[name]) for name in others] or [(_OTHERS, pa.int64())]
+    schema = pa.schema([*named.items(), (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
+
+    def made() -> Iterator[pa.RecordBatch]:
+        first = 0
+        for batch in batches:
+            rows = batch.num_rows
+            rest = [batch.column(name) for name in others] or [pa.nulls(rows, pa.int64())]
+            columns = [
+                _typed(batch.column(name), type_) if name in types else pa.nulls(rows, type_)
+                for name, type_ in named.items()
+            ]
+            columns.append(pa.StructArray.from_arrays(rest, [name for name, _ in fields]))
+            columns.append(pa.array(np.arange(first, first + rows)))
+            first += rows
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, made())
+
+
+def _typed(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    if column.type == type_:
+        return column
+    return to_ints(column) if type_ == pa.int64() else column.cast(type_)
+
+
+def map_tables(
+    contract: Contract,
+    tables: Mapping[str, pa.RecordBatchReader],
+    params: Mapping[str, object],
+    rows: ActivityRows,
+    notes: Notes,
+    *,
+    is_large: bool = False,
+) -> None:
+    """Adds the activities and findings that the SELECT of a format returns; raises DuckDB's errors.
+
+    If the file is large, DuckDB has the tables, and moves to disk what does not fit in memory.
+    """
+    from tracewarehouse.duck import engine
+
+    with temporary_folder() as spill, engine.connect(threads=1, temp_directory=spill) as con:
+        for table in contract.raw_tables:
+            _register(con, table, tables[table.name], is_large=is_large)
+        found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
+        json_members = {
+            (name, member)
+            for name, type_ in zip(found.columns, found.types, strict=True)
+            if type_.id == "struct"
+            for member, member_type in type_.children
+            if member_type == "JSON"
+        }
+        for batch in found.to_arrow_reader(_BATCH_ROWS):
+            for part in _parts(_without_findings(batch, notes)):
+                _add(part, json_members, rows)
+
+
+def _register(
+    con: Connection, table: RawTable, batches: pa.RecordBatchReader, *, is_large: bool = False
+) -> None:
+    """Makes a table and its keyed relations visible to the SELECT."""
+    name, found = quote_name(table.name), None
+    if is_large:
+        con.register("tw_rows", batches)
+        con.execute(f"CREATE TEMP TABLE {name} AS FROM tw_rows")
+    else:
+        found = batches.read_all()
+        con.register(table.name, found)
+    for key in table.keys:
+        column, view = quote_name(key), quote_name(f"{table.name}_by_{key}")
+        is_unique = found is not None and _ascends(found.column(key))
+        first = "" if is_unique else f"QUALIFY row_number() OVER (PARTITION BY {column} ORDER BY {_ROW}) = 1"
+        con.execute(f"CREATE TEMP VIEW {view} AS FROM {name} WHERE {column} IS NOT NULL {first}")
+
+
+def _ascends(keys: pa.ChunkedArray) -> bool:
+    return keys.null_count == 0 and bool((np.diff(keys.to_numpy()) > 0).all())
+
+
+def _without_findings(batch: pa.RecordBatch, notes: Notes) -> pa.RecordBatch:
+    """The activities; rows with a rule are added to the notes."""
+    if "rule" not in batch.schema.names:
+        return batch
+    rules = batch.column("rule")
+    if rules.null_count < len(rules):
+        columns = ("rule", "rows", "example")
+        for finding in batch.filter(rules.is_valid()).select(columns).to_pylist():
+            notes.add(*(finding[name] for name in columns))
+        batch = batch.filter(rules.is_null())
+    return batch.drop_columns(["rule", "rows", "example"])
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of each part, which differ in the columns that have values."""
+    parts = batch.column("part").to_numpy(zero_copy_only=False)
+    edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
+    for first, last in pairwise(edges):
+        yield batch.slice(first, last - first)
+
+
+def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows: ActivityRows) -> None:
+    """Adds the rows of a part."""
+    columns = {
+        name: column
+        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        if name == "ts_ns" or column.null_count < len(column)
+    }
+    structs = {name: columns.pop(name) for name in list(columns) if pa.types.is_struct(columns[name].type)}
+    members, has_text = _members(structs, json_members)
+    args = json_objects(members, len(batch))
+    if (texts := columns.pop("args", None)) is not None:
+        args, has_text = pc.coalesce(texts.cast(args.type), args), pc.or_(has_text, texts.is_valid())
+    part = pc.shift_left(columns.pop("part").cast(pa.int64()), _PART_BITS)
+    position = pc.add(part, columns.pop(_ROW))
+    columns.setdefault("raw_category", columns.get("category"))
+    rows.add(len(batch), {**columns, "args": args, HAS_TEXT: has_text, POSITION: position})
+
+
+def _members(
+    columns: Mapping[str, pa.Array], json_members: Collection[tuple[str, str]]
+) -> tuple[dict[str, pa.Array], pa.Array | pa.Scalar]:
+    """The members of structs, and which rows have a text; of members with one name the first value counts."""
+    found: dict[str, pa.Array] = {}
+    has_text: pa.Array | pa.Scalar = pa.scalar(False)
+    for name, struct in columns.items():
+        for field, values in zip(struct.type, struct.flatten(), strict=True):
+            if values.null_count == len(values):
+                continue
+            if pa.types.is_string(values.type):
+                is_json = (name, field.name) in json_members
+                texts = pc.match_substring(values, '"') if is_json else values.is_valid()
+                has_text = pc.or_(has_text, pc.fill_null(texts, False))
+                values = values if is_json else json_texts(values)
+            if (known := found.get(field.name)) is not None:
+                values = pc.coalesce(known.cast(pa.string()), values.cast(pa.string()))
+            found[field.name] = values
+    return found, has_text
+
+
+def query(path: Path, format: str, sql: str) -> list[tuple[Any, ...]]:
+    """The rows of a small SELECT over the tables of a database; a file is searched once per process."""
+    stat = path.stat()
+    return list(_queried(path, stat.st_mtime_ns, stat.st_size, format, sql))
+
+
+@lru_cache(maxsize=64)
+def _queried(path: Path, modified_ns: int, size: int, format: str, sql: str) -> list[tuple[Any, ...]]:
+    from tracewarehouse.duck import engine
+
+    with open_database(path) as database, engine.connect(threads=1) as con:
+        for table in contract_of(format).raw_tables:
+            if table.name in sql:
+                _register(con, table, database_table(database, table, format, in_full=False))
+        return con.execute(sql).fetchall()
+
+
+class DatabaseSource(CollectedSource):
+    """A Source with the activities of one process of a database. The constructor reads the tables."""
+
+    format: ClassVar[str]
+
+    def _read(self) -> None:
+        if not self._path.is_dir():
+            check_complete(self._path)
+        with open_database(self._path) as database:
+            contract, params = contract_of(self.format), self._begin(database)
+            names = {table.name: self._in_file(table.name) for table in contract.raw_tables}
+            tables = {
+                table.name: database_table(
+                    database, table, contract.name, names[table.name], self._where(table)
+                )
+                for table in contract.raw_tables
+            }
+            is_large = self._content.size > _LARGE_BYTES
+            map_tables(contract, tables, params, self._rows, self._notes, is_large=is_large)
+            self._end(database)
+            for name in database.tables:
+                if name not in names.values() and self._is_unread(name) and (rows := database.count(name)):
+                    self._notes.add("table_not_read", 1, f"{name}: {counted(rows, 'row')}")
+            for name, values in database.unusable.items():
+                self._notes.add(
+                    "unusable_value", values, f"{name}: {counted(values, 'value')} of another type"
+                )
+
+    @abstractmethod
+    def _begin(self, database: Database) -> Mapping[str, object]:
+        """Reads what describes the file and the part, and returns the parameters of the SELECT."""
+
+    def _end(self, database: Database) -> None:
+        """Adds findings once the tables are read."""
+
+    def _in_file(self, table: str) -> str:
+        """The name of a table of the contract in this file."""
+        return table
+
+    def _where(self, table: RawTable) -> Condition | None:
+        """A condition for the rows of a table that are read."""
+
+    def _is_unread(self, name: str) -> bool:
+        """Whether a table that the contract does not name is reported."""
+        return True
