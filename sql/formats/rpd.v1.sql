@@ -37,7 +37,7 @@
 -- optional = ["deviceId", "monitorType VARCHAR", "start", "value VARCHAR"]
 --
 -- [params]
--- pid = { type = "BIGINT", default = 0, doc = "The process." }
+-- pid = { type = "BIGINT", doc = "The process; null for all." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -69,7 +69,8 @@ activities_of_gpu AS (
     CASE WHEN gridY > 0 THEN TRY(gridY + block_y - 1) // block_y END AS grid_y,
     CASE WHEN gridZ > 0 THEN TRY(gridZ + block_z - 1) // block_z END AS grid_z,
     CASE WHEN is_copy THEN copies.size END AS bytes,
-    launches.others AS others_of_launch, copies.others AS others_of_copy
+    launches.others AS others_of_launch, copies.others AS others_of_copy,
+    coalesce(claimed.pid, owners.owner) AS process
   FROM claimed
   LEFT JOIN owners ON owners.device = claimed.gpuId
   LEFT JOIN rocpd_string_by_id AS kinds ON kinds.id = claimed.opType_id
@@ -77,7 +78,7 @@ activities_of_gpu AS (
   LEFT JOIN rocpd_kernelapi_by_api_ptr_id AS launches ON launches.api_ptr_id = claimed.api_id
   LEFT JOIN rocpd_string_by_id AS symbols ON symbols.id = launches.kernelName_id
   LEFT JOIN rocpd_copyapi_by_api_ptr_id AS copies ON copies.api_ptr_id = claimed.api_id
-  WHERE coalesce(claimed.pid, owners.owner) = $pid
+  WHERE process = coalesce($pid, process)
 ),
 calls AS (
   SELECT
@@ -94,7 +95,7 @@ calls AS (
   LEFT JOIN rocpd_string_by_id AS texts ON texts.id = rocpd_api.args_id
   LEFT JOIN ext_autogradapi_by_api_ptr_id AS operators ON operators.api_ptr_id = rocpd_api.id
   LEFT JOIN rocpd_string_by_id AS operator_names ON operator_names.id = operators.autogradName_id
-  WHERE rocpd_api.pid = $pid
+  WHERE rocpd_api.pid = coalesce($pid, rocpd_api.pid)
 )
 SELECT
   1 AS part, file_row, 'X' AS ph, CASE WHEN is_copy THEN 'gpu_memcpy' ELSE 'kernel' END AS category,
@@ -106,7 +107,8 @@ SELECT
     'device': gpuId, 'stream': queueId, 'correlation': api_id,
     'grid': format('[{},{},{}]', grid_x, grid_y, grid_z)::JSON,
     'block': format('[{},{},{}]', block_x, block_y, block_z)::JSON, 'bytes': bytes, 'rpd.opType': kind
-  } AS arguments, others_of_launch, others_of_copy, others AS others_of_op
+  } AS arguments, others_of_launch, others_of_copy, others AS others_of_op,
+  process, gpuId AS process_device
 FROM activities_of_gpu
 UNION ALL BY NAME
 SELECT

@@ -18,7 +18,7 @@ from tracewarehouse.cli.session import (
     output_options,
     result_options,
 )
-from tracewarehouse.contracts.contract import Contract, Param
+from tracewarehouse.contracts.contract import Contract, Param, RawTable
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Field, Result, from_rows
@@ -26,7 +26,7 @@ from tracewarehouse.result import Field, Result, from_rows
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import TableSize
 
-KINDS = ("analysis", "view", "table")
+KINDS = ("analysis", "view", "table", "format")
 
 
 @command(
@@ -39,13 +39,13 @@ KINDS = ("analysis", "view", "table")
 @click.option("--all", "include_all", is_flag=True, help="Include older versions and transient tables.")
 @result_options
 def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
-    """List analyses, views and tables by group."""
+    """List analyses, views, tables and formats by group."""
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
-    contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables()]
+    contracts = [*catalog.analyses(), *catalog.views(), *catalog.tables(), *catalog.all("format")]
     if include_all:
-        contracts = [*catalog.all("analysis"), *catalog.all("view"), *catalog.all("table")]
+        contracts = [contract for each in KINDS for contract in catalog.all(each)]
     listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
     listed.sort(key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))
     fields = [Field("kind", "VARCHAR"), Field("group", "VARCHAR"), Field("name", "VARCHAR")]
@@ -62,7 +62,7 @@ def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
 def describe(session: Session, /, name: str) -> None:
-    """Show the contract of a table, view or analysis.
+    """Show the contract of a table, view, analysis or format.
 
     It has columns with units, parameters, dependencies and changes between versions.
     """
@@ -90,7 +90,7 @@ def describe(session: Session, /, name: str) -> None:
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_contracts)
 @output_options
 def sql(session: Session, /, name: str) -> None:
-    """Print the SQL of a table, view or analysis.
+    """Print the SQL of a table, view, analysis or format.
 
     Parameters have their default values, so that the SQL can be run as it is.
     """
@@ -121,14 +121,19 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
     if contract.params:
         params = ((f"  {option_name(each.name)}", _param_text(each)) for each in contract.params)
         parts.append("Parameters\n" + _pairs(params, width))
-    parts.append("Columns\n" + _pairs(_columns(contract), width))
+    if contract.columns:
+        parts.append("Columns\n" + _pairs(_columns(contract), width))
+    if contract.raw_tables:
+        tables = ((f"  {table.name}", _raw_columns(table)) for table in contract.raw_tables)
+        parts.append("Tables of the file (required columns are marked *)\n" + _pairs(tables, width))
     changes = ((f"  {each.version}", each.text) for each in contract.changes)
     parts.append("Changes\n" + _pairs(changes, width))
     return "\n\n".join(parts) + "\n"
 
 
 def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterator[tuple[str, str]]:
-    yield "grain", ", ".join(contract.grain)
+    if contract.grain:
+        yield "grain", ", ".join(contract.grain)
     if contract.order:
         yield "order", ", ".join(contract.order)
     if contract.requires:
@@ -148,6 +153,13 @@ def _param_text(param: Param) -> str:
     ]
     facts += [f"one of {', '.join(map(str, param.choices))}"] if param.choices else []
     return f"{param.doc} [{', '.join((param.type, *facts))}]"
+
+
+def _raw_columns(table: RawTable) -> str:
+    return ", ".join(
+        f"{name}{'*' if number < table.required else ''} {type_}"
+        for number, (name, type_) in enumerate(table.columns)
+    )
 
 
 def _columns(contract: Contract) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts import compiled
@@ -385,7 +385,7 @@ def own_hash(contract: Contract) -> str:
     if contract.definition is not None:
         meaning["definition"] = contract.definition
     if contract.raw_tables:
-        meaning["raw_tables"] = [[t.name, t.columns, t.required, t.keys] for t in contract.raw_tables]
+        meaning["raw_tables"] = [astuple(each) for each in contract.raw_tables]
     return sha256(json.dumps(meaning, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

@@ -129,6 +129,7 @@ class TableEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
 
 
@@ -411,7 +412,7 @@ def _raw_table(name: str, found: object, place: Place) -> RawTable:
         if type_ not in RAW_TYPES:
             hint = f"write one of {', '.join(RAW_TYPES)}"
             raise place.error(f"type {type_!r} of `{name}.{column}` is not known", hint, "", f"tables.{name}")
-    return RawTable(name, columns, len(entry.required), entry.keys)
+    return RawTable(name, columns, len(entry.required), entry.kept, entry.keys)
 
 
 def _group(block: Head | FormatHead, path: PurePath, place: Place) -> str | None:

@@ -6,13 +6,15 @@ order, and beside them:
 
 - structs, whose members become arguments of the row where they are not null, in their order;
 - `part` and `file_row`: rows that start at the same time are in the order of these;
-- rows with a `rule`, which are no activities: their `rows` and `example` are a finding about the file.
+- rows with a `rule`, which are no activities: their `rows` and `example` are a finding about the file;
+- `node`, `process` and `process_device` of GPU activities, by which processes are listed.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -49,6 +51,9 @@ _BATCH_ROWS: Final = 1 << 18
 _LARGE_BYTES: Final = 1 << 30
 _PART_BITS: Final = 40
 _OTHERS, _ROW = "others", "file_row"
+# Columns of the SELECT that are no columns of activities.
+_FINDING: Final = ("rule", "rows", "example")
+_OF_PROCESSES: Final = ("node", "process", "process_device")
 
 
 def contract_of(name: str) -> Contract:
@@ -62,16 +67,15 @@ def database_table(
     database: Database,
     table: RawTable,
     prefix: str,
-    name: str = "",
+    name: str,
     where: Condition | None = None,
     *,
     in_full: bool = True,
 ) -> pa.RecordBatchReader:
-    """A table of a contract from a database, where it may have another name.
+    """A table of a contract from a database, where it is called `name`.
 
     If not in full, `others` has no columns.
     """
-    name = name or table.name
     known = database.tables.get(name, {})
     if not known or any(column not in known for column, _ in table.columns[: table.required]):
         return raw_table(table, prefix, {}, ())
@@ -89,7 +93,7 @@ def raw_table(
 ) -> pa.RecordBatchReader:
     """The rows of a table as a mapping reads them; `types` are the columns of the batches."""
     named = {column: _TYPES[type_] for column, type_ in table.columns}
-    others = [name for name in types if name not in named]
+    others = [name for name in types if name not in named or name in table.kept]
     fields = [(f"{prefix}.{name}", types[name]) for name in others] or [(_OTHERS, pa.int64())]
     schema = pa.schema([*named.items(), (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
 
@@ -131,7 +135,12 @@ def map_tables(
     """
     from tracewarehouse.duck import engine
 
-    with temporary_folder() as spill, engine.connect(threads=1, temp_directory=spill) as con:
+    with ExitStack() as opened:
+        if is_large:
+            spill = opened.enter_context(temporary_folder())
+            con = opened.enter_context(engine.connect(threads=1, temp_directory=spill))
+        else:
+            con = opened.enter_context(engine.scratch(threads=1))
         for table in contract.raw_tables:
             _register(con, table, tables[table.name], is_large=is_large)
         found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
@@ -162,7 +171,8 @@ def _register(
         column, view = quote_name(key), quote_name(f"{table.name}_by_{key}")
         is_unique = found is not None and _ascends(found.column(key))
         first = "" if is_unique else f"QUALIFY row_number() OVER (PARTITION BY {column} ORDER BY {_ROW}) = 1"
-        con.execute(f"CREATE TEMP VIEW {view} AS FROM {name} WHERE {column} IS NOT NULL {first}")
+        select = f"SELECT * EXCLUDE ({_ROW}) FROM {name} WHERE {column} IS NOT NULL {first}"
+        con.execute(f"CREATE TEMP VIEW {view} AS {select}")
 
 
 def _ascends(keys: pa.ChunkedArray) -> bool:
@@ -175,11 +185,10 @@ def _without_findings(batch: pa.RecordBatch, notes: Notes) -> pa.RecordBatch:
         return batch
     rules = batch.column("rule")
     if rules.null_count < len(rules):
-        columns = ("rule", "rows", "example")
-        for finding in batch.filter(rules.is_valid()).select(columns).to_pylist():
-            notes.add(*(finding[name] for name in columns))
+        for finding in batch.filter(rules.is_valid()).select(_FINDING).to_pylist():
+            notes.add(*finding.values())
         batch = batch.filter(rules.is_null())
-    return batch.drop_columns(["rule", "rows", "example"])
+    return batch
 
 
 def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -195,7 +204,7 @@ def _add(batch: pa.RecordBatch, json_members: Collection[tuple[str, str]], rows:
     columns = {
         name: column
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        if name == "ts_ns" or column.null_count < len(column)
+        if (name == "ts_ns" or column.null_count < len(column)) and name not in (*_FINDING, *_OF_PROCESSES)
     }
     structs = {name: columns.pop(name) for name in list(columns) if pa.types.is_struct(columns[name].type)}
     members, has_text = _members(structs, json_members)
@@ -229,21 +238,30 @@ def _members(
     return found, has_text
 
 
-def query(path: Path, format: str, sql: str) -> list[tuple[Any, ...]]:
-    """The rows of a small SELECT over the tables of a database; a file is searched once per process."""
+def query(
+    path: Path, format: str, sql: str, tables: Sequence[str], suffix: str = ""
+) -> list[tuple[Any, ...]]:
+    """The rows of a SELECT over the `activities` of all processes; a file is searched once per process.
+
+    Only some tables are read, whose names in the file end in `suffix`.
+    """
     stat = path.stat()
-    return list(_queried(path, stat.st_mtime_ns, stat.st_size, format, sql))
+    return list(_queried(path, stat.st_mtime_ns, stat.st_size, format, sql, tuple(tables), suffix))
 
 
 @lru_cache(maxsize=64)
-def _queried(path: Path, modified_ns: int, size: int, format: str, sql: str) -> list[tuple[Any, ...]]:
+def _queried(
+    path: Path, modified_ns: int, size: int, format: str, sql: str, tables: tuple[str, ...], suffix: str
+) -> list[tuple[Any, ...]]:
     from tracewarehouse.duck import engine
 
-    with open_database(path) as database, engine.connect(threads=1) as con:
-        for table in contract_of(format).raw_tables:
-            if table.name in sql:
-                _register(con, table, database_table(database, table, format, in_full=False))
-        return con.execute(sql).fetchall()
+    contract = contract_of(format)
+    with open_database(path) as database, engine.scratch(threads=1) as con:
+        for table in contract.raw_tables:
+            name = table.name + suffix if table.name in tables else ""
+            _register(con, table, database_table(database, table, format, name, in_full=False))
+        activities = engine.sql_with_params(contract, {})
+        return con.execute(f"WITH activities AS ({activities}\n) {sql}").fetchall()
 
 
 class DatabaseSource(CollectedSource):

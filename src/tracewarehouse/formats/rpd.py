@@ -22,23 +22,11 @@ if TYPE_CHECKING:
 NAME: Final = "rpd"
 VERSION: Final = 1
 _PROCESS: Final = "pid "
-# The lowest device of each process: an op that no call launched belongs to the process of most of its device.
 _PROCESSES: Final = """
-WITH launched AS (
-  SELECT gpuId AS device, calls.pid AS process, count(*) AS ops
-  FROM rocpd_op AS ops
-  LEFT JOIN rocpd_api_ops_by_op_id AS launches ON launches.op_id = ops.id
-  LEFT JOIN rocpd_api_by_id AS calls ON calls.id = launches.api_id
-  GROUP BY ALL
-),
-owners AS (
-  SELECT device, arg_max(process, (ops, -process)) AS owner
-  FROM launched WHERE process IS NOT NULL GROUP BY device
-)
-SELECT coalesce(process, owner) AS pid, min(device) AS first_device
-FROM launched LEFT JOIN owners USING (device)
-WHERE pid IS NOT NULL GROUP BY pid ORDER BY first_device NULLS LAST, pid
+SELECT process, min(process_device) AS first_device FROM activities
+WHERE process IS NOT NULL GROUP BY process ORDER BY first_device NULLS LAST, process
 """
+_TABLES: Final = ("rocpd_op", "rocpd_api", "rocpd_api_ops")
 
 
 class RpdFormat:
@@ -65,7 +53,7 @@ class RpdFile:
 
     def parts(self) -> tuple[Part, ...]:
         """The processes in the order of their first device. Raises TraceFormatError if there is none."""
-        found = dict(query(self.path, NAME, _PROCESSES))
+        found = dict(query(self.path, NAME, _PROCESSES, _TABLES))
         if not found:
             raise TraceFormatError(
                 self.path, "the file contains no GPU activity", hint="record with runTracer.sh -o FILE"
@@ -90,7 +78,7 @@ class RpdSource(DatabaseSource):
         pid = int(self._part.name.removeprefix(_PROCESS))
         self._notes.add("clock_not_utc", 1, "times are nanoseconds since boot")
         if self._part.rank is not None:
-            devices = dict(query(self._path, NAME, _PROCESSES))
+            devices = dict(query(self._path, NAME, _PROCESSES, _TABLES))
             reason = rank_reason(self._part, devices[pid], list(devices.values()))
             self._notes.add("rank_assumed", 1, reason)
         return {"pid": pid}
