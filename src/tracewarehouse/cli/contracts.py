@@ -18,7 +18,7 @@ from tracewarehouse.cli.session import (
     output_options,
     result_options,
 )
-from tracewarehouse.contracts.contract import Contract, Param, RawTable
+from tracewarehouse.contracts.contract import Contract, Kind, Param, RawTable
 from tracewarehouse.present.render.table import table, values, vertical
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.result import Field, Result, from_rows
@@ -26,7 +26,7 @@ from tracewarehouse.result import Field, Result, from_rows
 if TYPE_CHECKING:
     from tracewarehouse.runs.rows import TableSize
 
-KINDS = ("analysis", "view", "table", "format")
+KINDS: tuple[Kind, ...] = ("analysis", "view", "table", "format")
 
 
 @command(

@@ -12,7 +12,7 @@ order, and beside them:
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from tracewarehouse.contracts.sql_tokens import quote_name
-from tracewarehouse.formats.databases import check_complete, open_database
+from tracewarehouse.formats.databases import check_complete, has_tables, open_database
 from tracewarehouse.formats.json_text import json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
     HAS_TEXT,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contracts.contract import Contract, RawTable
     from tracewarehouse.duck.engine import Connection
+    from tracewarehouse.formats.base import Part, Request
     from tracewarehouse.formats.databases import Condition, Database
     from tracewarehouse.formats.source_tables import ActivityRows, Notes
 
@@ -270,8 +272,6 @@ class DatabaseSource(CollectedSource):
     format: ClassVar[str]
 
     def _read(self) -> None:
-        if not self._path.is_dir():
-            check_complete(self._path)
         with open_database(self._path) as database:
             contract, params = contract_of(self.format), self._begin(database)
             names = {table.name: self._in_file(table.name) for table in contract.raw_tables}
@@ -309,3 +309,44 @@ class DatabaseSource(CollectedSource):
     def _is_unread(self, name: str) -> bool:
         """Whether a table that the contract does not name is reported."""
         return True
+
+
+class DatabaseFormat(ABC):
+    """A Format of databases that the contract of its name maps; it has a part per process."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    source: ClassVar[type[DatabaseSource]]
+
+    @abstractmethod
+    def has(self, tables: Collection[str]) -> bool:
+        """Whether a database with these tables has this format."""
+
+    @abstractmethod
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The parts of a file. Raises TraceFormatError if there is none."""
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a database with the tables of the format."""
+        return has_tables(path, head, lambda database: self.has(database.tables))
+
+    def open(self, path: Path) -> DatabaseFile:
+        """The file. Raises TraceFormatError if it is incomplete."""
+        if not path.is_dir():
+            check_complete(path)
+        return DatabaseFile(self, path)
+
+
+class DatabaseFile(Struct, frozen=True):
+    """A TraceFile."""
+
+    format: DatabaseFormat
+    path: Path
+
+    def parts(self) -> tuple[Part, ...]:
+        """The parts of the file. Raises TraceFormatError if there is none."""
+        return self.format.parts(self.path)
+
+    def read(self, part: Part, request: Request) -> DatabaseSource:
+        """Reads the activities of a part."""
+        return self.format.source(self.path, part, request)

@@ -5,26 +5,23 @@ The name of each table ends in the GUID of a process or node; merged databases h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part
-from tracewarehouse.formats.databases import Database, check_complete, has_tables
+from tracewarehouse.formats.databases import Database
 from tracewarehouse.formats.file_text import sqlite_format
-from tracewarehouse.formats.mapped import DatabaseSource, query
+from tracewarehouse.formats.mapped import DatabaseFormat, DatabaseSource, query
 from tracewarehouse.formats.source_tables import short_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracewarehouse.formats.base import Request
-
 
 NAME: Final = "rocpd"
-VERSION: Final = 1
 _INT, _TEXT = pa.int64(), pa.string()
 _DISPATCH: Final = "rocpd_kernel_dispatch_"
 # Tables that describe the file, or that the tables which are read do not refer to.
@@ -36,51 +33,6 @@ FROM activities WHERE process IS NOT NULL GROUP BY ALL
 _TABLES: Final = (
     "rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_track", "rocpd_info_process", "rocpd_info_agent",
 )  # fmt: skip
-
-
-class RocpdFormat:
-    """A Format."""
-
-    name = NAME
-    version = VERSION
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a database with the tables of rocprofv3."""
-        return has_tables(path, head, lambda database: sqlite_format(database.tables) == "rocpd_sqlite")
-
-    def open(self, path: Path) -> RocpdFile:
-        """The file. Raises TraceFormatError if it is incomplete."""
-        check_complete(path)
-        return RocpdFile(path)
-
-
-class RocpdFile:
-    """A TraceFile: a part per process with GPU activities."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """The processes by node, first device and number. Raises TraceFormatError if there is none."""
-        with Database(self.path) as database:
-            guids = [name.removeprefix(_DISPATCH) for name in database.tables if name.startswith(_DISPATCH)]
-        found = sorted(
-            (node, device, pid, guid)
-            for guid in guids
-            for node, pid, device in query(self.path, NAME, _PROCESSES, _TABLES, f"_{guid}")
-        )
-        if not found:
-            hint = "record with rocprofv3 --sys-trace --output-format rocpd"
-            raise TraceFormatError(self.path, "the file contains no GPU activity", hint=hint)
-        several = len(found) > 1
-        return tuple(
-            Part(f"{guid} pid {pid}", rank=number if several else None)
-            for number, (_, _, pid, guid) in enumerate(found)
-        )
-
-    def read(self, part: Part, request: Request) -> RocpdSource:
-        """Reads the activities of a process."""
-        return RocpdSource(self.path, part, request)
 
 
 class RocpdSource(DatabaseSource):
@@ -134,3 +86,32 @@ class RocpdSource(DatabaseSource):
         schema = self._metadata[NAME].get("schema_version")
         version = short_text(schema, self._rows.redactor, 40) if schema else None
         return {"clock": "boot", "source_schema": version}
+
+
+class RocpdFormat(DatabaseFormat):
+    """A Format: a part per process with GPU activities."""
+
+    name = NAME
+    source = RocpdSource
+
+    def has(self, tables: Collection[str]) -> bool:
+        """Whether a database with these tables has this format."""
+        return sqlite_format(tables) == "rocpd_sqlite"
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The processes by node, first device and number. Raises TraceFormatError if there is none."""
+        with Database(path) as database:
+            guids = [name.removeprefix(_DISPATCH) for name in database.tables if name.startswith(_DISPATCH)]
+        found = sorted(
+            (node, device, pid, guid)
+            for guid in guids
+            for node, pid, device in query(path, NAME, _PROCESSES, _TABLES, f"_{guid}")
+        )
+        if not found:
+            hint = "record with rocprofv3 --sys-trace --output-format rocpd"
+            raise TraceFormatError(path, "the file contains no GPU activity", hint=hint)
+        several = len(found) > 1
+        return tuple(
+            Part(f"{guid} pid {pid}", rank=number if several else None)
+            for number, (_, _, pid, guid) in enumerate(found)
+        )

@@ -2,70 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part
-from tracewarehouse.formats.databases import check_complete, has_tables
 from tracewarehouse.formats.file_text import sqlite_format
-from tracewarehouse.formats.mapped import DatabaseSource, query
+from tracewarehouse.formats.mapped import DatabaseFormat, DatabaseSource, query
 from tracewarehouse.formats.source_tables import rank_reason
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tracewarehouse.formats.base import Request
     from tracewarehouse.formats.databases import Database
 
 
 NAME: Final = "rpd"
-VERSION: Final = 1
 _PROCESS: Final = "pid "
 _PROCESSES: Final = """
 SELECT process, min(process_device) AS first_device FROM activities
 WHERE process IS NOT NULL GROUP BY process ORDER BY first_device NULLS LAST, process
 """
 _TABLES: Final = ("rocpd_op", "rocpd_api", "rocpd_api_ops")
-
-
-class RpdFormat:
-    """A Format."""
-
-    name = NAME
-    version = VERSION
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a database with the tables of rocmProfileData."""
-        return has_tables(path, head, lambda database: sqlite_format(database.tables) == "rpd_sqlite")
-
-    def open(self, path: Path) -> RpdFile:
-        """The file. Raises TraceFormatError if it is incomplete."""
-        check_complete(path)
-        return RpdFile(path)
-
-
-class RpdFile:
-    """A TraceFile: a part per process that called the HIP runtime."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def parts(self) -> tuple[Part, ...]:
-        """The processes in the order of their first device. Raises TraceFormatError if there is none."""
-        found = dict(query(self.path, NAME, _PROCESSES, _TABLES))
-        if not found:
-            raise TraceFormatError(
-                self.path, "the file contains no GPU activity", hint="record with runTracer.sh -o FILE"
-            )
-        return tuple(
-            Part(f"{_PROCESS}{pid}", rank=number if len(found) > 1 else None)
-            for number, pid in enumerate(found)
-        )
-
-    def read(self, part: Part, request: Request) -> RpdSource:
-        """Reads the activities of a process."""
-        return RpdSource(self.path, part, request)
 
 
 class RpdSource(DatabaseSource):
@@ -91,3 +49,25 @@ class RpdSource(DatabaseSource):
 
     def _facts(self) -> Mapping[str, object]:
         return {"clock": "boot"}
+
+
+class RpdFormat(DatabaseFormat):
+    """A Format: a part per process that called the HIP runtime."""
+
+    name = NAME
+    source = RpdSource
+
+    def has(self, tables: Collection[str]) -> bool:
+        """Whether a database with these tables has this format."""
+        return sqlite_format(tables) == "rpd_sqlite"
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The processes in the order of their first device. Raises TraceFormatError if there is none."""
+        found = query(path, NAME, _PROCESSES, _TABLES)
+        if not found:
+            hint = "record with runTracer.sh -o FILE"
+            raise TraceFormatError(path, "the file contains no GPU activity", hint=hint)
+        return tuple(
+            Part(f"{_PROCESS}{pid}", rank=number if len(found) > 1 else None)
+            for number, (pid, _) in enumerate(found)
+        )

@@ -16,7 +16,7 @@ from conftest import deep
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.engine import connect
-from tracewarehouse.formats.memory_snapshot import disagreeing_segments, unbalanced
+from tracewarehouse.formats.pickled import disagreeing_segments, unbalanced
 from tracewarehouse.formats.pickles.memory_snapshot import walk
 from tracewarehouse.formats.pickles.values import Budget
 from tracewarehouse.simulation.allocator import MIB, Allocator, OutOfMemory, frames

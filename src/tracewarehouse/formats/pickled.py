@@ -1,4 +1,8 @@
-"""CUDA memory snapshots, a pickle of segments and trace entries, and checks for contradictions in one."""
+"""Pickles of plain values, or the same as JSON: CUDA memory snapshots, and flight recorder dumps of PyTorch.
+
+A snapshot has segments and trace entries, which may contradict each other; a dump has the last collectives
+that a rank called.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ import pyarrow.compute as pc
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import OnePartFile
 from tracewarehouse.formats.pickles.reader import PlainSource
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -75,31 +80,38 @@ def _ints(table: pa.Table, name: str) -> NDArray[np.int64]:
     return found
 
 
-NAME: Final = "memory_snapshot"
-VERSION: Final = 1
+SNAPSHOT: Final = "memory_snapshot"
+RECORDER: Final = "flight_recorder"
+# How far into a pickle its keys are searched for.
+_SEARCHED_BYTES: Final = 4096
+# The recorder may hold thousands of entries before the keys that follow them.
+_JSON_KEYS: Final = late_regex(rb'"(?:comm_lib_version|nccl_version|pg_config|pg_status)"')
+_RECORD: Final = b'"collective_seq_id"'
 
 
 class MemorySnapshotFormat:
     """A Format."""
 
-    name = NAME
-    version = VERSION
+    name = SNAPSHOT
+    version = 1
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a pickle, which only reading it shows to hold a snapshot, or a snapshot as JSON."""
         if head.lstrip()[:1] == b"{":
-            return b'"device_traces"' in head and file_text.object_format(file_text.top_keys(head)) == NAME
+            return (
+                b'"device_traces"' in head and file_text.object_format(file_text.top_keys(head)) == SNAPSHOT
+            )
         return not path.is_dir() and file_text.is_pickle(path, head)
 
     def open(self, path: Path) -> OnePartFile:
         """The file; nothing is read yet."""
-        return OnePartFile(path, MemorySnapshotSource, NAME)
+        return OnePartFile(path, MemorySnapshotSource, SNAPSHOT)
 
 
 class MemorySnapshotSource(PlainSource):
     """A Source that fills the tables of snapshots."""
 
-    walk = NAME
+    walk = SNAPSHOT
     what = "a memory snapshot"
 
     def check(self, tables: Mapping[str, pa.Table]) -> None:
@@ -108,3 +120,35 @@ class MemorySnapshotSource(PlainSource):
         self._notes.add("snapshot_overrun", rows, example)
         rows, example = disagreeing_segments(tables["snapshot_segments"], tables["snapshot_blocks"])
         self._notes.add("snapshot_segments_disagree", rows, example)
+
+
+class FlightRecorderFormat:
+    """A Format."""
+
+    name = RECORDER
+    version = 1
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a pickle or JSON with the keys of a dump."""
+        if path.is_dir():
+            return False
+        if head.lstrip()[:1] == b"{":
+            start = head[:_SEARCHED_BYTES]
+            return b'"traceEvents"' not in head and (
+                _RECORD in start or (_JSON_KEYS.search(start) is not None and b'"entries"' in head)
+            )
+        if not file_text.is_pickle(path, head):
+            return False
+        start = head[:_SEARCHED_BYTES]
+        return any(key in start for key in (b"pg_config", b"collective_seq_id", b"pg_status"))
+
+    def open(self, path: Path) -> OnePartFile:
+        """The file; nothing is read yet."""
+        return OnePartFile(path, FlightRecorderSource, RECORDER)
+
+
+class FlightRecorderSource(PlainSource):
+    """A Source that fills `flight_records`."""
+
+    walk = RECORDER
+    what = "a flight recorder dump"
