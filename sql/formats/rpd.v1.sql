@@ -87,7 +87,7 @@ calls AS (
     CASE WHEN is_call THEN rocpd_api.id END AS correlation,
     is_marker AND operators.api_ptr_id IS NOT NULL AS is_operator, operator_names.string AS operator,
     replace(sizes, ' ', '') AS plain_sizes,
-    CASE WHEN regexp_matches(plain_sizes, '^\[[0-9,\[\]-]*\]$') THEN plain_sizes::JSON END AS shapes,
+    CASE WHEN regexp_matches(plain_sizes, '^\[[0-9,\[\]-]*\]$') THEN TRY_CAST(plain_sizes AS JSON) END AS shapes,
     CASE WHEN regexp_matches(seq, '^[0-9]{1,18}$') THEN seq::BIGINT END AS sequence_number,
     CASE WHEN regexp_matches(op_id, '^[0-9]{1,18}$') THEN op_id::BIGINT END AS operator_id
   FROM rocpd_api

@@ -230,6 +230,7 @@ class Change(Struct, frozen=True):
 class RawTable(Struct, frozen=True):
     """A table in the files of a format: its columns with their types, of which the required ones come first.
 
+    A column `a|b` is called `a` in the SELECT, and `a` or else `b` in the file.
     A file that lacks a required column lacks the table, which then has no rows; other columns are null.
     Columns that are not named become arguments by the name in the file, and those that are `kept`, too.
     For each of its `keys`, `NAME_by_KEY` has the first row of each value.

@@ -13,7 +13,7 @@ order, and beside them:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 from itertools import pairwise
@@ -81,23 +81,35 @@ def database_table(
     known = database.tables.get(name, {})
     if not known or any(column not in known for column, _ in table.columns[: table.required]):
         return raw_table(table, prefix, {}, ())
-    named = dict(table.columns)
-    types = {name: declared_type(type_) for name, type_ in known.items() if in_full or name in named}
-    for column, type_ in named.items():
+    named = {in_file: type_ for in_file, type_ in _in_file(table, known) if in_file is not None}
+    types = {
         # A number may be declared as text; SQLite needs no type at all.
-        if column in known and (type_ != "BIGINT" or not known[column]):
-            types[column] = _TYPES[type_]
+        column: declared_type(declared)
+        if declared and named.get(column, "BIGINT") == "BIGINT"
+        else _TYPES[named.get(column, "VARCHAR")]
+        for column, declared in known.items()
+        if in_full or column in named
+    }
     return raw_table(table, prefix, types, database.batches(name, types, where))
+
+
+def _in_file(table: RawTable, known: Collection[str]) -> list[tuple[str | None, str]]:
+    """The name in the file of each column, and its type."""
+    return [
+        (next((name for name in names.split("|") if name in known), None), type_)
+        for names, type_ in table.columns
+    ]
 
 
 def raw_table(
     table: RawTable, prefix: str, types: Mapping[str, pa.DataType], batches: Iterable[pa.RecordBatch]
 ) -> pa.RecordBatchReader:
     """The rows of a table as a mapping reads them; `types` are the columns of the batches."""
-    named = {column: _TYPES[type_] for column, type_ in table.columns}
-    others = [name for name in types if name not in named or name in table.kept]
+    named = [(names.partition("|")[0], _TYPES[type_]) for names, type_ in table.columns]
+    sources = [name for name, _ in _in_file(table, types)]
+    others = [name for name in types if name not in sources or name in table.kept]
     fields = [(f"{prefix}.{name}", types[name]) for name in others] or [(_OTHERS, pa.int64())]
-    schema = pa.schema([*named.items(), (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
+    schema = pa.schema([*named, (_OTHERS, pa.struct(fields)), (_ROW, pa.int64())])
 
     def made() -> Iterator[pa.RecordBatch]:
         first = 0
@@ -105,8 +117,8 @@ def raw_table(
             rows = batch.num_rows
             rest = [batch.column(name) for name in others] or [pa.nulls(rows, pa.int64())]
             columns = [
-                _typed(batch.column(name), type_) if name in types else pa.nulls(rows, type_)
-                for name, type_ in named.items()
+                pa.nulls(rows, type_) if source is None else _typed(batch.column(source), type_)
+                for source, (_, type_) in zip(sources, named, strict=True)
             ]
             columns.append(pa.StructArray.from_arrays(rest, [name for name, _ in fields]))
             columns.append(pa.array(np.arange(first, first + rows)))
@@ -129,22 +141,26 @@ def map_tables(
     rows: ActivityRows,
     notes: Notes,
     *,
+    prepare: Callable[[Connection], object] | None = None,
     is_large: bool = False,
 ) -> None:
     """Adds the activities and findings that the SELECT of a format returns; raises DuckDB's errors.
 
-    If the file is large, DuckDB has the tables, and moves to disk what does not fit in memory.
+    `prepare` creates functions that the SELECT calls. If the file is large, DuckDB has the tables, and moves
+    to disk what does not fit in memory.
     """
     from tracewarehouse.duck import engine
 
     with ExitStack() as opened:
-        if is_large:
+        if is_large or prepare is not None:  # a function belongs to a database
             spill = opened.enter_context(temporary_folder())
             con = opened.enter_context(engine.connect(threads=1, temp_directory=spill))
         else:
             con = opened.enter_context(engine.scratch(threads=1))
         for table in contract.raw_tables:
             _register(con, table, tables[table.name], is_large=is_large)
+        if prepare is not None:
+            prepare(con)
         found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
         json_members = {
             (name, member)
@@ -197,7 +213,7 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The rows of each part, which differ in the columns that have values."""
     parts = batch.column("part").to_numpy(zero_copy_only=False)
     edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(parts)]
-    for first, last in pairwise(edges):
+    for first, last in pairwise(edges) if len(parts) else ():
         yield batch.slice(first, last - first)
 
 
@@ -270,27 +286,38 @@ class DatabaseSource(CollectedSource):
     """A Source with the activities of one process of a database. The constructor reads the tables."""
 
     format: ClassVar[str]
+    # The contracts that map it, by default the one of its name.
+    mappings: ClassVar[tuple[str, ...]] = ()
 
     def _read(self) -> None:
         with open_database(self._path) as database:
-            contract, params = contract_of(self.format), self._begin(database)
-            names = {table.name: self._in_file(table.name) for table in contract.raw_tables}
-            tables = {
-                table.name: database_table(
-                    database, table, contract.name, names[table.name], self._where(table)
-                )
-                for table in contract.raw_tables
-            }
-            is_large = self._content.size > _LARGE_BYTES
-            map_tables(contract, tables, params, self._rows, self._notes, is_large=is_large)
+            params, read = self._begin(database), set()
+            for contract in map(contract_of, self.mappings or (self.format,)):
+                tables = {table.name: self._table(database, table) for table in contract.raw_tables}
+                self._map(contract, tables, params)
+                read |= {self._in_file(name) for name in tables}
             self._end(database)
             for name in database.tables:
-                if name not in names.values() and self._is_unread(name) and (rows := database.count(name)):
+                if name not in read and self._is_unread(name) and (rows := database.count(name)):
                     self._notes.add("table_not_read", 1, f"{name}: {counted(rows, 'row')}")
             for name, values in database.unusable.items():
                 self._notes.add(
                     "unusable_value", values, f"{name}: {counted(values, 'value')} of another type"
                 )
+
+    def _map(
+        self,
+        contract: Contract,
+        tables: Mapping[str, pa.RecordBatchReader],
+        params: Mapping[str, object],
+        prepare: Callable[[Connection], object] | None = None,
+    ) -> None:
+        is_large = self._content.size > _LARGE_BYTES
+        map_tables(contract, tables, params, self._rows, self._notes, prepare=prepare, is_large=is_large)
+
+    def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
+        """A table of a contract."""
+        return database_table(database, table, self.format, self._in_file(table.name))
 
     @abstractmethod
     def _begin(self, database: Database) -> Mapping[str, object]:
@@ -302,9 +329,6 @@ class DatabaseSource(CollectedSource):
     def _in_file(self, table: str) -> str:
         """The name of a table of the contract in this file."""
         return table
-
-    def _where(self, table: RawTable) -> Condition | None:
-        """A condition for the rows of a table that are read."""
 
     def _is_unread(self, name: str) -> bool:
         """Whether a table that the contract does not name is reported."""

@@ -63,8 +63,8 @@ _NOT_EVENTS: Final = b"{"
 # The built-in formats in order of precedence, and what the beginnings of their files have, one of it. Most
 # processes read one format: the modules of others are not imported.
 _BUILT_IN: Final = (
-    ("nsys.format", "NsysFormat", (b"SQLite",)),
-    ("nsys.format", "NsysReportFormat", (_NOT_EVENTS,)),
+    ("nsys", "NsysFormat", (b"SQLite",)),
+    ("nsys", "NsysReportFormat", (_NOT_EVENTS,)),
     ("rpd", "RpdFormat", (b"SQLite",)),
     ("rocpd", "RocpdFormat", (b"SQLite",)),
     ("rocprofv3", "Rocprofv3Format", (b"rocprofiler-sdk-tool",)),

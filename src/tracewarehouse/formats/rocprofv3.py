@@ -15,7 +15,7 @@ from tracewarehouse.formats import file_text
 from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.file_text import read_text
 from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
-from tracewarehouse.formats.source_tables import ActivityRows, CollectedSource, Lookup, number_texts
+from tracewarehouse.formats.source_tables import ActivityRows, CollectedSource, Lookup
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -269,7 +269,7 @@ def _add_calls(table: pa.Table, category: str, operations: list[str], pid: str, 
             "name": _labels(found.ints("operation"), operations),
             **times,
             "pid": pa.scalar(pid),
-            "tid": number_texts(found.ints("thread_id")),
+            "tid": found.ints("thread_id"),
             "correlation": correlation,
             "external_id": external,
             "args": found.arguments(arguments),
@@ -288,8 +288,8 @@ def _device_columns(
         **times,
         "device": device,
         "stream": stream,
-        "pid": number_texts(device),
-        "tid": number_texts(stream),
+        "pid": device,
+        "tid": stream,
     }
 
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,29 +19,17 @@ from msgspec import Struct, field
 
 from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
 from tracewarehouse.formats.file_text import FileContent, digest_of, digest_of_folder
-from tracewarehouse.formats.json_text import json_objects, json_texts
 from tracewarehouse.formats.redact import Redactor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tracewarehouse.formats.databases import Condition, Database
 
-
-_TID_BITS: Final = 0xFFFFFF
-_PID_SHIFT: Final = 24
 # Maximum lengths of an example in a finding, and of the text that is searched for secrets before it is cut.
 _EXAMPLE: Final = 120
 _SEARCHED: Final = 4096
 _INTEGER_TYPES: Final = ("INT", "BOOL")
 _REAL_TYPES: Final = ("REAL", "FLOA", "DOUB")
-
-
-class Clock(Struct, frozen=True):
-    """What is added to the times in the file. `name` is utc or unknown."""
-
-    name: str
-    base_ns: int
 
 
 class Notes(Struct):
@@ -110,169 +97,11 @@ def redacted(table: pa.Table, redactor: Redactor) -> tuple[pa.Table, tuple[Redac
     return table, tuple(found)
 
 
-class Context(Struct, frozen=True):
-    """Everything that the mappings of one part share; `prefix` marks arguments named like source columns.
-
-    `alone`: the file has no other part. Then rows of other processes are counted in `others`, by table and
-    process.
-    """
-
-    database: Database
-    pid: int
-    clock: Clock
-    strings: Mapping[int, str]
-    notes: Notes
-    prefix: str
-    alone: bool = False
-    others: Counter[tuple[str, int]] = field(default_factory=Counter)
-
-
-def process_ids(ids: pa.Array) -> pa.Array:
-    """The processes of `globalTid` or `globalPid`."""
-    return pc.bit_wise_and(pc.shift_right(ids, _PID_SHIFT), _TID_BITS)
-
-
-def declared_types(database: Database, table: str) -> dict[str, pa.DataType]:
-    """The columns of a table with the Arrow types of their declarations."""
-    return {name: declared_type(type_) for name, type_ in database.tables[table].items()}
-
-
 def declared_type(type_: str) -> pa.DataType:
     """The Arrow type of a column by its declaration."""
     if any(word in type_ for word in _INTEGER_TYPES):
         return pa.int64()
     return pa.float64() if any(word in type_ for word in _REAL_TYPES) else pa.string()
-
-
-class SourceBatch(Struct, dict=True):
-    """A batch of a source table. Columns that were not used end up in the arguments."""
-
-    context: Context
-    table: str
-    batch: pa.RecordBatch
-
-    def __post_init__(self) -> None:
-        self._unused = dict.fromkeys(self.batch.schema.names)
-        self._no_text = pa.nulls(self.rows, pa.string())
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.batch.num_rows)
-
-    def ints(self, name: str) -> pa.Array:
-        """An integer column; nulls if the table lacks it."""
-        self._unused.pop(name, None)
-        place = self.batch.schema.get_field_index(name)
-        if place < 0:
-            return pa.nulls(self.rows, pa.int64())
-        column = self.batch.column(place)
-        return column if column.type == pa.int64() else to_ints(column)
-
-    def texts(self, name: str) -> pa.Array:
-        """A text column; nulls if the table lacks it."""
-        self._unused.pop(name, None)
-        place = self.batch.schema.get_field_index(name)
-        return self._no_text if place < 0 else self.batch.column(place).cast(pa.string())
-
-    def binaries(self, name: str) -> pa.Array:
-        """A column of bytes; nulls if the table lacks it."""
-        self._unused.pop(name, None)
-        place = self.batch.schema.get_field_index(name)
-        return pa.nulls(self.rows, pa.binary()) if place < 0 else self.batch.column(place).cast(pa.binary())
-
-    def strings(self, name: str, change: Callable[[str], str] = str) -> pa.DictionaryArray:
-        """The texts of a column of string ids, each changed by a function; ids without a text are null."""
-        ids = self.ints(name).dictionary_encode()
-        found = [self.context.strings.get(key) for key in ids.dictionary.to_pylist()]
-        texts = pa.array([None if text is None else change(text) for text in found], pa.string())
-        return encoded_texts(ids.indices, texts)
-
-    def first_strings(self, *names: str) -> pa.Array:
-        """The text of the first of several columns of string ids that has one."""
-        found = [self.strings(name) for name in names]
-        if not found[0].null_count:
-            return found[0]
-        return pc.coalesce(*(each.cast(pa.string()) for each in found))
-
-    def text(self) -> pa.Array:
-        """The column `text`, else the text of the string id in `textId`."""
-        text, ids = self.texts("text"), self.strings("textId")
-        return pc.coalesce(text, ids.cast(pa.string())) if text.null_count else text
-
-    def labels(self, name: str, known: Mapping[int, str], default: str | None = None) -> pa.Array:
-        """The names of the values of an enumeration; reports values without one."""
-        encoded = self.ints(name).dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        labels = pa.array([known.get(value, default) for value in values], pa.string())
-        unknown = pa.array([value not in known for value in values], pa.bool_()).take(encoded.indices)
-        rows = pc.sum(unknown).as_py() or 0
-        if rows:
-            example = next(value for value in values if value not in known)
-            self.context.notes.add("kind_unknown", rows, f"{self.table}.{name} = {example}")
-        return labels.take(encoded.indices)
-
-    def times(self, start: str = "start", end: str | None = "end") -> dict[str, pa.Array]:
-        """`ts_ns` and `dur_ns`; an end before the start leaves no duration but its digits in `dur_text`."""
-        starts = self.ints(start)
-        base = self.context.clock.base_ns
-        found = {"ts_ns": pc.add(starts, base) if base else starts}
-        if end is None:
-            return found
-        length = pc.subtract(self.ints(end), starts)
-        negative = pc.fill_null(pc.less(length, 0), False)
-        if pc.any(negative).as_py():
-            found["dur_text"] = _negative_texts(length, negative)
-            length = pc.if_else(negative, pa.scalar(None, pa.int64()), length)
-        return found | {"dur_ns": length}
-
-    def thread(self, name: str = "globalTid") -> dict[str, pa.Array]:
-        """`pid` and `tid` of a host activity."""
-        ids = self.ints(name).dictionary_encode()
-        pids, tids = process_ids(ids.dictionary), pc.bit_wise_and(ids.dictionary, _TID_BITS)
-        return {
-            name: encoded_texts(ids.indices, numbers.cast(pa.string()))
-            for name, numbers in (("pid", pids), ("tid", tids))
-        }
-
-    def arguments(
-        self, typed: Mapping[str, pa.Array] | None = None, *, skip: tuple[str, ...] = ()
-    ) -> pa.Array:
-        """The JSON arguments: the given ones, and every unused column of the table as `<prefix>.<column>`.
-
-        Integer arrays are written as numbers; text arrays must be JSON.
-        """
-        members: dict[str, Any] = dict(typed or {})
-        for name in self._unused:
-            if name in skip:
-                continue
-            column = self.batch.column(name)
-            members[f"{self.context.prefix}.{name}"] = (
-                json_texts(column) if pa.types.is_string(column.type) else column
-            )
-        return json_objects(members, self.rows)
-
-    @property
-    def has_text(self) -> pa.Scalar:
-        """Whether an unused column holds text."""
-        return pa.scalar(any(pa.types.is_string(self.batch.column(name).type) for name in self._unused))
-
-
-def encoded_texts(codes: pa.Array, words: pa.Array) -> pa.DictionaryArray:
-    """The word at each position; words may repeat or be null."""
-    distinct = words.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(distinct.indices.take(codes), distinct.dictionary)
-
-
-def encoded_numbers(values: pa.Array) -> pa.DictionaryArray:
-    """Integers with few distinct values as text."""
-    encoded = values.dictionary_encode()
-    return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(pa.string()))
-
-
-def number_texts(values: pa.Array) -> pa.Array:
-    """Integers as text."""
-    return encoded_numbers(values).cast(pa.string())
 
 
 def to_ints(column: pa.Array) -> pa.Array:
@@ -283,12 +112,6 @@ def to_ints(column: pa.Array) -> pa.Array:
         return pa.array(np.where(whole, values, 0).astype(np.int64), mask=~whole)
     numbers = pc.match_substring_regex(column, r"^-?[0-9]{1,18}$")
     return pc.if_else(numbers, column, pa.scalar(None, pa.string())).cast(pa.int64())
-
-
-def _negative_texts(lengths: pa.Array, negative: pa.Array) -> pa.Array:
-    """Negative durations as microseconds, as Kineto would write them."""
-    values = [f"-{-ns // 1000}.{-ns % 1000:03d}" for ns in lengths.filter(negative).to_pylist()]
-    return pc.replace_with_mask(pa.nulls(len(lengths), pa.string()), negative, pa.array(values, pa.string()))
 
 
 OUTPUT_ROWS: Final = 122_880
@@ -349,6 +172,10 @@ class ActivityRows(Struct):
             found[POSITION] = pa.array(np.arange(self.rows, self.rows + rows))
         self._collected.append((rows, found))
         self.rows += rows
+
+    def values(self, name: str) -> int:
+        """The number of rows with a value of a column."""
+        return sum(rows - columns[name].null_count for rows, columns in self._collected if name in columns)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All rows with their event ids, once."""
@@ -600,13 +427,3 @@ class Lookup:
         rows = self.rows(keys)
         taken = self._table.column(column).combine_chunks().take(pa.array(rows, mask=rows < 0))
         return taken.combine_chunks() if isinstance(taken, pa.ChunkedArray) else taken
-
-
-def read_table(
-    database: Database, table: str, columns: Mapping[str, pa.DataType], where: Condition | None = None
-) -> pa.Table:
-    """The columns of a table; without rows if the file lacks it."""
-    schema = pa.schema(list(columns.items()))
-    if table not in database.tables:
-        return schema.empty_table()
-    return pa.Table.from_batches(list(database.batches(table, columns, where)), schema)

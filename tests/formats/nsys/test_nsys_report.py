@@ -10,7 +10,7 @@ import pytest
 
 import nsys_writer
 import tracewarehouse as tw
-from tracewarehouse.formats.nsys import format
+from tracewarehouse.formats import nsys as format
 
 EVENTS = [
     {"ph": "X", "cat": "kernel", "name": "gemm", "ts": 20, "dur": 5,

@@ -1,1 +1,0 @@
-"""Nsight Systems reports, exported as SQLite databases."""
