@@ -158,7 +158,7 @@ def map_tables(
         else:
             con = opened.enter_context(engine.scratch(threads=1))
         for table in contract.raw_tables:
-            _register(con, table, tables[table.name], is_large=is_large)
+            register(con, table, tables[table.name], is_large=is_large)
         if prepare is not None:
             prepare(con)
         found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
@@ -174,7 +174,7 @@ def map_tables(
                 _add(part, json_members, rows)
 
 
-def _register(
+def register(
     con: Connection, table: RawTable, batches: pa.RecordBatchReader, *, is_large: bool = False
 ) -> None:
     """Makes a table and its keyed relations visible to the SELECT."""
@@ -277,7 +277,7 @@ def _queried(
     with open_database(path) as database, engine.scratch(threads=1) as con:
         for table in contract.raw_tables:
             name = table.name + suffix if table.name in tables else ""
-            _register(con, table, database_table(database, table, format, name, in_full=False))
+            register(con, table, database_table(database, table, format, name, in_full=False))
         activities = engine.sql_with_params(contract, {})
         return con.execute(f"WITH activities AS ({activities}\n) {sql}").fetchall()
 

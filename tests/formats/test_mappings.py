@@ -1,0 +1,52 @@
+"""Mappings of formats: columns of `activities`, lines, and a format of a test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.duck import engine
+from tracewarehouse.formats import mapped
+from tracewarehouse.formats.databases import Database
+from tracewarehouse.formats.nsys import Payloads
+
+CATALOG = Catalog.load()
+MOST_LINES = 120
+HELPERS = {"part", "file_row", "rule", "rows", "example", "node", "process", "process_device"}
+
+
+@pytest.mark.parametrize("contract", CATALOG.all("format"), ids=lambda contract: contract.name)
+def test_a_mapping_returns_columns_of_activities(contract: Contract, tmp_path: Path) -> None:
+    (tmp_path / "empty.sqlite").touch()
+    with engine.connect(threads=1) as con, Database(tmp_path / "empty.sqlite") as database:
+        for table in contract.raw_tables:
+            mapped.register(con, table, mapped.raw_table(table, contract.name, {}, ()))
+        Payloads(database).create(con)
+        found = con.sql(engine.sql_with_params(contract, {}))
+        columns = {
+            name: str(type_)
+            for name, type_ in zip(found.columns, found.types, strict=True)
+            if type_.id != "struct"
+        }
+        assert found.fetchall() == []
+    known = {column.name: column.type for column in CATALOG.get("activities").columns}
+    assert set(columns) - set(known) <= HELPERS
+    texts = {"pid", "tid"}  # numbers are written as digits
+    plain = {name: type_.replace("JSON", "VARCHAR") for name, type_ in known.items()}
+    differ = {
+        name: type_
+        for name, type_ in columns.items()
+        if name in plain and name not in texts and type_.replace("JSON", "VARCHAR") != plain[name]
+    }
+    assert differ == {}
+
+
+@pytest.mark.parametrize("contract", CATALOG.all("format"), ids=lambda contract: contract.name)
+def test_a_mapping_is_short(contract: Contract) -> None:
+    lines = [
+        line for line in contract.body.splitlines() if line.strip() and not line.strip().startswith("--")
+    ]
+    assert len(lines) <= MOST_LINES
