@@ -34,7 +34,7 @@ def recorded_runs(
         for at, given in enumerate(periods_ns):
             periods = (given,) * STEPS if isinstance(given, int) else tuple(given)
             name = f"night-{at:04d}"
-            source = store.commit_source(_rank(name, f"{at}-{periods}", START_NS + at * DAY_NS, facts or {}))
+            source = store.commit([_rank(name, f"{at}-{periods}", START_NS + at * DAY_NS, facts or {})])[0]
             published = store.publish(name, Changes(sources=(source,), labels=(labels or {}).get(at, {})))
             assert published.version is not None
             key = analysis.key(published.version, by_step=True)

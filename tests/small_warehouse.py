@@ -235,7 +235,7 @@ def store_run(
     """Publishes a run of these ranks."""
     with store.staging() as folder:
         staged = [stage(folder, catalog, run, rank, **other) for rank in ranks]
-        sources = store.commit(staged) if packed else tuple(map(store.commit_source, staged))
+        sources = store.commit(staged) if packed else tuple(store.commit([one])[0] for one in staged)
     changes = Changes(sources=sources, labels=labels or {}, replace=replace, expected_ranks=expected_ranks)
     return store.publish(run, changes)
 

@@ -72,7 +72,7 @@ def table(place: Path, name: str, run: str, rank: int, rows: int, content: str) 
 def commit(store: Store, rank: int, **said: Any) -> RankSource:
     """A committed source of one rank."""
     with store.staging() as folder:
-        return store.commit_source(staged(folder, rank, **said))
+        return store.commit([staged(folder, rank, **said)])[0]
 
 
 def versions_of(store: Store, run: str = "run") -> tuple[RunVersion, ...]:

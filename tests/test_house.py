@@ -18,7 +18,8 @@ from cli_runner import environment
 from storage_sources import commit
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, Recorded, Store, acknowledgement_key, publish, write_result
+from tracewarehouse.storage import Changes, Recorded, Store, acknowledgement_key, write_result
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.compact import compact, expire
 
 # `python tests/house.py` prints these and the figures that have no bound.
@@ -72,10 +73,10 @@ def test_a_warehouse_that_saw_everything_has_few_kinds_of_object(
     compact(store, "run")
     expire(store, "run", {0: {"kernels": {"at": "2026-11-28", "rule": 1}}})
     store.remove("run", keep_results=True)
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     store.publish("run", Changes(sources=(commit(store, 5),)))
     store.take_out("run", ["data/events/run/lost.parquet"])
-    monkeypatch.setattr(publish, "MANY_FILES", 1)
+    monkeypatch.setattr("tracewarehouse.storage.store.MANY_FILES", 1)
     store.relabel("run", {"c": "d"})
     store.list_runs(catalog_row)
     keys = [entry.key for entry in store.objects.walk("")]

@@ -18,6 +18,7 @@ from storage_sources import context
 from tracewarehouse import temp_folders
 from tracewarehouse.ingest.secrets import scan_traces
 from tracewarehouse.storage import Store
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.warehouse import Warehouse
 
 HOLD = """
@@ -84,11 +85,11 @@ def test_clean_deletes_the_staging_folder_of_a_killed_process_at_once(tmp_path: 
     dead, alive = (start(STAGE, tmp_path, str(store.folder)) for _ in range(2))
     try:
         kill(dead)
-        assert store.clean().files == 1
+        assert clean(store).files == 1
         assert len(list((store.folder / "_tw" / "staging").iterdir())) == 1
     finally:
         kill(alive)
-    store.clean()
+    clean(store)
     assert list((store.folder / "_tw" / "staging").iterdir()) == []
 
 
@@ -131,10 +132,10 @@ def kill_many(folder: Path, kills: int, seed: int) -> None:
         assert Warehouse(folder / "wh").verify() == []
     assert left >= kills
     store, staging = Store.open(folder / "wh"), folder / "wh" / "_tw" / "staging"
-    store.clean()
+    clean(store)
     # A kill may leave a file that was to be renamed next; only its age shows that no process will.
     assert {path.suffix for path in staging.iterdir()} <= {".tmp"}
-    store.clean(grace_s=0)
+    clean(store, grace_s=0)
     assert list(staging.iterdir()) == []
 
 

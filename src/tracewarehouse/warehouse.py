@@ -773,7 +773,9 @@ class Warehouse(Analyses[Result]):
         Versions that were replaced within `keep_versions_s` seconds are kept, unless a later one has the same
         rows. Runs with lost or damaged objects are skipped. `taken_out` also deletes what repairs took out.
         """
-        return self.store.clean(grace_s, taken_out, keep_versions_s)
+        from tracewarehouse.storage.clean import clean
+
+        return clean(self.store, grace_s, taken_out, keep_versions_s)
 
     def secrets(self, runs: str | Iterable[str] | None = None) -> SecretReport:
         """What looks like a secret in everything stored, or in what is stored of some runs (names).

@@ -16,7 +16,7 @@ from storage_sources import TABLES, commit, seen, staged, table, versions_of
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store
 from tracewarehouse.storage import compact as compaction
-from tracewarehouse.storage.clean import KeepRules, kept_versions
+from tracewarehouse.storage.clean import KeepRules, clean, kept_versions
 from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS
 
@@ -65,10 +65,10 @@ def test_clean_deletes_the_replaced_files(store: Store) -> None:
     """The versions of fewer ranks have other rows, so they stay for `keep_versions_s`."""
     compact(store, "run")
     held = {file.path for one in newest(store).sources for file in one.files}
-    store.clean(-1)
+    clean(store, -1)
     assert set(store.versions("run")) == {*range(1, RANKS), RANKS + 1, RANKS + 2}
     assert store.get("run", RANKS + 2).kept_from == RANKS + 2
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     assert store.versions("run") == (RANKS + 2,)
     assert {path.relative_to(store.folder).as_posix() for path in data(store)} == held
     assert store.verify() == []
@@ -136,7 +136,7 @@ def test_a_rank_that_is_replaced_meanwhile_keeps_its_new_content(
     assert set(seen(store)[2]) == {"new"}
     assert set(seen(store)[3]) == {"c3"}
     assert store.verify() == []
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     assert store.verify() == []
 
 
@@ -217,7 +217,7 @@ def test_the_last_version_of_an_acknowledged_content_stays(store: Store) -> None
         layout_key(source), {"metric": "step_time", "run": "run", "source": source, "why": "new driver"}
     )
     assert kept_versions(versions_of(store), rules((source,), days=-1)) == {3, RANKS}
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     assert store.versions("run") == (3, RANKS, RANKS + 1)
     assert store.verify() == []
     assert store.get("run", 3).ranks == (0, 1, 2)
@@ -237,13 +237,12 @@ def test_the_newest_removal_stays_for_its_number(store: Store) -> None:
 
 def test_a_killed_clean_is_completed_by_the_next(store: Store) -> None:
     """The version that says so is there, and only some versions are deleted: their absence is not damage."""
-    from tracewarehouse.storage import publish
 
     number = RANKS + 1
-    publish.put(store, replace(newest(store), number=number, kept_from=number), "0.0")
+    store.put(replace(newest(store), number=number, kept_from=number))
     for gone in (1, 2, 5):
         (store.folder / f"_tw/versions/run/{gone:06d}.json").unlink()
     assert Store.open(store.folder).verify() == []
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     assert store.versions("run") == (number,)
     assert store.verify() == []

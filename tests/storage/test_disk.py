@@ -17,6 +17,7 @@ import pytest
 from storage_sources import commit, context, processes, seen, staged
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import Changes, Store, disk_errors
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.objects import disk_error
 
 STEP_BYTES = 4096
@@ -65,7 +66,7 @@ def test_a_disk_that_is_full_at_any_step_leaves_the_run_as_it_was(small_disk: Pa
         assert Store.open(store.folder).verify() == []
         assert seen(store) == {0: ["a"] * 40}
         filler.unlink()
-        assert store.clean(-1).versions == 0
+        assert clean(store, -1).versions == 0
     assert refused > 5
     assert seen(store) == {rank: ["b"] * 40 for rank in (0, 1, 2)}
     assert store.verify() == []

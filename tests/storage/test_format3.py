@@ -15,7 +15,8 @@ from object_store import BUCKET, Proxy
 from storage_sources import commit, seen, staged
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.location import store_url
-from tracewarehouse.storage import Changes, RunVersion, Store, publish
+from tracewarehouse.storage import Changes, RunVersion, Store
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.codec import decode_version, encode_version, sealed, unsealed
 from tracewarehouse.storage.model import ManySources, TableFile
 from tracewarehouse.storage.repair import RunRepair
@@ -127,7 +128,7 @@ def test_a_missing_entry_is_found_by_readers_and_written_again(store: Store) -> 
     fresh = Store.open(store.folder)
     assert fresh.newest("run") == store.get("run", 2)
     assert [brief.number for brief in fresh.briefs()] == [2]
-    store.clean(3600)
+    clean(store, 3600)
     assert unsealed(entry(store).read_bytes())["number"] == 2
 
 
@@ -149,7 +150,7 @@ def test_a_lost_newest_version_is_named_and_no_older_one_answers(store: Store, w
     assert [(one.path, one.what) for one in fresh.verify()] == [
         (lost, "version missing: its index entry is there")
     ]
-    assert fresh.clean(-1).skipped == ("run",)
+    assert clean(fresh, -1).skipped == ("run",)
 
 
 def test_a_lost_older_version_is_named(store: Store) -> None:
@@ -178,7 +179,7 @@ def test_a_version_that_was_exchanged_is_noticed(store: Store) -> None:
 @pytest.fixture
 def many(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than three files are many."""
-    monkeypatch.setattr(publish, "MANY_FILES", 3)
+    monkeypatch.setattr("tracewarehouse.storage.store.MANY_FILES", 3)
 
 
 def test_the_files_of_a_large_run_are_in_an_object_that_labels_share(many: None, store: Store) -> None:
@@ -200,7 +201,7 @@ def test_the_files_of_a_large_run_are_in_an_object_that_labels_share(many: None,
     store.publish("run", Changes(sources=(commit(store, 2),)))
     assert len(list(version(store).parent.glob("*.parquet"))) == 2
     assert Store.open(store.folder).head("run").ranks == (0, 1, 2)
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     (left,) = (path.name for path in version(store).parent.glob("*.parquet"))
     assert left != name and store.verify() == []
     assert set(seen(store)) == {0, 1, 2}
@@ -231,7 +232,7 @@ def test_one_table_of_ten_thousand_ranks_reads_little(s3: Proxy) -> None:
     place, ranks, tables = f"s3://{BUCKET}/ten-thousand", 10_000, 20
     store, chance = Store.open_or_create(store_url(place)), random.Random(1)
     with store.staging() as folder:
-        source = store.commit_source(staged(folder, 0))
+        source = store.commit([staged(folder, 0)])[0]
     files: dict[int, tuple[TableFile, ...]] = {}
     for first in range(0, ranks, 8):
         name = f"{first:06d}-{chance.randbytes(8).hex()}-{chance.randbytes(4).hex()}"
@@ -263,7 +264,7 @@ def test_one_table_of_ten_thousand_ranks_reads_little(s3: Proxy) -> None:
         )
         for rank in range(ranks)
     )
-    publish.put(store, RunVersion("run", 1, sources, {}, None, "", ""), "0.0")
+    store.put(RunVersion("run", 1, sources, {}, None, "", ""))
     s3.requests.clear()
     version = Store.open(store_url(place)).head("run")
     scans = version.scan_plan("table_07")

@@ -17,6 +17,7 @@ import pytest
 
 from storage_sources import commit, context, seen, staged, versions_of
 from tracewarehouse.storage import Changes, Recorded, Store, write_result
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.compact import compact
 
 STEPS = {"os.mkdir", "os.rename", "os.link", "os.remove", "os.rmdir", "os.utime", "shutil.rmtree"}
@@ -61,7 +62,7 @@ def complete_the_run(store: Store, run: str) -> None:
 def take_out(store: Store, run: str) -> None:
     if store.newest(run):
         store.remove(run)
-    store.clean(-1)
+    clean(store, -1)
 
 
 def record_and_take_out(store: Store, run: str) -> None:
@@ -77,7 +78,7 @@ def record_and_take_out(store: Store, run: str) -> None:
             files[recorded] = folder / requested
         store.keep_results(files)
     store.remove(run, keep_results=True)
-    store.clean(-1)
+    clean(store, -1)
     assert len(store.recorded("step_summary", 1)) == 2 and len(store.kept()) == 1
 
 
@@ -89,7 +90,7 @@ def start_two_commits(store: Store, run: str) -> None:
 def compact_and_clean(store: Store, run: str) -> None:
     """Packs the files of two commits, and deletes those and their versions."""
     compact(store, run)
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
 
 
 def start_small(store: Store, run: str) -> None:
@@ -210,7 +211,7 @@ def test_killed_in_the_middle_of_a_write(tmp_path: Path, act: Act, limit: int) -
 
 def check_nothing_is_left(store: Store) -> None:
     """After a clean without grace period only published files are left."""
-    store.clean(-1)
+    clean(store, -1)
     assert store.verify() == []
     runs = [store.newest(run) for run in store.runs()]
     history = [version for run in store.runs() for version in versions_of(store, run)]
@@ -231,7 +232,7 @@ def act_forever(root: str, ready: str) -> None:
             sources = store.commit(ranks)
         store.publish("run", Changes(sources=sources, replace=True))
         if number % 5 == 4:
-            store.clean(3600)
+            clean(store, 3600)
         if number % 7 == 6:
             store.remove("run")
 
@@ -263,7 +264,7 @@ def kill_many(tmp_path: Path, kills: int, seed: int) -> None:
     for _ in range(kills):
         kill_once(store, tmp_path, chance)
     # What died in mid-write is still young; without grace it goes, and all else stays.
-    store.clean(-1)
+    clean(store, -1)
     assert store.verify() == []
     assert contents(store, "run") == {rank: {"again"} for rank in (0, 1, 2)}
     check_nothing_is_left(store)

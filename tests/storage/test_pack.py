@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from storage_sources import seen, staged
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import Changes, RankSource, Staged, StagedTable, Store
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.model import Scan
 
 
@@ -63,7 +64,7 @@ def test_replaced_and_dropped_ranks_leave_the_shared_file_to_the_others(store: S
     assert seen(store) == {rank: ["b" if rank == 1 else "a"] * 40 for rank in range(4)}
     store.publish("run", Changes(drop_ranks=(0, 3)))
     assert set(seen(store)) == {1, 2}
-    store.clean(-1)
+    clean(store, -1)
     assert store.verify() == []
     assert set(seen(store)) == {1, 2}
 
@@ -158,7 +159,7 @@ def test_a_wrong_row_count_is_refused(store: Store) -> None:
         made = staged(folder, 0)
         lie = StagedTable("events", 1, made.tables[0].path, 39)
         with pytest.raises(WarehouseError, match="holds 40 rows, expected 39"):
-            store.commit_source(replace(made, tables=(lie,)))
+            store.commit([replace(made, tables=(lie,))])
         lie.path.write_bytes(b"no Parquet")
         with pytest.raises(WarehouseError, match="not a Parquet file"):
-            store.commit_source(replace(made, tables=(lie,)))
+            store.commit([replace(made, tables=(lie,))])

@@ -12,6 +12,7 @@ import pytest
 
 from storage_sources import commit, context, processes, seen, staged, versions_of
 from tracewarehouse.storage import Changes, RunVersion, Store
+from tracewarehouse.storage.clean import clean
 
 WRITERS = 8
 
@@ -160,7 +161,7 @@ def keep_cleaning(root: str, stop: str) -> None:
             with suppress(FileNotFoundError):
                 orphan.touch()
                 os.utime(orphan, (0, 0))
-        assert store.clean(3600).files <= 2
+        assert clean(store, 3600).files <= 2
 
 
 def test_cleaning_beside_writers_deletes_none_of_their_files(tmp_path: Path) -> None:

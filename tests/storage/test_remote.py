@@ -25,6 +25,7 @@ from tracewarehouse.errors import DamagedRunError, ParamError, StoreUnavailable,
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import Changes, Store, layout, remote
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.objects import FileRef
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
@@ -191,7 +192,7 @@ def test_a_clean_lists_all_objects_once(s3: Proxy) -> None:
         commit(store, 2, run=run)  # never published
     time.sleep(1.1)  # the clock of S3 has seconds
     s3.requests.clear()
-    report = Store.open(place).clean(grace_s=0, keep_versions_s=0)
+    report = clean(Store.open(place), grace_s=0, keep_versions_s=0)
     # Per run: an older version, a commit and two files.
     assert (report.files, report.versions) == (2 * 4, 2)
     counts = s3.counts()

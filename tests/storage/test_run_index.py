@@ -31,14 +31,14 @@ def fill(store: Store, runs: int, rank: int = 0) -> None:
     """Publishes a rank of each run."""
     for number in range(runs):
         with store.staging() as folder:
-            source = store.commit_source(staged(folder, rank, run=f"Run-{number:03d}"))
+            source = store.commit([staged(folder, rank, run=f"Run-{number:03d}")])[0]
         store.publish(source.run, Changes(sources=(source,), labels={"number": str(number)}))
 
 
 def forge(store: Store, runs: int, ranks: int) -> None:
     """Publishes runs of many ranks, of which only versions and index entries exist."""
     with store.staging() as folder:
-        source = store.commit_source(staged(folder, 0))
+        source = store.commit([staged(folder, 0)])[0]
     base = RunVersion("run", 1, (), {}, None, source.committed_at, "0.0", nonce="0" * 32)
     sources = [replace(source, rank=rank, uid=f"{rank:016x}", digest=f"{rank:064x}") for rank in range(ranks)]
     objects = {}

@@ -110,7 +110,7 @@ def test_another_way_to_read_it_replaces_a_source(store: Store, change: dict[str
     publish(store, commit(store, 0))
     with store.staging() as folder:
         made = replace(staged(folder, 0), uid="f" * 16, **change)
-        assert publish(store, store.commit_source(made)) == {came}
+        assert publish(store, store.commit([made])[0]) == {came}
 
 
 def test_the_hash_behind_results_moves_with_what_was_read_and_not_with_the_commit(store: Store) -> None:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from storage_sources import commit, seen, staged
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import Changes, StagedTable, Store
+from tracewarehouse.storage.clean import clean
 
 DAY_S = 86_400.0
 
@@ -91,7 +92,7 @@ def test_foreign_files_are_ignored(store: Store) -> None:
     assert store.runs() == ("run",)
     assert store.versions("run") == (1, 2)
     assert store.verify() == []
-    store.clean(-1)
+    clean(store, -1)
     assert set(seen(store)) == {0, 1}
 
 
@@ -109,7 +110,7 @@ def tree(store: Store) -> set[str]:
 def test_clean_keeps_every_version_of_a_present_run(store: Store) -> None:
     age(store, 2 * DAY_S)
     before = tree(store)
-    assert store.clean(DAY_S).files == 0
+    assert clean(store, DAY_S).files == 0
     assert tree(store) == before
     assert store.get("run", 1).ranks == (0, 1)
 
@@ -123,11 +124,11 @@ def test_clean_deletes_old_orphans_and_keeps_young_ones(store: Store) -> None:
     (store.folder / "_tw" / "staging" / "dead" / "deeper" / "half.parquet").write_bytes(b"half")
     (store.folder / "_tw" / "staging" / "x.tmp").write_bytes(b"half")
     littered = tree(store)
-    assert store.clean(DAY_S).files == 0
+    assert clean(store, DAY_S).files == 0
     assert tree(store) == littered
     age(store, 2 * DAY_S)
     young = commit(store, 6)
-    report = store.clean(DAY_S)
+    report = clean(store, DAY_S)
     assert report.files == 6
     assert report.bytes > 0
     kept = {f"_tw/commits/run/{young.commit}", *(file.path for file in young.files)}
@@ -140,30 +141,30 @@ def test_clean_keeps_results_inbox_and_the_shell_file(store: Store) -> None:
         (store.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (store.folder / name).write_bytes(b"x")
     age(store, 2 * DAY_S)
-    assert store.clean(DAY_S).files == 0
+    assert clean(store, DAY_S).files == 0
 
 
 def test_clean_keeps_what_waits_and_deletes_the_first_form_of_its_commit(store: Store) -> None:
     source = commit(store, 0, run="slow")
     store.publish("slow", Changes(sources=(source,), expected_ranks=2))
     age(store, 2 * DAY_S)
-    assert store.clean(DAY_S).files == 1
+    assert clean(store, DAY_S).files == 1
     assert not (store.folder / "_tw/commits/slow" / source.commit).exists()
     store.publish("slow", Changes(sources=(commit(store, 1, run="slow"),), expected_ranks=2))
     assert set(seen(store, "slow")) == {0, 1}
     assert not (store.folder / "_tw/index/waiting/slow.json").exists()
     sources = store.head("slow").sources
     assert store.headers(sources).keys() == {one.name for one in sources}
-    assert store.clean(DAY_S).files == 0
+    assert clean(store, DAY_S).files == 0
     assert store.verify() == []
 
 
 def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not_reused(store: Store) -> None:
     store.remove("run")
     age(store, 2 * DAY_S)
-    store.clean(DAY_S)
+    clean(store, DAY_S)
     assert store.get("run", 1).ranks == (0, 1)
-    report = store.clean(-1)
+    report = clean(store, -1)
     assert report.versions == 2
     # The newest version says first that earlier ones are gone; the removal before it goes with the next call.
     assert tree(store) == {
@@ -174,7 +175,7 @@ def test_a_removed_run_is_deleted_after_its_grace_period_and_its_numbers_are_not
     }
     assert store.get("run", 4).kept_from == 4
     assert store.verify() == []
-    assert store.clean(-1).versions == 1
+    assert clean(store, -1).versions == 1
     assert store.versions("run") == (4,)
     store.publish("run", Changes(sources=(commit(store, 0),)))
     assert store.versions("run") == (4, 5)
@@ -186,4 +187,4 @@ def test_a_table_name_never_becomes_a_path(store: Store) -> None:
         made = staged(folder, 0)
         hostile = StagedTable("../../x", 1, made.tables[0].path, made.tables[0].rows)
         with pytest.raises(ValueError, match="invalid table name"):
-            store.commit_source(replace(made, tables=(hostile,)))
+            store.commit([replace(made, tables=(hostile,))])

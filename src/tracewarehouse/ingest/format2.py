@@ -29,7 +29,6 @@ from tracewarehouse.storage import (
     Staged,
     Store,
     layout,
-    publish,
     results,
 )
 from tracewarehouse.storage.codec import FORMAT, sealed, unsealed
@@ -142,7 +141,7 @@ class _Conversion(Struct):
         said = version.fields
         names = ("run", "number", "labels", "expected_ranks", "tombstone", "compacted")
         fields = {name: said[name] for name in names} | {"created_at": "", "tool": ""} | more
-        publish.put(self.store, RunVersion(sources=sources, **fields), self.store.tool)
+        self.store.put(RunVersion(sources=sources, **fields))
 
     def _convert_waiting(self, run: str, name: str, settled: frozenset[str]) -> Iterator[str]:
         """Publishes the sources of a manifest with the options of their call, so that they wait as before."""

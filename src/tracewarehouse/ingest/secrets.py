@@ -53,6 +53,7 @@ from tracewarehouse.storage import (
     run_key,
     run_name,
 )
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
@@ -405,7 +406,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
             if self.store.pending(run):
                 raise TwError(f"run {run} has pending ranks", "complete or remove it, then repeat")
             self.store.delete_history(run)
-        self.store.clean(0.0)
+        clean(self.store, 0.0)
         for name in former:
             prefixes = [f"{folder}/{run_key(name)}/" for folder in _FOLDERS]
             left = [entry.key for prefix in prefixes for entry in self.store.objects.walk(prefix)]

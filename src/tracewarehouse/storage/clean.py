@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TwError, WarehouseError
-from tracewarehouse.storage import commits, layout, publish, results
+from tracewarehouse.storage import commits, layout, results
 from tracewarehouse.storage.model import (
     KEEP_VERSIONS_S,
     CleanReport,
@@ -27,6 +27,7 @@ from tracewarehouse.storage.model import (
 )
 from tracewarehouse.storage.objects import Entry, Objects
 from tracewarehouse.storage.remote import ListedObjects, RemoteObjects
+from tracewarehouse.storage.store import Store, with_disk_errors
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import delete_unused, is_unused
 
@@ -266,10 +267,10 @@ def _older(store: Versions, key: str, before: datetime) -> bool:
     return entry is not None and entry.modified < before
 
 
+@with_disk_errors
 def clean(
-    store: Versions,
-    tool: str,
-    grace_s: float,
+    store: Store,
+    grace_s: float = 86_400.0,
     taken_out: bool = False,
     keep_versions_s: float = KEEP_VERSIONS_S,
 ) -> CleanReport:
@@ -290,7 +291,7 @@ def clean(
     versions_before = min(before, now - timedelta(seconds=keep_versions_s))
     files = bytes_ = versions = 0
     if taken_out:
-        files, bytes_ = _delete_taken_out(store, tool)
+        files, bytes_ = _delete_taken_out(store)
     listed = store
     if isinstance(store.objects, RemoteObjects):  # a folder is looked at as it is
         listed = copy(store)
@@ -299,7 +300,7 @@ def clean(
     refused = set()
     groups: list[Iterable[str]] = []
     for run, one in planned.runs.items():
-        if one.newest is not None and not _says_gap(store, one, tool):
+        if one.newest is not None and not _says_gap(store, one):
             refused.add(run)  # another call published meanwhile
             continue
         versions += len(one.versions)
@@ -317,18 +318,18 @@ def clean(
     return CleanReport(files, bytes_, versions, tuple(sorted(map(store.name, planned.skipped))))
 
 
-def _says_gap(store: Versions, planned: _Run, tool: str) -> bool:
+def _says_gap(store: Store, planned: _Run) -> bool:
     """Publishes a version below which others may be missing, if needed; False if another call did first."""
     newest = planned.newest
     assert newest is not None
     if not planned.gap:
-        publish.confirm(store, newest)
+        store.confirm(newest)
         return True
     number = newest.number + 1
-    return publish.put(store, replace(newest, number=number, kept_from=number), tool) is not None
+    return store.put(replace(newest, number=number, kept_from=number)) is not None
 
 
-def _delete_taken_out(store: Versions, tool: str) -> tuple[int, int]:
+def _delete_taken_out(store: Store) -> tuple[int, int]:
     """Deletes what repairs took out, with the versions that hold it; number and bytes of the objects."""
     aside = [entry for entry in store.objects.walk(f"{layout.RESULTS}/") if entry.key.endswith(layout.ASIDE)]
     files, bytes_ = _delete(store.objects, aside)
@@ -344,7 +345,7 @@ def _delete_taken_out(store: Versions, tool: str) -> tuple[int, int]:
                 if one.number < head.number and not gone.isdisjoint((*one.paths, *_commit_keys(run, one)))
             ]
             number = head.number + 1
-            if publish.put(store, replace(head, number=number, kept_from=number, taken_out=()), tool):
+            if store.put(replace(head, number=number, kept_from=number, taken_out=())):
                 found = [entry for _, entry in store.objects.stat_many([*holding, *gone]) if entry]
                 deleted, freed = _delete(store.objects, found)
                 files, bytes_ = files + deleted, bytes_ + freed

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.storage import commits, index, layout, list_object, publish, results
+from tracewarehouse.storage import commits, index, layout, list_object, results
 from tracewarehouse.storage.codec import encode_version, record_of
 from tracewarehouse.storage.commits import Commit
 from tracewarehouse.storage.index import Entry
@@ -114,7 +114,7 @@ class RunRepair:
     def _write_entry(self, newest: RunVersion) -> None:
         self._step(layout.entry(self.run), "index entry written from the newest version")
         if not self.dry_run:
-            publish.write_entry(self.store, newest)
+            self.store.write_entry(newest)
 
     def _from_entry(self, entry: Entry) -> RunVersion | None:
         """The version that an index entry describes, if the commits prove that it is the same."""
@@ -239,7 +239,7 @@ class RunRepair:
         version = replace(newest, number=top + 1, taken_out=taken_out)
         if sources is not None:
             version = replace(version, sources=sources)
-        written = publish.put(self.store, version, self.store.tool)
+        written = self.store.put(version)
         if written is None:
             raise WarehouseError(f"run {self.run}: another call published meanwhile", "run it again")
         self.store.forget()

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import secrets
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from functools import lru_cache
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache, wraps
 from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
-from tracewarehouse.errors import SchemaVersionError, WarehouseError
+from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, UnknownName, WarehouseError
 from tracewarehouse.location import Location
-from tracewarehouse.storage import commits, layout, results
-from tracewarehouse.storage.codec import FORMAT, check_understood, sealed, unsealed
+from tracewarehouse.storage import commits, index, layout, list_object, results
+from tracewarehouse.storage.codec import (
+    FORMAT,
+    MANY_FILES,
+    check_understood,
+    encode_version,
+    sealed,
+    unsealed,
+)
 from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.model import (
-    KEEP_VERSIONS_S,
+    EXPIRED,
     Changes,
-    CleanReport,
+    Json,
+    ManySources,
+    PendingSource,
     Problem,
     Published,
     RankSource,
     RunVersion,
     Staged,
+    StoredList,
 )
 from tracewarehouse.storage.objects import LocalObjects, Objects, disk_errors
+from tracewarehouse.storage.publish import Merged, merge
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
 from tracewarehouse.temp_folders import locked_folder
@@ -44,36 +60,22 @@ class Identity(Struct, frozen=True):
     created_at: str
 
 
-def create(objects: Objects) -> Identity:
-    """Creates a warehouse in a new or empty place, unless another process just created it.
+def read_identity(objects: Objects, create: bool = False) -> Identity:
+    """The identity of a warehouse; raises WarehouseError or SchemaVersionError.
 
-    Raises WarehouseError if the place holds other objects, or cannot keep one of two writers from
-    overwriting the other.
+    `create`: creates a warehouse in a new or empty place, unless another process just created it. Raises
+    WarehouseError if the place holds other objects, or cannot keep one of two writers from overwriting the
+    other.
     """
-    objects.prepare()
-    restore_identity(objects)
-    return read_identity(objects)
-
-
-def read_identity(objects: Objects) -> Identity:
-    """The identity of a warehouse; raises WarehouseError or SchemaVersionError."""
     with disk_errors(objects.url):
         try:
             data = objects.get(layout.WAREHOUSE)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise objects.absent(error) from None
-    return _decode(objects, data)
-
-
-def open_or_create_identity(objects: Objects) -> Identity:
-    """The identity of the warehouse, which is created if there is none."""
-    with disk_errors(objects.url):
-        try:
-            data = objects.get(layout.WAREHOUSE)
-        except FileNotFoundError:
-            return create(objects)
-        except NotADirectoryError as error:
-            raise objects.absent(error) from None
+            if not create or isinstance(error, NotADirectoryError):
+                raise objects.absent(error) from None
+            objects.prepare()
+            restore_identity(objects)
+            return read_identity(objects)
     return _decode(objects, data)
 
 
@@ -103,6 +105,25 @@ def _decode(objects: Objects, data: bytes) -> Identity:
         raise WarehouseError(f"{path}: damaged: {error}", "restore this file from a backup") from error
 
 
+# Half the grace period of `clean`: what was committed since then is there.
+_SPARED = timedelta(hours=12)
+# After a conflict: the first and the longest pause, and for how long a call tries.
+_PAUSE_S, _LONGEST_PAUSE_S, _PATIENCE_S = 0.06, 4.0, 120.0
+
+P, R = ParamSpec("P"), TypeVar("R")
+
+
+def with_disk_errors(method: Callable[Concatenate[Store, P], R]) -> Callable[Concatenate[Store, P], R]:
+    """A method of the store whose OSError becomes a WarehouseError that names the folder and a remedy."""
+
+    @wraps(method)
+    def guarded(self: Store, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with disk_errors(self.folder):
+            return method(self, *args, **kwargs)
+
+    return guarded
+
+
 class Store(Versions):
     """The stored files of a warehouse. Any number of processes may use it, without a lock or server."""
 
@@ -117,7 +138,7 @@ class Store(Versions):
     def open_or_create(cls, place: Location, tool: str = "") -> Store:
         """Opens a warehouse, or creates one in a new or empty folder or prefix of a bucket."""
         objects = objects_at(place)
-        identity = open_or_create_identity(objects)
+        identity = read_identity(objects, create=True)
         with disk_errors(objects.url):
             objects.check_conditions()  # before anything is uploaded
         return cls(objects, identity, tool)
@@ -146,6 +167,7 @@ class Store(Versions):
         """The path of a temporary folder that does not exist yet, on the disk of the warehouse."""
         return self.folder / layout.STAGING / secrets.token_hex(8)
 
+    @with_disk_errors
     def commit(self, staged: Sequence[Staged]) -> tuple[RankSource, ...]:
         """Commits staged sources and returns them in the given order; the staged files are moved or packed.
 
@@ -153,16 +175,15 @@ class Store(Versions):
         (a task that runs twice) and are neither published nor waiting, returns that commit. Any process may
         commit. Raises WarehouseError if the disk is full or refuses, or a file is not as announced.
         """
-        with disk_errors(self.folder):
-            found: dict[int, RankSource] = {}
-            todo: list[Staged] = []
-            for group in commits.groups(staged):
-                done = self._committed_before(group)
-                found |= {id(one): source for one, source in zip(group, done, strict=False)}
-                todo += () if done else group
-            committed = commits.commit(self.objects, todo)
-            found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
-            return tuple(found[id(one)] for one in staged)
+        found: dict[int, RankSource] = {}
+        todo: list[Staged] = []
+        for group in commits.groups(staged):
+            done = self._committed_before(group)
+            found |= {id(one): source for one, source in zip(group, done, strict=False)}
+            todo += () if done else group
+        committed = commits.commit(self.objects, todo)
+        found |= {id(one): source for one, source in zip(todo, committed, strict=True)}
+        return tuple(found[id(one)] for one in staged)
 
     def _committed_before(self, members: Sequence[Staged]) -> tuple[RankSource, ...]:
         run = members[0].run
@@ -173,103 +194,258 @@ class Store(Versions):
                 return commit.sources
         return ()
 
-    def commit_source(self, staged: Staged) -> RankSource:
-        """Commits one source."""
-        return self.commit([staged])[0]
-
+    @with_disk_errors
     def publish(
         self, run: str, changes: Changes, check: Callable[[RunVersion], None] | None = None
     ) -> Published:
         """Applies the changes of a call to the newest version of a run; see `merge` for the rules.
 
-        `check` raises to prevent the version that it is given. Raises RunExists if the name exists in
-        another spelling, UnknownName if there is nothing to change, WarehouseError if the disk refuses; a
-        version is published entirely or not at all.
+        `check` is called with the version to be written, or the newest one if nothing changes; it raises to
+        prevent that. Raises RunExists if the name exists in another spelling, UnknownName if there is nothing
+        to change, WarehouseError if the disk refuses; a version is published entirely or not at all.
         """
-        from tracewarehouse.storage import publish
+        known = {(source.rank, *source.identity) for source in changes.sources}
+        if len(known) != len(changes.sources) or any(source.run != run for source in changes.sources):
+            raise ValueError("a publish must name each source of its run once")
+        self._check_files(changes.sources)
+        seen = self._look(run, changes)
+        if seen.merged.pending is not None:
+            kept = {name for name, outcome in seen.merged.outcome.items() if outcome == "pending"}
+            own = {source.name: source for source in commits.wait(self.objects, changes, kept)}
+            if own:
+                # Others see now what waits here: the last of several calls at once finds all ranks.
+                changes = replace(changes, sources=tuple(own.get(one.name, one) for one in changes.sources))
+                seen = self._look(run, changes)
+        for attempt in _attempts(run):
+            seen = self._look(run, changes) if attempt else seen
+            base, waiting, merged = seen.base, seen.waiting, seen.merged
+            if check is not None:
+                check(merged.version or base)
+            if merged.pending is not None:
+                return Published(None, base, merged.outcome, _present(seen, changes), waiting)
+            if merged.version is None:
+                self.confirm(base)
+                return Published(None, base, merged.outcome, waited=waiting)
+            self._check_files([one.source for one in waiting])
+            # After a conflict, a listing shows first whether another call was quicker again.
+            if attempt and merged.version.number <= self.newest_number(run):
+                continue
+            if written := self.put(merged.version):
+                if seen.names:
+                    self._unmark(written)
+                return Published(written, written, merged.outcome, waited=waiting)
+        raise AssertionError("unreachable")
 
-        with disk_errors(self.folder):
-            return publish.publish(self, run, changes, self.tool, check)
+    def _look(self, run: str, changes: Changes) -> _Seen:
+        """Merges the changes with what is stored now; reads what waits for this call.
+
+        That is everything if there may be enough ranks, else what has ranks of the call. Raises UnknownName,
+        DamagedRunError.
+        """
+        # What waits before the newest version: what does not wait any more was published earlier.
+        found = commits.names(self.objects, run) if changes.expected_ranks or changes.seal else ()
+        base = self.head(run)
+        names = commits.unsettled(found, base)
+        wanted = names
+        if not changes.seal and len(_possible(base, changes, names)) < (changes.expected_ranks or 0):
+            own = {source.rank for source in changes.sources}
+            wanted = tuple(name for name in names if not own.isdisjoint(range(name.first, name.last + 1)))
+        waiting = []
+        for one in commits.waiting(self.objects, run, [name.text for name in wanted]):
+            if isinstance(one, WarehouseError):
+                raise DamagedRunError(f"run {run} is damaged: {one.message}", hints.repair(run))
+            waiting.append(one)
+        if not changes.sources and not waiting and (base.number == 0 or base.tombstone):
+            raise UnknownName("run", run, self.runs())
+        return _Seen(base, names, tuple(waiting), merge(base, changes, waiting))
+
+    def _check_files(self, sources: Sequence[RankSource]) -> None:
+        """Raises WarehouseError for files that `clean` deleted; it spares recent ones: no requests."""
+        recent = datetime.now(UTC) - _SPARED
+        missing = self.missing_file(
+            one
+            for one in sources
+            if not (self.is_remote and datetime.fromisoformat(one.committed_at) > recent)
+        )
+        if missing is not None:
+            holds = (one.rank for one in sources for file in one.files if file.path == missing)
+            raise WarehouseError(
+                f"{self.objects.describe(missing)}: deleted before rank {next(holds)} was published",
+                "ingest it again",
+            )
+
+    def put(self, version: RunVersion) -> RunVersion | None:
+        """Publishes a version under its number, then its index entry; None if another call was first."""
+        expired: dict[str, Json] = {}
+        if not isinstance(version.sources, ManySources):
+            for source in version.sources:
+                for table, date in source.expired.items():
+                    expired[table] = max(date, str(expired.get(table, "")))
+            version = replace(version, expired=expired or None)
+        needed = [name for name in version.must_understand if name != EXPIRED]
+        # Releases that read a version with expired tables must know them.
+        needed += [EXPIRED] if version.expired else []
+        version = replace(
+            version,
+            sources=self._listed(version),
+            labels=dict(version.labels),
+            must_understand=tuple(needed),
+            previous=self.digest(version.run, version.number - 1) if version.number > 1 else "",
+            created_at=now(),
+            tool=self.tool,
+            nonce=secrets.token_hex(16),
+        )
+        data = encode_version(version)
+        if not self.objects.put_if_absent(layout.version(version.run, version.number), data):
+            return None
+        self.remember(version, index.digest(data))
+        # The version is published, even if the disk is full now; the next publish writes the entry.
+        with suppress(OSError, TwError):
+            self.write_entry(version)
+        return version
+
+    def _listed(self, version: RunVersion) -> Sequence[RankSource]:
+        """The sources of a version; those of many files are written to an object first."""
+        if isinstance(version.sources, ManySources) or len(version.paths) <= MANY_FILES:
+            return version.sources
+        data = list_object.encode(version.sources)
+        key = layout.version_list(version.run, version.number, secrets.token_hex(4))
+        self.objects.put({key: data})
+        stored = StoredList(key, len(data), index.digest(data), version.summary)
+        return list_object.many_sources(self.objects, version.run, stored)
+
+    def write_entry(self, version: RunVersion) -> None:
+        """Writes the index entry of the newest version; looks once more, since another call may be newer."""
+        run = version.run
+        while True:
+            entry = index.entry_of(version, self.digest(run, version.number))
+            self.objects.put({layout.entry(run): index.encode_entry(entry)})
+            newest = max(self.versions(run), default=0)
+            if newest <= version.number:
+                return
+            version = self.get(run, newest)
+
+    def confirm(self, newest: RunVersion) -> None:
+        """Writes the index entry that a killed call did not."""
+        entry = self.entry(newest.run)
+        if newest.number and (entry is None or entry.number < newest.number):
+            self.write_entry(newest)
+
+    def _unmark(self, newest: RunVersion) -> None:
+        """Deletes the mark of waiting commits unless others wait since."""
+        with suppress(OSError):
+            self.objects.delete([layout.waiting(newest.run)])
+            if commits.unsettled(commits.names(self.objects, newest.run), newest):
+                fields = {"format": FORMAT, "must_understand": [], "run": newest.run}
+                self.objects.put({layout.waiting(newest.run): sealed(fields)})
+
+    @with_disk_errors
+    def amend(self, run: str, change: Callable[[RunVersion], RunVersion]) -> RunVersion:
+        """Publishes the newest version of a run with other fields; returns it, unchanged or written."""
+        for _ in _attempts(run):
+            head = self.head(run)
+            changed = change(head)
+            if changed is head:
+                return head
+            if written := self.put(replace(changed, number=head.number + 1)):
+                return written
+        raise AssertionError("unreachable")
 
     def take_out(self, run: str, keys: Collection[str]) -> None:
         """Names objects of a run as taken out: no version after this one, and no reader, needs them."""
-        from tracewarehouse.storage import publish
 
         def change(head: RunVersion) -> RunVersion:
             new = sorted(set(keys).difference(head.taken_out))
             return replace(head, taken_out=(*head.taken_out, *new)) if new else head
 
-        with disk_errors(self.folder):
-            publish.amend(self, run, self.tool, change)
+        self.amend(run, change)
 
+    @with_disk_errors
     def delete_history(self, run: str) -> None:
         """Deletes all versions of a run before the newest, whose content is published once more."""
-        from tracewarehouse.storage import publish
-
-        with disk_errors(self.folder):
-            if len(self.versions(run)) > 1:
-                kept = publish.amend(
-                    self, run, self.tool, lambda head: replace(head, kept_from=head.number + 1)
-                )
-                gone = [number for number in self.versions(run) if number < kept.number]
-                self.objects.delete(
-                    [layout.version(run, number) for number in gone if number not in kept.results_of]
-                )
+        if len(self.versions(run)) > 1:
+            kept = self.amend(run, lambda head: replace(head, kept_from=head.number + 1))
+            gone = [number for number in self.versions(run) if number < kept.number]
+            self.objects.delete(
+                [layout.version(run, number) for number in gone if number not in kept.results_of]
+            )
 
     def relabel(self, run: str, labels: Mapping[str, str | None]) -> Published:
         """Sets labels and removes those that are None; raises UnknownName."""
         return self.publish(run, Changes(labels=labels))
 
+    @with_disk_errors
     def remove(self, run: str, keep_results: bool = False) -> RunVersion:
         """Publishes a tombstone and drops waiting sources; raises UnknownName if there is no such run.
 
         Older versions stay readable as RUN@vN until `clean` deletes them. `keep_results` keeps the
         recorded results of the newest version.
         """
-        from tracewarehouse.storage.publish import remove
-
-        with disk_errors(self.folder):
-            return remove(self, run, self.tool, keep_results)
+        for _ in _attempts(run):
+            names = commits.names(self.objects, run)
+            try:
+                head = self.head(run)
+            except DamagedRunError:  # of a damaged run only its name and number, which is all a removal needs
+                number = self.newest_number(run)
+                head = RunVersion(self.name(layout.run_key(run)), number, (), {}, None, "", "")
+            waits = commits.unsettled(names, head)
+            if (head.number == 0 or head.tombstone) and not waits:
+                raise UnknownName("run", run, self.runs())
+            results = (head.number,) if keep_results and not head.tombstone else ()
+            tombstone = RunVersion(
+                head.run,
+                head.number + 1,
+                (),
+                {},
+                None,
+                "",
+                "",
+                tombstone=True,
+                retired=tuple(name.text for name in names if name.waits),
+                results_of=(*head.results_of, *results),
+                kept_from=head.kept_from,
+                taken_out=head.taken_out,
+            )
+            if written := self.put(tombstone):
+                if names:
+                    self._unmark(written)
+                return written
+        raise AssertionError("unreachable")
 
     # Recorded results and acknowledgements
 
+    @with_disk_errors
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as recorded results; each appears complete or not at all."""
-        with disk_errors(self.folder):
-            results.keep(self.objects, files)
+        results.keep(self.objects, files)
 
+    @with_disk_errors
     def keep_rollups(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as roll-ups of recorded results."""
-        with disk_errors(self.folder):
-            results.keep_rollups(self.objects, files)
+        results.keep_rollups(self.objects, files)
 
     def drop_kept(self, run: str) -> None:
         """No longer keeps the results of a removed run; `clean` deletes them."""
-        from tracewarehouse.storage import publish
+        self.amend(run, lambda head: replace(head, results_of=()) if head.results_of else head)
 
-        def change(head: RunVersion) -> RunVersion:
-            return replace(head, results_of=()) if head.results_of else head
-
-        with disk_errors(self.folder):
-            publish.amend(self, run, self.tool, change)
-
+    @with_disk_errors
     def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
         """Stores an acknowledgement, replacing an older one of that key."""
-        with disk_errors(self.folder):
-            results.put_acknowledgement(self.objects, key, fields)
+        results.put_acknowledgement(self.objects, key, fields)
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
         """Every intact acknowledgement; `verify` reports damaged ones."""
         found = (fields for _, fields in results.acknowledged(self.objects))
         return tuple(fields for fields in found if not isinstance(fields, str))
 
+    @with_disk_errors
     def forget_acknowledged(self, key: str) -> None:
         """Deletes an acknowledgement."""
-        with disk_errors(self.folder):
-            results.delete_acknowledgement(self.objects, key)
+        results.delete_acknowledgement(self.objects, key)
 
     # Housekeeping
 
+    @with_disk_errors
     def verify(self, deep: bool = False) -> list[Problem]:
         """The problems of the stored files: commits, presence, sizes, rows, checksums, numbering.
 
@@ -277,24 +453,49 @@ class Store(Versions):
         """
         from tracewarehouse.storage.verify import verify
 
-        with disk_errors(self.folder):
-            return verify(self, deep)
+        return verify(self, deep)
 
-    def clean(
-        self,
-        grace_s: float = 86_400.0,
-        taken_out: bool = False,
-        keep_versions_s: float = KEEP_VERSIONS_S,
-    ) -> CleanReport:
-        """Deletes files that no kept version needs and that are older than `grace_s` seconds.
 
-        Versions that were replaced within `keep_versions_s` are kept, unless a later one has the same rows.
-        With `taken_out` also what repairs took out, whatever its age.
-        """
-        from tracewarehouse.storage.clean import clean
+class _Seen(Struct, frozen=True):
+    """The newest version of a run, the commits that wait, those of them that were read, and the merge."""
 
-        with disk_errors(self.folder):
-            return clean(self, self.tool, grace_s, taken_out, keep_versions_s)
+    base: RunVersion
+    names: tuple[layout.CommitName, ...]
+    waiting: tuple[PendingSource, ...]
+    merged: Merged
+
+
+def _possible(base: RunVersion, changes: Changes, waiting: Sequence[layout.CommitName]) -> set[int]:
+    """The ranks of the run with all that waits; by the names of commits, which may leave out ranks."""
+    ranks = {source.rank for source in changes.sources}.union(() if base.tombstone else base.ranks)
+    return ranks.union(*(range(name.first, name.last + 1) for name in waiting))
+
+
+def _present(seen: _Seen, changes: Changes) -> tuple[int, int]:
+    """Ranks present and expected: counted by names if not all that waits was read."""
+    ranks, expected = seen.merged.pending or (0, 0)
+    possible = len(_possible(seen.base, changes, seen.names))
+    return (possible if possible < expected else ranks), expected
+
+
+def _attempts(run: str) -> Iterator[int]:
+    """0, 1, … with longer and longer pauses, so that of many writers one after the other succeeds.
+
+    The first pause is about as long as the attempt took: shorter ones do not spread the writers. Raises
+    WarehouseError if it takes too long.
+    """
+    end = time.monotonic() + _PATIENCE_S
+    for attempt in itertools.count():
+        started = time.monotonic()
+        yield attempt
+        now_s = time.monotonic()
+        if now_s > end:
+            raise WarehouseError(
+                f"run {run}: other processes published versions for {_PATIENCE_S:g} s",
+                "run it again; nothing is lost",
+            )
+        pause_s = max(_PAUSE_S, now_s - started) * 2**attempt
+        time.sleep(random.uniform(0.5, 1.5) * min(pause_s, _LONGEST_PAUSE_S))
 
 
 def location_of(objects: Objects) -> Location:
