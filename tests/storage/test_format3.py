@@ -19,6 +19,7 @@ from tracewarehouse.storage import Changes, RunVersion, Store
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.codec import decode_version, encode_version, sealed, unsealed
 from tracewarehouse.storage.model import ManySources, TableFile
+from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.storage.repair import RunRepair
 
 
@@ -40,10 +41,7 @@ def version(store: Store, number: int = 1) -> Path:
 
 
 def decoded(data: bytes) -> RunVersion:
-    def none(run: str, stored: object) -> Any:
-        raise AssertionError
-
-    return decode_version(data, "v", none)
+    return decode_version(LocalObjects(Path("none")), data, "v")
 
 
 def damaged(data: bytes, chance: random.Random) -> bytes:

@@ -18,7 +18,7 @@ from object_store import BUCKET, Proxy, Request
 from storage_sources import commit, staged
 from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
-from tracewarehouse.storage import Changes, RunVersion, Store, index, layout, versions
+from tracewarehouse.storage import Changes, RunVersion, Store, codec, layout, versions
 from tracewarehouse.storage.codec import encode_version, sealed, unsealed
 from tracewarehouse.warehouse import Warehouse
 
@@ -47,7 +47,7 @@ def forge(store: Store, runs: int, ranks: int) -> None:
         version = replace(base, run=run, sources=tuple(replace(one, run=run) for one in sources))
         data = encode_version(version)
         objects[layout.version(run, 1)] = data
-        objects[layout.entry(run)] = index.encode_entry(index.entry_of(version, index.digest(data)))
+        objects[layout.entry(run)] = codec.encode_entry(codec.entry_of(version, codec.digest(data)))
     store.objects.put(objects)
 
 
@@ -106,7 +106,7 @@ def test_upkeep_that_publishes_writes_the_list(few: None, tmp_path: Path, upkeep
         fill(store, 4, rank)
     wh = tw.open(tmp_path / "warehouse")
     upkeep(wh, tmp_path)
-    listed = index.decode_list(store.objects.get(layout.LIST), "list").by_key()
+    listed = codec.decode_list(store.objects.get(layout.LIST), "list").by_key()
     assert {one.number for one in listed.values()} == {3}
 
 
@@ -126,7 +126,7 @@ def _resealed(data: bytes, **fields: object) -> bytes:
         lambda data: data[:-20],
         lambda _: b"",
         lambda _: b"text",
-        lambda data: _resealed(data, rows=index.ROWS + 1),
+        lambda data: _resealed(data, rows=codec.LIST_ROWS + 1),
         lambda data: _resealed(data, must_understand=["later"]),
         lambda data: _resealed(data, runs=[{"run": {}}]),
     ],
@@ -172,11 +172,11 @@ def test_an_entry_that_may_change_again_is_not_taken_from_the_list(
     store = Store.open_or_create(tmp_path / "warehouse")
     fill(store, 2)
     store.list_runs(catalog_row)
-    (data,) = (index.decode_list(store.objects.get(layout.LIST), "list").runs,)
+    (data,) = (codec.decode_list(store.objects.get(layout.LIST), "list").runs,)
     assert {entry.stamp for entry in data} == {""}
     monkeypatch.setattr(versions, "_RACY_NS", -(10**18))
     store.list_runs(catalog_row)
-    assert "" not in {entry.stamp for entry in index.decode_list(store.objects.get(layout.LIST), "x").runs}
+    assert "" not in {entry.stamp for entry in codec.decode_list(store.objects.get(layout.LIST), "x").runs}
 
 
 def test_purged_secrets_are_in_no_list(local: Path) -> None:
@@ -264,7 +264,7 @@ def test_of_two_publishers_at_once_the_list_has_both(s3: Proxy, order: str) -> N
     one.publish("one", Changes(sources=(source,)))
     one.list_new_versions(catalog_row)
     assert done
-    listed = index.decode_list(one.objects.get(layout.LIST), "list").by_key()
+    listed = codec.decode_list(one.objects.get(layout.LIST), "list").by_key()
     assert set(listed) == {"run-000", "one", "other"}
     assert tw.open(url(f"two-{order.split()[1]}")).verify() == []
 

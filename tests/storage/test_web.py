@@ -15,7 +15,7 @@ import tracewarehouse as tw
 from object_store import BUCKET, s3_server
 from simulated import SMALL
 from tracewarehouse.errors import WarehouseError
-from tracewarehouse.storage import index, layout
+from tracewarehouse.storage import codec, layout
 from tracewarehouse.warehouse import Warehouse
 
 REQUESTS: list[tuple[str, str]] = []
@@ -149,7 +149,7 @@ def test_a_missing_or_damaged_list_is_named(url: str, folder: Path) -> None:
 
 
 def _listed(data: bytes) -> list[tuple[str, int]]:
-    return [(entry.run, entry.number) for entry in index.decode_list(data, "list").runs]
+    return [(entry.run, entry.number) for entry in codec.decode_list(data, "list").runs]
 
 
 def test_other_urls_are_refused(url: str, server: str) -> None:

@@ -192,7 +192,7 @@ def run_row(version: RunVersion) -> dict[str, Any]:
 
 
 def catalog_row(version: RunVersion) -> Json:
-    """The row of `runs` as the list of all runs stores it; a change of what it holds raises `index.ROWS`."""
+    """The row of `runs` in the list of all runs; a change of what it holds raises `codec.LIST_ROWS`."""
     row = run_row(version)
     return row | {"ingested_at": row["ingested_at"].isoformat()}
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
 from tracewarehouse.storage.objects import FileRef, Objects
-from tracewarehouse.storage.parquet_file import sha256
+from tracewarehouse.storage.parquet_file import content_fault
 from tracewarehouse.temp_folders import is_unused, locked_folder
 
 FOLDER, BUDGET = "TW_MIRROR", "TW_MIRROR_BYTES"
@@ -103,7 +103,7 @@ class Mirror:
         try:
             for _ in range(2):
                 self.objects.download(file.key, part)
-                what = _fault(part, file)
+                what = content_fault(part, file.bytes, file.sha256) if file.sha256 else None
                 if what is None:
                     part.replace(target)
                     break
@@ -208,18 +208,6 @@ class Mirror:
 def _existing(folder: Path) -> Path:
     """The folder, or the parent that exists."""
     return folder if folder.exists() else _existing(folder.parent)
-
-
-def _fault(path: Path, file: FileRef) -> str | None:
-    """What differs from the version, None if nothing does or the version is not known."""
-    if not file.sha256:
-        return None
-    size = path.stat().st_size
-    if size != file.bytes:
-        return f"{size} bytes, {file.bytes} were written"
-    return (
-        None if sha256(path) == file.sha256 else "checksum differs: the content changed after it was written"
-    )
 
 
 def _end_lease(own: tuple[int, Path], held: ExitStack) -> None:

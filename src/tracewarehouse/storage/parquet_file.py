@@ -87,6 +87,17 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def content_fault(path: Path, bytes_: int, sha256_: str) -> str | None:
+    """The problem of a file that was written with this size and checksum, None if it is the same."""
+    try:
+        size = path.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return "file missing"
+    if size != bytes_:
+        return f"{size} bytes, {bytes_} were written"
+    return None if sha256(path) == sha256_ else "checksum differs: the content changed after it was written"
+
+
 def footer_bytes(path: Path) -> bytes:
     """The Parquet metadata with its length and the magic; raises WarehouseError if there is none."""
     with path.open("rb") as file:

@@ -17,10 +17,9 @@ from msgspec.structs import replace
 
 from tracewarehouse.errors import TwError, WarehouseError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.storage import commits, index, layout, list_object, results
-from tracewarehouse.storage.codec import encode_version, record_of
+from tracewarehouse.storage import codec, commits, layout, results
+from tracewarehouse.storage.codec import Entry, encode_version, version_of
 from tracewarehouse.storage.commits import Commit
-from tracewarehouse.storage.index import Entry
 from tracewarehouse.storage.layout import CommitName
 from tracewarehouse.storage.model import ManySources, RankSource, RunVersion, StoredList
 from tracewarehouse.storage.store import Store
@@ -119,29 +118,19 @@ class RunRepair:
     def _from_entry(self, entry: Entry) -> RunVersion | None:
         """The version that an index entry describes, if the commits prove that it is the same."""
         version = self._described(entry)
-        if version is None or index.digest(encode_version(version)) != entry.sha256:
+        if version is None or codec.digest(encode_version(version)) != entry.sha256:
             return None
         return version if _is_whole(version) else self._with_sources_of_commits(version)
 
     def _described(self, entry: Entry) -> RunVersion | None:
         assert isinstance(entry.head, dict)
-        head = dict(entry.head)
-        stored = head.pop("list", None)
-        for name in ("retired", "results_of", "taken_out", "must_understand"):
-            head[name] = tuple(head[name])
-        if stored is not None:
-            stored = msgspec.convert(stored, StoredList)
-            held = list_object.many_sources(self.store.objects, entry.run, stored)
-            return record_of(
-                RunVersion, head, run=entry.run, number=entry.number, labels=entry.labels, sources=held
-            )
+        fields = entry.head | {"run": entry.run, "number": entry.number, "labels": entry.labels}
+        if "list" in fields:
+            stored = msgspec.convert(fields["list"], StoredList)
+            return version_of(fields, codec.many_sources(self.store.objects, entry.run, stored))
         sources = [self._source(name, commit) for name, commit in entry.sources]
-        if None in sources:
-            return None
         found = tuple(source for source in sources if source is not None)
-        return record_of(
-            RunVersion, head, run=entry.run, number=entry.number, labels=entry.labels, sources=found
-        )
+        return version_of(fields, found) if len(found) == len(sources) else None
 
     def _source(self, name: str, commit: str) -> RankSource | None:
         found = self._commits[commit].sources if commit in self._commits else ()

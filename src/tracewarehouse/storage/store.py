@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, UnknownName, WarehouseError
 from tracewarehouse.location import Location
-from tracewarehouse.storage import commits, index, layout, list_object, results
+from tracewarehouse.storage import codec, commits, layout, results
 from tracewarehouse.storage.codec import (
     FORMAT,
     MANY_FILES,
@@ -110,7 +110,8 @@ _SPARED = timedelta(hours=12)
 # After a conflict: the first and the longest pause, and for how long a call tries.
 _PAUSE_S, _LONGEST_PAUSE_S, _PATIENCE_S = 0.06, 4.0, 120.0
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def with_disk_errors(method: Callable[Concatenate[Store, P], R]) -> Callable[Concatenate[Store, P], R]:
@@ -298,7 +299,7 @@ class Store(Versions):
         data = encode_version(version)
         if not self.objects.put_if_absent(layout.version(version.run, version.number), data):
             return None
-        self.remember(version, index.digest(data))
+        self.remember(version, codec.digest(data))
         # The version is published, even if the disk is full now; the next publish writes the entry.
         with suppress(OSError, TwError):
             self.write_entry(version)
@@ -308,18 +309,18 @@ class Store(Versions):
         """The sources of a version; those of many files are written to an object first."""
         if isinstance(version.sources, ManySources) or len(version.paths) <= MANY_FILES:
             return version.sources
-        data = list_object.encode(version.sources)
+        data = codec.encode_sources(version.sources)
         key = layout.version_list(version.run, version.number, secrets.token_hex(4))
         self.objects.put({key: data})
-        stored = StoredList(key, len(data), index.digest(data), version.summary)
-        return list_object.many_sources(self.objects, version.run, stored)
+        stored = StoredList(key, len(data), codec.digest(data), version.summary)
+        return codec.many_sources(self.objects, version.run, stored)
 
     def write_entry(self, version: RunVersion) -> None:
         """Writes the index entry of the newest version; looks once more, since another call may be newer."""
         run = version.run
         while True:
-            entry = index.entry_of(version, self.digest(run, version.number))
-            self.objects.put({layout.entry(run): index.encode_entry(entry)})
+            entry = codec.entry_of(version, self.digest(run, version.number))
+            self.objects.put({layout.entry(run): codec.encode_entry(entry)})
             newest = max(self.versions(run), default=0)
             if newest <= version.number:
                 return

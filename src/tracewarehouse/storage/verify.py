@@ -12,11 +12,11 @@ from typing import Any
 
 from tracewarehouse import hints
 from tracewarehouse.errors import TwError, WarehouseError
-from tracewarehouse.storage import commits, index, layout, results
+from tracewarehouse.storage import codec, commits, layout, results
 from tracewarehouse.storage.commits import FRESH
 from tracewarehouse.storage.layout import run_key
 from tracewarehouse.storage.model import ManySources, Problem, RankSource, RunVersion, TableFile
-from tracewarehouse.storage.parquet_file import footer_bytes, sha256
+from tracewarehouse.storage.parquet_file import content_fault, footer_bytes
 from tracewarehouse.storage.remote import ListedObjects, RemoteObjects
 from tracewarehouse.storage.versions import Versions
 
@@ -80,7 +80,7 @@ class _Run:
         """The index entry is intact, and of the newest version; a killed call may not have written it yet."""
         key, entry = layout.entry(self.run), None
         try:
-            entry = index.decode_entry(self.store.objects.get(key), key)
+            entry = codec.decode_entry(self.store.objects.get(key), key)
         except FileNotFoundError:
             pass
         except (ValueError, TwError) as error:
@@ -118,7 +118,7 @@ class _Run:
         if isinstance(version.sources, ManySources):
             stored = version.sources.stored
             for name, data in self.store.objects.get_many([stored.key]):
-                if data is None or index.digest(data) != stored.sha256:
+                if data is None or codec.digest(data) != stored.sha256:
                     yield self._problem(name, "missing" if data is None else "checksum differs")
                     return
         if not only_results:
@@ -188,7 +188,7 @@ class _Run:
 def list_problems(store: Versions) -> Iterator[Problem]:
     """The list of all runs, if it is damaged or differs from an entry; a warehouse may have none."""
     try:
-        listed = index.decode_list(store.objects.get(layout.LIST), "list of runs").by_key()
+        listed = codec.decode_list(store.objects.get(layout.LIST), "list of runs").by_key()
     except FileNotFoundError:
         return
     except TwError as error:
@@ -243,14 +243,8 @@ def _sources(store: Versions) -> Iterator[tuple[str, str]]:
 
 def file_fault(path: Path, file: TableFile) -> str | None:
     """The problem of a Parquet file: missing, of another size, or with other bytes than were written."""
-    try:
-        size = path.stat().st_size
-    except (FileNotFoundError, NotADirectoryError):
-        return "file missing"
-    if size != file.bytes:
-        return f"{size} bytes, {file.bytes} were written"
-    if sha256(path) != file.sha256:
-        return "checksum differs: the content changed after it was written"
+    if what := content_fault(path, file.bytes, file.sha256):
+        return what
     return None if _footer_agrees(path, file) else "the footer is not the one that was written"
 
 

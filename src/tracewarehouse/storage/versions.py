@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,11 +12,9 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError, TwError, UnknownName, WarehouseError
-from tracewarehouse.storage import commits, index, layout, results
-from tracewarehouse.storage.codec import decode_version
-from tracewarehouse.storage.index import Entry
+from tracewarehouse.storage import codec, commits, layout, results
+from tracewarehouse.storage.codec import Entry
 from tracewarehouse.storage.layout import CommitName, run_key
-from tracewarehouse.storage.list_object import many_sources
 from tracewarehouse.storage.mirror import Mirror
 from tracewarehouse.storage.model import (
     Brief,
@@ -109,7 +106,7 @@ class Versions:
             return self._known().get(run_key(run))
         key = layout.entry(run)
         with suppress(FileNotFoundError, ValueError):
-            return index.decode_entry(self.objects.get(key), key)
+            return codec.decode_entry(self.objects.get(key), key)
         return None
 
     def newest_number(self, run: str) -> int:
@@ -143,15 +140,15 @@ class Versions:
         except FileNotFoundError:
             known = [f"{run}@v{other}" for other in self.versions(run)]
             raise UnknownName("version", f"{run}@v{number}", known) from None
-        self._digests[layout.versions(run), number] = index.digest(data)
-        return decode_version(data, self.objects.describe(name), partial(many_sources, self.objects))
+        self._digests[layout.versions(run), number] = codec.digest(data)
+        return codec.decode_version(self.objects, data, self.objects.describe(name))
 
     def digest(self, run: str, number: int) -> str:
         """The SHA-256 of the object of a version, "" if it is missing."""
         key = (layout.versions(run), number)
         if key not in self._digests:
             with suppress(FileNotFoundError):
-                self._digests[key] = index.digest(self.objects.get(layout.version(run, number)))
+                self._digests[key] = codec.digest(self.objects.get(layout.version(run, number)))
         return self._digests.get(key, "")
 
     def brief(self, run: str) -> Brief | None:
@@ -312,7 +309,7 @@ class Versions:
             self._list = {}
             path = self.objects.describe(layout.LIST)
             try:
-                self._list = index.decode_list(self.objects.get(layout.LIST), path).by_key()
+                self._list = codec.decode_list(self.objects.get(layout.LIST), path).by_key()
             except FileNotFoundError:
                 if not self.objects.is_listable:
                     raise WarehouseError(
@@ -374,7 +371,7 @@ class Versions:
         for key, data in self.objects.get_many(keys):
             run, entry = keys[key], None
             with suppress(ValueError):
-                entry = index.decode_entry(data, key) if data is not None else None
+                entry = codec.decode_entry(data, key) if data is not None else None
             stamp, number = listed[run]
             newest = max(self.versions(run), default=0) if number is None else number
             if entry is not None and entry.number == newest:
@@ -385,7 +382,7 @@ class Versions:
                 numbers[run] = max(newest, entry.number if entry is not None else 0)
         versions, unreadable = self._newest_versions(numbers)
         for run, version in versions.items():
-            entry = found.get(run) or index.entry_of(version, self.digest(run, version.number))
+            entry = found.get(run) or codec.entry_of(version, self.digest(run, version.number))
             row = None if describe is None or version.tombstone else describe(version)
             found[run] = replace(entry, row=row)
         found = {run: found[run] for run in sorted(found) if run not in unreadable}
@@ -403,7 +400,7 @@ class Versions:
                 run: replace(entry, stamp="") if now_ns and _changed_ns(entry) > now_ns - _RACY_NS else entry
                 for run, entry in entries.items()
             }
-            self.objects.put({layout.LIST: index.encode_list(listed.values())})
+            self.objects.put({layout.LIST: codec.encode_list(listed.values())})
             # Of two writers at once the second adds what is missing.
             now_listed = {run: stamp for run, (stamp, _) in self.listed().items()} if self.is_remote else {}
             if all(run in entries and entries[run].stamp == stamp for run, stamp in now_listed.items()):
