@@ -585,17 +585,6 @@ class Warehouse(Analyses[Result]):
         within = self.selection.runs
         return remove_runs(self.store, within, names, conditions, older_than, keep_results, dry_run)
 
-        names = [unversioned(run, "removal") for run in as_list(runs) or ()]
-        return remove_runs(
-            self.store,
-            self.selection.runs,
-            names,
-            as_list(where) or (),
-            older_than,
-            keep_results=keep_results,
-            dry_run=dry_run,
-        )
-
     @writing
     def record(
         self,

@@ -15,6 +15,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, SchemaVersionError
 from tracewarehouse.runs.removal import Rule, expiring, read_policy
 from tracewarehouse.storage import Changes, RunVersion, Store
+from tracewarehouse.storage.clean import clean
 from tracewarehouse.storage.codec import decode_version, encode_version
 from tracewarehouse.storage.compact import compact, expire
 
@@ -58,7 +59,7 @@ def test_the_files_of_expired_tables_are_dropped_and_a_restored_rank_has_them_ag
     assert decode_version(store.objects, encode_version(after), "x") == after
     assert store.verify() == []
     compact(store, "run")
-    store.clean(-1, keep_versions_s=-1)
+    clean(store, -1, keep_versions_s=-1)
     assert store.verify() == []
     assert set(seen(store)) == {0, 2}
 

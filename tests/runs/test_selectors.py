@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pytest
 
 from tracewarehouse.errors import TwError, UnknownName
-from tracewarehouse.runs.selection import Match, RunAttributes, match_runs, parse_labels
+from tracewarehouse.runs.selection import Match, match_runs, parse_labels
+from tracewarehouse.storage import Brief
 
 EPOCH = 1_750_000_000_000_000_000
 
 
 class Index:
-    def __init__(self, *runs: RunAttributes) -> None:
+    def __init__(self, *runs: Brief) -> None:
         self.runs = {each.run: each for each in runs}
         self.read: list[str] = []
 
@@ -23,7 +24,7 @@ class Index:
     def names(self, prefix: str = "") -> Sequence[str]:
         return sorted(name for name in self.runs if name.startswith(prefix))
 
-    def attributes(self, run: str) -> RunAttributes:
+    def attributes(self, run: str) -> Brief:
         self.read.append(run)
         return self.runs[run]
 
@@ -37,10 +38,8 @@ def test_a_removed_run_is_named_by_its_last_version() -> None:
     assert "removed; readable as gone@v1" in str(error.value.hint)
 
 
-def run(
-    name: str, start: int | None = None, at: str = "2025-06-01T00:00:00Z", **labels: str
-) -> RunAttributes:
-    return RunAttributes(name, labels, start, at)
+def run(name: str, start: int | None = None, at: str = "2025-06-01T00:00:00Z", **labels: str) -> Brief:
+    return Brief(name, 1, labels, start, at)
 
 
 RUNS = (

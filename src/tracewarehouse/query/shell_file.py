@@ -68,7 +68,7 @@ from tracewarehouse.query.relations import (
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, with_capabilities
 from tracewarehouse.runs.rows import built_rows, catalog_row, damaged_runs
-from tracewarehouse.runs.selection import SelectedRun, in_order, run_attributes
+from tracewarehouse.runs.selection import SelectedRun, in_order
 from tracewarehouse.storage import Brief, Store, Versions, disk_errors
 from tracewarehouse.storage.objects import LocalObjects
 from tracewarehouse.storage.parquet_file import Level
@@ -422,7 +422,7 @@ class _Update(Struct, frozen=True):
         changed = in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
         readable = intact(self.store, self.catalog, changed, Level.SIZE)
         present = {*kept, *(each.run for each in readable.selected)}
-        latest = max((run_attributes(self.newest[run]).order for run in present), default=(0, None))[1]
+        latest = max((self.newest[run].brief.order for run in present), default=(0, None))[1]
         _fill(con, self.store, self.catalog, readable.selected, known.keys() - kept, latest)
         return readable
 

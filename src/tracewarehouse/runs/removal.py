@@ -17,7 +17,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import DamagedRunError, ExpressionError, ParamError, PartlyDone, TwError
 from tracewarehouse.exact_text import age_ns
-from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels, run_attributes
+from tracewarehouse.runs.selection import SelectedRun, matching_runs, parse_labels
 from tracewarehouse.storage import Json, PendingSource, RunVersion, Store
 
 # Reports about the other tables, which also hold findings of the ingest.
@@ -267,5 +267,5 @@ def matching(
         each
         for each in selected
         if labels.items() <= each.version.labels.items()
-        and (limit is None or run_attributes(each.version).order[0] < limit)
+        and (limit is None or each.version.brief.order[0] < limit)
     )

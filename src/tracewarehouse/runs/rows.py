@@ -19,7 +19,7 @@ from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
-from tracewarehouse.runs.selection import SelectedRun, run_attributes, select_runs
+from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import (
     Json,
     PendingSource,
@@ -200,7 +200,7 @@ def catalog_row(version: RunVersion) -> Json:
 def listed_rows(store: Versions) -> list[dict[str, Any]]:
     """The row of `runs` of every run in time order, from the list of all runs where it has them."""
     present = [entry for entry in store.entries(catalog_row) if not entry.brief.tombstone]
-    present.sort(key=lambda entry: run_attributes(entry.brief).order)
+    present.sort(key=lambda entry: entry.brief.order)
     return [
         entry.row | {"ingested_at": datetime.fromisoformat(entry.row["ingested_at"])} for entry in present
     ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Protocol
 
@@ -39,30 +38,9 @@ from tracewarehouse.storage import (
 )
 
 _VERSIONED = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
-_WALL_CLOCK_NS = 10**17  # 1973; smaller times are relative to an unknown start, and cannot order runs
 _FEW_RUNS = 8  # are listed in messages
 _GLOB = late_regex(r"[*?\[]")
 _EXAMPLES = "a name, a prefix or glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
-
-
-class RunAttributes(Struct, frozen=True):
-    """What selectors match: a run's name, labels, first event (None if unknown) and time of ingest."""
-
-    run: str
-    labels: Mapping[str, str]
-    start_ns: int | None
-    ingested_at: str
-
-    @property
-    def order(self) -> tuple[int, str]:
-        """The sort key of runs: start time from the trace, else time of ingest; ties by name."""
-        if self.start_ns is not None and self.start_ns >= _WALL_CLOCK_NS:
-            return self.start_ns, self.run
-        time = datetime.fromisoformat(self.ingested_at)
-        epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-        since_epoch = (time if time.tzinfo else time.replace(tzinfo=epoch.tzinfo)) - epoch
-        seconds = since_epoch.days * 86_400 + since_epoch.seconds
-        return seconds * 10**9 + since_epoch.microseconds * 1_000, self.run
 
 
 class Match(Struct, frozen=True):
@@ -81,8 +59,8 @@ class RunIndex(Protocol):
     def names(self, prefix: str = "") -> Sequence[str]:
         """The names of all runs, or of those with a prefix."""
 
-    def attributes(self, run: str) -> RunAttributes:
-        """The attributes of a run."""
+    def attributes(self, run: str) -> Brief:
+        """What selectors match: name, labels, first event and time of ingest."""
 
     def removed(self, run: str) -> str | None:
         """The last readable version of a removed run, as `run@v1`; None if it was not removed."""
@@ -306,18 +284,12 @@ class StoredRuns:
                 found.add(self.store.name(key))
         return {name for name in found if name.startswith(prefix)}
 
-    def attributes(self, run: str) -> RunAttributes:
+    def attributes(self, run: str) -> Brief:
         """The attributes of a run. Raises UnknownName."""
         brief = self._listed.get(run) or self.store.brief(run)
         if brief is None:
             raise UnknownName("run", run, self.store.runs())
-        return run_attributes(brief)
-
-
-def run_attributes(version: RunVersion | Brief) -> RunAttributes:
-    """The attributes of a run in this version: start from its traces, time of its first commit."""
-    brief = version if isinstance(version, Brief) else version.brief
-    return RunAttributes(brief.run, brief.labels, brief.start_ns, brief.ingested_at)
+        return brief
 
 
 def select_runs(store: Store, selectors: Iterable[str] | None = None) -> tuple[SelectedRun, ...]:
@@ -402,7 +374,7 @@ def only_ranks(selected: Sequence[SelectedRun], ranks: Iterable[int]) -> tuple[S
 
 def in_order(selected: Iterable[SelectedRun]) -> tuple[SelectedRun, ...]:
     """By start time, ties by name."""
-    return tuple(sorted(selected, key=lambda each: run_attributes(each.version).order))
+    return tuple(sorted(selected, key=lambda each: each.version.brief.order))
 
 
 class _SelectedRuns:
@@ -419,8 +391,8 @@ class _SelectedRuns:
     def names(self, prefix: str = "") -> Sequence[str]:
         return sorted(name for name in self.versions if name.startswith(prefix))
 
-    def attributes(self, run: str) -> RunAttributes:
-        return run_attributes(self.versions[run])
+    def attributes(self, run: str) -> Brief:
+        return self.versions[run].brief
 
     def removed(self, run: str) -> str | None:
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -192,6 +193,10 @@ class Scan(Struct, frozen=True):
     version: int = 0
 
 
+# 1973; smaller times are relative to an unknown start, and cannot order runs.
+_WALL_CLOCK_NS = 10**17
+
+
 class Brief(Struct, frozen=True):
     """What orders and names a published version: its first event (None if unknown) and first commit."""
 
@@ -201,6 +206,17 @@ class Brief(Struct, frozen=True):
     start_ns: int | None
     ingested_at: str
     tombstone: bool = False
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """The sort key of runs: start time from the trace, else time of ingest; ties by name."""
+        if self.start_ns is not None and self.start_ns >= _WALL_CLOCK_NS:
+            return self.start_ns, self.run
+        time = datetime.fromisoformat(self.ingested_at)
+        epoch = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+        since_epoch = (time if time.tzinfo else time.replace(tzinfo=epoch.tzinfo)) - epoch
+        seconds = since_epoch.days * 86_400 + since_epoch.seconds
+        return seconds * 10**9 + since_epoch.microseconds * 1_000, self.run
 
 
 class UnreadableRun(Struct, frozen=True):

@@ -34,7 +34,6 @@ from tracewarehouse.display_names import category_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.present.render.text import one_line, short_name, show
 from tracewarehouse.query.selection import Selection
-from tracewarehouse.runs.selection import run_attributes
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.levels import Row
@@ -581,7 +580,7 @@ def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]
     Empty if a run does not say when it started, or two say the same.
     """
     starts = [
-        (run_attributes(each.version).start_ns, is_head)
+        (each.version.brief.start_ns, is_head)
         for is_head, side in enumerate((base, head))
         for each in side.selected()
         if each.run in runs[is_head]

@@ -15,7 +15,6 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.rows import expected_ranks
-from tracewarehouse.runs.selection import run_attributes
 
 _GROUPS = "SELECT rank, process_groups FROM ranks WHERE process_groups IS NOT NULL"
 _WORLD = "default_pg"  # the group of all ranks
@@ -229,8 +228,7 @@ def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     """Labels that count the work of a step, if they differ."""
     for unit, key in WORK_LABELS.items():
         found = [
-            {run_attributes(each.version).labels.get(key) for each in side.selection.selected()}
-            for side in (base, head)
+            {each.version.labels.get(key) for each in side.selection.selected()} for side in (base, head)
         ]
         if found[0] != found[1] and None not in found[0] | found[1]:
             texts = _base_vs_head(*(", ".join(map(str, sorted(side, key=str))) for side in found))

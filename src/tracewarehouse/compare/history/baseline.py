@@ -28,7 +28,7 @@ from tracewarehouse.display_names import category, category_name
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
 from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.runs.rows import expected_ranks
-from tracewarehouse.runs.selection import SelectedRun, run_attributes
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import RunVersion, Store
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Compared(Struct, frozen=True):
     @property
     def first(self) -> tuple[int, str]:
         """When the first of them started, as the sort key of runs."""
-        return min(run_attributes(each.version).order for each in (*(self.base or ()), *self.head))
+        return min(each.version.brief.order for each in (*(self.base or ()), *self.head))
 
 
 class Baseline(Struct, frozen=True):
@@ -82,7 +82,7 @@ def find_baseline(
     wanted = configuration(compared.head[0].version, compared.same)
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
     whole = [each for each in alike if len(each.version.ranks) >= (expected_ranks(each.version) or 0)]
-    before = [each for each in whole if run_attributes(each.version).order < compared.first]
+    before = [each for each in whole if each.version.brief.order < compared.first]
     form = ValueForm(unit=unit if is_normalized(metric) else None)
     definition = RecordedAnalysis.of(metric.contract, catalog).definition
     every: tuple[Series, ...] = ()
@@ -97,7 +97,7 @@ def find_baseline(
     # The places of the runs of base and head among runs of this configuration; that of the first point is 0.
     sides = (compared.base or (), compared.head)
     runs = {run.selector: run for run in (*alike, *sides[0], *sides[1])}
-    ordered = sorted(runs, key=lambda name: run_attributes(runs[name].version).order)
+    ordered = sorted(runs, key=lambda name: runs[name].version.brief.order)
     first = ordered.index(f"{points[0].run}@v{points[0].number}")
     place = {name: at - first for at, name in enumerate(ordered)}
     base_at, head_at = (tuple(place[run.selector] for run in side) for side in sides)

@@ -27,7 +27,7 @@ from tracewarehouse.present.render.text import one_line, plural
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Provenance
 from tracewarehouse.runs.removal import matching, parse_where
-from tracewarehouse.runs.selection import SelectedRun, in_order, narrow, run_attributes
+from tracewarehouse.runs.selection import SelectedRun, in_order, narrow
 from tracewarehouse.storage import Recorded, RunVersion, Store, same_rows
 from tracewarehouse.storage.results import is_intact
 from tracewarehouse.version import __version__
@@ -283,7 +283,7 @@ def _points_by_group(
         labels = _label_text(version, by)
         own = (hardware_text(version),) if len(kinds[labels]) > 1 else ()
         name = ", ".join(filter(None, (labels, *own)))
-        start_ns, _ = run_attributes(version).order
+        start_ns, _ = version.brief.order
         point = Point(
             version.run, version.number, version.source, start_ns, not version.tombstone,
             value.value, value.reason,

@@ -15,7 +15,6 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.runs.selection import run_attributes
 
 if TYPE_CHECKING:
     from tracewarehouse.storage import RunVersion
@@ -330,7 +329,7 @@ class WorkUnit(Struct, frozen=True):
 
     def of(self, version: RunVersion) -> Fraction:
         """The work of a step of a run; raises TwError without the label, or if it is not above 0."""
-        text = run_attributes(version).labels.get(self.label)
+        text = version.labels.get(self.label)
         try:
             value = Fraction(text) if text is not None else None
         except (ValueError, ZeroDivisionError):

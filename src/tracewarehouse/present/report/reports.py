@@ -75,7 +75,7 @@ from tracewarehouse.present.report.timeline import median_steps, timeline_sectio
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import run_info
-from tracewarehouse.runs.selection import SelectedRun, run_attributes
+from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -471,7 +471,7 @@ def many_runs(
     names = [each.run for each in runs]
     times = {run: time for run in names if (time := _time(steps.get(run, []), parts.get(run, {})))}
     # The label keys whose values differ between runs.
-    every = [run_attributes(each.version).labels for each in runs]
+    every = [each.version.labels for each in runs]
     keys = dict.fromkeys(key for each in every for key in each)
     labels = [key for key in keys if len({each.get(key) for each in every}) > 1][:_MAX_LABELS]
     worst = _worst(findings, {each.run: len(each.ranks) for each in runs})
@@ -557,7 +557,7 @@ def _run_row(
     times: Mapping[str, _Time],
     worst: Mapping[str, tuple[str, str]],
 ) -> RunRow:
-    run, known = selected.run, run_attributes(selected.version).labels
+    run, known = selected.run, selected.version.labels
     own, each = parts.get(run, {}), [ns for _, ns in steps.get(run, ())]
     whole = sum(own.values())
     severity, finding = worst.get(run, ("", "No findings."))
