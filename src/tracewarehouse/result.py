@@ -385,9 +385,7 @@ def _type_name(field: pa.Field) -> str:
     return name
 
 
-def from_rows(
-    fields: Sequence[Field], rows: Sequence[Sequence[object]], notices: Sequence[str] = ()
-) -> Result:
+def from_rows(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> Result:
     """A result without a contract, from rows that do not come from SQL."""
     import pyarrow as pa
 

@@ -442,7 +442,6 @@ class Warehouse(Analyses[Result]):
         runs: str | Iterable[str] | None = None,
         *,
         tables: Sequence[str] = (),
-        on_run: Callable[[CopiedTables], None] | None = None,
     ) -> tuple[CopiedTables, ...]:
         """Copies tables of runs (None: all) to Delta tables below a folder or URL, each version exactly once.
 
@@ -452,7 +451,7 @@ class Warehouse(Analyses[Result]):
         """
         from tracewarehouse.export.delta import copy_tables
 
-        return copy_tables(self.selection, destination, as_list(runs), tables, on_run)
+        return copy_tables(self.selection, destination, as_list(runs), tables)
 
     @contextmanager
     def shell_file(self, on_notice: Callable[[str], object] | None = None) -> Iterator[Path]:

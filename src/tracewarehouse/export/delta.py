@@ -331,7 +331,6 @@ def copy_tables(
     destination: str | PathLike[str],
     runs: Sequence[str] | None,
     tables: Sequence[str],
-    on_run: Callable[[CopiedTables], None] | None = None,
 ) -> tuple[CopiedTables, ...]:
     """Copies tables of runs (None: all) to Delta tables; deletes the rows of removed runs.
 
@@ -345,10 +344,6 @@ def copy_tables(
     left = None if runs is None else [name for name in runs if name.lower() not in gone]
     selected = selection.selected() if left is None else selection.matching(left) if left else ()
     target = DeltaTarget.at(destination, selection.store.id)
-    done = []
-    for run in selected:
-        done.append(copy_run(target, run, selection.over([run]), names))
-        if on_run is not None:
-            on_run(done[-1])
+    done = [copy_run(target, run, selection.over([run]), names) for run in selected]
     deleted = (delete_run(target, run, number, names) for run, number in removed.items())
     return (*done, *(each for each in deleted if each is not None))

@@ -422,7 +422,7 @@ class _Update(Struct, frozen=True):
         changed = in_order(SelectedRun(each, each.ranks) for each in versions if each is not None)
         readable = intact(self.store, self.catalog, changed, Level.SIZE)
         present = {*kept, *(each.run for each in readable.selected)}
-        latest = max((self.newest[run].brief.order for run in present), default=(0, None))[1]
+        latest = max((self.newest[run].order for run in present), default=(0, None))[1]
         _fill(con, self.store, self.catalog, readable.selected, known.keys() - kept, latest)
         return readable
 

@@ -29,7 +29,7 @@ from tracewarehouse.simulation.job import (
     Op,
 )
 from tracewarehouse.simulation.kernels import Group, expert_split
-from tracewarehouse.simulation.recording import GpuActivity
+from tracewarehouse.simulation.truth import GpuActivity
 
 Format = Callable[..., str]
 

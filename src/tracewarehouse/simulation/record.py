@@ -20,9 +20,8 @@ from tracewarehouse.simulation.job import (
     Memory,
 )
 from tracewarehouse.simulation.kernels import Faults, Group, message_bytes
-from tracewarehouse.simulation.recording import Call, OpenSlice, RankClock, Window
 from tracewarehouse.simulation.steps import ROOTS
-from tracewarehouse.simulation.truth import Parts, RankTruth
+from tracewarehouse.simulation.truth import Call, OpenSlice, Parts, RankClock, RankTruth, Window
 
 ADDRESS = 0x7F1C_0000_0000
 PAGE = 2 << 20

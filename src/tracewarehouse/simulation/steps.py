@@ -25,7 +25,7 @@ from tracewarehouse.simulation.job import (
     Tape,
 )
 from tracewarehouse.simulation.kernels import ELEMENT_BYTES, VOCABULARY, Kernels, Model, Variant
-from tracewarehouse.simulation.recording import decode_annotation
+from tracewarehouse.simulation.truth import decode_annotation
 
 Shape = tuple[int, ...]
 ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the outermost Python frames

@@ -264,6 +264,7 @@ class RemoteObjects:
 
     def put(self, objects: Mapping[str, bytes]) -> None:
         """Many PUTs at once."""
+        self.check_writable()
         for _ in self._each(lambda key: self._put(key, objects[key]), objects):
             pass
 
@@ -281,6 +282,7 @@ class RemoteObjects:
 
         `data` must therefore be unique to the call. The first call of a process probes the store.
         """
+        self.check_writable()
         self.check_conditions()
         return self._put_if_absent(key, data)
 
@@ -301,6 +303,7 @@ class RemoteObjects:
 
     def adopt(self, files: Mapping[str, Path]) -> None:
         """Uploads finished local files and deletes them."""
+        self.check_writable()
         for _ in self._each(lambda key: self._put(key, files[key]), files, _FILES_IN_FLIGHT):
             pass
         for path in files.values():
@@ -310,6 +313,7 @@ class RemoteObjects:
         """Deletes objects, 1,000 per request where the store can."""
         import obstore
 
+        self.check_writable()
         listed = list(keys)
         if self.place.scheme in ("s3",):
             for start in range(0, len(listed), 1000):
@@ -337,6 +341,7 @@ class RemoteObjects:
 
     def prepare(self) -> None:
         """Checks that a new warehouse can be created here. Raises WarehouseError."""
+        self.check_writable()
         foreign = sorted(set(self.folders("")) - layout.OWN_NAMES)
         if foreign:
             raise WarehouseError(
@@ -613,26 +618,6 @@ class WebObjects(RemoteObjects):
             f"{self.url}: a warehouse on a web server is read-only",
             "open it where it is stored: by its folder, or its s3://, gs:// or az:// URL",
         )
-
-    def put(self, objects: Mapping[str, bytes]) -> None:
-        """Raises WarehouseError."""
-        self.check_writable()
-
-    def put_if_absent(self, key: str, data: bytes) -> bool:
-        """Raises WarehouseError."""
-        self.check_writable()
-
-    def adopt(self, files: Mapping[str, Path]) -> None:
-        """Raises WarehouseError."""
-        self.check_writable()
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """Raises WarehouseError."""
-        self.check_writable()
-
-    def prepare(self) -> None:
-        """Raises WarehouseError."""
-        self.check_writable()
 
     def clock(self) -> datetime:
         """The time of this machine: nothing is written."""
