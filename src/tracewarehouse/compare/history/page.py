@@ -311,9 +311,7 @@ class History(HistoryData, frozen=True):
         The first run of a new level also has the change with its interval, the run before, the runs between
         which the change occurred, and the acknowledgement; in other rows these are null.
         """
-        rows = from_rows(
-            self._fields(), [row for series in self.series for row in _rows(series)], self.notices
-        )
+        rows = from_rows(self._fields(), [row for series in self.series for row in _rows(series)])
         return replace(rows, provenance=self.provenance, notices=self.notices)
 
     def plot(self, width: int = 100) -> str:
