@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections import ChainMap
 from collections.abc import Collection, Iterator, Mapping
 from functools import cache, cached_property
 from hashlib import sha256
@@ -27,6 +29,9 @@ WAREHOUSE_NAMES = frozenset((
     "secrets", "select", "selected", "selection", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
+# Names the folder with a team's own contracts. A warehouse never does: SQL of others would run.
+OWN_FOLDER = "TW_SQL"
+_OWN = ("analyses", "formats")
 RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")
 
 
@@ -141,6 +146,8 @@ class Catalog(Struct, frozen=True, dict=True):
 
     contracts: Mapping[Ref, Contract]
     folder: Path
+    # Those of a team, beside those of the installation.
+    own: tuple[Ref, ...] = ()
     _hashes: dict[Ref, str] = field(default_factory=dict)
     _refs: dict[Kind | None, tuple[Ref, ...]] = field(default_factory=dict)
     _serving: dict[Ref, tuple[Contract, ...]] = field(default_factory=dict)
@@ -153,9 +160,11 @@ class Catalog(Struct, frozen=True, dict=True):
     def load(cls, root: Path | None = None) -> Catalog:
         """The contracts under `root`, a folder like `sql/`, by default those of the installation; cached.
 
-        Raises ContractError for an invalid file.
+        To those of the installation, the folder that `TW_SQL` names adds a team's own. Raises ContractError
+        for an invalid file.
         """
-        return _load(root or sql_folder())
+        own = os.environ.get(OWN_FOLDER) if root is None else None
+        return _load(root or sql_folder(), Path(own).absolute() if own else None)
 
     @classmethod
     def read(cls, folder: Path) -> Catalog:
@@ -178,6 +187,30 @@ class Catalog(Struct, frozen=True, dict=True):
                 errors.append(error)
         catalog = cls(MappingProxyType(found), folder)
         return catalog, errors or list(catalog.reference_errors())
+
+    def with_own(self, folder: Path) -> Catalog:
+        """These contracts and a team's: formats and analyses, whose names begin with that of the folder."""
+        found = {}
+        for path in sorted(path for name in _OWN for path in (folder / name).rglob("*.sql")):
+            try:
+                contract = read_contract(folder, path, self.folder)
+            except ContractError as error:
+                message = error.message.replace("sql/", f"{folder}/", 1)
+                raise ContractError(message, error.hint) from None
+            if not contract.name.startswith(f"{folder.name}_"):
+                hint = f"rename it, so that no other contract has its name: {folder.name}_{contract.name}"
+                raise ContractError(f"{path}: the name does not begin with {folder.name}_", hint)
+            found[contract.ref] = contract
+        if not found:
+            hint = "put files into analyses/findings, another folder of analyses, or formats"
+            raise ContractError(f"{OWN_FOLDER}: {folder} has no contracts", hint)
+        added = sha256(repr([self.digest, *map(repr, found.values())]).encode()).hexdigest()
+        contracts = ChainMap(found, dict(self.contracts))
+        both = replace(self, contracts=contracts, own=tuple(found), _refs={}, _serving={}, _digest=added)
+        for contract in found.values():
+            for broken in (*_name_errors(contract, contracts), *_require_errors(contract, contracts)):
+                raise broken
+        return both
 
     @property
     def custom_folder(self) -> Path | None:
@@ -339,8 +372,9 @@ class Catalog(Struct, frozen=True, dict=True):
 
 
 @cache
-def _load(folder: Path) -> Catalog:
-    return _installed(folder) if folder == sql_folder() else Catalog.read(folder)
+def _load(folder: Path, own: Path | None) -> Catalog:
+    catalog = _installed(folder) if folder == sql_folder() else Catalog.read(folder)
+    return catalog if own is None else catalog.with_own(own)
 
 
 def _installed(folder: Path) -> Catalog:
@@ -427,12 +461,12 @@ def sql_folder() -> Path:
     raise ContractError(f"{package}: no sql folder", "install the package again")
 
 
-def read_contract(folder: Path, path: Path) -> Contract:
-    """The contract in one file of the folder; raises ContractError."""
+def read_contract(folder: Path, path: Path, bases: Path | None = None) -> Contract:
+    """The contract in one file of the folder, like bases of that or another one; raises ContractError."""
     from tracewarehouse.contracts.parse import parse
 
     def read_base(base: PurePath) -> str:
-        return (folder / base.relative_to("sql")).read_text(encoding="utf-8")
+        return ((bases or folder) / base.relative_to("sql")).read_text(encoding="utf-8")
 
     source = PurePosixPath("sql", path.relative_to(folder).as_posix())
     try:

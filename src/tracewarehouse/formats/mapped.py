@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.contracts.sql_tokens import quote_name
+from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.databases import check_complete, has_tables, open_database
 from tracewarehouse.formats.json_text import json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from tracewarehouse.contracts.contract import Contract, RawTable
     from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.formats.base import Part, Request
     from tracewarehouse.formats.databases import Condition, Database
     from tracewarehouse.formats.source_tables import ActivityRows, Notes
 
@@ -343,8 +343,8 @@ class DatabaseFormat(ABC):
     source: ClassVar[type[DatabaseSource]]
 
     @abstractmethod
-    def has(self, tables: Collection[str]) -> bool:
-        """Whether a database with these tables has this format."""
+    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
+        """Whether a database with these tables and columns has this format."""
 
     @abstractmethod
     def parts(self, path: Path) -> tuple[Part, ...]:
@@ -374,3 +374,52 @@ class DatabaseFile(Struct, frozen=True):
     def read(self, part: Part, request: Request) -> DatabaseSource:
         """Reads the activities of a part."""
         return self.format.source(self.path, part, request)
+
+
+class ContractFormat(DatabaseFormat):
+    """A Format that is nothing but a contract: a database with all required columns, of one part."""
+
+    def __init__(self, contract: Contract) -> None:
+        self.name = contract.name  # type: ignore[misc]
+        self.source = partial(ContractSource, contract.name)  # type: ignore[assignment, misc]
+        self._required = {
+            (table.name, column)
+            for table in contract.raw_tables
+            for column, _ in table.columns[: table.required]
+        }
+
+    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
+        """Whether the tables have all required columns, of which there must be one."""
+        return bool(self._required) and all(column in tables.get(name, ()) for name, column in self._required)
+
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The single part."""
+        return (Part(),)
+
+
+class ContractSource(DatabaseSource):
+    """A Source of a ContractFormat."""
+
+    def __init__(self, format: str, path: Path, part: Part, request: Request) -> None:
+        self.format = format  # type: ignore[misc]
+        super().__init__(path, part, request)
+
+    def _begin(self, database: Database) -> Mapping[str, object]:
+        self._notes.add("clock_not_utc", 1, "the format names no clock")
+        return {}
+
+    def _header(self) -> Mapping[str, Any]:
+        return {}
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "unknown"}
+
+
+def own_formats() -> Iterator[ContractFormat]:
+    """The formats of a team's own contracts."""
+    from tracewarehouse.contracts.catalog import Catalog
+
+    catalog = Catalog.load()
+    yield from (
+        ContractFormat(catalog.contracts[ref]) for ref in catalog.own if ref in catalog.refs("format")
+    )

@@ -189,14 +189,14 @@ class NsysFormat(DatabaseFormat):
     name = NAME
     source = NsysSource
 
-    def has(self, tables: Collection[str]) -> bool:
+    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether the tables are those of an Nsight Systems export."""
         known = (*_GPU_TABLES, _RUNTIME, _NVTX, *_METADATA[:2], _SESSION_START)
         return _STRINGS in tables and any(name in tables for name in known)
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a database or a folder with the tables of an Nsight Systems export."""
-        return self.has(tables_of(path)) if path.is_dir() else super().detect(path, head)
+        return self.has(dict.fromkeys(tables_of(path), ())) if path.is_dir() else super().detect(path, head)
 
     def parts(self, path: Path) -> tuple[Part, ...]:
         """The processes in the order of their lowest device. Raises TraceFormatError if there is none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterator
 from functools import cache
@@ -9,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tracewarehouse.contracts.catalog import OWN_FOLDER
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.file_text import head_of
@@ -34,6 +36,10 @@ def unregister(name: str) -> None:
 def formats(head: bytes | None = None) -> Iterator[Format]:
     """The formats in order of precedence; with `head`, without those that no file with this beginning has."""
     yield from _registered
+    if os.environ.get(OWN_FOLDER):
+        from tracewarehouse.formats.mapped import own_formats
+
+        yield from own_formats()
     replaced = {format.name for format in _registered}
     has_events = head is not None and head.lstrip()[:1] == b"{" and b'"traceEvents"' in head
     for module, name, words in _BUILT_IN:

@@ -94,7 +94,7 @@ class RocpdFormat(DatabaseFormat):
     name = NAME
     source = RocpdSource
 
-    def has(self, tables: Collection[str]) -> bool:
+    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether a database with these tables has this format."""
         return sqlite_format(tables) == "rocpd_sqlite"
 

@@ -57,7 +57,7 @@ class RpdFormat(DatabaseFormat):
     name = NAME
     source = RpdSource
 
-    def has(self, tables: Collection[str]) -> bool:
+    def has(self, tables: Mapping[str, Collection[str]]) -> bool:
         """Whether a database with these tables has this format."""
         return sqlite_format(tables) == "rpd_sqlite"
 
