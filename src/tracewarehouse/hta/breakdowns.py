@@ -21,30 +21,6 @@ def by_rank(frame: Any, columns: list[str]) -> Any:
     return frame[[*columns[:at], "device", *columns[at:]] if several else columns].reset_index(drop=True)
 
 
-def temporal_breakdown(traces: LoadedTraces) -> Any:
-    """One row per rank (and device): idle, compute, other busy and total time in µs, and in %."""
-    frame = traces.frame("temporal_breakdown")
-    parts = {
-        "idle": frame.idle_ns,
-        "compute": frame.compute_ns,
-        "non_compute": frame.busy_ns - frame.compute_ns,
-    }
-    frame["kernel_time(us)"] = frame.window_ns / US
-    for name, ns in parts.items():
-        frame[f"{name}_time(us)"] = ns / US
-        frame[f"{name}_time_pctg"] = (100 * ns / frame.window_ns.where(frame.window_ns > 0)).round(2)
-    times = [f"{name}_time(us)" for name in parts]
-    shares = [f"{name}_time_pctg" for name in parts]
-    return by_rank(frame, ["rank", *times, "kernel_time(us)", *shares])
-
-
-def overlap(traces: LoadedTraces) -> Any:
-    """One row per rank (and device): % of communication overlapped with computation; NaN without any."""
-    frame = traces.frame("comm_comp_overlap")
-    frame["comp_comm_overlap_pctg"] = (100 * frame.overlap.astype(float)).round(2)
-    return by_rank(frame, ["rank", "comp_comm_overlap_pctg"])
-
-
 # Kernels
 
 
@@ -68,7 +44,7 @@ def kernels(traces: LoadedTraces, duration_ratio: float, num_kernels: int, memor
     frame["kernel_type"] = frame.kind.str.upper()
     if not memory:
         frame = frame[frame.kind != "memory"]
-    frame = _combine_statistics(frame, ["rank", "kernel_type", "name"])
+    frame = combine_statistics(frame, ["rank", "kernel_type", "name"])
     folded = fold_small(frame, ["rank", "kernel_type"], duration_ratio, num_kernels, ())
     ordered = folded.sort_values(["kernel_type", "name", "rank"], ignore_index=True)
     return ordered[[*COLUMNS, "kernel_type", "rank"]]
@@ -94,10 +70,10 @@ def fold_small(frame: Any, keys: list[str], ratio: float, most: int, never_folde
     few = groups["sum_ns"].transform("size") <= most
     keep = few | within | frame.name.isin(never_folded)
     frame["name"] = frame["name"].where(keep, "others")
-    return _in_us(_combine_statistics(frame, [*keys, "name"]))
+    return _in_us(combine_statistics(frame, [*keys, "name"]))
 
 
-def _combine_statistics(frame: Any, keys: list[str]) -> Any:
+def combine_statistics(frame: Any, keys: list[str]) -> Any:
     """Combines statistics of names into those of groups, from counts, sums and sums of squares."""
     squares = (frame["count"] - 1) * frame.std_ns.fillna(0).astype(float) ** 2 + frame[
         "count"
@@ -141,7 +117,7 @@ def annotation_summary(
     never_folded = tuple(
         name for name in frame.name.unique() if any(re.search(pattern, name) for pattern in allowed or [])
     )
-    folded = fold_small(_combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, never_folded)
+    folded = fold_small(combine_statistics(frame, ["rank", "name"]), ["rank"], ratio, most, never_folded)
     ordered = folded.sort_values(["rank", "name"], ignore_index=True)
     return ordered[[*COLUMNS, "rank"]]
 
@@ -152,35 +128,6 @@ KERNELS = """
     FROM events
     SEMI JOIN kernels USING (run_id, rank, event_id)
     WHERE rank = {rank}"""
-
-
-def annotated_kernels(traces: LoadedTraces, rank: int, expand_names: bool, shorten_names: bool) -> Any:
-    """Each GPU activity of a rank with the annotations enclosing its launch; None without annotations.
-
-    Columns: `index, cat, name, pid, tid, ts, dur, stream, correlation, iteration, user_annotation` (the full
-    path, outermost first), and with `expand_names` also `s_name` and `s_user_annotation` (the innermost, or
-    an empty string).
-    """
-    (rank,) = traces.select_ranks([rank])
-    found = traces.frame("kernels_by_annotation", [rank])
-    if found.empty or not found.depth.gt(0).any():
-        return None
-    found = found.set_index("kernel_id")
-    rows = traces.query(KERNELS.format(rank=rank))
-    rows = rows.set_index("index", drop=False).sort_index()
-    rows["ts"], rows["dur"] = traces.since_start(rows.ts_ns), rows.dur_ns / US
-    rows["iteration"] = rows.step.fillna(-1).astype(int)
-    rows["user_annotation"] = found.path.reindex(rows.index).fillna("")
-    columns = ["index", "cat", "name", "pid", "tid", "ts", "dur", "stream", "correlation", "iteration"]
-    if expand_names:
-        short = traces.query(f"SELECT event_id, short_name FROM kernels WHERE rank = {rank}").set_index(
-            "event_id"
-        )
-        rows["s_name"] = short.short_name.reindex(rows.index) if shorten_names else rows.name
-        rows["s_user_annotation"] = found.annotation.reindex(rows.index).fillna("")
-        columns += ["s_name"]
-    columns += ["user_annotation", *(["s_user_annotation"] if expand_names else [])]
-    return rows[columns].reset_index(drop=True)
 
 
 # Idle time
@@ -219,102 +166,11 @@ EVENT = (
 )
 
 
-def delays(traces: LoadedTraces, ranks: list[int], sort_by: Iterable[str]) -> dict[int, Any]:
-    """By rank: each `aten::` operator and kernel sequence with its count and mean delays in µs.
-
-    `avg_aten_op_launch_delay` is from the start of the operator to its first launch, `avg_runtime_delay` from
-    there to the start of the kernel, including time in the queue.
-    """
-    frame = traces.frame("op_kernel_delays", ranks, with_memory=False)
-    frame = frame[frame.name.str.startswith("aten::")]
-    found = frame.assign(
-        aten_op_name=frame.name,
-        kernel_sequence=frame.kernels.str.replace(" | ", " -> ", regex=False),
-        occurrence_count=frame["count"],
-        avg_aten_op_launch_delay=_mean_us(frame.op_to_kernel_ns - frame.launch_to_kernel_ns, frame),
-        avg_runtime_delay=_mean_us(frame.launch_to_kernel_ns, frame),
-    )
-    columns = ["aten_op_name", "kernel_sequence", "occurrence_count"]
-    columns += ["avg_aten_op_launch_delay", "avg_runtime_delay"]
-    unknown = [name for name in sort_by if name not in columns]
-    if unknown:
-        raise ParamError(f"unknown column: {unknown[0]}", f"available: {', '.join(columns)}")
-    ordered = found.sort_values([*sort_by, "aten_op_name", "kernel_sequence"], ascending=False)
-    return {rank: ordered[ordered["rank"] == rank][columns].reset_index(drop=True) for rank in ranks}
-
-
-def _mean_us(ns: Any, frame: Any) -> Any:
+def mean_us(ns: Any, frame: Any) -> Any:
     return (ns / frame["count"] / US).round(3)
 
 
-def sequences(traces: LoadedTraces, rank: int, operator: str, least: int) -> Any:
-    """`pattern` (operator and kernels, separated by |), `count`, and both durations in µs."""
-    if not operator:
-        raise ParamError("operator_name is empty", "use a part of an operator name, such as aten::linear")
-    frame = traces.frame("kernel_sequences", [rank], operator=operator, min_kernels=least)
-    frame["pattern"] = frame.name + "|" + frame.kernels.str.replace(" | ", "|", regex=False)
-    frame["GPU kernel duration (us)"] = frame.kernel_sum_ns / US
-    frame["CPU op duration (us)"] = frame.op_sum_ns / US
-    ordered = frame.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
-    return ordered[["pattern", "count", "GPU kernel duration (us)", "CPU op duration (us)"]]
-
-
-def stragglers(traces: LoadedTraces, steps: list[int] | None, most: int) -> list[int]:
-    """The ranks that caused the longest waits at collectives, in all steps or the given ones."""
-    frame = traces.frame("collective_waits")
-    if steps is not None:
-        known = traces.steps()
-        if not set(steps) & set(known):
-            raise ParamError(
-                f"unknown steps: {', '.join(map(str, steps))}", f"available: {', '.join(map(str, known))}"
-            )
-        frame = frame[frame.step.isin(steps)]
-    caused = frame[frame.wait_ns > 0].groupby("straggler_rank")["wait_ns"].sum()
-    return [int(rank) for rank in caused.sort_values(ascending=False, kind="stable").index[:most]]
-
-
-def cupti_counters(traces: LoadedTraces, ranks: list[int]) -> list[Any]:
-    """One frame per rank with counters: a row per kernel, a column per counter, and its operators."""
-    frame = traces.frame("cupti_counters", ranks)
-    events = traces.query(EVENT)
-    frames = []
-    for rank, rows in frame.groupby("rank"):
-        kernels = rows.drop_duplicates("event_id").set_index("event_id")
-        values = rows.pivot(index="event_id", columns="counter", values="value")
-        event = events[events["rank"] == rank].set_index("event_id").reindex(kernels.index)
-        table = event.assign(
-            index=kernels.index,
-            name=kernels.name,
-            ts=traces.since_start(event.ts_ns),
-            dur=event.dur_ns / US,
-            op_stack=[[] if stack is None else list(stack) for stack in kernels.op_stack],
-            top_level_op=kernels.top_op.fillna(""),
-            bottom_level_op=kernels.op.fillna(""),
-        )
-        own = ["index", "name", "pid", "tid", "ts", "dur"]
-        table = table[[*own, "op_stack", "top_level_op", "bottom_level_op"]].join(values)
-        frames.append(table.loc[kernels.sort_values("position").index].reset_index(drop=True))
-    return frames
-
-
 CORRELATIONS = "SELECT rank, event_id AS kernel_id, coalesce(correlation, -1) AS correlation FROM kernels"
-
-
-def launch_stats(traces: LoadedTraces, ranks: list[int], memory: bool) -> dict[int, Any]:
-    """By rank: `correlation, cpu_duration, gpu_duration, launch_delay` (µs) of GPU activities with a launch.
-
-    The delay is from the return of the call to the start of the activity, and may be negative.
-    """
-    frame = traces.frame("launch_stats", ranks)
-    frame = frame[frame.runtime_id.notna()]
-    if not memory:
-        frame = frame[frame.kind != "memory"]
-    frame = frame.merge(traces.query(CORRELATIONS), on=["rank", "kernel_id"])
-    frame["cpu_duration"] = frame.call_ns.astype("int64") / US
-    frame["gpu_duration"] = frame.kernel_ns / US
-    frame["launch_delay"] = frame.return_to_start_ns.astype("int64") / US
-    columns = ["correlation", "cpu_duration", "gpu_duration", "launch_delay"]
-    return {rank: frame[frame["rank"] == rank][columns].reset_index(drop=True) for rank in ranks}
 
 
 QUEUE = """
@@ -324,17 +180,7 @@ QUEUE = """
 DIRECTIONS = {"Memset": "Memset", "unknown": "Memcpy Unknown"}
 
 
-def queue_lengths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
-    """By rank: `ts` (µs since the first event), `pid` (device), `tid`, `stream`, `queue_length`.
-
-    One row per change. Ranks without a known launch are skipped.
-    """
-    frame = traces.query(QUEUE)
-    frame.insert(0, "ts", traces.since_start(frame.pop("ts_ns")))
-    return _by_rank(frame, ranks)
-
-
-def _by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
+def frames_by_rank(frame: Any, ranks: list[int]) -> dict[int, Any]:
     parts = {int(rank): part for rank, part in frame.groupby("rank")}
     return {rank: parts[rank].drop(columns="rank").reset_index(drop=True) for rank in ranks if rank in parts}
 
@@ -347,34 +193,6 @@ def described(series: Mapping[int, Any], key: str, value: str) -> Any:
         if len(frame)
     ]
     return library("pandas").concat(frames) if frames else None
-
-
-def blocked(traces: LoadedTraces, series: Mapping[int, Any], most: int) -> Any:
-    """Time at full queue in µs, and as a share of the time from first launch to last start.
-
-    One row per rank and stream of the series that reached this length.
-    """
-    if most < 1:
-        raise ParamError(f"max_queue_length must be at least 1, not {most}")
-    frame = traces.frame("queue_blocked", traces.select_ranks(list(series)), max_length=most)
-    known = {(rank, stream) for rank, each in series.items() for stream in each["stream"].unique()}
-    keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)
-    frame = frame.loc[[bool(ns) and (rank, stream) in known for rank, stream, ns in keys]]
-    share = "relative_duration_at_max_queue_length"
-    times = {"duration_at_max_queue_length": frame.blocked_ns.astype(float) / US, share: frame.share}
-    found = frame.assign(**times)[["rank", "stream", *times]]
-    return found.reset_index(drop=True)
-
-
-def bandwidths(traces: LoadedTraces, ranks: list[int]) -> dict[int, Any]:
-    """By rank: `ts` (µs since the first event), `pid` (device), `name` (direction), `memory_bw_gbps`."""
-    frame = traces.frame("memory_bandwidth", ranks)
-    frame["ts"] = traces.since_start(frame.ts_ns)
-    frame["pid"] = frame.device
-    frame["name"] = [DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
-    frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
-    frame = frame.sort_values(["rank", "device", "direction", "ts_ns"])
-    return _by_rank(frame[["rank", "ts", "pid", "name", "memory_bw_gbps"]], ranks)
 
 
 def write_series(

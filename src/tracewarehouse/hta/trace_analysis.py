@@ -10,9 +10,9 @@ from typing import Any
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.hta import breakdowns, traces
-from tracewarehouse.hta.breakdowns import CriticalPath, critical_path
+from tracewarehouse.hta.breakdowns import CriticalPath, by_rank, critical_path, frames_by_rank, mean_us
 from tracewarehouse.hta.common.trace import Trace
-from tracewarehouse.hta.traces import Files, LoadedTraces, load_traces
+from tracewarehouse.hta.traces import US, Files, LoadedTraces, load_traces
 from tracewarehouse.present.render.text import plural
 
 FULL_QUEUE = 1_024
@@ -81,15 +81,28 @@ class TraceAnalysis:
 
     def get_temporal_breakdown(self, visualize: bool = True) -> Any:
         """One row per rank: idle, compute, other busy and total time in µs, and in % of the total."""
-        found = breakdowns.temporal_breakdown(self.traces)
+        frame = self.traces.frame("temporal_breakdown")
+        parts = {
+            "idle": frame.idle_ns,
+            "compute": frame.compute_ns,
+            "non_compute": frame.busy_ns - frame.compute_ns,
+        }
+        frame["kernel_time(us)"] = frame.window_ns / US
+        for name, ns in parts.items():
+            frame[f"{name}_time(us)"] = ns / US
+            frame[f"{name}_time_pctg"] = (100 * ns / frame.window_ns.where(frame.window_ns > 0)).round(2)
+        times = [f"{name}_time(us)" for name in parts]
+        shares = [f"{name}_time_pctg" for name in parts]
+        found = by_rank(frame, ["rank", *times, "kernel_time(us)", *shares])
         if visualize:
-            shares = [f"{part}_time_pctg" for part in ("idle", "compute", "non_compute")]
             self.figures.show(traces.bars(found, "rank", shares, "Temporal breakdown across ranks"))
         return found
 
     def get_comm_comp_overlap(self, visualize: bool = True) -> Any:
         """One row per rank: % of communication overlapped with computation; NaN without communication."""
-        found = breakdowns.overlap(self.traces)
+        frame = self.traces.frame("comm_comp_overlap")
+        frame["comp_comm_overlap_pctg"] = (100 * frame.overlap.astype(float)).round(2)
+        found = by_rank(frame, ["rank", "comp_comm_overlap_pctg"])
         if visualize:
             title = "Computation-communication overlap"
             self.figures.show(traces.bars(found, "rank", "comp_comm_overlap_pctg", title))
@@ -142,8 +155,32 @@ class TraceAnalysis:
     def get_gpu_kernels_with_user_annotations(
         self, rank: int, expand_names: bool = True, shorten_names: bool = True
     ) -> Any:
-        """Each GPU activity of a rank with the annotations enclosing its launch; None without any."""
-        return breakdowns.annotated_kernels(self.traces, rank, expand_names, shorten_names)
+        """Each GPU activity of a rank with the annotations enclosing its launch; None without annotations.
+
+        Columns: `index, cat, name, pid, tid, ts, dur, stream, correlation, iteration, user_annotation` (the
+        full path, outermost first), and with `expand_names` also `s_name` and `s_user_annotation` (the
+        innermost, or an empty string).
+        """
+        (rank,) = self.traces.select_ranks([rank])
+        found = self.traces.frame("kernels_by_annotation", [rank])
+        if found.empty or not found.depth.gt(0).any():
+            return None
+        found = found.set_index("kernel_id")
+        rows = self.traces.query(breakdowns.KERNELS.format(rank=rank))
+        rows = rows.set_index("index", drop=False).sort_index()
+        rows["ts"], rows["dur"] = self.traces.since_start(rows.ts_ns), rows.dur_ns / US
+        rows["iteration"] = rows.step.fillna(-1).astype(int)
+        rows["user_annotation"] = found.path.reindex(rows.index).fillna("")
+        columns = ["index", "cat", "name", "pid", "tid", "ts", "dur", "stream", "correlation", "iteration"]
+        if expand_names:
+            short = self.traces.query(
+                f"SELECT event_id, short_name FROM kernels WHERE rank = {rank}"
+            ).set_index("event_id")
+            rows["s_name"] = short.short_name.reindex(rows.index) if shorten_names else rows.name
+            rows["s_user_annotation"] = found.annotation.reindex(rows.index).fillna("")
+            columns += ["s_name"]
+        columns += ["user_annotation", *(["s_user_annotation"] if expand_names else [])]
+        return rows[columns].reset_index(drop=True)
 
     def get_idle_time_breakdown(
         self,
@@ -191,28 +228,33 @@ class TraceAnalysis:
         include_memory_events: bool = True,
         visualize: bool = True,
     ) -> dict[int, Any]:
-        """By rank: one row per GPU activity with a known launch: correlation, durations and delay in µs."""
-        found = breakdowns.launch_stats(self.traces, self._ranks(ranks), include_memory_events)
+        """By rank: `correlation, cpu_duration, gpu_duration, launch_delay` (µs) of launched GPU activities.
+
+        The delay is from the return of the call to the start of the activity, and may be negative.
+        """
+        selected = self._ranks(ranks)
+        frame = self.traces.frame("launch_stats", selected)
+        frame = frame[frame.runtime_id.notna()]
+        if not include_memory_events:
+            frame = frame[frame.kind != "memory"]
+        frame = frame.merge(self.traces.query(breakdowns.CORRELATIONS), on=["rank", "kernel_id"])
+        frame["cpu_duration"] = frame.call_ns.astype("int64") / US
+        frame["gpu_duration"] = frame.kernel_ns / US
+        frame["launch_delay"] = frame.return_to_start_ns.astype("int64") / US
+        columns = ["correlation", "cpu_duration", "gpu_duration", "launch_delay"]
+        found = {rank: frame[frame["rank"] == rank][columns].reset_index(drop=True) for rank in selected}
         if visualize:
             shown = []
             for rank, frame in found.items():
                 usual = frame[frame.cpu_duration <= runtime_cutoff]
                 short = usual[usual.gpu_duration < usual.cpu_duration]
-                shown += [
-                    traces.histogram(
-                        short, "cpu_duration", f"GPU activities shorter than their call, rank {rank}"
-                    ),
-                    traces.histogram(
-                        frame[frame.cpu_duration > runtime_cutoff],
-                        "cpu_duration",
-                        f"Calls longer than {runtime_cutoff} µs, rank {rank}",
-                    ),
-                    traces.histogram(
-                        frame[frame.launch_delay > launch_delay_cutoff],
-                        "launch_delay",
-                        f"Delays longer than {launch_delay_cutoff} µs, rank {rank}",
-                    ),
-                ]
+                long, late = frame.cpu_duration > runtime_cutoff, frame.launch_delay > launch_delay_cutoff
+                charts = (
+                    ("GPU activities shorter than their call", short, "cpu_duration"),
+                    (f"Calls longer than {runtime_cutoff} µs", frame[long], "cpu_duration"),
+                    (f"Delays longer than {launch_delay_cutoff} µs", frame[late], "launch_delay"),
+                )
+                shown += [traces.histogram(rows, x, f"{title}, rank {rank}") for title, rows, x in charts]
             self.figures.show(*shown)
         return found
 
@@ -223,8 +265,14 @@ class TraceAnalysis:
     # Over time
 
     def get_queue_length_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
-        """By rank: `ts, pid, tid, stream, queue_length`, one row per launch and per start."""
-        return breakdowns.queue_lengths(self.traces, self._ranks(ranks))
+        """By rank: `ts` (µs since the first event), `pid` (device), `tid`, `stream`, `queue_length`.
+
+        One row per launch and per start. Ranks without a known launch are skipped.
+        """
+        selected = self._ranks(ranks)
+        frame = self.traces.query(breakdowns.QUEUE)
+        frame.insert(0, "ts", self.traces.since_start(frame.pop("ts_ns")))
+        return frames_by_rank(frame, selected)
 
     def get_queue_length_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
         """The same as `get_queue_length_time_series`, by the name in HTA's tutorial."""
@@ -241,12 +289,38 @@ class TraceAnalysis:
     def get_time_spent_blocked_on_full_queue(
         self, queue_length_dict: Mapping[int, Any], max_queue_length: int = FULL_QUEUE
     ) -> Any:
-        """One row per rank and stream that reached this length: duration in µs and share of time."""
-        return breakdowns.blocked(self.traces, queue_length_dict, max_queue_length)
+        """Time at full queue in µs, and as a share of the time from first launch to last start.
+
+        One row per rank and stream of the series that reached this length.
+        """
+        if max_queue_length < 1:
+            raise ParamError(f"max_queue_length must be at least 1, not {max_queue_length}")
+        frame = self.traces.frame(
+            "queue_blocked", self.traces.select_ranks(list(queue_length_dict)), max_length=max_queue_length
+        )
+        known = {
+            (rank, stream) for rank, each in queue_length_dict.items() for stream in each["stream"].unique()
+        }
+        keys = zip(frame["rank"], frame["stream"], frame.blocked_ns.fillna(0), strict=True)
+        frame = frame.loc[[bool(ns) and (rank, stream) in known for rank, stream, ns in keys]]
+        share = "relative_duration_at_max_queue_length"
+        times = {"duration_at_max_queue_length": frame.blocked_ns.astype(float) / US, share: frame.share}
+        found = frame.assign(**times)[["rank", "stream", *times]]
+        return found.reset_index(drop=True)
 
     def get_memory_bw_time_series(self, ranks: list[int] | None = None) -> dict[int, Any]:
-        """By rank: `ts, pid, name, memory_bw_gbps`, one row per change in a direction."""
-        return breakdowns.bandwidths(self.traces, self._ranks(ranks))
+        """By rank: `ts` (µs since the first event), `pid` (device), `name` (direction), `memory_bw_gbps`.
+
+        One row per change in a direction.
+        """
+        selected = self._ranks(ranks)
+        frame = self.traces.frame("memory_bandwidth", selected)
+        frame["ts"] = self.traces.since_start(frame.ts_ns)
+        frame["pid"] = frame.device
+        frame["name"] = [breakdowns.DIRECTIONS.get(each, f"Memcpy {each}") for each in frame.direction]
+        frame["memory_bw_gbps"] = frame.bandwidth_bytes_per_ns
+        frame = frame.sort_values(["rank", "device", "direction", "ts_ns"])
+        return frames_by_rank(frame[["rank", "ts", "pid", "name", "memory_bw_gbps"]], selected)
 
     def get_memory_bw_summary(self, ranks: list[int] | None = None) -> Any:
         """Statistics of the bandwidth while copying, by rank and direction; None without copies."""
@@ -280,8 +354,28 @@ class TraceAnalysis:
     def get_aten_op_kernels_and_delay(
         self, ranks: list[int] | None = None, sort_by: list[str] | None = None
     ) -> dict[int, Any]:
-        """By rank: one row per `aten::` operator and kernel sequence, with count and delays in µs."""
-        return breakdowns.delays(self.traces, self._ranks(ranks), sort_by or ["occurrence_count"])
+        """By rank: each `aten::` operator and kernel sequence with its count and mean delays in µs.
+
+        `avg_aten_op_launch_delay` is from the start of the operator to its first launch, `avg_runtime_delay`
+        from there to the start of the kernel, including time in the queue.
+        """
+        selected, sort_by = self._ranks(ranks), sort_by or ["occurrence_count"]
+        frame = self.traces.frame("op_kernel_delays", selected, with_memory=False)
+        frame = frame[frame.name.str.startswith("aten::")]
+        found = frame.assign(
+            aten_op_name=frame.name,
+            kernel_sequence=frame.kernels.str.replace(" | ", " -> ", regex=False),
+            occurrence_count=frame["count"],
+            avg_aten_op_launch_delay=mean_us(frame.op_to_kernel_ns - frame.launch_to_kernel_ns, frame),
+            avg_runtime_delay=mean_us(frame.launch_to_kernel_ns, frame),
+        )
+        columns = ["aten_op_name", "kernel_sequence", "occurrence_count"]
+        columns += ["avg_aten_op_launch_delay", "avg_runtime_delay"]
+        unknown = [name for name in sort_by if name not in columns]
+        if unknown:
+            raise ParamError(f"unknown column: {unknown[0]}", f"available: {', '.join(columns)}")
+        ordered = found.sort_values([*sort_by, "aten_op_name", "kernel_sequence"], ascending=False)
+        return {rank: ordered[ordered["rank"] == rank][columns].reset_index(drop=True) for rank in selected}
 
     def get_frequent_cuda_kernel_sequences(
         self,
@@ -301,7 +395,16 @@ class TraceAnalysis:
         if compress_other_kernels:
             raise ParamError("compress_other_kernels is not supported: it would change events", "remove it")
         (selected,) = self.traces.select_ranks(rank)[:1]
-        found = breakdowns.sequences(self.traces, selected, operator_name, min_pattern_len)
+        if not operator_name:
+            raise ParamError("operator_name is empty", "use a part of an operator name, such as aten::linear")
+        frame = self.traces.frame(
+            "kernel_sequences", [selected], operator=operator_name, min_kernels=min_pattern_len
+        )
+        frame["pattern"] = frame.name + "|" + frame.kernels.str.replace(" | ", "|", regex=False)
+        frame["GPU kernel duration (us)"] = frame.kernel_sum_ns / US
+        frame["CPU op duration (us)"] = frame.op_sum_ns / US
+        ordered = frame.sort_values(["count", "pattern"], ascending=[False, True], ignore_index=True)
+        found = ordered[["pattern", "count", "GPU kernel duration (us)", "CPU op duration (us)"]]
         if output_dir is not None:
             breakdowns.write_series(
                 self.traces, selected, Path(output_dir), "overlaid_{}", overlays=["kernel_sequences"]
@@ -314,8 +417,27 @@ class TraceAnalysis:
         return found
 
     def get_cupti_counter_data_with_operators(self, ranks: list[int] | None = None) -> list[Any]:
-        """One frame per rank with CUPTI counters: kernels, their counters and enclosing operators."""
-        return breakdowns.cupti_counters(self.traces, self._ranks(ranks))
+        """One frame per rank with counters: a row per kernel, a column per counter, and its operators."""
+        frame = self.traces.frame("cupti_counters", self._ranks(ranks))
+        events = self.traces.query(breakdowns.EVENT)
+        frames = []
+        for rank, rows in frame.groupby("rank"):
+            kernels = rows.drop_duplicates("event_id").set_index("event_id")
+            values = rows.pivot(index="event_id", columns="counter", values="value")
+            event = events[events["rank"] == rank].set_index("event_id").reindex(kernels.index)
+            table = event.assign(
+                index=kernels.index,
+                name=kernels.name,
+                ts=self.traces.since_start(event.ts_ns),
+                dur=event.dur_ns / US,
+                op_stack=[[] if stack is None else list(stack) for stack in kernels.op_stack],
+                top_level_op=kernels.top_op.fillna(""),
+                bottom_level_op=kernels.op.fillna(""),
+            )
+            own = ["index", "name", "pid", "tid", "ts", "dur"]
+            table = table[[*own, "op_stack", "top_level_op", "bottom_level_op"]].join(values)
+            frames.append(table.loc[kernels.sort_values("position").index].reset_index(drop=True))
+        return frames
 
     # Over ranks
 
@@ -333,7 +455,19 @@ class TraceAnalysis:
             )
         if num_candidates < 1:
             raise ParamError(f"num_candidates must be at least 1, not {num_candidates}")
-        found = breakdowns.stragglers(self.traces, profiler_steps, num_candidates)
+        frame = self.traces.frame("collective_waits")
+        if profiler_steps is not None:
+            known = self.traces.steps()
+            if not set(profiler_steps) & set(known):
+                raise ParamError(
+                    f"unknown steps: {', '.join(map(str, profiler_steps))}",
+                    f"available: {', '.join(map(str, known))}",
+                )
+            frame = frame[frame.step.isin(profiler_steps)]
+        caused = frame[frame.wait_ns > 0].groupby("straggler_rank")["wait_ns"].sum()
+        found = [
+            int(rank) for rank in caused.sort_values(ascending=False, kind="stable").index[:num_candidates]
+        ]
         if visualize:
             frame = self.traces.frame("stragglers")
             self.figures.show(traces.bars(frame, "rank", "caused_wait_ns", "Wait caused"))
