@@ -140,14 +140,17 @@ class OutputError(TwError):
 
 
 class Output(Struct, frozen=True, dict=True):
-    """Prints what one command returns; one of the `print_` methods is called once."""
+    """Prints what one command returns; one of the `print_` methods is called once.
+
+    Its fields are options of the `Session`; with `json`, it prints the envelope.
+    """
 
     command: str
     format: str | None = None
-    path: Path | None = None
+    output: Path | None = None
     limit: int | None = None
     top: int | None = None
-    envelope: bool = False
+    json: bool = False
     spreadsheet: bool = False
     wide: bool = False
     where: tuple[str, ...] = ()
@@ -168,19 +171,17 @@ class Output(Struct, frozen=True, dict=True):
         """
         from tracewarehouse.runs.readable import missing_derivations
 
-        if self.spreadsheet and (self.envelope or self.resolved_format != "csv"):
+        if self.spreadsheet and (self.json or self.resolved_format != "csv"):
             raise OutputError("--spreadsheet applies to CSV output only", "add --format csv")
         result = self._chosen(result)
         shown = result if self.limit is None else result.head(self.limit)
-        if self.envelope:
+        if self.json:
             self._write([self._envelope(shown, error)])
         elif as_text is not None and self.resolved_format in _TEXT_FORMATS:
             self._write([for_terminal(as_text(shown))])
         else:
             self._rows(shown, self.resolved_format, result)
-        if len(shown) < len(result) and (
-            self.envelope or as_text is not None or self.resolved_format != "table"
-        ):
+        if len(shown) < len(result) and (self.json or as_text is not None or self.resolved_format != "table"):
             self.notice(_more_rows(len(result) - len(shown)))
         for notice in (*_skipped(result, of_ranks), *result.notices):
             self.notice(notice)
@@ -192,7 +193,7 @@ class Output(Struct, frozen=True, dict=True):
         self, text: str, rows: Sequence[Mapping[str, object]], error: TwError | None = None
     ) -> None:
         """Prints text; the envelope contains `rows` instead."""
-        if self.envelope:
+        if self.json:
             self._write([_enveloped(self.command, rows=_dump(rows), error=error)])
         else:
             self._write([for_terminal(text if text.endswith("\n") or not text else text + "\n")])
@@ -201,8 +202,10 @@ class Output(Struct, frozen=True, dict=True):
     def print_stream(self, chunks: Iterable[str], facts: Mapping[str, object]) -> None:
         """Prints a long text in chunks; if it went to a file, a summary with `facts` goes to stdout."""
         self._write(chunks)
-        if self.path is not None:
-            replace(self, path=None).print_text(f"wrote {self.path}", [{"path": str(self.path), **facts}])
+        if self.output is not None:
+            replace(self, output=None).print_text(
+                f"wrote {self.output}", [{"path": str(self.output), **facts}]
+            )
 
     def print_failure(self, kind: str, message: str, hint: str | None) -> None:
         """Prints the envelope of an error; the caller prints to stderr."""
@@ -221,12 +224,12 @@ class Output(Struct, frozen=True, dict=True):
         """The requested format, or the default for the destination; raises OutputError."""
         if self.format is not None:
             return self.format
-        if self.path is None:
+        if self.output is None:
             return "table" if sys.stdout.isatty() else "csv"
-        format_ = FORMAT_OF_EXTENSION.get(self.path.suffix.lower())
+        format_ = FORMAT_OF_EXTENSION.get(self.output.suffix.lower())
         if format_ is None:
             raise OutputError(
-                f"{self.path}: cannot infer the format from the file extension",
+                f"{self.output}: cannot infer the format from the file extension",
                 f"use one of {', '.join(FORMAT_OF_EXTENSION)}, or --format",
             )
         return format_
@@ -254,11 +257,11 @@ class Output(Struct, frozen=True, dict=True):
         if format_ == "parquet":
             self._parquet(shown)
         elif format_ == "svg":
-            assert self.path is not None  # the format is that of a file extension
-            with _replacing(self.path) as unfinished:
+            assert self.output is not None  # the format is that of a file extension
+            with _replacing(self.output) as unfinished:
                 shown.plot().save(str(unfinished), format="svg")
         elif format_ == "table":
-            on_terminal = self.path is None and sys.stdout.isatty()
+            on_terminal = self.output is None and sys.stdout.isatty()
             has_style = "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
             lines = table_lines(result, self, bold=on_terminal and has_style)
             # Cells are already escaped; the rest is our own layout.
@@ -271,16 +274,16 @@ class Output(Struct, frozen=True, dict=True):
             self._write({"json": shown.json, "jsonl": shown.jsonl}[format_]())
 
     def _parquet(self, result: Result) -> None:
-        if self.path is None and sys.stdout.isatty():
+        if self.output is None and sys.stdout.isatty():
             raise OutputError(
                 "cannot print Parquet to a terminal", "add --output FILE.parquet, or redirect stdout"
             )
         with temporary_folder() as folder:
             data = result.write(folder / "rows.parquet").read_bytes()
-        if self.path is None:
+        if self.output is None:
             sys.stdout.buffer.write(data)
         else:
-            with _replacing(self.path) as unfinished:
+            with _replacing(self.output) as unfinished:
                 unfinished.write_bytes(data)
 
     def _envelope(self, result: Result, error: TwError | None) -> str:
@@ -297,16 +300,16 @@ class Output(Struct, frozen=True, dict=True):
 
     def _write(self, chunks: Iterable[str]) -> None:
         """Writes text that may come from traces; on a terminal, control characters are escaped."""
-        if self.path is None and sys.stdout.isatty():
+        if self.output is None and sys.stdout.isatty():
             chunks = map(for_terminal, chunks)
         self._write_unescaped(chunks)
 
     def _write_unescaped(self, chunks: Iterable[str]) -> None:
-        if self.path is None:
+        if self.output is None:
             sys.stdout.writelines(chunks)
             return
-        with _replacing(self.path) as unfinished:
-            compressed = self.path.suffix == ".gz"
+        with _replacing(self.output) as unfinished:
+            compressed = self.output.suffix == ".gz"
             with (gzip.open if compressed else open)(unfinished, "wt", encoding="utf-8", newline="") as file:
                 file.writelines(chunks)
 
@@ -351,7 +354,7 @@ def _first(result: Result, out: Output) -> Result:
 
 def line_width(out: Output) -> int | None:
     """Columns of the terminal; None if lines may have any length."""
-    on_terminal = out.path is None and sys.stdout.isatty()
+    on_terminal = out.output is None and sys.stdout.isatty()
     return shutil.get_terminal_size().columns if on_terminal or "COLUMNS" in os.environ else None
 
 

@@ -164,19 +164,7 @@ class Session(Struct, dict=True):
         """The output of the command; created on first use, when all options are parsed."""
         from tracewarehouse.cli.output import Output
 
-        return Output(
-            command=self.command,
-            format=self.format,
-            path=self.output,
-            limit=self.limit,
-            top=self.top,
-            envelope=self.json,
-            spreadsheet=self.spreadsheet,
-            wide=self.wide,
-            where=self.where,
-            sort=self.sort,
-            columns=self.columns,
-        )
+        return Output(**{name: getattr(self, name) for name in Output.__struct_fields__})
 
     def open(self) -> Warehouse:
         """The warehouse, narrowed to --run and --rank if given.

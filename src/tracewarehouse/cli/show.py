@@ -277,5 +277,5 @@ def report(
         page = warehouse.report(run, head_run, force=force, notify=notify)
     path = session.output or Path(f"{page.name}.html")
     page = page.linked(path.parent)
-    out = replace(session.out, path=None if str(path) == "-" else path)
+    out = replace(session.out, output=None if str(path) == "-" else path)
     out.print_stream(page.html(), {"sections": len(page.sections)})

@@ -55,6 +55,11 @@ class Objects(Protocol):
 
     def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
         """Each key with the content of its object, None if there is none; in the order of the keys."""
+        for key in keys:
+            try:
+                yield key, self.get(key)
+            except FileNotFoundError:
+                yield key, None
 
     def download(self, key: str, path: Path) -> None:
         """Writes the content of an object to a local file; raises FileNotFoundError."""
@@ -79,6 +84,7 @@ class Objects(Protocol):
 
     def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
         """Each key with its `stat`; in the order of the keys."""
+        return ((key, self.stat(key)) for key in keys)
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; missing keys are ignored."""
@@ -104,10 +110,12 @@ class Objects(Protocol):
     @property
     def is_shared(self) -> bool:
         """Whether other processes see the objects."""
+        return True
 
     @property
     def is_listable(self) -> bool:
         """Whether `walk` and `folders` work; else the index has all that can be known."""
+        return True
 
 
 class LocalFiles(Protocol):
@@ -147,7 +155,7 @@ def names_in(objects: Objects, folder: str) -> list[str]:
 _SYNCS = 4
 
 
-class LocalObjects:
+class LocalObjects(Objects):
     """Objects as files under a root: written to staging, synced, renamed; then folders are synced."""
 
     def __init__(self, root: Path) -> None:
@@ -166,16 +174,6 @@ class LocalObjects:
     def folder(self) -> Path:
         """The root folder."""
         return self.root
-
-    @property
-    def is_shared(self) -> bool:
-        """Other processes see the files."""
-        return True
-
-    @property
-    def is_listable(self) -> bool:
-        """Folders can be listed."""
-        return True
 
     def budget(self) -> None:
         """None: the files are not copies."""
@@ -237,14 +235,6 @@ class LocalObjects:
         """Copies the file."""
         copyfile(self.path(key), path)
 
-    def get_many(self, keys: Iterable[str]) -> Iterator[tuple[str, bytes | None]]:
-        """The bytes of each file."""
-        for key in keys:
-            try:
-                yield key, self.get(key)
-            except FileNotFoundError:
-                yield key, None
-
     def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """The files below the folder of the prefix, by key."""
         folder, _, _ = prefix.rpartition("/")
@@ -283,10 +273,6 @@ class LocalObjects:
             return _entry(key, self.path(key).stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
-
-    def stat_many(self, keys: Iterable[str]) -> Iterator[tuple[str, Entry | None]]:
-        """One by one."""
-        return ((key, self.stat(key)) for key in keys)
 
     def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
         """Nothing to do: the files are local."""

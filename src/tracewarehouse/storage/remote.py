@@ -115,7 +115,7 @@ _probed: set[str] = set()
 _first_process: list[int] = []
 
 
-class RemoteObjects:
+class RemoteObjects(Objects):
     """Objects under the prefix of a bucket. Credentials come from the environment, never from the URL."""
 
     def __init__(self, place: StoreUrl) -> None:
@@ -139,11 +139,6 @@ class RemoteObjects:
     def is_shared(self) -> bool:
         """Whether other processes see the objects."""
         return self.place.scheme != "memory"
-
-    @property
-    def is_listable(self) -> bool:
-        """Keys can be listed."""
-        return True
 
     def check_writable(self) -> None:
         """Anything may be written, as far as the credentials allow."""
