@@ -39,6 +39,7 @@ from tracewarehouse.storage import (
     disk_error,
     uid,
 )
+from tracewarehouse.storage.model import staged_again
 from tracewarehouse.storage.parquet_file import Level, fault
 from tracewarehouse.temp_folders import temporary_folder
 
@@ -289,22 +290,10 @@ def rebuilt(
     kept: tuple[TableFile, ...] | None = None,
 ) -> Staged:
     """A stored source to be committed with these new tables and the files `kept` (None: all of its files)."""
-    return Staged(
-        run=source.run,
-        rank=source.rank,
-        uid=_uid(source, facts, definitions),
-        digest=source.digest,
-        part=source.part,
-        text_bytes=source.text_bytes,
-        format=source.format,
-        format_version=source.format_version,
-        definitions=definitions,
-        status=source.status,
-        tables=tables,
-        facts=facts,
-        header=header,
-        kept=source.files if kept is None else kept,
-    )
+    kept = source.files if kept is None else kept
+    uid = _uid(source, facts, definitions)
+    changes = {"uid": uid, "facts": facts, "definitions": definitions, "committed_at": None, "unknown": ()}
+    return staged_again(source, header, tables, kept, **changes)
 
 
 def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int]) -> str:

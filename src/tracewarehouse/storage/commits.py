@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import WarehouseError
@@ -43,6 +43,7 @@ from tracewarehouse.storage.model import (
     Staged,
     TableFile,
     Unknown,
+    common_fields,
 )
 from tracewarehouse.storage.objects import Objects, names_in
 from tracewarehouse.storage.parquet_file import file_facts
@@ -240,38 +241,21 @@ def _table_files(parts: Sequence[pack.RowGroup], key: str, path: Path) -> Iterat
             version=table.version,
             path=key,
             rows=table.rows,
-            bytes=facts.bytes,
-            sha256=facts.sha256,
-            footer_bytes=facts.footer_bytes,
-            footer_sha256=facts.footer_sha256,
             file_rows=rows if rows is not None else table.rows,
             first_rank=parts[0].staged.rank,
             last_rank=parts[-1].staged.rank,
             file_ranks=len(parts),
-            crc32=facts.crc32,
-            chunks=facts.chunks,
+            **asdict(facts),
         )
 
 
 def _source(staged: Staged, name: CommitName, at: str, files: Sequence[TableFile]) -> RankSource:
-    return RankSource(
-        run=staged.run,
-        rank=staged.rank,
-        uid=staged.uid,
-        attempt=name.attempt,
-        commit=name.text,
-        digest=staged.digest,
-        part=staged.part,
-        format=staged.format,
-        format_version=staged.format_version,
-        definitions=dict(staged.definitions),
-        text_bytes=staged.text_bytes,
-        status=staged.status,
-        committed_at=staged.committed_at or at,
-        files=in_order(files),
-        facts=dict(staged.facts),
-        unknown=staged.unknown,
-    )
+    fields = common_fields(staged, RankSource) | {
+        "definitions": dict(staged.definitions),
+        "facts": dict(staged.facts),
+        "committed_at": staged.committed_at or at,
+    }
+    return RankSource(**fields, attempt=name.attempt, commit=name.text, files=in_order(files))
 
 
 def earlier(objects: Objects, members: Sequence[Staged]) -> Iterator[Commit]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -25,9 +25,9 @@ from tracewarehouse.storage.model import (
     Json,
     RankSource,
     RunVersion,
-    Staged,
     StagedTable,
     TableFile,
+    staged_again,
 )
 from tracewarehouse.storage.pack import Share, merge
 from tracewarehouse.storage.store import Store
@@ -152,7 +152,13 @@ def _commit(store: Store, todo: Compaction) -> tuple[dict[str, str], tuple[RankS
             old = {source.name: source for new in files for source, _ in new.shares}
             tables = _write(store, files, folder)
             staged = [
-                staged_again(one, headers[one.name], tables[one.name], todo.replaced) for one in old.values()
+                staged_again(
+                    one,
+                    headers[one.name],
+                    tables[one.name],
+                    (file for file in one.files if file.path not in todo.replaced),
+                )
+                for one in old.values()
             ]
             committed = store.commit(staged)
         replaces |= {new.name: one for new, one in zip(committed, old, strict=True)}
@@ -187,30 +193,6 @@ def _intact(store: Store, new: NewFile) -> dict[str, Path]:
     return {key: store.path(key) for key in files}
 
 
-def staged_again(
-    source: RankSource, header: str, tables: Sequence[StagedTable], without: Container[str]
-) -> Staged:
-    """A stored source with new tables, without the files `without`; all else stays, also its commit time."""
-    return Staged(
-        run=source.run,
-        rank=source.rank,
-        uid=source.uid,
-        digest=source.digest,
-        text_bytes=source.text_bytes,
-        format=source.format,
-        format_version=source.format_version,
-        definitions=source.definitions,
-        status=source.status,
-        tables=tuple(tables),
-        part=source.part,
-        facts=source.facts,
-        header=header,
-        kept=tuple(file for file in source.files if file.path not in without),
-        committed_at=source.committed_at,
-        unknown=source.unknown,
-    )
-
-
 def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) -> Expired:
     """Publishes a version without these tables of these ranks; facts and recorded results stay.
 
@@ -226,7 +208,7 @@ def expire(store: Store, run: str, expiring: Expiring, dry_run: bool = False) ->
         return report
     headers = store.headers(old.values())
     dropped = {file.path for source in old.values() for file in source.files}
-    staged = [staged_again(one, headers[one.name], (), ()) for one in changed.values()]
+    staged = [staged_again(one, headers[one.name], (), one.files) for one in changed.values()]
     committed = store.commit(staged)
     replaces = {new.name: name for new, name in zip(committed, changed, strict=True)}
     done = store.publish(head.run, Changes(sources=committed, replaces=replaces))

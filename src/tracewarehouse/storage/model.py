@@ -515,6 +515,20 @@ class Staged(Struct, frozen=True):
     unknown: Unknown = ()
 
 
+def common_fields(record: Struct, kind: type[Struct]) -> dict[str, Any]:
+    """The fields of a record that another kind of record has, too."""
+    names = record.__struct_fields__
+    return {name: getattr(record, name) for name in kind.__struct_fields__ if name in names}
+
+
+def staged_again(
+    source: RankSource, header: str, tables: Iterable[StagedTable], kept: Iterable[TableFile], **changes: Any
+) -> Staged:
+    """A stored source with new tables and the files `kept`; all else stays, but for the `changes`."""
+    fields = common_fields(source, Staged) | changes
+    return Staged(**fields, header=header, tables=tuple(tables), kept=tuple(kept))
+
+
 class PendingSource(Struct, frozen=True):
     """A committed source that waits for the other ranks of its run, with the labels of its call."""
 
