@@ -106,13 +106,19 @@ def _text(value: object) -> str:
 
 def rank_list(ranks: Iterable[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3, 7."""
-    ranges: list[list[int]] = []
+    found = rank_ranges(ranks)
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+
+
+def rank_ranges(ranks: Iterable[int]) -> list[tuple[int, int]]:
+    """The numbers as first and last of each range, ascending."""
+    ranges: list[tuple[int, int]] = []
     for rank in sorted(ranks):
         if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
+            ranges[-1] = (ranges[-1][0], rank)
         else:
-            ranges.append([rank, rank])
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+            ranges.append((rank, rank))
+    return ranges
 
 
 UNITS_NS = {

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.critical_path import Derived, definition, publish_tables, stored_fact
+from tracewarehouse.derive.critical_path import Derived, definition, publish_tables
 from tracewarehouse.derive.waits import (
     NO_STEP,
     NO_STREAM,
@@ -33,7 +33,7 @@ from tracewarehouse.derive.waits import (
     is_new,
 )
 from tracewarehouse.errors import TwError
-from tracewarehouse.runs.readable import is_current
+from tracewarehouse.runs.readable import derived_fact, is_current
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Json, Store
 
@@ -567,7 +567,7 @@ def derive_blame(store: Store, catalog: Catalog, selected: SelectedRun) -> Deriv
     """Derives the blame of a run, unless it is stored and current. Raises TwError."""
     now = definition(catalog, NAME)
     if all(
-        stored_fact(rank, NAME).get("hash") == now and is_current(selected.version, rank, NAME)
+        derived_fact(rank, NAME).get("hash") == now and is_current(selected.version, rank, NAME)
         for rank in selected.by_rank
     ):
         return Derived(selected.run, dict.fromkeys(selected.ranks, ()), None)

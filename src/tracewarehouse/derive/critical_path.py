@@ -37,7 +37,7 @@ from tracewarehouse.ingest.rebuild import rebuilt, table_versions_fact
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.connections import connection, create, event_count
 from tracewarehouse.query.relations import Dependencies, Relations
-from tracewarehouse.runs.readable import FACT
+from tracewarehouse.runs.readable import FACT, derived_fact
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import (
     Changes,
@@ -266,11 +266,6 @@ def definition(catalog: Catalog, name: str) -> str:
     return catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
 
 
-def stored_fact(rank: Rank, name: str) -> dict[str, Json]:
-    """What a derivation recorded for a rank; empty if the rank does not have it."""
-    return _dict(_dict(rank.main.facts.get(FACT)).get(name))
-
-
 def with_derived(
     catalog: Catalog,
     source: RankSource,
@@ -413,7 +408,7 @@ class _DeriveTask(Struct, frozen=True):
 
 def stored_scopes(rank: Rank) -> tuple[str, ...]:
     """The names of the scopes that were derived for a rank."""
-    scopes = stored_fact(rank, NAME).get("scopes")
+    scopes = derived_fact(rank, NAME).get("scopes")
     return tuple(map(str, scopes)) if isinstance(scopes, list) else ()
 
 
@@ -436,7 +431,7 @@ def derive(
     }
     notices = check_scopes(selected, request, requested)
     now = definition(catalog, NAME)
-    current = {rank.rank for rank in selected.by_rank if stored_fact(rank, NAME).get("hash") == now}
+    current = {rank.rank for rank in selected.by_rank if derived_fact(rank, NAME).get("hash") == now}
     todo: dict[int, tuple[ScopeRow, ...]] = {}
     for rank, of_rank in requested.items():
         scopes = scope_names(of_rank)

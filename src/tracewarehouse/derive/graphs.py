@@ -22,10 +22,11 @@ import pyarrow as pa
 from msgspec import Struct, field
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.critical_path import Derived, definition, publish_tables, stored_fact
+from tracewarehouse.derive.critical_path import Derived, definition, publish_tables
 from tracewarehouse.duck.engine import Connection
 from tracewarehouse.ingest.naming import folder_run_name, split_name
 from tracewarehouse.query.connections import connection
+from tracewarehouse.runs.readable import derived_fact
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Json, Rank, Store
 
@@ -430,7 +431,7 @@ def _folder(rank: Rank) -> str:
 def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, captures: CaptureRuns) -> Derived:
     """Derives the operators of a run's graph replays, unless they are stored and current. Raises TwError."""
     searched = captures.state(selected.by_rank)
-    stored = [stored_fact(rank, NAME) for rank in selected.by_rank]
+    stored = [derived_fact(rank, NAME) for rank in selected.by_rank]
     now = definition(catalog, NAME)
     ranks: dict[int, tuple[str, ...]] = dict.fromkeys(selected.ranks, ())
     if all(fact.get("hash") == now and fact.get("searched") == searched for fact in stored):

@@ -289,9 +289,8 @@ def clean(
     now = store.objects.clock()
     before = now - timedelta(seconds=grace_s)
     versions_before = min(before, now - timedelta(seconds=keep_versions_s))
-    files = bytes_ = versions = 0
-    if taken_out:
-        files, bytes_ = _delete_taken_out(store)
+    versions = 0
+    deleted = _delete_taken_out(store) if taken_out else []
     listed = store
     if isinstance(store.objects, RemoteObjects):  # a folder is looked at as it is
         listed = copy(store)
@@ -308,14 +307,11 @@ def clean(
     for others in (planned.data, planned.results, planned.lists):
         groups.append([key for key in others if layout.run_of(key) not in refused])
     for keys in groups:
-        found = [entry for _, entry in listed.objects.stat_many(keys) if entry]
-        deleted, freed = _delete(store.objects, found)
-        files, bytes_ = files + deleted, bytes_ + freed
-    deleted, freed = _delete_staging(store.folder / layout.STAGING, before)
-    files, bytes_ = files + deleted, bytes_ + freed
+        deleted += _delete(store.objects, listed.objects, keys)
+    sizes = [entry.bytes for entry in deleted] + _delete_staging(store.folder / layout.STAGING, before)
     delete_unused()
     store.forget()
-    return CleanReport(files, bytes_, versions, tuple(sorted(map(store.name, planned.skipped))))
+    return CleanReport(len(sizes), sum(sizes), versions, tuple(sorted(map(store.name, planned.skipped))))
 
 
 def _says_gap(store: Store, planned: _Run) -> bool:
@@ -329,10 +325,11 @@ def _says_gap(store: Store, planned: _Run) -> bool:
     return store.put(replace(newest, number=number, kept_from=number)) is not None
 
 
-def _delete_taken_out(store: Store) -> tuple[int, int]:
-    """Deletes what repairs took out, with the versions that hold it; number and bytes of the objects."""
-    aside = [entry for entry in store.objects.walk(f"{layout.RESULTS}/") if entry.key.endswith(layout.ASIDE)]
-    files, bytes_ = _delete(store.objects, aside)
+def _delete_taken_out(store: Store) -> list[Entry]:
+    """Deletes what repairs took out, with the versions that hold it; returns the objects."""
+    objects = store.objects
+    aside = (entry.key for entry in objects.walk(f"{layout.RESULTS}/") if entry.key.endswith(layout.ASIDE))
+    deleted = _delete(objects, objects, list(aside))
     for run in store.run_keys():
         with suppress(TwError):
             head = store.head(run)
@@ -346,29 +343,28 @@ def _delete_taken_out(store: Store) -> tuple[int, int]:
             ]
             number = head.number + 1
             if store.put(replace(head, number=number, kept_from=number, taken_out=())):
-                found = [entry for _, entry in store.objects.stat_many([*holding, *gone]) if entry]
-                deleted, freed = _delete(store.objects, found)
-                files, bytes_ = files + deleted, bytes_ + freed
+                deleted += _delete(objects, objects, [*holding, *gone])
             store.forget()
-    return files, bytes_
+    return deleted
 
 
 def _commit_keys(run: str, version: RunVersion) -> Iterator[str]:
     return (layout.commit(run, name) for name in version.summary.commits)
 
 
-def _delete(objects: Objects, found: Sequence[Entry]) -> tuple[int, int]:
-    """Deletes objects; their number and bytes."""
+def _delete(objects: Objects, listed: Objects, keys: Iterable[str]) -> list[Entry]:
+    """Deletes the objects of these keys that are listed; returns them."""
+    found = [entry for _, entry in listed.stat_many(keys) if entry]
     objects.delete([entry.key for entry in found])
-    return len(found), sum(entry.bytes for entry in found)
+    return found
 
 
-def _delete_staging(folder: Path, before: datetime) -> tuple[int, int]:
-    """Deletes leftovers of killed calls in the staging folder; their number and bytes.
+def _delete_staging(folder: Path, before: datetime) -> list[int]:
+    """Deletes leftovers of killed calls in the staging folder; the size of each.
 
     They are unlocked, or entirely older than the grace period.
     """
-    files = bytes_ = 0
+    sizes = []
     for path in folder.iterdir() if folder.is_dir() else ():
         with suppress(FileNotFoundError):  # another clean deletes it, too
             inside = (path, *path.rglob("*"))
@@ -379,5 +375,5 @@ def _delete_staging(folder: Path, before: datetime) -> tuple[int, int]:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-            files, bytes_ = files + 1, bytes_ + size
-    return files, bytes_
+            sizes.append(size)
+    return sizes

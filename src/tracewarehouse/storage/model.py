@@ -13,6 +13,8 @@ from typing import Any, Literal
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from tracewarehouse.exact_text import rank_ranges
+
 Json = None | bool | int | float | str | list["Json"] | dict[str, "Json"]
 Status = Literal["intact", "repaired", "damaged"]
 # Fields of a later release in a stored object: readers ignore them, rewriters keep them.
@@ -348,7 +350,7 @@ class RunVersion(Struct, frozen=True, dict=True):
             [one.rank, one.digest, one.part, one.format, one.format_version] for one in self.sources
         )
         return Summary(
-            ranks=_ranges(rank.rank for rank in self.by_rank),
+            ranks=tuple(rank_ranges(rank.rank for rank in self.by_rank)),
             commits=tuple(sorted({source.commit for source in self.sources})),
             tables={table: tuple(sorted(tables[table])) for table in sorted(tables)},
             bytes=sum(file.bytes for file in files.values()),
@@ -419,17 +421,6 @@ class RunVersion(Struct, frozen=True, dict=True):
             Scan(path, None if len(here) == file.file_ranks else tuple(here), file.version)
             for path, (file, here) in sharing.items()
         )
-
-
-def _ranges(ranks: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Ascending numbers as first and last of each range."""
-    found: list[tuple[int, int]] = []
-    for rank in ranks:
-        if found and found[-1][1] == rank - 1:
-            found[-1] = (found[-1][0], rank)
-        else:
-            found.append((rank, rank))
-    return tuple(found)
 
 
 def _first_held(
