@@ -196,7 +196,7 @@ def test_other_runs_are_not_opened(wh: Warehouse) -> None:
     result = wh.query("SELECT count(*) FROM kernels WHERE run_id = 'x'")
     assert result.provenance.runs == ("x@v3",)
     nothing = wh.query("SELECT count(*) FROM kernels WHERE run_id = 'other'")
-    assert (nothing.rows(), nothing.notices) == ([{"count_star()": 0}], ())
+    assert (nothing.rows(), nothing.notices) == ([{"count_star()": 0}], ("no such run: other",))
     part = wh.select(["x", "y"]).query("SELECT DISTINCT run_id FROM kernels WHERE run_id IN ('y', 'z')")
     assert part.rows() == [{"run_id": "y"}]
 
@@ -217,3 +217,9 @@ def test_few_requests_among_many_runs(s3: Proxy, wh: Warehouse) -> None:
     sql = "SELECT count(*) FROM kernels WHERE run_id = 'run7'"
     assert Warehouse(f"s3://{BUCKET}/pruned", catalog=wh.catalog).query(sql).rows() == [{"count_star()": 3}]
     assert len(s3.requests) <= 5 and len(s3.data_reads()) == 1, s3.counts()
+
+
+def test_names_of_runs_that_do_not_exist_are_reported(wh: Warehouse) -> None:
+    sql = "SELECT count(*) AS n FROM kernels WHERE run_id IN ('x', 'nope', 'Y')"
+    assert wh.query(sql).notices[0] == "no such run: Y, nope"
+    assert not any("no such run" in each for each in wh.query(sql.replace("'nope', 'Y'", "'y'")).notices)

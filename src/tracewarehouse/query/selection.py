@@ -334,29 +334,34 @@ class Selection:
 
         named = mentioned(self.catalog, sql)
         try:
-            narrowed = self if limits is None else self._narrowed(sql, named, limits)
-            return narrowed._query_over(sql, named, limits)
+            narrowed, unknown = (self, []) if limits is None else self._narrowed(sql, named, limits)
+            answer = narrowed._query_over(sql, named, limits)
+            if unknown:
+                answer = replace(answer, notices=(f"no such run: {', '.join(unknown)}", *answer.notices))
+            return answer
         except QueryError as error:
             if not isinstance(error.__cause__, MISSING_NAME):
                 raise
             # Now DuckDB can suggest other names.
             return self._query_over(sql, mentioned(self.catalog, sql, every=True), limits)
 
-    def _narrowed(self, sql: str, named: Mentioned, limits: Limits) -> Self:
-        """Only the runs and ranks that the SQL can read, if its constants say which."""
+    def _narrowed(self, sql: str, named: Mentioned, limits: Limits) -> tuple[Self, list[str]]:
+        """Only the runs and ranks that the SQL can read, if its constants say which; names of unknown runs."""
         from tracewarehouse.query.pruning import constants
 
         runs, ranks = constants(sql, named, limits)
         if runs is None and ranks is None:
-            return self
+            return self, []
         try:
             selected = self.selected() if runs is None else self._exactly(runs)
         except DamagedRunError:  # the query says what is left out
-            return self
+            return self, []
+        wanted = runs if runs is not None and self.runs is None else frozenset()
+        unknown = sorted(wanted.difference(each.run for each in selected))
         if ranks is not None:
             parts = (replace(run, ranks=tuple(sorted(ranks.intersection(run.ranks)))) for run in selected)
             selected = tuple(part for part in parts if part.ranks)
-        return self.over(selected, self.left_out if runs is None else ())
+        return self.over(selected, self.left_out if runs is None else ()), unknown
 
     def _exactly(self, names: Iterable[str]) -> tuple[SelectedRun, ...]:
         """The selected runs with these names, which no other spelling selects; reads no other run."""
