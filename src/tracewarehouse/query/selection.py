@@ -346,7 +346,7 @@ class Selection:
             return self._query_over(sql, mentioned(self.catalog, sql, every=True), limits)
 
     def _narrowed(self, sql: str, named: Mentioned, limits: Limits) -> tuple[Self, list[str]]:
-        """Only the runs and ranks that the SQL can read, if its constants say which; names of unknown runs."""
+        """Only the runs and ranks that the constants of the SQL select; the names of unknown runs."""
         from tracewarehouse.query.pruning import constants
 
         runs, ranks = constants(sql, named, limits)
