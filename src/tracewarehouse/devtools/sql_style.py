@@ -297,9 +297,6 @@ CONTRACT_WORDS: Final[Mapping[str, str]] = {
     "unlinked": "launch unknown",
 }
 
-# (file, word): legitimate uses, each with its reason.
-ALLOWED: Final[Mapping[tuple[str, str], str]] = {}
-
 
 def check_words(root: Path) -> Iterator[Violation]:
     """A violation for each rejected word in the checked files, in the order of the files."""
@@ -310,8 +307,7 @@ def check_words(root: Path) -> Iterator[Violation]:
         pattern, instead = _IN_CONTRACTS if name.startswith("sql/") else _EVERYWHERE
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             for word, better in _matches(pattern, instead, line):
-                if (name, word.lower()) not in ALLOWED:
-                    yield Violation(f"{name}:{number}", f"the word `{word}`", f"write: {better}")
+                yield Violation(f"{name}:{number}", f"the word `{word}`", f"write: {better}")
 
 
 def words(text: str) -> Iterator[tuple[str, str]]:

@@ -265,7 +265,7 @@ class _Conversion(Struct):
         for name in names_in(self.objects, _ACKNOWLEDGED):
             if name.endswith(".json"):
                 fields = unsealed(self.objects.get(f"{_ACKNOWLEDGED}/{name}"))
-                results.put_acknowledgement(self.objects, name.removesuffix(".json"), fields)
+                self.store.acknowledge(name.removesuffix(".json"), fields)
         known = results.listed(self.objects)
         if new := [key for _, key in results.every(self.objects) if key not in known]:
             results.write_list(self.objects, new)

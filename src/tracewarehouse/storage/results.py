@@ -27,20 +27,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def put_acknowledgement(objects: Objects, key: str, fields: Mapping[str, str]) -> None:
-    """Stores an acknowledgement under its key, replacing an older one, and lists it."""
-    objects.put({_path(key): sealed(fields)})
-    if _path(key) not in listed(objects):
-        write_list(objects, [_path(key)])
-
-
-def delete_acknowledgement(objects: Objects, key: str) -> None:
-    """Deletes an acknowledgement, with the lists that name it first."""
-    listing = [each for each, names in lists(objects) if _path(key) in names and not isinstance(names, str)]
-    objects.delete(listing)
-    objects.delete([_path(key)])
-
-
 def acknowledged(objects: Objects) -> Iterator[tuple[str, dict[str, str] | str]]:
     """The key of every acknowledgement with metric, run, source and why, or with its problem."""
     yield from _every(objects, layout.ACKNOWLEDGED, _decode)
@@ -56,13 +42,14 @@ def _every(objects: Objects, folder: str, decode: Callable[[str, bytes], T]) -> 
             yield key, f"damaged: {error}"
 
 
-def _path(key: str) -> str:
+def acknowledgement(key: str) -> str:
+    """The object of an acknowledgement."""
     return f"{layout.ACKNOWLEDGED}/{key}.json"
 
 
 def _decode(path: str, data: bytes) -> dict[str, str]:
     fields = unsealed(data)
-    if path != _path(layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])):
+    if path != acknowledgement(layout.acknowledgement_key(fields["metric"], fields["run"], fields["source"])):
         raise ValueError("its key does not match")
     return fields
 
@@ -70,7 +57,8 @@ def _decode(path: str, data: bytes) -> dict[str, str]:
 RECORDED = "tracewarehouse.recorded"  # the metadata key of the identity of a result
 _FOLDER = late_regex(r"([a-z][a-z0-9_]*)@([1-9][0-9]*)")
 _DEFINITION = late_regex(r"[0-9a-f]{16}")
-_ROLLUP = ".rollup.parquet"
+# A roll-up of a recorded result, which a history reads first.
+ROLLUP = ".rollup.parquet"
 _NAME = late_regex(r"([0-9a-f]{8})-([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 
 
@@ -129,19 +117,6 @@ def write_result(
         writer.add_key_value_metadata(named)
 
 
-def keep(objects: Objects, files: Mapping[Recorded, Path]) -> None:
-    """Stores finished files as recorded results, then lists them."""
-    keys = {one.key(sha256(path)): path for one, path in files.items()}
-    objects.adopt(keys)
-    write_list(objects, list(keys))
-
-
-def keep_rollups(objects: Objects, files: Mapping[Recorded, Path]) -> None:
-    """Stores roll-ups of recorded results; a history reads them first."""
-    keys = {path: one.key(sha256(path)).removesuffix(".parquet") for one, path in files.items()}
-    objects.adopt({f"{key}{_ROLLUP}": path for path, key in keys.items()})
-
-
 def rollups_below(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:
     """Every roll-up in a folder with its key; ignores foreign names."""
     for entry in objects.walk(f"{folder}/"):
@@ -151,7 +126,7 @@ def rollups_below(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tu
 
 def parse_rollup(key: str) -> Recorded | None:
     """The identity of the result that a roll-up is of; None for any other key."""
-    return parse(f"{key.removesuffix(_ROLLUP)}.parquet") if key.endswith(_ROLLUP) else None
+    return parse(f"{key.removesuffix(ROLLUP)}.parquet") if key.endswith(ROLLUP) else None
 
 
 def write_list(objects: Objects, keys: Sequence[str]) -> None:
@@ -186,11 +161,6 @@ def parse(key: str) -> Recorded | None:
     if not folder or not name or not layout.is_run_key(parts[2]) or not _DEFINITION.fullmatch(parts[3]):
         return None
     return Recorded(folder[1], int(folder[2]), parts[2], parts[3], name[1], name[2])
-
-
-def of_analysis(objects: Objects, analysis: str, version: int) -> Iterator[tuple[Recorded, str]]:
-    """Every recorded result of an analysis with its key; ignores foreign names."""
-    return every(objects, layout.results(analysis, version))
 
 
 def every(objects: Objects, folder: str = layout.RESULTS) -> Iterator[tuple[Recorded, str]]:
@@ -248,7 +218,7 @@ def is_intact(path: Path, recorded: Recorded) -> bool:
 
 def _is_named(path: Path, recorded: Recorded) -> bool:
     """Whether the file of a result or roll-up has the checksum in its name."""
-    return recorded.key(sha256(path)).rpartition("/")[2] == path.name.replace(_ROLLUP, ".parquet")
+    return recorded.key(sha256(path)).rpartition("/")[2] == path.name.replace(ROLLUP, ".parquet")
 
 
 def fault(path: Path, recorded: Recorded) -> str | None:

@@ -45,6 +45,7 @@ from tracewarehouse.storage.model import (
     StoredList,
 )
 from tracewarehouse.storage.objects import LocalObjects, Objects, disk_errors
+from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.publish import Merged, merge
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
@@ -418,12 +419,15 @@ class Store(Versions):
     @with_disk_errors
     def keep_results(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as recorded results; each appears complete or not at all."""
-        results.keep(self.objects, files)
+        keys = {one.key(sha256(path)): path for one, path in files.items()}
+        self.objects.adopt(keys)
+        results.write_list(self.objects, list(keys))
 
     @with_disk_errors
     def keep_rollups(self, files: Mapping[Recorded, Path]) -> None:
         """Stores finished Parquet files as roll-ups of recorded results."""
-        results.keep_rollups(self.objects, files)
+        keys = {path: one.key(sha256(path)).removesuffix(".parquet") for one, path in files.items()}
+        self.objects.adopt({f"{key}{results.ROLLUP}": path for path, key in keys.items()})
 
     def drop_kept(self, run: str) -> None:
         """No longer keeps the results of a removed run; `clean` deletes them."""
@@ -431,8 +435,11 @@ class Store(Versions):
 
     @with_disk_errors
     def acknowledge(self, key: str, fields: Mapping[str, str]) -> None:
-        """Stores an acknowledgement, replacing an older one of that key."""
-        results.put_acknowledgement(self.objects, key, fields)
+        """Stores an acknowledgement, replacing an older one of that key, and lists it."""
+        path = results.acknowledgement(key)
+        self.objects.put({path: sealed(fields)})
+        if path not in results.listed(self.objects):
+            results.write_list(self.objects, [path])
 
     def acknowledged(self) -> tuple[dict[str, str], ...]:
         """Every intact acknowledgement; `verify` reports damaged ones."""
@@ -441,8 +448,13 @@ class Store(Versions):
 
     @with_disk_errors
     def forget_acknowledged(self, key: str) -> None:
-        """Deletes an acknowledgement."""
-        results.delete_acknowledgement(self.objects, key)
+        """Deletes an acknowledgement, with the lists that name it first."""
+        path = results.acknowledgement(key)
+        listing = [
+            each for each, names in results.lists(self.objects) if isinstance(names, list) and path in names
+        ]
+        self.objects.delete(listing)
+        self.objects.delete([path])
 
     # Housekeeping
 

@@ -506,7 +506,7 @@ class Versions:
 
     def recorded(self, analysis: str, version: int) -> dict[Recorded, str]:
         """The recorded results of an analysis, for all runs, and the key of each file."""
-        return dict(results.of_analysis(self.objects, analysis, version))
+        return dict(results.every(self.objects, layout.results(analysis, version)))
 
     def rollups(self, analysis: str, version: int) -> dict[Recorded, str]:
         """The roll-ups of recorded results of an analysis, and the key of each file."""

@@ -289,9 +289,7 @@ def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Na
         record(store, catalog, [selected], [contract], narrow)
     except TwError:
         return False
-    return any(
-        one == recorded for one, _ in results.of_analysis(store.objects, contract.name, contract.version)
-    )
+    return recorded in store.recorded(contract.name, contract.version)
 
 
 def recordable(catalog: Catalog, names: Iterable[str] | None) -> tuple[Contract, ...]:
