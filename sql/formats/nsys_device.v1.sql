@@ -123,8 +123,8 @@ SELECT
   CASE
     WHEN part < 5 THEN {
       'device': deviceId, 'context': contextId, 'stream': streamId, 'correlation': correlationId,
-      'grid': ('[' || gridX || ',' || gridY || ',' || gridZ || ']')::JSON,
-      'block': ('[' || blockX || ',' || blockY || ',' || blockZ || ']')::JSON,
+      'grid': [gridX, gridY, gridZ],
+      'block': [blockX, blockY, blockZ],
       'registers per thread': registersPerThread, 'shared memory': shared_memory_bytes, 'bytes': bytes,
       'graph id': graphId, 'graph node id': graphNodeId,
       'nsys.staticSharedMemory': staticSharedMemory, 'nsys.dynamicSharedMemory': dynamicSharedMemory

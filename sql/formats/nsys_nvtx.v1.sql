@@ -34,27 +34,33 @@ split_4 AS (SELECT *, string_split(coalesce(label, ''), ', input_op_ids = ') AS 
 split_3 AS (SELECT *, string_split(cut_4[1], ', sizes = ') AS cut_3 FROM split_4),
 split_2 AS (SELECT *, string_split(cut_3[1], ', op_id = ') AS cut_2 FROM split_3),
 split_1 AS (SELECT *, string_split(cut_2[1], ', seq = ') AS cut_1 FROM split_2),
-cut AS (
+numbered AS (
+  SELECT *, TRY_CAST(cut_1[2] AS BIGINT) AS number_1, TRY_CAST(cut_2[2] AS BIGINT) AS number_2 FROM split_1
+),
+checked AS (
   SELECT
     *, CASE
       WHEN len(cut_1) > 2 OR len(cut_2) > 2 OR len(cut_3) > 2 OR len(cut_4) > 2 OR contains(cut_4[2], chr(10))
-        OR NOT regexp_full_match(cut_1[2], '[0-9]{1,18}') OR NOT regexp_full_match(cut_2[2], '[0-9]{1,18}')
+        OR cut_1[2] IS NOT NULL AND NOT coalesce(number_1::VARCHAR = cut_1[2] AND number_1 BETWEEN 0 AND 999999999999999999, false)
+        OR cut_2[2] IS NOT NULL AND NOT coalesce(number_2::VARCHAR = cut_2[2] AND number_2 BETWEEN 0 AND 999999999999999999, false)
         OR NOT regexp_full_match(cut_3[2], '\[[0-9, \[\]-]*\]')
         THEN regexp_extract(
           coalesce(label, ''), '^((?s:.*?))(?:, seq = ([0-9]{1,18}))?(?:, op_id = ([0-9]{1,18}))?'
           '(?:, sizes = (\[[0-9, \[\]-]*\]))?(?:, input_op_ids = (.*))?$', ['0', '1', '2', '3', '4']
         )
-      ELSE {'0': cut_1[1], '1': cut_1[2], '2': cut_2[2], '3': cut_3[2], '4': cut_4[2]}
-    END AS parts
-  FROM split_1
+    END AS unusual
+  FROM numbered
 ),
 parsed AS (
   SELECT
-    * EXCLUDE (cut_1, cut_2, cut_3, cut_4, parts), coalesce(nullif(parts['0'], ''), label) AS name,
-    nullif(parts['1'], '')::BIGINT AS sequence_number, nullif(parts['2'], '')::BIGINT AS operator_id,
-    TRY_CAST(replace(nullif(parts['3'], ''), ', ', ',') AS JSON) AS dims, nullif(parts['4'], '') AS inputs,
+    * EXCLUDE (cut_1, cut_2, cut_3, cut_4, number_1, number_2, unusual),
+    coalesce(nullif(if(unusual IS NULL, cut_1[1], unusual['0']), ''), label) AS name,
+    if(unusual IS NULL, number_1, nullif(unusual['1'], '')::BIGINT) AS sequence_number,
+    if(unusual IS NULL, number_2, nullif(unusual['2'], '')::BIGINT) AS operator_id,
+    TRY_CAST(replace(nullif(if(unusual IS NULL, cut_3[2], unusual['3']), ''), ', ', ',') AS JSON) AS dims,
+    nullif(if(unusual IS NULL, cut_4[2], unusual['4']), '') AS inputs,
     eventType IN (59, 70) AS is_push, eventType IN (59, 60, 70, 71) AND "end" IS NOT NULL AS has_end
-  FROM cut
+  FROM checked
 ),
 frameworks AS MATERIALIZED (  -- ranges of a framework around calls of NCCL
   SELECT file_row, globalTid, start, coalesce("end", 0) AS "end"
@@ -93,27 +99,27 @@ sizes AS (  -- sends and receives of a range count once, the larger sum
   UNION ALL
   SELECT file_row, bytes FROM messages WHERE file_row NOT IN (SELECT file_row FROM inside)
 ),
-collectives AS (  -- functions of NCCL, and PyTorch's ranges for them, if the framework wrote none
-  FROM (VALUES
-    ('ncclAllReduce', 'nccl:all_reduce'), ('ncclBroadcast', 'nccl:broadcast'), ('ncclBcast', 'nccl:broadcast'),
-    ('ncclReduce', 'nccl:reduce'), ('ncclAllGather', 'nccl:all_gather'), ('ncclSend', 'nccl:send'),
-    ('ncclReduceScatter', 'nccl:reduce_scatter'), ('ncclRecv', 'nccl:recv'),
-    ('ncclAlltoAll', 'nccl:all_to_all'), ('ncclGather', 'nccl:gather'), ('ncclScatter', 'nccl:scatter')
-  ) AS known(call, range)
-  WHERE NOT EXISTS (FROM frameworks)
-),
 ranges AS (
   SELECT
-    parsed.* EXCLUDE (name), coalesce(collectives.range, name) AS name, sizes.bytes,
+    parsed.* EXCLUDE (name), sizes.bytes,
+    -- Functions of NCCL, and PyTorch's ranges for them.
+    CASE
+      WHEN NOT has_ranges AND starts_with(parsed.name, 'nccl') THEN MAP {
+        'ncclAllReduce': 'nccl:all_reduce', 'ncclBroadcast': 'nccl:broadcast', 'ncclBcast': 'nccl:broadcast',
+        'ncclReduce': 'nccl:reduce', 'ncclAllGather': 'nccl:all_gather', 'ncclSend': 'nccl:send',
+        'ncclReduceScatter': 'nccl:reduce_scatter', 'ncclRecv': 'nccl:recv',
+        'ncclAlltoAll': 'nccl:all_to_all', 'ncclGather': 'nccl:gather', 'ncclScatter': 'nccl:scatter'
+      }[parsed.name]
+    END AS range,
+    coalesce(range, parsed.name) AS name,
     CASE
       WHEN (operator_id IS NOT NULL OR sequence_number IS NOT NULL) AND is_push
         AND regexp_matches(parsed.name, '^(nccl|gloo|mpi|ucc|record_param_comms):') IS NOT TRUE THEN 'cpu_op'
-      WHEN collectives.range IS NULL AND regexp_matches(parsed.name, '^nccl[A-Z]') THEN 'library'
+      WHEN range IS NULL AND regexp_matches(parsed.name, '^nccl[A-Z]') THEN 'library'
       ELSE 'user_annotation'
     END AS category
-  FROM parsed
+  FROM parsed CROSS JOIN (SELECT count(*) > 0 AS has_ranges FROM frameworks)
   LEFT JOIN sizes ON sizes.file_row = parsed.file_row
-  LEFT JOIN collectives ON collectives.call = parsed.name
 )
 -- Kernels launch inside ncclGroupEnd, so an annotation of that name would hide the framework's range of the
 -- collective. A function of NCCL becomes an annotation only if the framework wrote no ranges.
@@ -141,5 +147,4 @@ WHERE coalesce(eventType, -1) NOT IN (34, 59, 60, 65, 70, 71, 33, 39, 64, 72, 73
 HAVING count(*) > 0
 UNION ALL BY NAME
 SELECT 'open_range' AS rule, count(*) AS rows, 'NVTX_EVENTS: a range without an end' AS example
-FROM own WHERE eventType IN (59, 60, 70, 71) AND "end" IS NULL
-HAVING count(*) > 0
+FROM own WHERE eventType IN (59, 60, 70, 71) AND "end" IS NULL HAVING count(*) > 0

@@ -134,8 +134,8 @@ SELECT
   grid_x, grid_y, grid_z, block_x, block_y, block_z, group_segment_size AS shared_memory_bytes,
   {
     'device': device, 'stream': stream, 'correlation': stack_id,
-    'grid': format('[{},{},{}]', grid_x, grid_y, grid_z)::JSON,
-    'block': format('[{},{},{}]', block_x, block_y, block_z)::JSON, 'shared memory': group_segment_size
+    'grid': [grid_x, grid_y, grid_z],
+    'block': [block_x, block_y, block_z], 'shared memory': group_segment_size
   } AS arguments, others_of_kernel, node, process, device AS process_device
 FROM kernels
 UNION ALL BY NAME

@@ -105,8 +105,8 @@ SELECT
   grid_x, grid_y, grid_z, block_x, block_y, block_z,
   {
     'device': gpuId, 'stream': queueId, 'correlation': api_id,
-    'grid': format('[{},{},{}]', grid_x, grid_y, grid_z)::JSON,
-    'block': format('[{},{},{}]', block_x, block_y, block_z)::JSON, 'bytes': bytes, 'rpd.opType': kind
+    'grid': [grid_x, grid_y, grid_z],
+    'block': [block_x, block_y, block_z], 'bytes': bytes, 'rpd.opType': kind
   } AS arguments, others_of_launch, others_of_copy, others AS others_of_op,
   process, gpuId AS process_device
 FROM activities_of_gpu

@@ -4,7 +4,8 @@ A table of a file has the columns that the contract names, `file_row`, the numbe
 struct of all other columns, each as `<format>.<column>`. The SELECT returns columns of `activities` in any
 order, and beside them:
 
-- structs, whose members become arguments of the row where they are not null, in their order;
+- structs, whose members become arguments of the row where they are not null, in their order: numbers, texts,
+  JSON, and lists of integers;
 - `part` and `file_row`: rows that start at the same time are in the order of these;
 - rows with a `rule`, which are no activities: their `rows` and `example` are a finding about the file;
 - `node`, `process` and `process_device` of GPU activities, by which processes are listed.
@@ -27,7 +28,7 @@ from msgspec import Struct
 from tracewarehouse.contracts.sql_tokens import quote_name
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.databases import check_complete, has_tables, open_database
-from tracewarehouse.formats.json_text import json_objects, json_texts
+from tracewarehouse.formats.json_text import json_lists, json_objects, json_texts
 from tracewarehouse.formats.source_tables import (
     HAS_TEXT,
     POSITION,
@@ -245,7 +246,11 @@ def _members(
         for field, values in zip(struct.type, struct.flatten(), strict=True):
             if values.null_count == len(values):
                 continue
-            if pa.types.is_string(values.type):
+            if pa.types.is_list(values.type):
+                values = _json_lists(values)
+                if values.null_count == len(values):
+                    continue
+            elif pa.types.is_string(values.type):
                 is_json = (name, field.name) in json_members
                 texts = pc.match_substring(values, '"') if is_json else values.is_valid()
                 has_text = pc.or_(has_text, pc.fill_null(texts, False))
@@ -254,6 +259,12 @@ def _members(
                 values = pc.coalesce(known.cast(pa.string()), values.cast(pa.string()))
             found[field.name] = values
     return found, has_text
+
+
+def _json_lists(lists: pa.Array) -> pa.Array:
+    """Lists of integers as JSON, all of one length; null if one of its integers is null."""
+    length = pc.max(pc.list_value_length(lists)).as_py()
+    return json_lists(*(pc.list_element(lists, at) for at in range(length)))
 
 
 def query(
