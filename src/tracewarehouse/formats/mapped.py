@@ -143,23 +143,23 @@ def map_tables(
     notes: Notes,
     *,
     prepare: Callable[[Connection], object] | None = None,
-    is_large: bool = False,
+    apart: bool = False,
 ) -> None:
     """Adds the activities and findings that the SELECT of a format returns; raises DuckDB's errors.
 
-    `prepare` creates functions that the SELECT calls. If the file is large, DuckDB has the tables, and moves
-    to disk what does not fit in memory.
+    `prepare` creates what the SELECT calls: functions need a database apart, which has copies of the tables,
+    and moves to disk what does not fit in memory.
     """
     from tracewarehouse.duck import engine
 
     with ExitStack() as opened:
-        if is_large or prepare is not None:  # a function belongs to a database
+        if apart:
             spill = opened.enter_context(temporary_folder())
             con = opened.enter_context(engine.connect(threads=1, temp_directory=spill))
         else:
             con = opened.enter_context(engine.scratch(threads=1))
         for table in contract.raw_tables:
-            register(con, table, tables[table.name], is_large=is_large)
+            register(con, table, tables[table.name], copy=apart)
         if prepare is not None:
             prepare(con)
         found = con.sql(engine.sql_with_params(contract, engine.bind(contract, params)))
@@ -175,12 +175,10 @@ def map_tables(
                 _add(part, json_members, rows)
 
 
-def register(
-    con: Connection, table: RawTable, batches: pa.RecordBatchReader, *, is_large: bool = False
-) -> None:
+def register(con: Connection, table: RawTable, batches: pa.RecordBatchReader, *, copy: bool = False) -> None:
     """Makes a table and its keyed relations visible to the SELECT."""
     name, found = quote_name(table.name), None
-    if is_large:
+    if copy:
         con.register("tw_rows", batches)
         con.execute(f"CREATE TEMP TABLE {name} AS FROM tw_rows")
     else:
@@ -322,9 +320,11 @@ class DatabaseSource(CollectedSource):
         tables: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
         prepare: Callable[[Connection], object] | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
-        is_large = self._content.size > _LARGE_BYTES
-        map_tables(contract, tables, params, self._rows, self._notes, prepare=prepare, is_large=is_large)
+        apart = apart or self._content.size > _LARGE_BYTES
+        map_tables(contract, tables, params, self._rows, self._notes, prepare=prepare, apart=apart)
 
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         """A table of a contract."""

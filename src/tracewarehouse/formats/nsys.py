@@ -149,12 +149,14 @@ class NsysSource(DatabaseSource):
         tables: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
         prepare: Callable[[Connection], object] | None = None,
+        *,
+        apart: bool = False,
     ) -> None:
         if contract.name != "nsys_nvtx":
             super()._map(contract, tables, params)
             return
         before = self._rows.values("bytes")
-        super()._map(contract, tables, params, self._payloads.create)
+        super()._map(contract, tables, params, self._payloads.create, apart=bool(self._payloads))
         self._has_message_sizes = self._rows.values("bytes") > before
 
     def _end(self, database: Database) -> None:
@@ -373,11 +375,15 @@ class Payloads:
         return bool(self._schemas)
 
     def create(self, con: Connection) -> None:
-        """Creates `nccl_payload` in a connection: the known values of a payload."""
+        """Creates `nccl_payload` in a connection: the known values of a payload, null if there are none."""
         from tracewarehouse.duck.engine import create_function
 
         types = {name: "UBIGINT" if name == _COMMUNICATOR else "BIGINT" for name in _FIELDS.values()}
-        create_function(con, "nccl_payload", self._read, "BLOB", types)
+        if self:
+            create_function(con, "nccl_payload", self._read, "BLOB", types)
+            return
+        members = ", ".join(f'"{name}" {type_}' for name, type_ in types.items())
+        con.execute(f"CREATE TEMP MACRO nccl_payload(data) AS CAST(NULL AS STRUCT({members}))")
 
     def _read(self, payloads: pa.ChunkedArray) -> pa.Array:
         return pa.array(map(self._values, payloads.to_pylist()), _PAYLOAD)
