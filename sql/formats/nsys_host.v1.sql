@@ -64,13 +64,19 @@ names AS (  -- cudaLaunchKernel_v7000 is cudaLaunchKernel
     regexp_matches(name, '^cu[A-Z]') AS is_of_driver
   FROM StringIds_by_id WHERE id IN (SELECT nameId FROM api_calls)
 ),
-copies AS (  -- a copy of a call only carries its call chain; of equal calls the first one is the original
-  SELECT copies.file_row, copies.callchainId, min(calls.file_row) AS call_row
+copies AS (  -- a copy only carries the call chain of a call that it equals, or contains, or that contains it
+  SELECT
+    copies.file_row, copies.callchainId,
+    arg_min(calls.file_row, (calls.nameId IS DISTINCT FROM copies.nameId, calls.file_row)) AS call_row
   FROM api_calls AS copies
   JOIN api_calls AS calls
-    ON calls.start = copies.start AND calls.globalTid = copies.globalTid
+    ON calls.globalTid = copies.globalTid
     AND calls.correlationId IS NOT DISTINCT FROM copies.correlationId
-    AND calls.nameId IS NOT DISTINCT FROM copies.nameId
+    AND CASE
+      WHEN calls.start = copies.start AND calls.nameId IS NOT DISTINCT FROM copies.nameId THEN true
+      WHEN calls.start < copies.start THEN calls."end" >= copies."end" AND calls.correlationId IS NOT NULL
+      ELSE calls."end" <= copies."end" AND calls.correlationId IS NOT NULL
+    END
   WHERE copies.eventClass = 67 AND coalesce(calls.eventClass, -1) <> 67
   GROUP BY ALL
 ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,12 +20,14 @@ import pyarrow as pa
 
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
 
 
 MAGIC: Final = b"SQLite format 3\0"
+_VERSION: Final = late_regex(r"_V[0-9]+$")
 MAX_SCHEMA_OBJECTS: Final = 10_000
 BATCH_ROWS: Final = 65_536
 # The driver is faster with large batches, which it returns as Arrow.
@@ -84,11 +86,17 @@ def check_complete(path: Path) -> None:
         )
 
 
+def _by_plain_name(names: Collection[str]) -> dict[str, str]:
+    """Table → its name in the file; `NAME_V2` is the table `NAME` if there is none of that name."""
+    plain = ((_VERSION.sub("", name), name) for name in names)
+    return {name if short in names else short: name for short, name in plain}
+
+
 class Database:
     """An open file. Methods raise TraceFormatError where the file is damaged.
 
-    `tables` maps the name of each ordinary table to its columns and their declared types. `unusable` counts
-    dropped values by table.
+    `tables` maps the name of each ordinary table to its columns and their declared types; `NAME_V2` is the
+    table `NAME` if there is none of that name. `unusable` counts dropped values by table.
     """
 
     def __init__(self, path: Path) -> None:
@@ -97,6 +105,7 @@ class Database:
         if _count_schema_objects(path, MAX_SCHEMA_OBJECTS) > MAX_SCHEMA_OBJECTS:
             raise TraceFormatError(path, f"more than {MAX_SCHEMA_OBJECTS} tables", hint=_HINT)
         self._con = _connect(path)
+        self._names: dict[str, str] = {}
         self.tables: Mapping[str, Mapping[str, str]] = self._describe()
 
     def close(self) -> None:
@@ -122,7 +131,11 @@ class Database:
 
     def count(self, table: str) -> int:
         """The number of rows of a table."""
-        return int(self.rows(f"SELECT count(*) FROM {quote_name(table)} NOT INDEXED")[0][0])
+        return int(self.rows(f"SELECT count(*) FROM {self.named(table)} NOT INDEXED")[0][0])
+
+    def named(self, table: str) -> str:
+        """The quoted name of a table in the file."""
+        return quote_name(self._names.get(table, table))
 
     def records(self, table: str, columns: Mapping[str, pa.DataType]) -> list[dict[str, Any]]:
         """The rows of a small table; empty if the file lacks it."""
@@ -141,7 +154,7 @@ class Database:
         present = [name for name in columns if name in self.tables[table]]
         names = ", ".join(map(quote_name, present)) or "NULL"
         condition, values = where or ("TRUE", ())
-        sql = f"SELECT {names} FROM {quote_name(table)} NOT INDEXED WHERE {condition}"
+        sql = f"SELECT {names} FROM {self.named(table)} NOT INDEXED WHERE {condition}"
         wanted = {name: columns[name] for name in present}
         found = _read_with_adbc(self.path, sql, values, wanted) if wanted else None
         if found is not None:
@@ -181,7 +194,8 @@ class Database:
             name = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
             found = self.rows(f"PRAGMA table_info({quote_name(name)})")
             tables[name] = {_text(row[1]): _text(row[2]).upper() for row in found}
-        return tables
+        self._names = _by_plain_name(tables)
+        return {plain: tables[name] for plain, name in self._names.items()}
 
     def _damaged(self, error: Exception) -> TraceFormatError:
         return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_HINT)
@@ -381,9 +395,11 @@ class ParquetFolder(Database):
 
         self.path = path
         self.unusable: Counter[str] = Counter()
+        self._names = {}
         self._duck: Connection = connect(threads=1)
+        files = tables_of(path)
         self.tables: Mapping[str, Mapping[str, str]] = {
-            table: self._columns(table, file) for table, file in tables_of(path).items()
+            table: self._columns(table, files[name]) for table, name in _by_plain_name(files).items()
         }
 
     def close(self) -> None:

@@ -260,7 +260,8 @@ def _processes(database: Database, tables: Collection[str], column: str) -> list
         pid = _PID_OF.format(column=f'"{column}"') if database.has(table, column) else "0"
         device = '"deviceId"' if database.has(table, "deviceId") else "0"
         for process in _distinct(database, table, pid):
-            sql = f'SELECT min({device}), min("start"), max("end") FROM "{table}" NOT INDEXED WHERE {pid} = ?'
+            times = f'min({device}), min("start"), max("end")'
+            sql = f"SELECT {times} FROM {database.named(table)} NOT INDEXED WHERE {pid} = ?"
             row = database.rows(sql, (process,))[0]
             if all(isinstance(value, int) for value in row):
                 device_id, start, end = row
@@ -271,7 +272,7 @@ def _processes(database: Database, tables: Collection[str], column: str) -> list
 
 def _distinct(database: Database, table: str, pid: str) -> list[int]:
     """The processes of the rows of a table. GROUP BY would sort all rows, which takes much longer."""
-    rows = database.rows(f'SELECT DISTINCT {pid} FROM "{table}" NOT INDEXED')
+    rows = database.rows(f"SELECT DISTINCT {pid} FROM {database.named(table)} NOT INDEXED")
     return [process for (process,) in rows if isinstance(process, int)]
 
 
@@ -282,7 +283,7 @@ def _host_rows(database: Database) -> Counter[tuple[str, int]]:
     for table in (_RUNTIME, _NVTX):
         if database.has(table, "globalTid"):
             for process in _distinct(database, table, pid):
-                sql = f'SELECT count(*) FROM "{table}" NOT INDEXED WHERE {pid} = ?'
+                sql = f"SELECT count(*) FROM {database.named(table)} NOT INDEXED WHERE {pid} = ?"
                 found[table, process] = database.rows(sql, (process,))[0][0]
     return found
 
@@ -304,7 +305,7 @@ def _clock(database: Database, first_ns: int | None) -> tuple[str, int]:
         return "utc", 0
     if not database.has(_SESSION_START, "utcEpochNs"):
         return "unknown", 0
-    rows = database.rows(f'SELECT "utcEpochNs" FROM "{_SESSION_START}" LIMIT 1')
+    rows = database.rows(f'SELECT "utcEpochNs" FROM {database.named(_SESSION_START)} LIMIT 1')
     base = rows[0][0] if rows else None
     return ("utc", base) if isinstance(base, int) else ("unknown", 0)
 
@@ -334,7 +335,7 @@ def _cuda_devices(database: Database, pid: int) -> dict[str, list[int]]:
     for table in _GPU_TABLES:
         if database.has(table, "deviceId", "globalPid"):
             condition, values = _process_condition("globalPid", pid)
-            sql = f'SELECT DISTINCT "deviceId" FROM "{table}" NOT INDEXED WHERE {condition}'
+            sql = f'SELECT DISTINCT "deviceId" FROM {database.named(table)} NOT INDEXED WHERE {condition}'
             used |= {row[0] for row in database.rows(sql, values) if isinstance(row[0], int)}
     return {"gpuId": sorted(used), "cudaId": sorted(used)}
 

@@ -364,3 +364,10 @@ def test_a_secret_among_the_inputs_of_an_operator_is_redacted(tmp_path: Path) ->
     warehouse = ingest(tmp_path, NVTX, f"INSERT INTO NVTX_EVENTS VALUES (1, 2, 59, '{text}', {THREAD}, 0)")
     ((args,),) = rows(warehouse, "SELECT args FROM events WHERE category = 'cpu_op'")
     assert secret not in args and "[redacted:" in args
+
+
+def test_a_table_with_a_version_in_its_name_is_the_table(tmp_path: Path) -> None:
+    create, values = NVTX.replace("NVTX_EVENTS", "NVTX_EVENTS_V2"), f"(1, 9, 59, 'load', {THREAD}, 0)"
+    warehouse = ingest(tmp_path, create, f"INSERT INTO NVTX_EVENTS_V2 VALUES {values}")
+    assert rows(warehouse, "SELECT name, dur_ns FROM events WHERE name = 'load'") == [("load", 8)]
+    assert not rows(warehouse, "FROM data_quality WHERE rule = 'table_not_read'")
