@@ -18,7 +18,7 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import databases
 from tracewarehouse.formats.databases import Database, check_complete
 from tracewarehouse.formats.registry import detect
-from tracewarehouse.formats.source_tables import declared_types
+from tracewarehouse.formats.source_tables import declared_type
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MANY_TABLES = 30_000
@@ -213,7 +213,10 @@ def test_both_drivers_read_the_same_cells(report: Path, monkeypatch: pytest.Monk
            "INSERT INTO odd VALUES (1, 'x', 1.5, NULL), (NULL, NULL, 2, 3), (-9007199254740993, '', NULL, 4)",
            "CREATE TABLE mixed (a INTEGER)", "INSERT INTO mixed VALUES (1), ('text'), (x'00')")  # fmt: skip
     with Database(report) as database:
-        wanted = {table: declared_types(database, table) for table in database.tables}
+        wanted = {
+            table: {name: declared_type(type_) for name, type_ in columns.items()}
+            for table, columns in database.tables.items()
+        }
         fast = {table: list(database.batches(table, types)) for table, types in wanted.items()}
         monkeypatch.setattr(databases, "_adbc", lambda: None)
         slow = {table: list(database.batches(table, types)) for table, types in wanted.items()}
