@@ -229,11 +229,9 @@ class Relations(Struct, frozen=True):
         found = []
         for group in self._files(contract):
             nulls = [f"{literal(None, types[name])} AS {quote_name(name)}" for name in sorted(group.missing)]
-            begin, end = _around_files(", ".join(["*", *nulls]), group)
-            found.append((begin, _listed(group.paths), end))
+            found.append(_files_part(", ".join(["*", *nulls]), group))
         if rows := _rows(self.store, contract, self.selected):
-            begin, end = _around_values(contract.columns)
-            found.append((begin, _values(contract.columns, rows), end))
+            found.append(_values_part(contract.columns, rows))
         return found
 
     def paths(self) -> frozenset[str]:
@@ -290,7 +288,7 @@ class Relations(Struct, frozen=True):
         if contract.is_built:
             columns = _of_run(_named(contract, names), run)
             rows = built_rows(self.store, contract, self.selected, columns)
-            return f"(\n{_values_sql(columns, rows) or empty_sql(columns)}\n)"
+            return f"(\n{''.join(_values_part(columns, rows)) if rows else empty_sql(columns)}\n)"
         return f"(\n{self.sql(contract)}\n)"
 
     def _stored_sql(
@@ -298,11 +296,11 @@ class Relations(Struct, frozen=True):
     ) -> str:
         """Only the columns with these names, None for all; `run` if it is the only selected run."""
         columns = _of_run(_named(contract, None if contract.name == _QUALITY else names), run)
-        selects = [
-            _rows_sql(_casts(contract, columns, run, group.missing), group) for group in self._files(contract)
-        ]
-        selects.append(_values_sql(columns, _rows(self.store, contract, self.selected)))
-        return "\nUNION ALL\n".join(filter(None, selects)) or empty_sql(columns)
+        files = self._files(contract)
+        parts = [_files_part(_casts(contract, columns, run, group.missing), group) for group in files]
+        if rows := _rows(self.store, contract, self.selected):
+            parts.append(_values_part(columns, rows))
+        return "\nUNION ALL\n".join(map("".join, parts)) or empty_sql(columns)
 
 
 def data_files(
@@ -323,21 +321,12 @@ def data_files(
     return tuple(FileGroup(tuple(paths), *group) for group, paths in found.items())
 
 
-def _rows_sql(columns: str, group: FileGroup) -> str:
-    begin, end = _around_files(columns, group)
-    return f"{begin}{_listed(group.paths)}{end}"
-
-
-def _around_files(columns: str, group: FileGroup) -> tuple[str, str]:
-    """The SELECT of files before and after the list of their paths."""
+def _files_part(columns: str, group: FileGroup) -> tuple[str, str, str]:
+    """The SELECT of files: what is before the list of their paths, the list, and what is after it."""
     # Never infer Hive partitions from paths: with two of them, ASOF JOIN returns wrong rows.
-    begin, end = ["read_parquet([", "], hive_partitioning = false)"]
+    end = "], hive_partitioning = false)"
     end += "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
-    return f"SELECT {columns} FROM {begin}", end
-
-
-def _listed(paths: Iterable[str]) -> str:
-    return ", ".join(map(quote_text, paths))
+    return f"SELECT {columns} FROM read_parquet([", ", ".join(map(quote_text, group.paths)), end
 
 
 def typed_sql(contract: Contract, source: str) -> str:
@@ -372,20 +361,12 @@ def empty_sql(columns: Iterable[Column]) -> str:
     return f"SELECT {', '.join(nulls)} WHERE false"
 
 
-def _values_sql(columns: Sequence[Column], rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows as literals; empty without rows."""
-    begin, end = _around_values(columns)
-    return f"{begin}{_values(columns, rows)}{end}" if rows else ""
-
-
-def _around_values(columns: Sequence[Column]) -> tuple[str, str]:
+def _values_part(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> tuple[str, str, str]:
+    """The SELECT of rows as literals: what is before the list of them, the list, and what is after it."""
     names = ", ".join(quote_name(column.name) for column in columns)
-    return f"SELECT {names} FROM (VALUES ", f") AS literal({names})"
-
-
-def _values(columns: Sequence[Column], rows: Iterable[Mapping[str, object]]) -> str:
     texts = ([literal(row.get(column.name), column.type) for column in columns] for row in rows)
-    return ", ".join(f"({', '.join(row)})" for row in texts)
+    listed = ", ".join(f"({', '.join(row)})" for row in texts)
+    return f"SELECT {names} FROM (VALUES ", listed, f") AS literal({names})"
 
 
 def _named(contract: Contract, names: Collection[str] | None) -> list[Column]:
