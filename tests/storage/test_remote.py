@@ -26,7 +26,7 @@ from tracewarehouse.location import store_url
 from tracewarehouse.runs.rows import catalog_row
 from tracewarehouse.storage import Changes, Store, layout, remote
 from tracewarehouse.storage.clean import clean
-from tracewarehouse.storage.objects import FileRef
+from tracewarehouse.storage.model import TableFile
 from tracewarehouse.storage.remote import RemoteObjects
 from tracewarehouse.warehouse import Warehouse
 
@@ -64,10 +64,10 @@ def objects(prefix: str) -> RemoteObjects:
     return RemoteObjects(store_url(f"s3://{BUCKET}/{prefix}"))
 
 
-def files_of(wh: Warehouse) -> list[FileRef]:
+def files_of(wh: Warehouse) -> list[TableFile]:
     (run,) = wh.selected()
     files = {file.path: file for source in run.sources for file in source.files}
-    return [FileRef(file.path, file.bytes, file.sha256) for file in files.values()]
+    return list(files.values())
 
 
 # Answers
@@ -235,7 +235,7 @@ def test_a_damaged_object_is_an_error(s3: Proxy, stored: str) -> None:
         {entry.key: objects("shared").get(entry.key) for entry in objects("shared").walk("")}
     )
     wh = tw.open(url)
-    kernels = next(file.key for file in files_of(wh) if "/kernels/" in file.key)
+    kernels = next(file.path for file in files_of(wh) if "/kernels/" in file.path)
     data = bytearray(wh.store.objects.get(kernels))
     data[len(data) // 3] ^= 1
     wh.store.objects.put({kernels: bytes(data)})
@@ -252,7 +252,7 @@ def test_an_object_of_another_size_is_found_without_a_download(s3: Proxy, stored
     )
     wh = tw.open(url)
     assert wh.verify() == []
-    kernels = next(file.key for file in files_of(wh) if "/kernels/" in file.key)
+    kernels = next(file.path for file in files_of(wh) if "/kernels/" in file.path)
     data = wh.store.objects.get(kernels)
     wh.store.objects.put({kernels: data[:-1]})
     assert [each.what for each in wh.verify()] == [f"{len(data) - 1} bytes, {len(data)} were written"]
@@ -268,15 +268,15 @@ def test_copies_beyond_the_budget_are_deleted_unless_a_process_uses_them(
     command = ("show", "temporal_breakdown", "-w", stored)
     assert cli_runner.process(*command, env=env).code == 0
     store = tw.open(stored).store
-    kernels = [store.folder / file.key for file in files_of(tw.open(stored)) if "/kernels/" in file.key]
+    kernels = [store.folder / file.path for file in files_of(tw.open(stored)) if "/kernels/" in file.path]
     assert all(path.exists() for path in kernels)
-    events = [file for file in files_of(tw.open(stored)) if "/events/" in file.key]
+    events = [file for file in files_of(tw.open(stored)) if "/events/" in file.path]
     budget = str(sum(file.bytes for file in events))
     monkeypatch.setenv("TW_MIRROR_BYTES", budget)
     assert store.files.fetch(events) == {}
     assert not any(path.exists() for path in kernels)
     assert cli_runner.process(*command, env={**env, "TW_MIRROR_BYTES": budget}).code == 0
-    assert all((store.folder / file.key).exists() for file in events)
+    assert all((store.folder / file.path).exists() for file in events)
     with pytest.raises(WarehouseError, match="of local copies"):
         store.files.fetch(files_of(tw.open(stored)))
 
@@ -556,7 +556,7 @@ def test_a_killed_command_leaves_nothing_half_visible(
     assert wh.verify() == []
     wh.clean(grace_s=0)
     stored = [entry.key for entry in wh.store.objects.walk("")]
-    assert {key for key in stored if key.startswith("data/")} == {file.key for file in files_of(wh)}
+    assert {key for key in stored if key.startswith("data/")} == {file.path for file in files_of(wh)}
     (run,) = wh.selected()
     commits = {layout.commit("job", source.commit) for source in run.sources}
     assert {key for key in stored if key.startswith("_tw/commits/")} == commits

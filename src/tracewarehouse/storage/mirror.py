@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import layout
-from tracewarehouse.storage.objects import FileRef, Objects
-from tracewarehouse.storage.parquet_file import content_fault
+from tracewarehouse.storage.model import TableFile
+from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.parquet_file import content_fault, has_size
 from tracewarehouse.temp_folders import is_unused, locked_folder
 
 FOLDER, BUDGET = "TW_MIRROR", "TW_MIRROR_BYTES"
@@ -55,16 +56,18 @@ class Mirror:
         if key.startswith(_COPIED) and key.endswith(".parquet"):
             self._lease([key])
             if not path.exists():
-                self._download(FileRef(key, -1, ""))
+                self._download(key)
         elif key.startswith(_STORED):
-            self._download(FileRef(key, -1, ""))
+            self._download(key)
         return path
 
-    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Downloads the files that are missing, many at once; key → problem of those that are damaged."""
-        wanted = {file.key: file for file in files}
+        wanted = {file.path: file for file in files}
         self._lease(wanted)
-        missing = [file for file in wanted.values() if again or not self._has(file)]
+        missing = [
+            file for file in wanted.values() if again or not has_size(self.folder / file.path, file.bytes)
+        ]
         if not missing:
             return {}
         needed, budget = sum(file.bytes for file in wanted.values()), self.budget()
@@ -77,33 +80,26 @@ class Mirror:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(min(_DOWNLOADS, len(missing))) as pool:
-            problems = dict(
-                zip((file.key for file in missing), pool.map(self._download, missing), strict=True)
-            )
-        return {key: what for key, what in problems.items() if what is not None}
+            problems = pool.map(lambda file: self._download(file.path, file), missing)
+            found = {file.path: what for file, what in zip(missing, problems, strict=True)}
+        return {key: what for key, what in found.items() if what is not None}
 
     def forget(self, key: str) -> None:
         """Deletes the copy of a damaged file: the next reader downloads it again."""
         if key.startswith(_COPIED):
             (self.folder / key).unlink(missing_ok=True)
 
-    def _has(self, file: FileRef) -> bool:
-        try:
-            return (self.folder / file.key).stat().st_size == file.bytes
-        except OSError:
-            return False
-
-    def _download(self, file: FileRef) -> str | None:
-        """Downloads a file, a second time if it is not as its version says; its problem if it is not then."""
-        target = self.folder / file.key
+    def _download(self, key: str, file: TableFile | None = None) -> str | None:
+        """Downloads an object, a second time if it is not as its version says; returns its problem."""
+        target = self.folder / key
         part = self.folder / _INCOMING / f"{secrets.token_hex(8)}.part"
         what: str | None = None
         for folder in (target.parent, part.parent):
             folder.mkdir(parents=True, exist_ok=True)
         try:
             for _ in range(2):
-                self.objects.download(file.key, part)
-                what = content_fault(part, file.bytes, file.sha256) if file.sha256 else None
+                self.objects.download(key, part)
+                what = None if file is None else content_fault(part, file.bytes, file.sha256)
                 if what is None:
                     part.replace(target)
                     break

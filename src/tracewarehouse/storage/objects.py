@@ -18,6 +18,7 @@ from msgspec import Struct
 from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, TwError, WarehouseError
 from tracewarehouse.storage.layout import OWN_NAMES, STAGING, WAREHOUSE
+from tracewarehouse.storage.model import TableFile
 
 
 class Entry(Struct, frozen=True):
@@ -30,14 +31,6 @@ class Entry(Struct, frozen=True):
     bytes: int
     modified: datetime
     etag: str = ""
-
-
-class FileRef(Struct, frozen=True):
-    """A data file as a version names it: key, size and checksum."""
-
-    key: str
-    bytes: int
-    sha256: str
 
 
 class Objects(Protocol):
@@ -128,7 +121,7 @@ class LocalFiles(Protocol):
     def path(self, key: str) -> Path:
         """The local path of an object, which does not exist if there is no such object."""
 
-    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Makes data files available at their paths while this process runs; key → problem of the others.
 
         With `again`, files are downloaded again, to compare the originals with their versions.
@@ -274,7 +267,7 @@ class LocalObjects(Objects):
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def fetch(self, files: Iterable[FileRef], again: bool = False) -> dict[str, str]:
+    def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Nothing to do: the files are local."""
         return {}
 

@@ -87,6 +87,14 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def has_size(path: Path, bytes_: int) -> bool:
+    """Whether there is a file of this size."""
+    try:
+        return path.stat().st_size == bytes_
+    except OSError:
+        return False
+
+
 def content_fault(path: Path, bytes_: int, sha256_: str) -> str | None:
     """The problem of a file that was written with this size and checksum, None if it is the same."""
     try:

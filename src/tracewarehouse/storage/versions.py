@@ -27,7 +27,8 @@ from tracewarehouse.storage.model import (
     UnreadableRun,
 )
 from tracewarehouse.storage.objects import Entry as Listed
-from tracewarehouse.storage.objects import FileRef, LocalFiles, LocalObjects, Objects, names_in
+from tracewarehouse.storage.objects import LocalFiles, LocalObjects, Objects, names_in
+from tracewarehouse.storage.parquet_file import has_size
 from tracewarehouse.storage.results import Recorded
 
 # A writing command writes a new list in a folder when more entries than this are newer.
@@ -77,14 +78,11 @@ class Versions:
 
     def has_copy(self, file: TableFile) -> bool:
         """Whether a data file is on this machine, by its size; makes no request."""
-        try:
-            return (self.folder / file.path).stat().st_size == file.bytes
-        except OSError:
-            return False
+        return has_size(self.folder / file.path, file.bytes)
 
     def fetch(self, files: Iterable[TableFile], again: bool = False) -> dict[str, str]:
         """Makes data files readable at their `path` while this process runs; key → problem of the others."""
-        return self.files.fetch((FileRef(file.path, file.bytes, file.sha256) for file in files), again)
+        return self.files.fetch(files, again)
 
     # One run
 
