@@ -69,6 +69,17 @@ def test_a_unique_prefix_matches_and_an_ambiguous_one_lists_the_matches() -> Non
     assert raised.value.hint == "use one of fp8-off, fp8-on"
 
 
+def test_the_unique_end_of_a_name_matches_after_its_beginning() -> None:
+    index = Index(run("a.traces"), run("b.traces"), run("traces-of-c"), run("old"))
+    assert runs(index, "b.traces", "traces", "d") == ["b.traces", "traces-of-c", "old"]
+    assert match_runs(["a.traces@v2", "c@v3"], index) == (Match("a.traces", 2), Match("traces-of-c", 3))
+    with pytest.raises(TwError, match="'.traces' matches 2 runs"):
+        runs(index, ".traces")
+    with pytest.raises(TwError) as raised:  # removed: no other run answers
+        runs(Index(run("be.gone")), "gone")
+    assert "removed" in str(raised.value.hint)
+
+
 def test_a_name_with_characters_that_ingest_replaces_matches_what_it_stores() -> None:
     index = Index(*RUNS, run("pr-feature-x"))
     assert match_runs(["pr-feature/x"], index) == (Match("pr-feature-x"),)

@@ -1,6 +1,7 @@
 """Selected runs, each in one published version, and their selected ranks: the input of every query.
 
-A name may have characters that ingest replaces: `feature/x` selects the run `feature-x`.
+A name may have characters that ingest replaces: `feature/x` selects the run `feature-x`. The beginning of a
+name selects a run, and so does its end, if they are those of a single run.
 A glob (`run-*`, `label:sweep=*`) has `*`, `?` or `[ab]`; a list has selectors separated by commas.
 """
 
@@ -40,7 +41,7 @@ from tracewarehouse.storage import (
 _VERSIONED = late_regex(r"(?P<run>.+)@v(?P<number>[0-9]{1,9})")
 _FEW_RUNS = 8  # are listed in messages
 _GLOB = late_regex(r"[*?\[]")
-_EXAMPLES = "a name, a prefix or glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
+_EXAMPLES = "a name, its beginning or end, a glob, @latest, @previous, label:KEY=VALUE, RUN@vN, or a list A,B"
 
 
 class Match(Struct, frozen=True):
@@ -123,13 +124,15 @@ def _by_name(name: str, index: RunIndex, number: int | None = None) -> str:
     exact = index.find(name, number) or _as_stored(name, index, number)
     if exact is not None:
         return exact
-    found = sorted(index.names(name)) if name else []
+    found, removed = sorted(index.names(name)) if name else [], None
+    if not found and name and (removed := index.removed(name)) is None:
+        found = sorted(run for run in index.names() if run.endswith(name))
     if len(found) > 1:
         shown = ", ".join(found[:8]) + (", …" if len(found) > 8 else "")
         raise TwError(f"'{name}' matches {len(found)} runs", f"use one of {shown}")
-    if not found and (last := index.removed(name)):
-        removed = hints.fill("it was removed; readable as {} until {}", last, hints.call("clean"))
-        raise UnknownName("run", name, (), removed)
+    if removed:
+        hint = hints.fill("it was removed; readable as {} until {}", removed, hints.call("clean"))
+        raise UnknownName("run", name, (), hint)
     if not found:
         names = index.names()
         many = hints.fill("{} lists all runs", hints.call("runs")) if len(names) > _FEW_RUNS else None
