@@ -11,6 +11,7 @@ import cli_runner
 import sketch
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.engine import scratch
+from tracewarehouse.ingest.naming import stem
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.storage import Store
@@ -45,7 +46,7 @@ def take(root: Path, *paths: Path, **options: object) -> IngestReport:
 
 def take_each(warehouse: Warehouse, files: Mapping[str, Path], folder: Path) -> None:
     """Takes files in with one call, each as the run named; `folder` is for links to them."""
-    links = [folder / run / path.name for run, path in files.items()]
+    links = [folder / run / path.name.replace(stem(path.name), run) for run, path in files.items()]
     for link, path in zip(links, files.values(), strict=True):
         link.parent.mkdir(parents=True)
         link.symlink_to(path.resolve())

@@ -14,12 +14,9 @@ TRACES = real_traces()
 pytestmark = pytest.mark.skipif(TRACES is None, reason="needs the real traces")
 FOLDER = "inference-graphs-mi300"
 VLLM, SGLANG, XDIT = (
-    f"{FOLDER}.{name}"
-    for name in (
-        "vllm_decode_full__graph_execution",
-        "sglang_decode__Qwen3-8B_decode",
-        "xdit_flux.1__capture_trace",
-    )
+    "vllm_decode_full__graph_execution",
+    "sglang_decode__Qwen3-8B_decode",
+    "xdit_flux.1__capture_trace",
 )
 
 
@@ -68,7 +65,7 @@ def test_all_captured_launches_are_found(warehouse: Warehouse) -> None:
 
 
 def test_a_capture_of_another_graph_attributes_nothing(warehouse: Warehouse) -> None:
-    done = warehouse.derive("graphs", VLLM, capture=f"{FOLDER}.sglang_decode__capture_bs_32")
+    done = warehouse.derive("graphs", VLLM, capture="sglang_decode__capture_bs_32")
     assert done.attributed == (0, 421)
 
 

@@ -111,13 +111,13 @@ def test_a_registered_format_is_ingested_and_analyzed(tmp_path: Path, toy: ToyFo
     path.write_bytes(HEADER + b"\n" + text.encode())
     warehouse = tw.open(tmp_path / "warehouse")
     report = warehouse.ingest(path)
-    assert [(file.state, file.run, file.rank) for file in report.files] == [("intact", "job", 0)]
+    assert [(file.state, file.run, file.rank) for file in report.files] == [("intact", "trace", 0)]
     (row,) = warehouse.run("temporal_breakdown").rows()
     assert {name: value for name, value in row.items() if name.endswith("_ns")} == {
         "window_ns": 550, "busy_ns": 400, "compute_ns": 350, "exposed_comm_ns": 50, "exposed_memory_ns": 0,
         "other_ns": 0, "idle_ns": 150,
     }  # fmt: skip
-    (rank,) = warehouse.info("job").ranks.rows()
+    (rank,) = warehouse.info("trace").ranks.rows()
     assert (rank["source_format"], rank["source_name"], rank["status"]) == ("toy_csv", "trace.csv", "intact")
     assert [file.state for file in warehouse.ingest(path).files] == ["same"]
 

@@ -18,14 +18,10 @@ TRACES = real_traces()
 pytestmark = pytest.mark.skipif(TRACES is None, reason="the real traces are not here")
 QUICK = ("h100-stack-memory", "mtia")
 
-BS = "batchsize-sweep-a100."
-R50 = "before-after-resnet50-v100.num_workers_"
-INFERENCE = "inference-graphs-mi300."
 # Folder → run → ranks. Folders with only other formats have none.
 EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
-    "amd-misc": {
-        f"amd-misc.{name}": (0,)
-        for name in (
+    "amd-misc": dict.fromkeys(
+        (
             "mi210_gpu_only_trace",
             "mi250_minitoy_train_ROCm6_2_kineto",
             "mi300_ddp_resnet18_no_pool",
@@ -33,27 +29,30 @@ EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
             "mi300_torch_compile_triton",
             "mi350x_smci350_200691",
             "rocprofv3_908_results",
-        )
-    },
-    "ascend": {"ascend": (0,)},
+        ),
+        (0,),
+    ),
+    "ascend": {"trace_view": (0,)},
     "batchsize-sweep-a100": {
-        **{f"{BS}bs16__hmoss-6a49xb_1984753~{span}": (0,) for span in (1, 2, 3)},
-        f"{BS}bs2__hmoss-6a49xb_1981897": (0,),
-        f"{BS}bs512__hmoss-6a49xb_1988833": (0,),
-        f"{BS}gpu_working_chrome_trace": (0,),
+        **{f"bs16__hmoss-6a49xb_1984753~{span}": (0,) for span in (1, 2, 3)},
+        "bs2__hmoss-6a49xb_1981897": (0,),
+        "bs512__hmoss-6a49xb_1988833": (0,),
+        "gpu_working_chrome_trace": (0,),
     },
-    "before-after-resnet50-v100": {f"{R50}{workers}~{span}": (0,) for workers in (0, 4) for span in (1, 2)},
-    "et-dlrm-8r": {f"et-dlrm-8r.dlrm_eg_{rank}": (0,) for rank in range(8)},
-    "et-misc": {"et-misc": (0,)},
-    "h100-stack-memory": {"h100-stack-memory~1": (0,), "h100-stack-memory~2": (0,)},
+    "before-after-resnet50-v100": {
+        f"num_workers_{workers}~{span}": (0,) for workers in (0, 4) for span in (1, 2)
+    },
+    "et-dlrm-8r": {f"dlrm_eg_{rank}": (0,) for rank in range(8)},
+    "et-misc": {"chakra_1.0.2-chakra.0.0.4": (0,)},
+    "h100-stack-memory": {f"dcb0aa1a78e7_4399~{span}": (0,) for span in (1, 2)},
     "h100-vs-mi300-hf": {
-        f"h100-vs-mi300-hf.{device}_{model}": (0,)
+        f"{device}_{model}": (0,)
         for device in ("h100", "mi300")
         for model in ("bert-small", "qwen1.5-0.5b-chat")
     },
     "hta-singles": {
         **{
-            f"hta-singles.a100_{name}": (0,)
+            f"a100_{name}": (0,)
             for name in (
                 "critical_path_alexnet",
                 "critical_path_simple_add",
@@ -67,31 +66,28 @@ EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
                 "triton_example",
             )
         },
-        "hta-singles.v100_df_index_resolver": (1,),
+        "v100_df_index_resolver": (1,),
     },
-    "inference-graphs-mi300": {
-        f"{INFERENCE}{name}": (0,)
-        for name in (
+    "inference-graphs-mi300": dict.fromkeys(
+        (
             "sglang_decode__Qwen3-8B_decode",
             "sglang_decode__capture_bs_32",
             "vllm_decode_full__graph_capture",
             "vllm_decode_full__graph_execution",
             "xdit_flux.1__capture_trace",
-        )
-    },
-    "linear-2080ti": {"linear-2080ti": (0,)},
-    "memory-snapshot": {"memory-snapshot": (0,)},
-    "mtia": {"mtia": (0,)},
+        ),
+        (0,),
+    ),
+    "linear-2080ti": {"linear_kineto": (0,)},
+    "memory-snapshot": {"mosaic_output": (0,)},
+    "mtia": {"mtia_inference": (0,)},
     "multirank-broken-derived": {"multirank-broken-derived": (0, 1, 3)},
     "multirank-dlrm-v100-8r": {"multirank-dlrm-v100-8r": tuple(range(8))},
     "multirank-gloo-cpu-4r": {"multirank-gloo-cpu-4r": tuple(range(4))},
-    "nsys-sqlite-before-after": {
-        f"nsys-sqlite-before-after.mfu_2gpu_{name}": (0, 1) for name in ("after", "before")
-    },
+    "nsys-sqlite-before-after": {f"mfu_2gpu_{name}": (0, 1) for name in ("after", "before")},
     "odd": {
-        **{
-            f"odd.{name}": (0,)
-            for name in (
+        **dict.fromkeys(
+            (
                 "call_stack_backward_thread",
                 "distributed_info_not_found",
                 "kineto_gpu_metrics_expected",
@@ -100,12 +96,13 @@ EXPECTED: dict[str, dict[str, tuple[int, ...]]] = {
                 "rank_not_found",
                 "rpd_matmul_result",
                 "zoology_a100_lost_gpu_events",
-            )
-        },
-        **{f"odd.{name}": (1,) for name in ("old_inference", "trace_compare_base", "trace_compare_test")},
-        "odd.cpu_only": (34,),
+            ),
+            (0,),
+        ),
+        **dict.fromkeys(("old_inference", "trace_compare_base", "trace_compare_test"), (1,)),
+        "cpu_only": (34,),
     },
-    "trace-diff-hta": {"trace-diff-hta.control": (3,), "trace-diff-hta.test": (1,)},
+    "trace-diff-hta": {"control": (3,), "test": (1,)},
 }
 OTHER_FORMATS = ("amd-misc", "nsys-sqlite-before-after")
 NOT_WHOLE = {"multirank-broken-derived": 4, "linear-2080ti": 4}
@@ -181,11 +178,11 @@ def traces_of(name: str) -> list[Path]:
     "name", folders([name for name in EXPECTED if EXPECTED[name] and not name.startswith("nsys")])
 )
 def test_each_file_alone(tmp_path: Path, name: str) -> None:
-    counts = manifest()
+    counts, runs = manifest(), {run.partition("~")[0] for run in EXPECTED[name]}
     for path in traces_of(name):
         root = tmp_path / path.name
         file = only(take(root, path))
-        assert (file.state, file.run) == ("intact", name), path
+        assert file.state == "intact" and file.run in runs, path
         assert rows(root) == {place(file): counts[name, path.name]}
 
 

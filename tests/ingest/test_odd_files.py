@@ -18,7 +18,7 @@ LONGEST_BYTES = 1 << 18
 
 
 def ingested(folder: Path, text: bytes) -> tw.Warehouse:
-    """A warehouse with the text as the only rank of run `job`."""
+    """A warehouse with the text as the only rank of run `trace`."""
     path = folder / "job" / "trace.json"
     path.parent.mkdir()
     path.write_bytes(text)
@@ -39,7 +39,7 @@ def test_an_event_nested_deep_is_kept(tmp_path: Path, depth: int) -> None:
     found = rows(warehouse, "SELECT args::VARCHAR AS args, correlation FROM events ORDER BY event_id")
     assert [row["args"] for row in found] == [None, args, None]
     assert [row["correlation"] for row in found] == [None, 7, None]
-    assert f'"args":{args}' in "".join(warehouse.export_trace("job", plain=True)).replace(" ", "")
+    assert f'"args":{args}' in "".join(warehouse.export_trace("trace", plain=True)).replace(" ", "")
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tracewarehouse.formats.base import ACTIVITIES, Outcome
 from tracewarehouse.formats.file_text import UnsupportedFormatError
 from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest.columns import Columns
-from tracewarehouse.ingest.naming import header_facts, rank_of, split_name
+from tracewarehouse.ingest.naming import header_facts, rank_of, split_path
 
 BASE = 1751410836000000000
 
@@ -479,7 +479,7 @@ def test_oddity_39(tmp_path: Path) -> None:
         "sampled_rank-1.json",
         "host_77.json",
     ]
-    assert [split_name(name).rank for name in names] == [0, 3, 2, 1, None]
+    assert [split_path(Path(name)).rank for name in names] == [0, 3, 2, 1, None]
 
 
 def test_oddity_40(tmp_path: Path) -> None:

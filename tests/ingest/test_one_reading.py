@@ -58,10 +58,10 @@ def test_a_rank_after_the_events_is_built_again_if_there_are_other_files(
     move_rank_to_end(first, "a.json")
     report = take(tmp_path / "wh", tmp_path / "job")
     assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
-        ("a.json", "job.a", 0, "intact"),
-        ("b.json", "job.b", 1, "intact"),
+        ("a.json", "a", 0, "intact"),
+        ("b.json", "b", 1, "intact"),
     ]
-    assert built == [("a.json", "job.a", 0), ("b.json", "job.b", 1)]
+    assert built == [("a.json", "a", 0), ("b.json", "b", 1)]
     assert Store.open(tmp_path / "wh").verify() == []
 
 
@@ -70,8 +70,8 @@ def test_a_single_file_with_its_rank_at_the_end_is_built_once(
 ) -> None:
     (path,) = write(tmp_path / "job", [5])
     file = only(take(tmp_path / "wh", move_rank_to_end(path, "trace.json")))
-    assert (file.run, file.rank, file.state) == ("job", 5, "intact")
-    assert built == [("trace.json", "job", 5)]
+    assert (file.run, file.rank, file.state) == ("trace", 5, "intact")
+    assert built == [("trace.json", "trace", 5)]
     assert only(take(tmp_path / "wh", path.with_name("trace.json"))).state == "same"
     assert len(built) == 1
 
@@ -301,9 +301,9 @@ def test_a_file_may_hold_several_ranks(tmp_path: Path) -> None:
     (tmp_path / "job" / "all.several").write_text("rank0.json rank1.json rank2.json")
     report = take(tmp_path / "wh", tmp_path / "job" / "all.several")
     assert [(file.path.name, file.run, file.rank, file.state) for file in report.files] == [
-        ("all.several", "job", rank, "intact") for rank in range(3)
+        ("all.several", "all", rank, "intact") for rank in range(3)
     ]
-    version = Store.open(tmp_path / "wh").newest("job")
+    version = Store.open(tmp_path / "wh").newest("all")
     assert version is not None
     assert [(one.format, one.part) for one in version.sources] == [
         ("several", f"rank{rank}.json") for rank in range(3)

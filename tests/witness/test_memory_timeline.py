@@ -86,7 +86,7 @@ def check(wh: tw.Warehouse, run: str, rows: Rows) -> None:
 def test_random_timelines(tmp_path: Path) -> None:
     files = {f"run{seed}": drawn(seed) for seed in range(12)}
     wh = tw.open(tmp_path / "warehouse")
-    paths = [write(tmp_path / run / "m.raw.json.gz", rows) for run, rows in files.items()]
+    paths = [write(tmp_path / f"{run}.raw.json.gz", rows) for run, rows in files.items()]
     assert {each.state for each in wh.ingest(*paths).files} == {"intact"}
     for run, rows in files.items():
         check(wh, run, rows)

@@ -36,7 +36,7 @@ def recorded(warehouse: tw.Warehouse) -> dict[str, tuple[Rows, Said]]:
     found = {}
     for kind, said in ops.items():
         reported = {(name, annotation): (calls, total, own) for name, annotation, calls, total, own in said}
-        found[kind] = (rows(warehouse, f"torch-cpu.{kind}", 0), reported)
+        found[kind] = (rows(warehouse, kind, 0), reported)
     for rank, said in enumerate(gloo.values()):  # these were saved by name alone, without Python frames
         here = rows(warehouse, "gloo-cpu", rank)
         names = {rules.rewritten(row["name"]): row["category"] == "user_annotation" for row in here}
@@ -85,7 +85,7 @@ def test_the_analysis_has_calls_and_times_of_the_profiler(
     trace: str, warehouse: tw.Warehouse, recorded: dict[str, tuple[Rows, Said]]
 ) -> None:
     kind, _, rank = trace.partition(" ")
-    selected = warehouse.select(runs="gloo-cpu" if rank else f"torch-cpu.{kind}", ranks=int(rank or 0))
+    selected = warehouse.select(runs="gloo-cpu" if rank else kind, ranks=int(rank or 0))
     rows = selected.key_averages().rows()
     found = {
         (row["name"], row["is_annotation"]): (row["count"], row["cpu_total_ns"], row["self_cpu_ns"])

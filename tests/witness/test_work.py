@@ -106,7 +106,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
           bool_and(bound = 'exact') FILTER (model_flop > 0) AS is_exact,
           count(*) FILTER (model_flop IS NULL) AS unknown
         FROM op_work GROUP BY run_id""")
-    return {row["run_id"].removeprefix("ops-cpu."): row for row in rows.rows()}
+    return {row["run_id"]: row for row in rows.rows()}
 
 
 def test_every_case_is_recorded(recorded: dict[str, Any]) -> None:

@@ -24,7 +24,7 @@ from msgspec import Struct, field
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.derive.critical_path import Derived, definition, publish_tables
 from tracewarehouse.duck.engine import Connection
-from tracewarehouse.ingest.naming import folder_run_name, split_name
+from tracewarehouse.ingest.naming import SOURCE_FOLDER
 from tracewarehouse.query.connections import connection
 from tracewarehouse.runs.readable import derived_fact
 from tracewarehouse.runs.selection import SelectedRun
@@ -413,19 +413,13 @@ class CaptureRuns(Struct, frozen=True):
 
 def _fits(rank: Rank, other: Rank) -> bool:
     """Whether a rank of another run is a capture of this rank: file name, folder, rank and world size."""
-    sizes = {size for each in (rank, other) if (size := each.facts.get("world_size")) is not None}
     is_capture = "capture" in _file_name(other).lower() and other.run != rank.run
-    return is_capture and other.rank == rank.rank and len(sizes) <= 1 and _folder(rank) == _folder(other)
+    known = [(rank.facts.get(name), other.facts.get(name)) for name in ("world_size", SOURCE_FOLDER)]
+    return is_capture and other.rank == rank.rank and all(None in pair or len({*pair}) == 1 for pair in known)
 
 
 def _file_name(rank: Rank) -> str:
     return str(rank.facts.get("source_name") or "")
-
-
-def _folder(rank: Rank) -> str:
-    """The part of a run's name that names the folder of its traces."""
-    remainder = split_name(_file_name(rank)).remainder
-    return rank.run.removesuffix(f".{folder_run_name(remainder)}") if remainder else rank.run
 
 
 def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, captures: CaptureRuns) -> Derived:

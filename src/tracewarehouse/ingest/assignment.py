@@ -1,9 +1,10 @@
 """Which source is which run and rank: a pure function of paths, of what the files say, and of options.
 
-The run is the requested one, else the name of the folder, with parents in front until names differ. Files of
-one folder whose names differ in more than rank and time are different runs, `<folder>.<remainder>`. The rank
-comes from the trace, else from the file name, else from the options, and is 0 if no source specifies one.
-Several profiling windows of a job become the runs `RUN~1`, `RUN~2` and so on.
+The run is the requested one, else the stem of the file without rank, host and time if that is distinctive,
+else the folder if the file says a rank, else the stem. So the name of a file does not depend on the others of
+a call, except that parent folders are put in front until names differ, and nodes that have a rank in common
+are apart. The rank comes from the trace, else from the names of file and folder, else from the options, and
+is 0 if no source specifies one. Several profiling windows of a job become the runs `RUN~1`, `RUN~2`, ….
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Final, TypeAlias
 
 from msgspec import Struct, field
@@ -19,14 +20,22 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ExpressionError
-from tracewarehouse.ingest.naming import NameParts, folder_run_name, numbered, split_name, stem
+from tracewarehouse.ingest.naming import (
+    COORDINATES,
+    NameParts,
+    folder_of,
+    folder_run_name,
+    is_distinctive,
+    split_path,
+    stem,
+)
 from tracewarehouse.ingest.outcome import FileOutcome, Options
 from tracewarehouse.ingest.sources import Source, Target, TimeWindow
 from tracewarehouse.storage.layout import run_name
 
 FileWindow: TypeAlias = tuple[Path, TimeWindow]
-# Folder and remainder of names: files of one kind differ only in rank and time.
-Kind: TypeAlias = tuple[Path, str]
+# Folder of a job, node if it is a run of its own, and what is distinctive of file names; "" for the folder.
+Kind: TypeAlias = tuple[PurePath, str, str]
 _RENAMED: Final = "run {} is stored as {}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
 
 
@@ -42,23 +51,42 @@ class Assigned(Struct):
 
 
 class _Named(Struct, eq=False):
-    """A source with the parts of its file name; `remainder` distinguishes runs of one folder.
+    """A source with the parts of its path; `label` is the run's name, or "" if the folder names it.
 
-    `says_rank`: the trace or its name specifies the rank. `window_number` is that of the trace handler.
+    `says_rank`: the trace or its name specifies the rank. `is_apart`: another node has the same rank.
     """
 
     source: Source
     parts: NameParts
-    folder: Path
-    remainder: str
+    label: str
     says_rank: bool
-    window_number: int | None
+    is_apart: bool = False
     rank: int | None = None
     notes: tuple[str, ...] = ()
+    named_after: str = ""
 
     @property
     def kind(self) -> Kind:
-        return self.folder, self.remainder
+        return self.parts.job, self.parts.place if self.is_apart else "", self.label
+
+    @property
+    def window_number(self) -> int | None:
+        """That of the trace handler."""
+        return self.source.file.note.window_number if self.source.file.note else None
+
+
+def _named(source: Source) -> _Named:
+    path = source.file.path
+    parts = split_path(folder_of(path) / path.name)
+    is_in_name = parts.rank is not None or bool(parts.coordinates)
+    # In a file of several processes, ranks are only numbers of the processes.
+    is_in_trace = not source.part.name and source.world_size != 1
+    is_in_trace &= source.rank is not None or source.world_size is not None
+    label = parts.stem
+    if is_in_name or is_in_trace:
+        rank = None if is_in_name else source.rank
+        label = parts.remainder if is_distinctive(parts.remainder, rank) else ""
+    return _Named(source, parts, label, is_in_name or source.rank is not None)
 
 
 def assign(sources: Iterable[Source], options: Options, clean: Callable[[str], str] = str) -> Assigned:
@@ -82,23 +110,14 @@ class _Call(Struct):
     result: Assigned = field(default_factory=Assigned)
 
     def run(self) -> None:
-        named = []
-        for source in self.sources:
-            path, note = source.file.path, source.file.note
-            parts = split_name(path.name)
-            says_rank = any(rank is not None for rank in (source.rank, parts.rank)) or bool(parts.coordinates)
-            window_number = note.window_number if note else None
-            named.append(
-                _Named(source, parts, path.absolute().parent, parts.remainder, says_rank, window_number)
-            )
-        _resolve_remainders(named)
+        named = [_named(source) for source in self.sources]
+        _resolve_numbers(named)
+        _resolve_additions(named)
         rank, run = self.options.rank, None if self.options.inbox else self.options.run
         for name, members in self._by_run(named, run).items():
             self._rank(members, is_single=len(named) == 1)
             self._place(name, self._distinct(name, members))
-        if rank is None and run is None:
-            self._note_numbered(named)
-        elif rank is not None and len(named) > 1 and all(one.says_rank for one in named):
+        if rank is not None and len(named) > 1 and all(one.says_rank for one in named):
             self._note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
 
     def _note(self, note: str) -> None:
@@ -122,10 +141,12 @@ class _Call(Struct):
                 by_run[requested].append(one)
             else:
                 others.append(one)
-        names = self._folder_names(others)
+        self._separate(others)
+        names = self._names(others)
         for one in others:
             if (name := names[one.kind]) is not None:
                 by_run[name].append(one)
+                one.named_after = _named_after(one, name)
                 continue
             hint = hints.fill("ingest it alone with {}", hints.option("run", "NAME"))
             self._refuse(one, "another folder of this call has the same run name", hint)
@@ -147,17 +168,24 @@ class _Call(Struct):
             self._note(f"the name of a run looked like a secret: it is stored as {name}")
         return name
 
-    def _folder_names(self, named: Sequence[_Named]) -> dict[Kind, str | None]:
+    def _separate(self, named: Sequence[_Named]) -> None:
+        """Nodes of a job that have a rank in common are different runs."""
+        for members in _by_kind(named).values():
+            self._rank(members, is_single=len(named) == 1)
+            places: dict[tuple[int | None, str], set[str]] = defaultdict(set)
+            for one in members:
+                places[one.rank, one.source.part.addition].add(one.parts.place)
+            for one in members:
+                one.is_apart = any(len(of_rank) > 1 for of_rank in places.values())
+
+    def _names(self, named: Sequence[_Named]) -> dict[Kind, str | None]:
         """Run name per kind of file; None if it equals an earlier one."""
-        kinds = list(dict.fromkeys(one.kind for one in named))
-        remainders: dict[Path, set[str]] = defaultdict(set)
-        for folder, remainder in kinds:
-            remainders[folder].add(remainder)
-        depth = _depths(kinds, remainders)
+        kinds = list(_by_kind(named))
+        depths = _depths(kinds)
         names: dict[Kind, str | None] = {}
         used: set[str] = set()
         for kind in kinds:
-            wanted = self._without_secrets(_wanted_name(kind, remainders, depth))
+            wanted = self._without_secrets(_wanted_name(kind, depths[kind]))
             name = folder_run_name(wanted)
             if name != wanted:
                 self._note(_RENAMED.format(wanted, name))
@@ -167,7 +195,9 @@ class _Call(Struct):
 
     def _rank(self, members: Sequence[_Named], *, is_single: bool) -> None:
         """Ranks for the sources of one run; None if a source specifies no rank but others of the run do."""
-        by_coordinate, requested = _ranks_by_coordinate(members), self.options.rank
+        (by_coordinate, kinds), requested = _ranks_by_coordinate(members), self.options.rank
+        if len(kinds) > 1:
+            self._note(f"ranks are numbered by {', '.join(kinds).upper()} in the names of files")
         stated = {(one.source.file.path, one.source.rank) for one in members}
         for one in members:
             path, in_trace = one.source.file.path, one.source.rank
@@ -189,25 +219,6 @@ class _Call(Struct):
         if all(one.rank is None for one in members):
             for one in members:
                 one.rank = 0
-
-    def _note_numbered(self, named: Sequence[_Named]) -> None:
-        """Notes files of one folder that are separate runs of rank 0 although names differ in a number."""
-        alike: dict[tuple[Path, str], dict[str, Path]] = defaultdict(dict)
-        for one in named:
-            base = re.sub("[0-9]+", "#", one.remainder)
-            if (
-                not (one.says_rank or one.source.part.addition or one.source.file.note)
-                and base != one.remainder
-            ):
-                alike[one.folder, base].setdefault(one.remainder, one.source.file.path)
-        for paths in alike.values():
-            if len(paths) > 1:
-                first, second = list(paths.values())[:2]
-                names = f"{self.clean(first.name)}, {self.clean(second.name)}, …"
-                self._note(
-                    f"{names}: separate runs of rank 0, because the number in a name is not taken as a rank;"
-                    f" for ranks of one job, name the files {_rank_names(first)}"
-                )
 
     def _distinct(self, run: str, members: Sequence[_Named]) -> list[_Named]:
         """The members of a run that have a rank, without duplicates; intact ones first."""
@@ -252,6 +263,7 @@ class _Call(Struct):
                 in_file if in_file is not None else one.parts.world_size,
                 number if many or spooled is not None else None,
                 one.notes,
+                one.named_after,
             )
             self.result.sources.append(replace(one.source, target=target))
 
@@ -264,7 +276,7 @@ class _Call(Struct):
         if is_numbered or all(len(group) == 1 for group in by_rank.values()):
             return [(one, one.window_number or 1) for one in kept]
         # Windows belong to one job: only files whose names differ in rank and time alone qualify.
-        if len({one.kind for one in kept}) > 1:
+        if len({(one.parts.job, one.parts.place, one.parts.remainder) for one in kept}) > 1:
             return [(one, 1) for one in kept]
         windows = self._windows({one.source.file.path for one in kept})
         numbers = number_windows(
@@ -294,18 +306,34 @@ def _rank_names(path: Path) -> str:
     return f"rank0{ending}, rank1{ending}, …"
 
 
-def _ranks_by_coordinate(members: Sequence[_Named]) -> dict[Path, int]:
-    """Ranks by coordinates such as TP-3-DP-0: the one that varies; of several the tensor rank, if unique."""
-    located = [
-        (one.source.file.path, dict(one.parts.coordinates)) for one in members if one.parts.coordinates
-    ]
-    varying = {kind for _, coordinates in located for kind, value in coordinates.items() if value}
-    tensor = [coordinates["tp"] for _, coordinates in located if "tp" in coordinates]
-    if len(varying) > 1 and len(tensor) == len(located) == len(set(tensor)):
-        varying = {"tp"}
-    if len(varying) <= 1:
-        return {path: sum(coordinates.get(kind, 0) for kind in varying) for path, coordinates in located}
-    return {path: 0 for path, coordinates in located if not any(coordinates.values())}
+def _ranks_by_coordinate(members: Sequence[_Named]) -> tuple[dict[Path, int], Sequence[str]]:
+    """Ranks by coordinates such as TP-3-DP-0, and the kinds of coordinates that number them.
+
+    The tensor rank if it is unique, else by those that are not 0, the outermost first; by those of experts
+    only if the others are not unique.
+    """
+    places = {
+        one.source.file.path: dict(one.parts.coordinates)
+        for one in members
+        if one.parts.coordinates and one.parts.rank is None and one.source.rank is None
+    }
+    largest = {
+        kind: max((place.get(kind, 0) for place in places.values()), default=0) for kind in COORDINATES
+    }
+    used = [kind for kind in COORDINATES if largest[kind]]
+
+    def numbers(kinds: Sequence[str]) -> dict[Path, int]:
+        ranks = dict.fromkeys(places, 0)
+        for kind in kinds:
+            ranks = {
+                path: rank * (largest[kind] + 1) + places[path].get(kind, 0) for path, rank in ranks.items()
+            }
+        return ranks
+
+    for kinds in ([kind for kind in used if kind == "tp"], [kind for kind in used if kind != "ep"]):
+        if kinds and len({*numbers(kinds).values()}) == len({*numbers(used).values()}):
+            return numbers(kinds), kinds
+    return numbers(used), used
 
 
 def _collision_hint(one: _Named, holder: _Named) -> str:
@@ -324,9 +352,10 @@ def _are_successive(sources: Iterable[Source]) -> bool:
     """Whether the files of each rank name the same rank, and do not differ only in their suffix."""
     by_rank: dict[int | None, list[tuple[int | None, str]]] = defaultdict(list)
     for source in sources:
-        name = source.file.path.name
-        in_name = split_name(name).rank
-        by_rank[source.part.rank if source.part.rank is not None else in_name].append((in_name, stem(name)))
+        path = source.file.path
+        in_name = split_path(path).rank
+        rank = source.part.rank if source.part.rank is not None else in_name
+        by_rank[rank].append((in_name, stem(str(path))))
     return all(
         len({in_name for in_name, _ in names}) == 1 and len({text for _, text in names}) == len(names)
         for names in by_rank.values()
@@ -378,75 +407,70 @@ def _nearest(window: TimeWindow, reference: Sequence[tuple[int, int | None, int 
     return max(reference, key=overlap)[0]
 
 
-def _resolve_remainders(named: Sequence[_Named]) -> None:
-    """Removes host_pid and plain numbers from remainders if the ranks in the traces explain them."""
-    by_folder: dict[Path, list[_Named]] = defaultdict(list)
+def _by_kind(named: Iterable[_Named]) -> dict[Kind, list[_Named]]:
+    by_kind: dict[Kind, list[_Named]] = defaultdict(list)
     for one in named:
-        by_folder[one.folder].append(one)
-    for members in by_folder.values():
-        _resolve_hosts(members)
-        _resolve_numbers(members)
-        _resolve_additions(members)
+        by_kind[one.kind].append(one)
+    return by_kind
 
 
-def _resolve_hosts(members: Sequence[_Named]) -> None:
-    """Names of the form host_pid.time: one job if each rank has one host, else a job per host."""
-    ranked = [one for one in members if one.parts.host is not None and one.source.rank is not None]
-    hosts: dict[int | None, set[str | None]] = defaultdict(set)
-    for one in ranked:
-        hosts[one.source.rank].add(one.parts.host)
-    is_one_job = all(len(seen) == 1 for seen in hosts.values())
-    for one in ranked:
-        one.remainder = "" if is_one_job else one.parts.host or ""
-
-
-def _resolve_numbers(members: Sequence[_Named]) -> None:
+def _resolve_numbers(named: Sequence[_Named]) -> None:
     """trace_0, trace_1, …: the number is the rank only if every trace specifies that rank."""
-    bases: dict[str, list[tuple[_Named, int]]] = defaultdict(list)
-    for one in members:
-        parts = one.parts
-        says_rank = parts.rank is not None or parts.coordinates or parts.host is not None
-        if not says_rank and (match := numbered(one.remainder)):
-            bases[match[0]].append((one, match[1]))
-    for base, group in bases.items():
-        if all(one.source.rank == number for one, number in group):
-            for one, _ in group:
-                one.remainder = base
+    alike: dict[tuple[PurePath, str], list[_Named]] = defaultdict(list)
+    for one in named:
+        if one.label in ("", one.parts.remainder):
+            alike[one.parts.job, re.sub("[0-9]+", "#", one.parts.remainder)].append(one)
+    for members in alike.values():
+        if any(one.label for one in members):
+            for one in members:
+                one.label = one.parts.remainder
 
 
-def _resolve_additions(members: Sequence[_Named]) -> None:
+def _resolve_additions(named: Sequence[_Named]) -> None:
     """Files that add to the ranks of the only run in their folder belong to it, whatever they are called.
 
     If one kind of addition has several names, each name is a separate run, such as `before` and `after`.
     """
-    traces = {one.remainder for one in members if not one.source.part.addition}
-    additions = [one for one in members if one.source.part.addition]
-    names: dict[str, set[str]] = defaultdict(set)
-    for one in additions:
-        names[one.source.part.addition].add(one.remainder)
-    if len(traces) <= 1 and all(len(remainders) == 1 for remainders in names.values()):
+    folders: dict[PurePath, list[_Named]] = defaultdict(list)
+    for one in named:
+        folders[one.parts.job].append(one)
+    for members in folders.values():
+        traces = {one.label for one in members if not one.source.part.addition}
+        additions = [one for one in members if one.source.part.addition]
+        names: dict[str, set[str]] = defaultdict(set)
         for one in additions:
-            one.remainder = next(iter(traces), "")
+            names[one.source.part.addition].add(one.label)
+        if len(traces) == 1 and all(len(labels) == 1 for labels in names.values()):
+            for one in additions:
+                one.label = next(iter(traces))
 
 
-def _depths(kinds: Sequence[Kind], remainders: Mapping[Path, set[str]]) -> dict[Path, int]:
-    """Number of trailing folders in each name: as few as make the names differ."""
-    depth = dict.fromkeys(remainders, 1)
+def _depths(kinds: Sequence[Kind]) -> dict[Kind, int]:
+    """Number of folders in each name: as few as make the names differ, and one if nothing else names it."""
+    depth = {kind: 0 if kind[2] else 1 for kind in kinds}
     while True:
-        folders: dict[str, set[Path]] = defaultdict(set)
+        alike: dict[str, list[Kind]] = defaultdict(list)
         for kind in kinds:
-            folders[folder_run_name(_wanted_name(kind, remainders, depth)).lower()].add(kind[0])
-        clashing = {folder for group in folders.values() if len(group) > 1 for folder in group}
-        deepen = [folder for folder in clashing if depth[folder] < len(folder.parts) - 1]
+            alike[folder_run_name(_wanted_name(kind, depth[kind])).lower()].append(kind)
+        clashing = [group for group in alike.values() if len({folder for folder, *_ in group}) > 1]
+        deepen = [kind for group in clashing for kind in group if depth[kind] < len(kind[0].parts) - 1]
         if not deepen:
             return depth
-        for folder in deepen:
-            depth[folder] += 1
+        for kind in deepen:
+            depth[kind] += 1
 
 
-def _wanted_name(kind: Kind, remainders: Mapping[Path, set[str]], depth: Mapping[Path, int]) -> str:
-    folder, remainder = kind
-    parts = [part for part in folder.parts if part != folder.anchor][-depth[folder] :]
-    if len(remainders[folder]) > 1 and remainder:
-        parts.append(remainder)
-    return ".".join(parts)
+def _wanted_name(kind: Kind, depth: int) -> str:
+    folder, place, label = kind
+    parts = [part for part in folder.parts if part != folder.anchor]
+    return ".".join(filter(None, (*parts[len(parts) - depth :], place, label)))
+
+
+def _named_after(one: _Named, name: str) -> str:
+    """What gave the name, unless it is that of the folder with the file."""
+    if name == one.source.file.path.absolute().parent.name:
+        return ""
+    if one.label == one.parts.stem and not one.says_rank:
+        ranks = _rank_names(one.source.file.path)
+        return f"the file, which says no rank (name those of one job {ranks})"
+    return "the file" if one.label else f"the folder {one.parts.job}"

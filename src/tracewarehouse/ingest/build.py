@@ -34,7 +34,7 @@ from tracewarehouse.formats.redact import (
     policy_of,
     rules,
 )
-from tracewarehouse.ingest.naming import header_facts, header_of, rank_in_file
+from tracewarehouse.ingest.naming import SOURCE_FOLDER, header_facts, header_of, rank_in_file, source_folder
 from tracewarehouse.ingest.outcome import (
     BY_ANOTHER_PROCESS,
     FileOutcome,
@@ -47,7 +47,7 @@ from tracewarehouse.ingest.outcome import (
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import check_memory, is_large, system_allocator
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, Source, TimeWindow, file_stamp
-from tracewarehouse.ingest.stored import object_fact
+from tracewarehouse.ingest.stored import StoredRanks, object_fact
 from tracewarehouse.ingest.survey import other_format
 from tracewarehouse.storage import Json, Staged, Store, disk_error, uid
 
@@ -298,6 +298,8 @@ class _Group(Struct):
                 return replace(commit, is_known=True)
         elif not source.may_replace(outcome.status, outcome.text_bytes, self.task.options.replace):
             return commit
+        if source.commit is None and self._is_elsewhere(replace(source, commit=commit)):
+            return commit
         source_uid = self._uid(source, outcome)
         commit = replace(commit, place=(target.run, target.rank), uid=source_uid)
         if source.unpublished and source.unpublished.uid == source_uid:
@@ -312,6 +314,11 @@ class _Group(Struct):
             self.waiting[position] = waiting
             return commit
         return self._build_tables({position: waiting})[position]
+
+    def _is_elsewhere(self, source: Source) -> bool:
+        """Whether another run has the content: the driver decides whether it belongs there."""
+        stored = StoredRanks(self.task.store, definitions(self.catalog), self.task.options)
+        return stored.renamed([source])[0].target.run != source.target.run
 
     def _build_tables(self, waiting: Mapping[int, _Waiting]) -> dict[int, RankCommit]:
         """Builds the tables of sources, and adds them to what will be committed; of all sources or none."""
@@ -392,6 +399,7 @@ class _Group(Struct):
             "world_size": known if known is not None else source.target.world_size,
             # A file name may hold any bytes; a table holds text.
             "source_name": clean_name(self.redactor, name),
+            SOURCE_FOLDER: source_folder(source.file.path, self.task.store.salt),
             **object_fact(source, self.task.store.salt, outcome),
             "source_bytes": outcome.stored_bytes,
             "status": outcome.status,

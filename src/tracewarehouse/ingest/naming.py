@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import PurePath
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -19,7 +20,7 @@ from tracewarehouse.storage.layout import MAX_RUN_NAME
 _LEFT = r"(?<![A-Za-z0-9])"
 _RIGHT = r"(?![A-Za-z0-9])"
 _ENDINGS = late_regex(
-    r"\.(?:gz|zst|json|jsonl|ndjson|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$",
+    r"\.(?:gz|zst|json|jsonl|ndjson|csv|trace|pt|raw|chrome_trace|sqlite|sqlite3|db|rpd|pickle|pkl)$",
     re.IGNORECASE,
 )
 _RANKS = tuple(
@@ -31,12 +32,13 @@ _RANKS = tuple(
     )
 )
 _BARE_RANK = late_regex(r"r(\d{1,6})", re.IGNORECASE)
-# Coordinates of parallelism: tensor, pipeline, data, expert, context, sequence.
+# Coordinates of parallelism, from the outermost: data, pipeline, context, sequence, expert, tensor.
+COORDINATES = ("dp", "pp", "cp", "dcp", "sp", "ep", "tp", "local")
 _COORDINATE = late_regex(
     _LEFT + r"(tp|pp|dp|ep|cp|dcp|sp|local[-_]?rank)[-_.=]?(\d{1,6})" + _RIGHT, re.IGNORECASE
 )
 # `ep3` alone may be an epoch: it counts only together with one of these.
-_SURE_COORDINATES = frozenset({"tp", "pp", "dp", "local_rank", "local-rank", "localrank"})
+_SURE_COORDINATES = frozenset({"tp", "pp", "dp", "local"})
 _DATE = r"20\d\d([-_]?)[01]\d\1[0-3]\d"
 _CLOCK = r"[0-2]\d([-_:.]?)[0-5]\d(?:\2[0-5]\d(?:[.,]\d{1,9})?)?Z?"
 _MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
@@ -51,49 +53,92 @@ _TIMES = tuple(
     )
 )
 # The profiler's default name: host_pid.time.pt.trace.json
-_HOST_PID = late_regex(r"(?P<host>.+)_(?P<pid>\d{1,10})\.1\d{12,18}")
+_HOST_PID = late_regex(r"(?P<process>(?P<host>.+)_\d{1,10})\.\d{9,19}")
 # A dump of the flight recorder on several hosts: prefix_rank_host_rank
 _HOST_RANK = late_regex(r"(?P<prefix>(?:.+[-_])?)rank_(?P<host>[^\d].*)_(?P<rank>\d{1,6})", re.IGNORECASE)
-_PROCESS = late_regex(_LEFT + r"pid[-_.=]?\d{1,10}" + _RIGHT, re.IGNORECASE)
-_NUMBERED = late_regex(r"(?:(?P<base>.*?)[-_.])?(?P<number>\d{1,6})")
+_PROCESS_OR_STEP = late_regex(_LEFT + r"(?:pid|step|iter(?:ation)?)[-_.=]?\d{1,10}" + _RIGHT, re.IGNORECASE)
+_NODE = late_regex(_LEFT + r"(?:node|host)[-_.=]?\d{1,6}" + _RIGHT, re.IGNORECASE)
+# Folders that say a rank, a node or an iteration of a job instead of its name.
+_PART_OF_JOB = late_regex(r"node[-_.]?(?:\d.*|[a-z])?|(?:global[-_]?)?rank[-_.=]?\d{1,6}.*", re.IGNORECASE)
+_WINDOW_OF_JOB = late_regex(r"(?:step|iter(?:ation)?)[-_.]?\d{1,9}|profile_traces", re.IGNORECASE)
+# The fact that files of one folder have in common.
+SOURCE_FOLDER: Final = "source_folder"
+# Words of file names that do not distinguish one job from another.
+_GENERIC: Final = (
+    "trace traces profile profiler profiling kineto torch pytorch pt chrome report result results output"
+    " worker rank nsys ncu rocprof rocprofv rpd nccl comm lib et execution memory snapshot timeline"
+)
 
 
 class NameParts(Struct, frozen=True):
-    """The parts of a file name; `remainder` is the name without rank, coordinates and time.
+    """The parts of a path.
 
-    `coordinates` are pairs such as ("tp", 3); `host` is set for names of the form host_pid.time.
+    `stem` is the file name, without the time if it is a default name: a process may have several windows.
+    `remainder` is the stem without rank, coordinates, host, process, time and step. `coordinates` are pairs
+    such as ("tp", 3), `job` is the folder that may name the run, `place` the node, host or folder of a rank.
     """
 
+    stem: str
+    job: PurePath
     rank: int | None = None
     world_size: int | None = None
     coordinates: tuple[tuple[str, int], ...] = ()
-    host: str | None = None
+    place: str = ""
     remainder: str = ""
 
 
-def split_name(name: str) -> NameParts:
-    """Splits a file name by the tokens that profilers, launchers and people use."""
-    rest = stem(PurePath(name).name)
+def split_path(path: PurePath) -> NameParts:
+    """Splits a path by the tokens that profilers, launchers and people use."""
+    job, places = _job_folder(path.parent)
+    whole = rest = stem(path.name)
     if dump := _HOST_RANK.fullmatch(rest):
-        return NameParts(int(dump["rank"]), remainder=dump["prefix"].rstrip("-_"))
-    host = _HOST_PID.fullmatch(rest)
+        place = ".".join((*places, dump["host"]))
+        return NameParts(whole, job, int(dump["rank"]), place=place, remainder=dump["prefix"].rstrip("-_"))
+    if default := _HOST_PID.fullmatch(rest):
+        whole = default["process"]
     for pattern in _TIMES:
         rest = _cut(rest, pattern.search(rest))
     rank, world_size, rest = _take_rank(rest)
-    rest = _cut(rest, _PROCESS.search(rest))
-    coordinates = tuple((match[1].lower(), int(match[2])) for match in _COORDINATE.finditer(rest))
+    while token := _PROCESS_OR_STEP.search(rest):
+        rest = _cut(rest, token)
+    coordinates = tuple((match[1].lower()[:5], int(match[2])) for match in _COORDINATE.finditer(rest))
     if not any(kind in _SURE_COORDINATES for kind, _ in coordinates):
         coordinates = ()
     while coordinates and (match := _COORDINATE.search(rest)):
         rest = _cut(rest, match)
-    is_default = host is not None and rank is None and not coordinates
-    return NameParts(rank, world_size, coordinates, host["host"] if host and is_default else None, rest)
+    if default and rank is None and not coordinates:
+        places, rest = [*places, default["host"]], ""
+    elif node := _NODE.search(rest):
+        places, rest = [*places, node[0]], _cut(rest, node)
+    if rank is None and not coordinates:
+        rank = next((found for name in places if (found := _take_rank(name)[0]) is not None), None)
+    return NameParts(whole, job, rank, world_size, coordinates, ".".join(places), rest)
 
 
-def numbered(remainder: str) -> tuple[str, int] | None:
-    """`trace_3` as ("trace", 3): a number that may be the rank, if the traces agree."""
-    match = _NUMBERED.fullmatch(remainder)
-    return (match["base"] or "", int(match["number"])) if match else None
+def is_distinctive(remainder: str, rank: int | None) -> bool:
+    """Whether a remainder may name a run: by a word that is not generic, or a number that is not the rank."""
+    generic = _GENERIC.split()
+    words = re.findall(r"[^\W\d_]+|\d+", remainder.lower())
+    return any(int(word) != rank if word.isdecimal() else word not in generic for word in words)
+
+
+def folder_of(path: Path) -> Path:
+    """The folder of a file, without `..`."""
+    return path.parent.resolve() if ".." in path.parts else path.absolute().parent
+
+
+def source_folder(path: Path, salt: bytes) -> str:
+    """A hash that is equal for the files of one folder."""
+    return hashlib.sha256(salt + os.fsencode(folder_of(path))).hexdigest()[:16]
+
+
+def _job_folder(folder: PurePath) -> tuple[PurePath, list[str]]:
+    """The folder that may name a job, and those below it of its nodes and ranks."""
+    job, places = folder, list[str]()
+    while (is_part := _PART_OF_JOB.fullmatch(job.name)) or _WINDOW_OF_JOB.fullmatch(job.name):
+        places[:0] = [job.name] if is_part else []
+        job = job.parent
+    return (job, places) if job.name else (folder, [])
 
 
 def folder_run_name(text: str) -> str:
@@ -108,7 +153,9 @@ def folder_run_name(text: str) -> str:
 
 
 def stem(name: str) -> str:
-    """A file name without suffixes of traces."""
+    """A file name without suffixes of traces, else without its only one."""
+    if not _ENDINGS.search(name):
+        return re.sub(r"(?<=[^.])\.[A-Za-z-]{1,10}$", "", name)
     while match := _ENDINGS.search(name):
         name = name[: match.start()]
     return name

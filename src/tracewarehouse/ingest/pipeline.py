@@ -24,6 +24,8 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
 
@@ -266,13 +268,13 @@ class _Call(Struct):
             outcomes.append(outcome if rank is None else same)
         ready: list[Source] = []
         again: list[Source] = []
-        for source in assigned.sources:
+        for source in self.stored.renamed(assigned.sources):
             settled = self.stored.settled(source)
             if isinstance(settled, FileOutcome):
                 outcomes.append(settled)
             else:
                 (ready if settled.is_built else again).append(settled)
-        return ready, again, assigned.notes
+        return ready, again, [*assigned.notes, *_name_notes([*ready, *again])]
 
     def publish(self, ready: Sequence[Source], outcomes: list[FileOutcome]) -> dict[str, RunVersion]:
         """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
@@ -290,6 +292,17 @@ class _Call(Struct):
         done, written, self.waiting = publish(self.store, options, ready, self.redactor)
         outcomes += done
         return written | relabel(self.store, options, same - written.keys())
+
+
+def _name_notes(sources: Iterable[Source]) -> Iterator[str]:
+    """A note for each thing that named runs."""
+    named = sorted({(one.target.named_after, one.target.run) for one in sources if one.target.named_after})
+    for thing, group in groupby(named, key=itemgetter(0)):
+        runs = [run for _, run in group]
+        shown = ", ".join(runs[:3] + ["…"] * (len(runs) > 3))
+        yield hints.fill(
+            "named after {}: {}; {} gives another name", thing, shown, hints.option("run", "NAME")
+        )
 
 
 def _empty_inbox(store: Store, outcomes: Iterable[FileOutcome], files: Mapping[Path, TraceFile]) -> None:

@@ -115,7 +115,8 @@ def file_stamp(path: Path) -> FileStamp:
 class Target(Struct, frozen=True):
     """The run and rank that a source is stored as; without a run it is only read.
 
-    `world_size` is that of the trace, else of its name; `notes` report conflicts.
+    `world_size` is that of the trace, else of its name; `notes` report conflicts, `named_after` says what
+    named the run, unless that is obvious.
     """
 
     run: str = ""
@@ -123,6 +124,7 @@ class Target(Struct, frozen=True):
     world_size: int | None = None
     window_number: int | None = None
     notes: tuple[str, ...] = ()
+    named_after: str = ""
 
 
 class RankCommit(Struct, frozen=True):

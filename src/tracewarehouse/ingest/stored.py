@@ -19,7 +19,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Outcome, Part
 from tracewarehouse.formats.registry import format_named
-from tracewarehouse.ingest.naming import folder_run_name, header_of, number, rank_of
+from tracewarehouse.ingest.naming import folder_run_name, header_of, number, rank_of, split_path
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
 from tracewarehouse.storage import Json, RankSource, RunVersion, Store, layout
@@ -29,6 +29,9 @@ from tracewarehouse.storage.parquet_file import Level, fault
 # `clean` deletes unpublished commits after a grace period, unless they wait; younger ones can be reused.
 _FRESH = timedelta(hours=1)
 _FACT: Final = "source_object"
+# Runs that may hold the same content by their first event, and the most of them that are read.
+_NEAR_NS: Final = 3_600 * 10**9
+_MOST_NEAR: Final = 8
 
 
 class StoredRanks(Struct):
@@ -116,6 +119,31 @@ class StoredRanks(Struct):
         identity = source.committed.digest, source.part.name
         return next((stored.rank for stored in sources if stored.identity == identity), None)
 
+    def renamed(self, sources: Iterable[Source]) -> list[Source]:
+        """Sources that were read; those of a run whose content another run has, as the ranks of that one.
+
+        A rule of an earlier release, or a user, gave its name.
+        """
+        by_run: dict[str, list[Source]] = {}
+        for one in sources:
+            by_run.setdefault(one.target.run, []).append(one)
+        return [one for run, members in by_run.items() for one in self._renamed(run, members)]
+
+    def _renamed(self, run: str, members: list[Source]) -> list[Source]:
+        is_requested = self.options.run is not None or any(one.file.note for one in members)
+        if is_requested or any(self.rank_of(run, one) is not None for one in members):
+            return members
+        start_ns = min(one.committed.window[0] or 0 for one in members)
+        near = sorted((abs((brief.start_ns or 0) - start_ns), brief.run) for brief in self.store.briefs())
+        for other in [other for distance_ns, other in near if distance_ns <= _NEAR_NS][:_MOST_NEAR]:
+            found = [(one, self.rank_of(other, one)) for one in members]
+            if all(rank is not None for _, rank in found):
+                return [
+                    replace(one, target=replace(one.target, run=other, rank=rank, named_after=""))
+                    for one, rank in found
+                ]
+        return members
+
     def objects(self, files: Sequence[TraceFile], clean: Callable[[str], str]) -> list[Source]:
         """The sources, as read, of those objects that are stored completely and would be read the same now.
 
@@ -142,9 +170,10 @@ class StoredRanks(Struct):
         self, files: Iterable[TraceFile], clean: Callable[[str], str]
     ) -> dict[str, dict[str, RankSource]]:
         """Hash of an object → the sources by part; only of objects of which every part is stored."""
-        # The files may belong to these runs, by the names of their folders.
-        run = self.options.run
-        names = {run} if run is not None else {file.path.parent.name for file in files}
+        # The files may belong to these runs, by the names of files and folders.
+        run, parts = self.options.run, [split_path(file.path) for file in files]
+        named = {name for each in parts for name in (each.job.name, each.stem, each.remainder) if name}
+        names = {run} if run is not None else named | {file.path.parent.name for file in files}
         texts = sorted({re.escape(folder_run_name(clean(name)).lower()) for name in names})
         pattern = re.compile(rf"(?:^|\.)(?:{'|'.join(texts)})(?:$|[.~])")
         keys = {*self.store.keys(layout.VERSIONS), *self.store.keys(layout.COMMITS)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from tracewarehouse.formats.base import Part
 from tracewarehouse.formats.kineto.format import KinetoFormat
 from tracewarehouse.ingest import assignment as rule
 from tracewarehouse.ingest.inbox import SpoolNote
-from tracewarehouse.ingest.naming import folder_run_name, split_name
+from tracewarehouse.ingest.naming import folder_run_name, split_path
 from tracewarehouse.ingest.outcome import FileOutcome, Options
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TimeWindow, TraceFile
 
@@ -95,7 +95,7 @@ NAMES = [
     ("a100_nccl_pg_config_rank0of2.json.gz", 0, 2, (), "a100_nccl_pg_config"),
     ("worker0.1623143089861.pt.trace.json.gz", 0, None, (), ""),
     ("num_workers_0__worker0.1623143089861.pt.trace.json.gz", 0, None, (), "num_workers_0"),
-    ("worker7_step_12.1694128201553.pt.trace.json.gz", 7, None, (), "step_12"),
+    ("worker7_step_12.1694128201553.pt.trace.json.gz", 7, None, (), ""),
     ("r0of8.json", 0, 8, (), ""),
     ("r3.json", 3, None, (), ""),
     ("deepseek-r1.json", None, None, (), "deepseek-r1"),
@@ -110,8 +110,8 @@ NAMES = [
         "",
     ),
     ("model_ep3.json", None, None, (), "model_ep3"),
-    ("node1_local_rank0.json", None, None, (("local_rank", 0),), "node1"),
-    ("node1_local_rank0_rank8.json", 8, None, (("local_rank", 0),), "node1"),
+    ("node1_local_rank0.json", None, None, (("local", 0),), ""),
+    ("node1_local_rank0_rank8.json", 8, None, (("local", 0),), ""),
     ("train-20241209-101112_rank_2.json", 2, None, (), "train"),
     ("train_2024-12-09T10:11:12.json", None, None, (), "train"),
     ("frank0.json", None, None, (), "frank0"),
@@ -140,7 +140,7 @@ def test_names_are_split(
     coordinates: tuple[tuple[str, int], ...],
     remainder: str,
 ) -> None:
-    parts = split_name(name)
+    parts = split_path(PurePath(name))
     assert (parts.rank, parts.world_size, parts.coordinates, parts.remainder) == (
         rank,
         world_size,
@@ -150,15 +150,117 @@ def test_names_are_split(
 
 
 def test_a_host_and_pid_are_seen_only_before_a_time() -> None:
-    assert split_name("hmoss-6a49xb_1984753.1733768790785663393.pt.trace.json").host == "hmoss-6a49xb"
-    assert split_name("smci350_200691.pt.trace.json").host is None
+    assert (
+        split_path(PurePath("hmoss-6a49xb_1984753.1733768790785663393.pt.trace.json")).place == "hmoss-6a49xb"
+    )
+    assert split_path(PurePath("smci350_200691.pt.trace.json")).place == ""
 
 
-def test_one_remainder_is_the_folder_and_several_are_separate_runs() -> None:
-    one = assign([trace("dlrm/worker0_step_12.1694128201545.pt.trace.json.gz", 0)])
-    assert set(placed(one).values()) == {("dlrm", 0)}
-    two = assign([trace("d/control.json.gz", 3), trace("d/test.json.gz", 1)])
-    assert placed(two) == {"d/control.json.gz": ("d.control", 3), "d/test.json.gz": ("d.test", 1)}
+# Of each file: rank and world size in the trace, run and rank. The name is the same alone and together.
+NAMED_ALIKE: dict[str, dict[str, tuple[int | None, int | None, str, int]]] = {
+    "rank and time are cut, a distinctive rest is the name": {
+        "d/control.json.gz": (3, None, "control", 3),
+        "d/test.json.gz": (1, None, "test", 1),
+        "d/num_workers_4__worker0.1623143089861.pt.trace.json": (0, 2, "num_workers_4", 0),
+    },
+    "nothing distinctive is left": {
+        "dlrm/worker0_step_12.1694128201545.pt.trace.json.gz": (0, None, "dlrm", 0),
+        "dlrm/worker1_step_12.1694128201547.pt.trace.json.gz": (1, None, "dlrm", 1),
+    },
+    "veRL": {
+        "v/actor_train_step1_rank0-of-2_pid500_20260930151150960.json.gz": (None, None, "actor_train", 0),
+        "v/actor_train_step1_rank1-of-2_pid501_20260930151150960.json.gz": (None, None, "actor_train", 1),
+    },
+    "torchtitan and torchtune": {
+        "JOB/profile_traces/iteration_10/rank0_trace.json": (None, 2, "JOB", 0),
+        "JOB/profile_traces/iteration_10/rank1_trace.json": (None, 2, "JOB", 1),
+    },
+    "a folder per rank, which the headers say": {
+        f"job/rank_{rank}/trace.json.gz": (rank, 4, "job", rank) for rank in range(4)
+    },
+    "a folder per rank, without headers": {
+        f"job/rank_{rank}/trace.json.gz": (None, None, "job", rank) for rank in range(4)
+    },
+    "a folder per node": {
+        f"job/node{rank // 2}/rank{rank}.pt.trace.json": (rank, 4, "job", rank) for rank in range(4)
+    },
+    "default names of ranks": {
+        f"job/node{rank // 2}_{100 + rank}.17337687907856633{rank:02}.pt.trace.json": (rank, 4, "job", rank)
+        for rank in range(4)
+    },
+    "default names without ranks": {
+        "host/node00_4012.178800000.pt.trace.json": (None, None, "node00_4012", 0),
+        "host/node01_4112.178800001.pt.trace.json": (None, None, "node01_4112", 0),
+    },
+    "exports without ranks": {
+        f"reports/report{number}.sqlite": (None, None, f"report{number}", 0) for number in (1, 2)
+    },
+    "one process": {"lone/trace.json": (0, 1, "trace", 0), "lone/other.json": (0, 1, "other", 0)},
+    "Accelerate": {f"job/profile_{rank}.json": (rank, 4, "job", rank) for rank in range(4)},
+    "vLLM": {
+        f"job/dp0_pp0_tp{tp}_dcp0_ep0_rank{tp}.1751410836.pt.trace.json.gz": (None, None, "job", tp)
+        for tp in range(2)
+    },
+    "flight recorder": {
+        f"hang/nccl_trace_rank_container-node0{rank // 2}_{rank}": (None, None, "hang", rank)
+        for rank in range(4)
+    },
+    "coordinates": {
+        f"sglang/1751410836.5-TP-{tp}-DP-0-PP-0-EP-{tp}.trace.json.gz": (None, None, "sglang", tp)
+        for tp in range(4)
+    },
+}
+
+
+@pytest.mark.parametrize("case", NAMED_ALIKE)
+def test_a_file_has_the_same_name_alone_and_together(case: str) -> None:
+    files = [trace(path, rank, world_size) for path, (rank, world_size, _, _) in NAMED_ALIKE[case].items()]
+    targets = {path: (run, rank) for path, (_, _, run, rank) in NAMED_ALIKE[case].items()}
+    assert placed(assign(files)) == targets
+    for one in files:
+        ((path, target),) = placed(assign([one])).items()
+        assert target == targets[path]
+
+
+def test_what_named_a_run_is_said_unless_it_is_the_folder_with_the_file() -> None:
+    def named_after(path: str, rank: int | None = None) -> str:
+        return assign([trace(path, rank)]).assigned[0].named_after
+
+    assert named_after("job/rank0.json") == ""
+    assert named_after("job/llama_rank0.json") == "the file"
+    assert named_after("job/trace.json").startswith("the file, which says no rank (name those of one job")
+    assert named_after("job/rank_0/trace.json") == "the folder /t/job"
+
+
+def test_parts_of_a_file_are_numbered_and_say_no_rank() -> None:
+    files = [trace(f"d/node{node}.sqlite", rank, part=f"pid {rank}") for node in (0, 1) for rank in (0, 1)]
+    targets = [(one.run, one.rank) for one in assign(files).assigned]
+    assert targets == [("node0", 0), ("node0", 1), ("node1", 0), ("node1", 1)]
+
+
+def test_parents_in_a_path_are_resolved() -> None:
+    assert placed(assign([trace("job/more/../rank0.json")])) == {"job/more/../rank0.json": ("job", 0)}
+
+
+def test_iterations_of_a_job_are_windows() -> None:
+    table = {f"JOB/profile_traces/iteration_{k}/rank{r}_trace.json": k for k in (10, 20) for r in (0, 1)}
+    naming = assign(
+        [trace(path) for path in table],
+        window=lambda path: (table[str(path.relative_to("/t"))],) * 2,
+    )
+    assert placed(naming) == {
+        f"JOB/profile_traces/iteration_{k}/rank{r}_trace.json": (f"JOB~{k // 10}", r)
+        for k in (10, 20)
+        for r in (0, 1)
+    }
+
+
+def test_nodes_with_a_rank_in_common_are_different_runs() -> None:
+    files = [trace(f"job/node{node}/rank{rank}.json") for node in (0, 1) for rank in (0, 1)]
+    runs = {one.run for one in assign(files).assigned}
+    assert runs == {"job.node0", "job.node1"}
+    files = [trace(f"job/x_node{node}_local_rank{rank}.json") for node in (0, 1) for rank in (0, 1)]
+    assert {one.run for one in assign(files).assigned} == {"node0.x", "node1.x"}
 
 
 def test_the_folder_with_broken_ranks() -> None:
@@ -218,16 +320,15 @@ def test_a_name_with_the_rank_of_another_part_is_not_noted() -> None:
 def test_numbered_files_without_ranks_are_noted() -> None:
     files = [trace(f"d/report{number}.sqlite") for number in (1, 2)]
     naming = assign(files)
-    assert [(one.run, one.rank) for one in naming.assigned] == [("d.report1", 0), ("d.report2", 0)]
-    (note,) = naming.notes
-    assert note.startswith("report1.sqlite, report2.sqlite, …: separate runs of rank 0")
-    assert "rank0.sqlite, rank1.sqlite" in note
+    assert [(one.run, one.rank) for one in naming.assigned] == [("report1", 0), ("report2", 0)]
+    said = "the file, which says no rank (name those of one job rank0.sqlite, rank1.sqlite, …)"
+    assert {one.named_after for one in naming.assigned} == {said}
     (refusal,) = assign(files, run="job", window=lambda path: (0, 1)).refusals
     assert str(refusal.hint).startswith(
         "name the files by rank (rank0.sqlite, rank1.sqlite, …), or ingest this"
     )
-    assert assign([trace("d/before.json"), trace("d/after.json")]).notes == []
-    assert assign([trace(f"d/trace_{rank}.json", rank) for rank in (0, 1)]).notes == []
+    ranks = assign([trace(f"d/trace_{rank}.json", rank) for rank in (0, 1)])
+    assert {one.named_after for one in ranks.assigned} == {""}
 
 
 def test_a_file_without_a_rank_beside_ranks_is_refused() -> None:
@@ -242,18 +343,20 @@ def test_tensor_ranks_count_if_they_are_unique() -> None:
     assert [(one.run, one.rank) for one in naming.assigned] == [("d", 0), ("d", 1), ("d", 2), ("d", 3)]
 
 
-def test_ambiguous_coordinates_are_not_guessed() -> None:
-    files = [trace(f"d/TP-{tp}-DP-{dp}.json") for tp in range(2) for dp in range(2)]
-    naming = assign(files, window=lambda path: (0, 1))
-    assert len(naming.assigned) + len(naming.refusals) == 4
-    assert [path.name for path in naming.paths] == ["TP-0-DP-0.json"]
+def test_several_coordinates_number_the_ranks_from_the_outermost() -> None:
+    def names(*coordinates: str) -> dict[str, int]:
+        found = assign([trace(f"d/{name}.json") for name in coordinates])
+        assert found.notes == ["ranks are numbered by DP, TP in the names of files"]
+        return {path.stem: one.rank for path, one in zip(found.paths, found.assigned, strict=True)}
 
-
-def test_default_names_of_one_job_on_two_hosts_are_one_run() -> None:
-    files = [trace(f"d/node{r // 2}_{100 + r}.17337687907856633{r:02}.pt.trace.json", r) for r in range(4)]
-    naming = assign(files)
-    assert {one.run for one in naming.assigned} == {"d"}
-    assert sorted(one.rank for one in naming.assigned) == [0, 1, 2, 3]
+    assert names("TP-0-DP-0", "TP-0-DP-1", "TP-1-DP-0", "TP-1-DP-1") == {
+        "TP-0-DP-0": 0,
+        "TP-1-DP-0": 1,
+        "TP-0-DP-1": 2,
+        "TP-1-DP-1": 3,
+    }
+    expert = [f"TP-{tp}-DP-{dp}-PP-0-EP-{2 * dp + tp}" for tp in range(2) for dp in range(2)]
+    assert sorted(names(*expert).values()) == [0, 1, 2, 3]
 
 
 def test_default_names_of_two_jobs_on_two_hosts_are_two_runs() -> None:
@@ -267,19 +370,14 @@ def test_default_names_of_two_jobs_on_two_hosts_are_two_runs() -> None:
     }
 
 
-def test_default_names_without_ranks_keep_their_pid() -> None:
-    files = [trace(f"d/h_{pid}.17337687907856633{pid}.pt.trace.json") for pid in (11, 12)]
-    assert {one.run for one in assign(files).assigned} == {"d.h_11", "d.h_12"}
-
-
 def test_a_plain_number_is_a_rank_only_if_every_trace_agrees() -> None:
     agreed = assign([trace(f"d/trace_{r}.json", r) for r in range(3)])
     assert {(one.run, one.rank) for one in agreed.assigned} == {("d", 0), ("d", 1), ("d", 2)}
     steps = assign([trace(f"d/trace_{step}.json", 0) for step in range(3)])
     assert {(one.run, one.rank) for one in steps.assigned} == {
-        ("d.trace_0", 0),
-        ("d.trace_1", 0),
-        ("d.trace_2", 0),
+        ("trace_0", 0),
+        ("trace_1", 0),
+        ("trace_2", 0),
     }
 
 
@@ -447,7 +545,7 @@ def test_a_rank_comes_from_the_beginning_else_from_the_name() -> None:
     assert beginnings(*sources) == {
         "rank0.json": ("job", 0),
         "rank1.json": ("job", 1),
-        "x.rank5.json": ("job.x", 4),
+        "x.rank5.json": ("x", 4),
     }
 
 
