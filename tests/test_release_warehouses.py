@@ -1,7 +1,8 @@
 """The stored warehouse of each earlier release gives the same answers after `tw upgrade`.
 
 `data/make_release_warehouse.py` adds one per release. A released contract never changes, so answers are
-compared by name and version, without exceptions; a version that is retired is not compared.
+compared by name and version; a version that is retired is not compared. Contracts started again at version 1
+after 0.2.0: those that give other answers since are named here, each with the reason.
 """
 
 from __future__ import annotations
@@ -29,6 +30,13 @@ from release_traces import SECRET
 FOLDER = ROOT / "tests" / "data" / "releases"
 MADE_NOW = pytest.param(None, id="now", marks=pytest.mark.deep)
 MOST_BYTES = 3 << 20
+CHANGED = {
+    "collective_rules@1": "all-to-all of expert parallelism",
+    "phase_rules@1": "annotations that vLLM writes by default",
+    "host_copies@1": "ranks with GPU activities are skipped by name",
+    "host_data_loading@1": "ranks with GPU activities are skipped by name",
+    "host_operators@1": "ranks with GPU activities are skipped by name",
+}
 # Sums of floats depend on the order in which threads add.
 FLOATS_WITHIN = 1e-12
 
@@ -75,7 +83,7 @@ def _close(old: object, new: object) -> bool:
 
 def compared(old: Mapping[str, Any], wh: tw.Warehouse, runs: Sequence[str] = ()) -> list[str]:
     """Differences in the contracts that still exist, for some runs or everything."""
-    known = {str(ref) for ref in wh.catalog.contracts}
+    known = {str(ref) for ref in wh.catalog.contracts}.difference(CHANGED)
     kept = {
         file: {name: rows for name, rows in each.items() if "@" not in name or name in known}
         for file, each in old.items()

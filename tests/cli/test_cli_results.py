@@ -244,7 +244,7 @@ def test_list_describe_and_sql_accept_every_contract() -> None:
         name = f"{row['name']}@{row['version']}"
         described = json.loads(tw("describe", name, "--json").out)["result"][0]
         assert described["name"] == row["name"]
-        assert described["columns"]
+        assert described["columns"] or described["kind"] == "format"
         assert tw("sql", name).code == 0
 
 
