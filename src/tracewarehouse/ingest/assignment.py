@@ -34,7 +34,7 @@ from tracewarehouse.ingest.sources import Source, Target, TimeWindow
 from tracewarehouse.storage.layout import run_name
 
 FileWindow: TypeAlias = tuple[Path, TimeWindow]
-# Folder of a job, node if it is a run of its own, and what is distinctive of file names; "" for the folder.
+# Folder of a job, node if it is a separate run, and what is distinctive of file names; "" for the folder.
 Kind: TypeAlias = tuple[PurePath, str, str]
 _RENAMED: Final = "run {} is stored as {}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
 
