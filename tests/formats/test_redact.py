@@ -278,7 +278,7 @@ spill.Spill.__init__.__defaults__ = (1000,)
 add = spill.Spill.add
 def until(self, batch):
     add(self, batch)
-    if self._file is not None and len(self) == 2:
+    if self._file is not None and len(self) == 1:
         print(oct(os.fstat(self._file.fileno()).st_mode & 0o777), flush=True)
         content = os.pread(self._file.fileno(), 1 << 30, 0)
         print(b"plain words" in content, len(content) > 1000, flush=True)
