@@ -66,7 +66,8 @@ SOURCE_FOLDER: Final = "source_folder"
 # Words of file names that do not distinguish one job from another.
 _GENERIC: Final = (
     "trace traces profile profiler profiling kineto torch pytorch pt chrome report result results output"
-    " worker rank nsys ncu rocprof rocprofv rpd nccl comm lib et execution memory snapshot timeline flight recorder dump"
+    " worker rank nsys ncu rocprof rocprofv rpd nccl comm lib et execution memory snapshot timeline flight"
+    " recorder dump"
 )
 
 

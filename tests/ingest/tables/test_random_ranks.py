@@ -10,7 +10,6 @@ import pytest
 from activity_rows import Row, build, in_small_parts, random_rows
 
 from conftest import deep
-from tracewarehouse.ingest.tables import attribution
 from witness.stack import Place
 
 LAUNCH_AND_IDLE = (
@@ -62,12 +61,6 @@ def check_attribution(
         own = rows[row["event_id"]].get("has_collective")
         speaks = row["kind"] == "communication" and not own and collective is not None
         assert row["collective"] == ("allreduce" if speaks else None)
-
-
-@pytest.fixture(autouse=True)
-def exact_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The times of random rows are a few nanoseconds: no end is taken for rounded."""
-    monkeypatch.setattr(attribution, "_ROUNDING_NS", 0)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

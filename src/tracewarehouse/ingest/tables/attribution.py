@@ -2,9 +2,7 @@
 
 A call is attributed to the operators (category cpu_op) and the nn.Module frames on its thread that started
 before it and end after its start. A slice that has ended does not count, even if it is an ancestor because
-another slice outlives it. Nor does one that ends up to `_ROUNDING_NS` after the call's start, if most of the
-call is after that: its end was rounded or is that of a sibling. Recomputation frames (`: recompute_fn`) only
-determine the pass.
+another slice outlives it. Recomputation frames (`: recompute_fn`) only determine the pass.
 """
 
 from __future__ import annotations
@@ -27,7 +25,6 @@ from tracewarehouse.ingest.tables.model import (
     Paths,
     enclosing,
     flags,
-    last_before,
     last_reaching,
     latest_on_thread,
     start_and_end,
@@ -39,20 +36,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.tables.model import (
-        Calls,
-        Flags,
-        Launches,
-        Nesting,
-        Positions,
-        Rows,
-        Small,
-        Times,
-    )
+    from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Nesting, Rows, Small, Times
     from tracewarehouse.ingest.tables.nesting import NestingInterval
 
 
-_ROUNDING_NS: Final = 1_000
 _ANNOTATION_PASSES: Final = (("Optimizer.", "optimizer"), ("enumerate(DataLoader)#", "data"))
 
 
@@ -196,31 +183,14 @@ def _scoped_calls(
     positions, call = interval.positions[selected], call[selected]
     rows, is_call = nesting.rows[positions], call >= 0
     word, (ts, end) = columns.codes("name", rows).codes, start_and_end(columns, rows)
-    lanes = np.searchsorted(positions, nesting.lanes)
-    crosses = is_call.copy()
-    crosses[is_call] = columns.flags("crosses", rows[is_call])
-    if crosses.any():
-        end = _without_next_call(lanes, ts, end, is_call, crosses)
     end = np.where(is_call, ts, end)
     is_op = columns.is_one_of("category", ("cpu_op",), rows)
     is_module, is_collective = words.module[word] & ~is_call, is_op.copy()
     is_collective[is_op] = columns.flags("has_collective", rows[is_op])
     pass_ = np.where(is_op, words.op_pass[word], words.frame_pass[word])
     pass_[is_call] = -1
+    lanes = np.searchsorted(positions, nesting.lanes)
     return _ScopedCalls(rows, lanes, ts, end, is_op, is_module, is_collective, pass_, word, call)
-
-
-def _without_next_call(lanes: Positions, ts: Times, end: Times, is_call: Flags, crosses: Flags) -> Times:
-    """The ends of scopes; the start of a crossing call of which one contains only the very first part."""
-    lane = np.searchsorted(lanes, np.arange(len(ts)), side="right")
-    calls, scopes = np.flatnonzero(crosses), np.flatnonzero(~is_call)
-    latest = last_before(lane[calls], ts[calls], lane[scopes], end[scopes] - 1)
-    scopes, call = scopes[latest >= 0], calls[latest[latest >= 0]]
-    inside_ns = end[scopes] - ts[call]
-    cut = (ts[call] > ts[scopes]) & (inside_ns <= _ROUNDING_NS) & (end[call] - end[scopes] > inside_ns)
-    found = end.copy()
-    found[scopes[cut]] = ts[call[cut]]
-    return found
 
 
 def _are_scopes(columns: Columns, words: _Words, rows: Rows) -> Flags:
