@@ -324,9 +324,9 @@ def data_files(
 def _files_part(columns: str, group: FileGroup) -> tuple[str, str, str]:
     """The SELECT of files: what is before the list of their paths, the list, and what is after it."""
     # Never infer Hive partitions from paths: with two of them, ASOF JOIN returns wrong rows.
-    end = "], hive_partitioning = false)"
-    end += "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
-    return f"SELECT {columns} FROM read_parquet([", ", ".join(map(quote_text, group.paths)), end
+    where = "" if group.ranks is None else f" WHERE rank IN ({', '.join(map(str, group.ranks))})"
+    paths = ", ".join(map(quote_text, group.paths))
+    return f"SELECT {columns} FROM read_parquet([", paths, f"], hive_partitioning = false){where}"
 
 
 def typed_sql(contract: Contract, source: str) -> str:
