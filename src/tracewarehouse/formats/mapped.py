@@ -319,12 +319,14 @@ class DatabaseSource(CollectedSource):
         contract: Contract,
         tables: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
-        prepare: Callable[[Connection], object] | None = None,
-        *,
-        apart: bool = False,
     ) -> None:
+        prepare, apart = self._prepared(contract)
         apart = apart or self._content.size > _LARGE_BYTES
         map_tables(contract, tables, params, self._rows, self._notes, prepare=prepare, apart=apart)
+
+    def _prepared(self, contract: Contract) -> tuple[Callable[[Connection], object] | None, bool]:
+        """What creates the functions that the SELECT calls, and whether they need a database apart."""
+        return None, False
 
     def _table(self, database: Database, table: RawTable) -> pa.RecordBatchReader:
         """A table of a contract."""

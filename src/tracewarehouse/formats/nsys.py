@@ -41,6 +41,8 @@ NAME: Final = "nsys"
 _PROCESS: Final = "pid "
 # Newest schema that a test covers.
 _NEWEST_SCHEMA: Final = (3, 25)
+# The mapping of NVTX ranges, which calls a function.
+_RANGES = "nsys_nvtx"
 _RUNTIME, _NVTX = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _GPU_TABLES: Final = tuple(
     f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
@@ -73,7 +75,7 @@ class NsysSource(DatabaseSource):
     """A Source with the activities of one process. The constructor reads the tables."""
 
     format = NAME
-    mappings = ("nsys_device", "nsys_host", "nsys_nvtx", "nsys_counters")
+    mappings = ("nsys_device", "nsys_host", _RANGES, "nsys_counters")
 
     def _begin(self, database: Database) -> Mapping[str, object]:
         self._pid = int(self._part.name.removeprefix(_PROCESS))
@@ -148,16 +150,16 @@ class NsysSource(DatabaseSource):
         contract: Contract,
         tables: Mapping[str, pa.RecordBatchReader],
         params: Mapping[str, object],
-        prepare: Callable[[Connection], object] | None = None,
-        *,
-        apart: bool = False,
     ) -> None:
-        if contract.name != "nsys_nvtx":
-            super()._map(contract, tables, params)
-            return
         before = self._rows.values("bytes")
-        super()._map(contract, tables, params, self._payloads.create, apart=bool(self._payloads))
-        self._has_message_sizes = self._rows.values("bytes") > before
+        super()._map(contract, tables, params)
+        if contract.name == _RANGES:
+            self._has_message_sizes = self._rows.values("bytes") > before
+
+    def _prepared(self, contract: Contract) -> tuple[Callable[[Connection], object] | None, bool]:
+        if contract.name == _RANGES:
+            return self._payloads.create, bool(self._payloads)
+        return super()._prepared(contract)
 
     def _end(self, database: Database) -> None:
         """Findings about the file as a whole; those about other processes belong to the first part."""
