@@ -20,13 +20,13 @@ import pyarrow as pa
 
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import TraceFormatError
+from tracewarehouse.formats.file_text import SQLITE_MAGIC
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
 
 
-MAGIC: Final = b"SQLite format 3\0"
 _VERSION: Final = late_regex(r"_V[0-9]+$")
 MAX_SCHEMA_OBJECTS: Final = 10_000
 BATCH_ROWS: Final = 65_536
@@ -50,7 +50,7 @@ Condition: TypeAlias = tuple[str, tuple[int, ...]]
 
 def is_sqlite(head: bytes) -> bool:
     """Whether a file that starts with these bytes is an SQLite database."""
-    return head.startswith(MAGIC)
+    return head.startswith(SQLITE_MAGIC)
 
 
 def has_tables(path: Path, head: bytes, test: Callable[[Database], bool]) -> bool:
@@ -60,7 +60,7 @@ def has_tables(path: Path, head: bytes, test: Callable[[Database], bool]) -> boo
     try:
         # The head may be that of decompressed content, which SQLite cannot open.
         with path.open("rb") as file, Database(path) as database:
-            return is_sqlite(file.read(len(MAGIC))) and test(database)
+            return is_sqlite(file.read(len(SQLITE_MAGIC))) and test(database)
     except TraceFormatError:
         return False
 

@@ -30,6 +30,7 @@ Buffer: TypeAlias = bytes | bytearray | mmap.mmap
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+SQLITE_MAGIC = b"SQLite format 3\0"
 # A database that is larger than the first, and than its file by the second factor, is not unpacked.
 _DATABASE_BYTES = 4 << 30
 _DATABASE_RATIO = 100
@@ -38,6 +39,8 @@ _ISAL_ERROR = cast(type[Exception], IsalError)
 # Traces compress about 20:1: larger pieces would not fit in the CPU caches once decompressed, and each would
 # need a new memory mapping.
 _PIECE_BYTES = 16 << 10
+# Enough for a few bytes of text: the piece of a longer head is as usual.
+_SMALL_PIECE_BYTES = 512
 _AHEAD = 32
 # Longer text goes to a memory-mapped temporary file, which bounds memory.
 SPILL_BYTES = 256 << 20
@@ -270,7 +273,7 @@ def head_of(path: Path, length: int) -> bytes:
     head = _Head(length)
     try:
         with _open(path) as file, suppress(_Stopped):
-            _decompress(file, _Pieces(file), head)
+            _decompress(file, _Pieces(file, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES)), head)
     except OSError as error:
         raise _unreadable(path, error) from error
     return bytes(head.text)
@@ -365,7 +368,7 @@ def is_compressed_database(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             magic = file.read(4)
-        return (magic[:2] == GZIP_MAGIC or magic == ZSTD_MAGIC) and head_of(path, 16) == b"SQLite format 3\0"
+        return (magic[:2] == GZIP_MAGIC or magic == ZSTD_MAGIC) and head_of(path, 16) == SQLITE_MAGIC
     except (OSError, TraceFormatError):
         return False
 
@@ -560,7 +563,7 @@ def holds_objects(head: bytes) -> bool:
 def is_container(head: bytes) -> bool:
     """Whether a file begins with the magic bytes of an archive, database, pickle or other binary format."""
     magics = tuple(magic for magic, _, _ in _MAGIC_BYTES)
-    return head.startswith((*magics, b"SQLite format 3\0", b"\x80")) or head[257:262] == b"ustar"
+    return head.startswith((*magics, SQLITE_MAGIC, b"\x80")) or head[257:262] == b"ustar"
 
 
 def check_readable(path: Path, buffer: Buffer) -> None:
