@@ -74,7 +74,7 @@ BREAK: dict[str, tuple[Callable[[Path, Path], object], str]] = {
     "corrupt": (lambda sql, file: change(file, b"SELECT", b"SELEKT"), "damaged"),
     "version": (lambda sql, file: change(file, b"warehouse ", b"warehouse 0"), "of another version"),
     "edited": (lambda sql, file: append(sql / BUSY), BUSY),
-    "touched": (lambda sql, file: os.utime(sql / BUSY, (1, 1)), BUSY),
+    "edited, same size": (lambda sql, file: change(sql / BUSY, b"How much", b"How MUCH"), BUSY),
     "added": (lambda sql, file: (sql / "bases/more.v1.sql").write_text(""), "bases/more.v1.sql"),
     "removed": (lambda sql, file: (sql / BUSY).unlink(), BUSY),
     "moved": (lambda sql, file: (sql / "analyses/gpu").rename(sql / "analyses/more"), BUSY),
@@ -102,6 +102,12 @@ def test_a_changed_module_of_the_parser_counts_too(
     modules.mkdir()
     monkeypatch.setattr(compiled, "__file__", str(modules / "compiled.py"))
     assert "catalog.py" in str(installed(sql).parsed_because)
+
+
+def test_another_time_of_the_same_content_changes_nothing(sql: Path, file: Path) -> None:
+    file.write_bytes(Catalog.read(sql).compiled(dated=True))
+    os.utime(sql / BUSY, (1, 1))
+    assert installed(sql).parsed_because is None
 
 
 def test_an_edited_file_is_seen_at_once(sql: Path, file: Path) -> None:

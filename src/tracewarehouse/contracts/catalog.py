@@ -359,7 +359,7 @@ class Catalog(Struct, frozen=True, dict=True):
         yield from cycles(self.contracts)
 
     def compiled(self, *, dated: bool) -> bytes:
-        """The file of all contracts; if `dated`, it is out of date as soon as a file gets another time."""
+        """The file of all contracts; see `compiled.encode`."""
         contracts = [self.contracts[ref] for ref in self.refs()]
         about = {
             "digest": self.digest,

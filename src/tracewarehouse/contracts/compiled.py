@@ -44,10 +44,15 @@ class CompiledContracts(Mapping[Ref, Contract]):
 
 
 def encode(folder: Path, about: Mapping[str, object], contracts: Iterable[Contract], dated: bool) -> bytes:
-    """The file for the contracts of a folder. If `dated`, times of files count; wheels do not keep them."""
+    """The file for the contracts of a folder. If `dated`, it fits files of the same time or content, else, in
+    a wheel, which keeps no times, files of the same size.
+    """
     lines = [_line(contract) for contract in contracts]
-    sizes = [len(line) for line in lines]
-    head = _line({**about, "dated": dated, "files": _files(folder, dated), "sizes": sizes})
+    files: dict[str, list[int]] = {name: [entry.stat().st_size] for name, entry in _entries(folder)}
+    if dated:
+        for name, entry in _entries(folder):
+            files[name] += [entry.stat().st_mtime_ns, _checksum(entry)]
+    head = _line({**about, "files": files, "sizes": [len(line) for line in lines]})
     content = b"".join([head, *lines])
     return _seal(content) + content
 
@@ -63,9 +68,8 @@ def read(folder: Path) -> tuple[dict[str, Any], CompiledContracts]:
         raise ValueError(f"{FILE} is damaged, or of another version")
     start = file.index(b"\n", head) + 1
     about: dict[str, Any] = msgspec.json.decode(file[head:start])
-    changed = dict(about["files"].items() ^ _files(folder, about["dated"]).items())
-    if changed:
-        raise ValueError(f"{FILE} is out of date with {min(changed)}")
+    if changed := min(_changed(about["files"], dict(_entries(folder))), default=None):
+        raise ValueError(f"{FILE} is out of date with {changed}")
     lines = starmap(slice, pairwise(accumulate(about["sizes"], initial=start)))
     refs = (Ref(*each) for each in about["refs"])
     return about, CompiledContracts(file, dict(zip(refs, lines, strict=True)))
@@ -75,18 +79,34 @@ def _seal(content: bytes | memoryview) -> bytes:
     return f"tracewarehouse {__version__} {crc32(content)}\n".encode()
 
 
-def _files(folder: Path, dated: bool) -> dict[str, str]:
-    """Size and, if `dated`, time of change of each file that the contracts are made from."""
-    return dict((*_stats(folder, dated), *_stats(Path(__file__).parent, dated)))
+def _changed(files: Mapping[str, list[int]], entries: Mapping[str, os.DirEntry[str]]) -> Iterator[str]:
+    """The files that are not those that the contracts were compiled from. Most are told by their time."""
+    yield from files.keys() ^ entries.keys()
+    for name in files.keys() & entries.keys():
+        size, *dated = files[name]
+        stat = entries[name].stat()
+        if stat.st_size != size or (
+            dated and stat.st_mtime_ns != dated[0] and _checksum(entries[name]) != dated[1]
+        ):
+            yield name
 
 
-def _stats(folder: str | Path, dated: bool, above: str = "") -> Iterator[tuple[str, str]]:
+def _checksum(entry: os.DirEntry[str]) -> int:
+    return crc32(Path(entry).read_bytes())
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Each file that the contracts are made from."""
+    yield from _below(folder)
+    yield from _below(Path(__file__).parent)
+
+
+def _below(folder: str | Path, above: str = "") -> Iterator[tuple[str, os.DirEntry[str]]]:
     for entry in os.scandir(folder):
         if entry.is_dir():
-            yield from _stats(entry.path, dated, f"{above}{entry.name}/")
+            yield from _below(entry.path, f"{above}{entry.name}/")
         elif entry.name.endswith((".sql", ".py")):
-            stat = entry.stat()
-            yield f"{above}{entry.name}", f"{stat.st_size} {stat.st_mtime_ns}" if dated else f"{stat.st_size}"
+            yield f"{above}{entry.name}", entry
 
 
 def _line(value: object) -> bytes:
