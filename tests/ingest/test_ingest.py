@@ -6,16 +6,19 @@ import gzip
 import os
 import signal
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from cli_runner import tw
 from conftest import deep
-from ingesting import files_under, only, ranks_seen, seen, start, states, take, write
+from ingesting import files_under, only, ranks_seen, seen, states, take, write
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
+from tracewarehouse.present.render import progress as bars
 from tracewarehouse.storage import Store
 
 
@@ -334,16 +337,22 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
     assert (facts["gpu"], facts["launches"], facts["steps"]) == (True, True, 1)
 
 
-def test_an_interrupt_leaves_the_warehouse_intact(tmp_path: Path) -> None:
-    write(tmp_path / "job", range(4), kernels=2000)
-    process = start(tmp_path / "wh", [tmp_path / "job"], jobs=2)
+def test_an_interrupt_leaves_the_warehouse_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job", range(4))
     staging = tmp_path / "wh" / "_tw" / "staging"
-    while not list(staging.glob("*/*")) and process.poll() is None:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGINT)  # a worker has begun with the first ranks
-    _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
+    staged: list[Path] = []
+
+    def interrupt(step: Progress) -> None:
+        if step.stage == "done" and not staged:
+            staged.extend(staging.glob("*/*"))
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(bars, "bars", lambda: nullcontext(interrupt))
+    options = ("-w", tmp_path / "wh", "--jobs", "2", "--settle", "0")
+    result = tw("ingest", *options, tmp_path / "job")
+    assert staged
+    assert result.code == 130, result.err
     assert ranks_seen(tmp_path / "wh") == {}
-    assert list((tmp_path / "wh" / "_tw" / "staging").iterdir()) == []
+    assert list(staging.iterdir()) == []
     assert take(tmp_path / "wh", tmp_path / "job").exit_code == 0
     assert Store.open(tmp_path / "wh").verify() == []
