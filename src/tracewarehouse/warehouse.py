@@ -176,13 +176,6 @@ class Warehouse(Analyses[Result]):
         """
         return self.selection.analyze(name, version, **params)
 
-    def run_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
-        """Like `run`, for checks and reports: runs stored before a table existed are skipped.
-
-        Their ranks are in `Result.abstained`.
-        """
-        return self.selection.analyze_or_skip(name, version, **params)
-
     def query(
         self,
         sql: str,

@@ -25,7 +25,7 @@ WAREHOUSE_NAMES = frozenset((
     "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "export_trace",
     "fetch", "files", "history", "info", "ingest", "label", "left_out", "moved_parts", "on",
     "publish_delta", "query", "query_all", "record", "recorded_runs", "refresh", "remove", "remove_secrets",
-    "repair", "report", "report_runs", "retain", "root", "run", "run_or_skip", "runs", "scan", "seal",
+    "repair", "report", "report_runs", "retain", "root", "run", "runs", "scan", "seal",
     "secrets", "select", "selected", "selection", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
