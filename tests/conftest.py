@@ -6,6 +6,7 @@ import gc
 import getpass
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections import Counter
@@ -65,6 +66,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 # A test ends processes, never the machine: what this one writes need not reach the disk, which takes long.
 os.fsync = lambda _: None
+# A shell starts jobs in the background with Ctrl-C ignored, which their processes inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # No labels from the environment in which the tests run.
 os.environ["TW_AUTO_LABELS"] = "0"
 
