@@ -89,6 +89,16 @@ def test_other_configuration_differences_are_reported(wh: Warehouse, head: str, 
     assert any(each.message.startswith(message) and not each.hard for each in change.differences)
 
 
+def test_an_upgrade_of_torch_is_reported(tmp_path: Path) -> None:
+    sketch.write("base 0 op t1 aten::mm 0 20\nhead 0 op t1 aten::mm 0 20", tmp_path / "t")
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "t", jobs=1)
+    for run, version in (("base", "2.6.0"), ("head", "2.13.0")):
+        wh.label(run, {"torch": version, "python": "3.11.7"})
+    messages = [each.message for each in wh.diff("base", "head").changes().differences]
+    assert messages == ["torch: base 2.6.0, head 2.13.0"]
+
+
 def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path: Path) -> None:
     def lines(run: str, mm: str, loaded: str) -> str:
         return "\n".join(

@@ -1,4 +1,4 @@
-"""Labels from the environment: git commit and branch, batch job, experiment run, CI commit, host and image.
+"""Labels from the environment: git commit, batch job, experiment run, CI commit, image, versions, GPU, host.
 
 Only files and environment variables are read: no network, no subprocess, and on a failure a label is omitted.
 """
@@ -6,10 +6,14 @@ Only files and environment variables are read: no network, no subprocess, and on
 from __future__ import annotations
 
 import os
+import platform
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from msgspec import Struct
 
 from tracewarehouse.errors import ParamError
 from tracewarehouse.formats.redact import Redactor, check_text
@@ -39,36 +43,88 @@ _VARIABLES: Final = {
 _COMMIT: Final = late_regex(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _COMMIT_DIGITS: Final = 12  # as many as Git needs in the largest repositories
 _LONGEST: Final = 200
+_CHANGE: Final = late_regex(rb"> ([0-9]{1,12}) [+-][0-9]{4}(?:\t.*)?$")
+_TAIL_BYTES: Final = 4096
+
+
+class Recorded(Struct, frozen=True):
+    """The folders of traces that are ingested, and when the first of them was recorded."""
+
+    folders: frozenset[Path]
+    first_ns: int
 
 
 def environment_labels(
-    redactor: Redactor, environment: Mapping[str, str], folder: Path, *, is_training: bool
+    redactor: Redactor, environment: Mapping[str, str], folder: Path, traces: Recorded | None
 ) -> dict[str, str]:
     """The known labels of a process in `folder`; without values that look like secrets.
 
-    In the process of a training job also its W&B run and, if it runs on one machine, the host.
+    `traces` are those that the process ingests. None: it is a training job; then also its W&B run, its
+    versions of Python and torch, its GPU, and the host if the job runs on one machine.
     """
     found = {name: _first(environment, variables) for name, variables in _VARIABLES.items()}
     found["ci.sha"] = _short_commit(found["ci.sha"])
-    found |= git_labels(folder)
-    if is_training:
+    found |= git_labels(folder, traces)
+    if traces is None:
         if not found["wandb.run"]:
             # The id of the active run, if the process has imported wandb.
             name = getattr(getattr(sys.modules.get("wandb"), "run", None), "id", None)
             found["wandb.run"] = name if isinstance(name, str) else None
+        found |= _versions()
         sizes = [environment.get(name) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")]
         is_alone = sizes[0] == sizes[1] and environment.get("SLURM_NNODES", "1") == "1"
         found["host"] = os.uname().nodename if is_alone else None
     return {name: value for name, value in found.items() if value and _is_storable(redactor, name, value)}
 
 
-def git_labels(folder: Path) -> dict[str, str | None]:
-    """Commit and branch of the repository around a folder; empty outside of one."""
+def _versions() -> dict[str, str | None]:
+    """Python, and of a process that has imported torch its version, CUDA or ROCm, and the GPU in use."""
+    found: dict[str, str | None] = {"python": platform.python_version()}
+    if (torch := sys.modules.get("torch")) is not None:
+        version: Any = getattr(torch, "version", None)
+        found["torch"] = str(getattr(torch, "__version__", ""))
+        found["cuda"] = getattr(version, "cuda", None)
+        found["rocm"] = getattr(version, "hip", None)
+        with suppress(Exception):
+            # A process that does not use a GPU yet must not start to.
+            found["gpu"] = str(torch.cuda.get_device_name()) if torch.cuda.is_initialized() else None
+    return found
+
+
+def git_labels(folder: Path, traces: Recorded | None = None) -> dict[str, str | None]:
+    """Commit and branch of the work tree around a folder; empty outside of one.
+
+    With `traces`, also if one of them is not in this work tree, or was recorded before it had this commit.
+    """
     try:
-        git = next((each / ".git" for each in (folder, *folder.parents) if (each / ".git").exists()), None)
-        return {} if git is None else _head(_git_folder(git))
+        tree = _work_tree(folder)
+        if tree is None:
+            return {}
+        git = _git_folder(tree / ".git")
+        if traces is not None:
+            trees = {_work_tree(each.resolve()) for each in traces.folders}
+            if trees != {tree.resolve()} or traces.first_ns < _checked_out_ns(git):
+                return {}
+        return _head(git)
     except (OSError, ValueError):
         return {}
+
+
+def _work_tree(folder: Path) -> Path | None:
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+
+
+def _checked_out_ns(git: Path) -> int:
+    """When the work tree came to its commit, in whole seconds: by the log of HEAD, else by its files."""
+    log = git / "logs" / "HEAD"
+    if log.is_file():
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            last = file.read().rstrip().rpartition(b"\n")[2]
+        if change := _CHANGE.search(last):
+            return int(change[1]) * 10**9
+    files = [file for file in (git / "HEAD", git / "index") if file.is_file()]
+    return max(file.stat().st_mtime_ns // 10**9 * 10**9 for file in files)
 
 
 def _git_folder(git: Path) -> Path:
@@ -122,11 +178,11 @@ def _is_storable(redactor: Redactor, name: str, value: str) -> bool:
     return True
 
 
-def labels_of_process(redactor: Redactor, *, is_training: bool) -> dict[str, str]:
+def labels_of_process(redactor: Redactor, traces: Recorded | None = None) -> dict[str, str]:
     """The labels of this process and its working folder; none with TW_AUTO_LABELS=0."""
     if os.environ.get("TW_AUTO_LABELS", "1").lower() in ("0", "false", "no", "off"):
         return {}
     try:
-        return environment_labels(redactor, os.environ, Path.cwd(), is_training=is_training)
+        return environment_labels(redactor, os.environ, Path.cwd(), traces)
     except OSError:  # the working folder was deleted
         return {}

@@ -136,7 +136,7 @@ class _Handler(Struct):
         self.windows += 1
         try:
             # Read late: the W&B run begins after the handler is made.
-            found = labels_of_process(self.redactor, is_training=True) if self.redactor else {}
+            found = labels_of_process(self.redactor) if self.redactor else {}
             path = spool_trace(profiler, self.warehouse, self.run, {**found, **self.labels}, self.windows)
             if self.wait:
                 self._finish(path)

@@ -5,8 +5,10 @@ The rule is that of the view `execution_matches`, which also covers traces that 
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from msgspec import Struct
@@ -14,7 +16,8 @@ from msgspec import Struct
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.redact import Redactor, check_text
 from tracewarehouse.ingest.build import staged_in
-from tracewarehouse.ingest.environment import labels_of_process
+from tracewarehouse.ingest.environment import Recorded, labels_of_process
+from tracewarehouse.ingest.naming import folder_of
 from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, State
 from tracewarehouse.ingest.sources import Source
 from tracewarehouse.ingest.stored import conflict, has_damage
@@ -34,6 +37,8 @@ _OPERATOR: Final = "cpu_op"
 _NAMED: Final = (_OPERATOR, "user_annotation")
 _RECORD_FUNCTION: Final = late_regex(r'"Record function id"\s*:\s*([0-9]{1,18})\b')
 _LEAST_PERCENT: Final = 99
+# Later starts are times since 1970: a computer does not run for 30 years.
+_EPOCH_NS: Final = 10**18
 # External IDs are small numbers: a few operators of one name agree by accident.
 _LEAST_NAMES: Final = 5
 
@@ -267,8 +272,15 @@ def automatic_labels(
         return {}
     version = store.newest(run)
     stored = version.labels if version else {}
-    found = labels_of_process(redactor, is_training=False)
+    folders = frozenset(Path(os.sep) if one.file.object else folder_of(one.file.path) for one in members)
+    found = labels_of_process(redactor, Recorded(folders, min(map(_recorded_ns, members))))
     return {key: value for key, value in found.items() if key not in stored}
+
+
+def _recorded_ns(source: Source) -> int:
+    """When a trace was recorded: its start, or when it was written if its times have another origin."""
+    start_ns, written_ns = source.committed.window[0], source.stamp[1]
+    return min(start_ns, written_ns) if start_ns and start_ns > _EPOCH_NS else written_ns
 
 
 def host_label(sources: Sequence[RankSource | Staged]) -> dict[str, str]:

@@ -111,6 +111,7 @@ _FLAGS = {
     "memory_events": "memory events",
     "kernel_counters": "hardware counters",
 }
+VERSION_LABELS = ("torch", "cuda", "rocm", "python", "host")  # of the trace handler
 MIN_SHAPE_DIFFERENCE = 0.05  # share of calls without a counterpart from which shapes count as different
 
 
@@ -236,6 +237,17 @@ def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
             yield Difference("work", hints.fill("{}: {}; times per {}: {}", key, texts, unit, option))
 
 
+def _versions(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    """What the jobs ran on by their labels, if both sides have them and they differ."""
+    for key in VERSION_LABELS:
+        sides = [
+            {each.version.labels.get(key) for each in side.selection.selected()} for side in (base, head)
+        ]
+        values = [sorted(label for label in side if label is not None) for side in sides]
+        if values[0] != values[1] and all(values):
+            yield Difference("versions", f"{key}: {_base_vs_head(*values)}")
+
+
 def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for flag, what in _FLAGS.items():
         has = [any(row[flag] for row in side.ranks) for side in (base, head)]
@@ -312,6 +324,7 @@ _CHECKS: tuple[_Check, ...] = (
     _work,
     _steps,
     _flags,
+    _versions,
     _differing("framework", "framework_version", "framework"),
     _differing("reader", "format_version", "ingested with different reader versions", null=True),
 )
