@@ -491,6 +491,9 @@ class Warehouse(Analyses[Result]):
         `expect_ranks` the ranks wait, and the call that brings the last one publishes them, or `seal`. With
         `engine` (`"ray"`, or one of `tw.engine`) other machines read the files and commit what they
         build. Call `refresh` afterwards to write the file for DuckDB shells.
+
+        `inbox` ingests the traces that training jobs left in the inbox, or those of `paths` there. Of a job
+        that started several times, the later starts are runs `RUN+1`, `RUN+2`, …; `run` names the job.
         """
         from tracewarehouse.ingest.outcome import Options
         from tracewarehouse.ingest.pipeline import ingest
@@ -517,6 +520,31 @@ class Warehouse(Analyses[Result]):
             self._opened = self._select_all(store)
         self._opened.store = store
         return ingest(store, self.catalog, sources, options, progress, engine)
+
+    def inbox(self) -> Result:
+        """What waits in the inbox to be ingested: a row per run, with the number and bytes of its traces."""
+        from tracewarehouse.ingest.survey import discover_inbox
+        from tracewarehouse.result import Field, from_rows
+
+        by_run: dict[str, list[int]] = {}
+        for file in discover_inbox(objects_at(self.root)):
+            by_run.setdefault(file.path.parent.name, []).append(file.stamp[0])
+        fields = [
+            Field("run", "VARCHAR"),
+            Field("files", "BIGINT", "count"),
+            Field("bytes", "BIGINT", "bytes"),
+        ]
+        return from_rows(fields, [(run, len(sizes), sum(sizes)) for run, sizes in sorted(by_run.items())])
+
+    @writing
+    def discard(self, runs: str | Iterable[str]) -> list[Path]:
+        """Deletes the traces of runs from the inbox without ingesting them, and returns their paths.
+
+        `runs` are names of folders of the inbox. Raises UnknownName for one without traces.
+        """
+        from tracewarehouse.ingest.pipeline import discard
+
+        return discard(objects_at(self.root), as_list(runs) or ())
 
     @writing
     def seal(

@@ -75,9 +75,11 @@ def test_windows_and_ranks_are_separate_files(tmp_path: Path, monkeypatch: pytes
         ["rank1of2", "span1"],
         ["rank1of2", "span2"],
     ]
-    assert [inbox.spool_note(path) for path in files] == [
-        inbox.SpoolNote("job", window, 2, {"commit": "3f2a"}) for _ in "01" for window in (1, 2)
+    notes = [inbox.spool_note(path) for path in files]
+    assert [(note.run, note.window_number, note.world_size, note.labels["commit"]) for note in notes] == [
+        ("job", window, 2, "3f2a") for _ in "01" for window in (1, 2)
     ]
+    assert notes[0].process == notes[1].process != notes[2].process == notes[3].process
     assert json.loads(gzip.decompress(files[0].read_bytes()))["traceEvents"]
 
 
@@ -92,7 +94,7 @@ def test_a_failure_is_a_warning_and_leaves_no_file(tmp_path: Path) -> None:
     handler = trace_handler(tmp_path, run="job")
     with pytest.warns(RuntimeWarning, match="window 1 not stored: .*No space left"):
         handler(FullDisk())
-    assert list((tmp_path / "inbox" / "job").iterdir()) == []
+    assert list((tmp_path / "inbox").iterdir()) == []
     handler(FakeProfiler())
     assert "span2" in inbox.spooled_files(tmp_path)[0].name
 
@@ -124,3 +126,58 @@ def test_unfinished_files_are_skipped_and_old_notes_removed(tmp_path: Path) -> N
 
 def test_a_warehouse_without_an_inbox_has_no_spooled_files(tmp_path: Path) -> None:
     assert inbox.spooled_files(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("Trace is already saved."), AssertionError(), ValueError("x")]
+)
+def test_no_failure_reaches_the_training(tmp_path: Path, error: Exception) -> None:
+    class Profiler:
+        def export_chrome_trace(self, path: str) -> None:
+            raise error
+
+    text = {RuntimeError: "also=", AssertionError: "not stored: AssertionError", ValueError: "not stored: x"}
+    with pytest.warns(RuntimeWarning, match=text[type(error)]) as warned:
+        trace_handler(tmp_path, run="job")(Profiler())
+    assert len(warned) == 1 and inbox.spooled_files(tmp_path) == []
+
+
+def test_a_name_that_changes_is_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(RuntimeWarning, match="run @a/b is stored as a-b"):
+        trace_handler(tmp_path, run="@a/b")(FakeProfiler())
+    assert [path.parent.name for path in inbox.spooled_files(tmp_path)] == ["a-b"]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_tensorboard_gets_the_same_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    if not has_links:  # as on another disk
+        monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(18, "other device")))
+    handler = trace_handler(tmp_path / "wh", run="job", also=tmp_path / "runs" / "tb")
+    handler(FakeProfiler())
+    (spooled,) = inbox.spooled_files(tmp_path / "wh")
+    (beside,) = (tmp_path / "runs" / "tb").iterdir()
+    assert beside.name.startswith(f"{socket.gethostname()}_{os.getpid()}.")
+    assert beside.name.endswith(".pt.trace.json.gz")
+    assert beside.read_bytes() == spooled.read_bytes()
+    assert beside.samefile(spooled) == has_links
+
+
+def test_a_folder_for_tensorboard_that_cannot_be_written_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    handler = trace_handler(tmp_path / "wh", run="job", also=tmp_path / "file" / "tb")
+    with pytest.warns(RuntimeWarning, match="window 1 not written to"):
+        handler(FakeProfiler())
+    assert len(inbox.spooled_files(tmp_path / "wh")) == 1
+
+
+def test_empty_folders_and_old_unfinished_exports_do_not_stay(tmp_path: Path) -> None:
+    trace_handler(tmp_path, run="job")(FakeProfiler())
+    (file,) = inbox.spooled_files(tmp_path)
+    for name, age_s in ((".new.json.gz", 0), (".old.json.gz", 7200)):
+        (tmp_path / "inbox" / name).touch()
+        os.utime(tmp_path / "inbox" / name, (time.time() - age_s,) * 2)
+    inbox.remove(file)
+    assert inbox.spooled_files(tmp_path) == []
+    assert [path.name for path in (tmp_path / "inbox").iterdir()] == [".new.json.gz"]

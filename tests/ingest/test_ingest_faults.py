@@ -153,7 +153,7 @@ def test_spooled_traces_are_ingested_and_removed(tmp_path: Path, monkeypatch: py
     store = Store.open(tmp_path / "wh")
     labels = [version.labels for run in store.runs() if (version := store.newest(run))]
     assert labels == [{"commit": "3f2a", "span": "1"}, {"commit": "3f2a", "span": "2"}]
-    assert list((tmp_path / "wh" / "inbox" / "train").iterdir()) == []
+    assert list((tmp_path / "wh" / "inbox").iterdir()) == []
     assert take(tmp_path / "wh", inbox=True).files == ()
 
 
@@ -172,10 +172,11 @@ def test_traces_that_cannot_be_stored_stay_in_the_inbox(
     report = take(tmp_path / "wh", inbox=True)
     assert (sorted(states(report).values()), report.exit_code) == (["intact", "refused"], 4)
     assert [path.name for path in folder.iterdir()] == ["rank1.json"]
-    # A restarted job with the same name has other content: reported, and kept.
+    # A restarted job with the same name has other content.
     spool(tmp_path / "wh", write(tmp_path / "t2", mark="again"), 1, monkeypatch)
-    assert sorted(states(take(tmp_path / "wh", inbox=True)).values()) == ["refused", "refused"]
-    assert len(inbox.spooled_files(tmp_path / "wh")) == 2
+    assert sorted(states(take(tmp_path / "wh", inbox=True)).values()) == ["intact", "refused"]
+    assert ranks_seen(tmp_path / "wh") == {"train": (0,), "train+1": (0,)}
+    assert [path.name for path in inbox.spooled_files(tmp_path / "wh")] == ["rank1.json"]
 
 
 @pytest.mark.deep
@@ -187,7 +188,7 @@ def test_two_processes_store_one_inbox_once(tmp_path: Path, monkeypatch: pytest.
         assert process.returncode == 0, errors
     assert ranks_seen(tmp_path / "wh") == {"train": tuple(range(6))}
     assert seen(tmp_path / "wh", "SELECT count(*) FROM kernels") == [(300,)]
-    assert list((tmp_path / "wh" / "inbox" / "train").iterdir()) == []
+    assert list((tmp_path / "wh" / "inbox").iterdir()) == []
 
 
 def test_a_killed_process_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

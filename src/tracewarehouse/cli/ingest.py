@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     "tw ingest traces/ -w s3://bucket/warehouse --engine ray   # on a Ray cluster",
 )
 @click.argument("paths", metavar="PATH...", nargs=-1, type=click.Path(readable=False))
-@click.option("--run", metavar="NAME", help="Name of the run. [default: name of the folder]")
+@click.option("--run", metavar="NAME", help="Name of the run, or of the job in the inbox. [default: folder]")
 @click.option("--label", "labels", multiple=True, type=LABEL, help="Label of the run (repeatable).")
 @click.option(
     "--rank", type=click.IntRange(min=0), metavar="N", help="Rank to use if the file does not specify one."
@@ -105,8 +105,9 @@ def ingest(
     Damaged files are repaired as far as possible and never block the others. Ingesting the same content
     again changes nothing. A PATH may be the URL of an object, of a folder of them, or a quoted pattern
     with *: each object is downloaded once, and not again while it is unchanged. New runs get labels,
-    where known: git.commit and git.branch of the working directory, slurm.job, wandb.run, ci.sha and
-    image of this process, host of the trace. TW_AUTO_LABELS=0 switches them off.
+    where known: slurm.job, wandb.run, ci.sha and image of this process, host of the trace, git.commit and
+    git.branch if the traces lie in this work tree and are younger than its commit. TW_AUTO_LABELS=0
+    switches them off. In the inbox, later starts of a job become runs RUN+1, RUN+2, ….
     """
     from tracewarehouse.formats.kineto.library import notice, scan_ahead
 

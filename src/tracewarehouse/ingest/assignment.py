@@ -5,6 +5,7 @@ else the folder if the file says a rank, else the stem. So the name of a file do
 a call, except that parent folders are put in front until names differ, and nodes that have a rank in common
 are apart. The rank comes from the trace, else from the names of file and folder, else from the options, and
 is 0 if no source specifies one. Several profiling windows of a job become the runs `RUN~1`, `RUN~2`, ….
+In the inbox, later starts of a job become `RUN+1`, `RUN+2`, ….
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.errors import ExpressionError
+from tracewarehouse.ingest.attempts import Attempt, number_attempts, recording_of, run_of_attempt
 from tracewarehouse.ingest.naming import (
     COORDINATES,
     NameParts,
@@ -89,14 +91,19 @@ def _named(source: Source) -> _Named:
     return _Named(source, parts, label, is_in_name or source.rank is not None)
 
 
-def assign(sources: Iterable[Source], options: Options, clean: Callable[[str], str] = str) -> Assigned:
+def assign(
+    sources: Iterable[Source],
+    options: Options,
+    clean: Callable[[str], str] = str,
+    attempts: Callable[[str], Sequence[Attempt]] = lambda _: (),
+) -> Assigned:
     """Assigns a run and a rank to each source, or refuses it.
 
     Before the sources are read, this goes by their beginnings: files that compete for a rank are taken for
-    successive profiling windows, in the order of their names. `clean` returns a name without secrets.
-    Raises ParamError for an invalid run name.
+    successive profiling windows, in the order of their names. `clean` returns a name without secrets,
+    `attempts` what is stored of a job in the inbox. Raises ParamError for an invalid run name.
     """
-    call = _Call(sorted(sources, key=lambda source: source.key), options, clean)
+    call = _Call(sorted(sources, key=lambda source: source.key), options, clean, attempts)
     call.run()
     return call.result
 
@@ -107,16 +114,20 @@ class _Call(Struct):
     sources: list[Source]
     options: Options
     clean: Callable[[str], str]
+    attempts: Callable[[str], Sequence[Attempt]]
     result: Assigned = field(default_factory=Assigned)
 
     def run(self) -> None:
         named = [_named(source) for source in self.sources]
         _resolve_numbers(named)
         _resolve_additions(named)
-        rank, run = self.options.rank, None if self.options.inbox else self.options.run
-        for name, members in self._by_run(named, run).items():
+        rank = self.options.rank
+        for name, members in self._by_run(named, self.options.run).items():
             self._rank(members, is_single=len(named) == 1)
-            self._place(name, self._distinct(name, members))
+            kept = self._distinct(name, members)
+            attempts = self._by_attempt(name, kept) if self.options.inbox else {name: kept}
+            for attempt, group in attempts.items():
+                self._place(attempt, group)
         if rank is not None and len(named) > 1 and all(one.says_rank for one in named):
             self._note(hints.fill("{} is ignored: the files say their ranks", hints.option("rank", rank)))
 
@@ -135,10 +146,10 @@ class _Call(Struct):
         requested = None if run is None else self._requested_name(run)
         others: list[_Named] = []
         for one in named:
-            if one.source.file.note:
-                by_run[self._requested_name(one.source.file.note.run)].append(one)
-            elif requested is not None:
+            if requested is not None:
                 by_run[requested].append(one)
+            elif one.source.file.note:
+                by_run[self._requested_name(one.source.file.note.run)].append(one)
             else:
                 others.append(one)
         self._separate(others)
@@ -232,7 +243,8 @@ class _Call(Struct):
                 self._refuse(one, reason, hint, run)
                 continue
             digest = source.commit.digest if source.commit else path
-            identity = (one.rank, digest, source.part.name, one.window_number, source.part.addition)
+            attempt = tuple(source.file.note.attempt.items()) if source.file.note else ()
+            identity = (one.rank, digest, source.part.name, one.window_number, source.part.addition, attempt)
             first = contents.setdefault(identity, one)
             if first is one:
                 kept.append(one)
@@ -240,6 +252,18 @@ class _Call(Struct):
                 reason = f"same content as {first.source.file.path.name}"
                 self.result.others.append((source, FileOutcome(path, "skipped", run, one.rank, reason)))
         return kept
+
+    def _by_attempt(self, run: str, kept: Sequence[_Named]) -> dict[str, list[_Named]]:
+        """Name of the run of an attempt → its sources, in the order in which they were written."""
+        stored = self.attempts(run)
+        ordered = sorted(kept, key=lambda one: (one.source.stamp[1], one.source.key))
+        numbers = number_attempts([recording_of(one.source, one.rank or 0) for one in ordered], stored)
+        by_attempt: dict[str, list[_Named]] = defaultdict(list)
+        for one, number in zip(ordered, numbers, strict=True):
+            by_attempt[run_of_attempt(run, number)].append(one)
+            if number and number >= len(stored):
+                self._note(f"{run_of_attempt(run, number)} is another start of job {run}")
+        return by_attempt
 
     def _place(self, run: str, kept: Sequence[_Named]) -> None:
         """Numbers profiling windows; refuses the later of two sources for one rank."""

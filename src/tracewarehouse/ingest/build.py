@@ -34,6 +34,7 @@ from tracewarehouse.formats.redact import (
     policy_of,
     rules,
 )
+from tracewarehouse.ingest.attempts import attempt_fact
 from tracewarehouse.ingest.naming import SOURCE_FOLDER, header_facts, header_of, rank_in_file, source_folder
 from tracewarehouse.ingest.outcome import (
     BY_ANOTHER_PROCESS,
@@ -401,6 +402,7 @@ class _Group(Struct):
             "source_name": clean_name(self.redactor, name),
             SOURCE_FOLDER: source_folder(source.file.path, self.task.store.salt),
             **object_fact(source, self.task.store.salt, outcome),
+            **attempt_fact(source),
             "source_bytes": outcome.stored_bytes,
             "status": outcome.status,
             "lost_bytes": sum(loss.byte_to - loss.byte_from for loss in outcome.losses),

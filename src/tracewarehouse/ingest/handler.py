@@ -8,34 +8,40 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from msgspec import Struct, field
 
-from tracewarehouse.errors import ParamError, TwError
+from tracewarehouse.errors import ParamError
 from tracewarehouse.formats.redact import Redactor, check_text, policy_of
 from tracewarehouse.ingest.environment import labels_of_process
-from tracewarehouse.ingest.inbox import inbox_folder, note_path
+from tracewarehouse.ingest.inbox import NOTE_SUFFIX, inbox_folder, note_path
 from tracewarehouse.location import is_url, store_url
 from tracewarehouse.storage.layout import check_labels, run_name
 from tracewarehouse.storage.remote import missing_package
+from tracewarehouse.version import __version__
 
 _UPLOAD = "tracewarehouse.ingest.inbox"
 _AT_EXIT_S = 60.0
 # Environment variables of launchers, most reliable first: torchrun, Slurm, Open MPI, MPICH.
 _RANK_VARIABLES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 _SIZE_VARIABLES = ("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE")
+# The key in the store of torch.distributed whose value all ranks of a start of a job have in common.
+_SHARED_KEY = "tracewarehouse/attempt"
+_PROCESS = uuid.uuid4().hex
+_SAVED = "another handler has exported the trace, which torch does once: name its folder with also="
 
 
 class Profiler(Protocol):
@@ -57,6 +63,7 @@ def trace_handler(
     run: str,
     labels: Mapping[str, str] | None = None,
     wait: bool = False,
+    also: str | os.PathLike[str] | None = None,
     auto_labels: bool = True,
     spool: str | os.PathLike[str] | None = None,
 ) -> Callable[[Profiler], None]:
@@ -65,9 +72,13 @@ def trace_handler(
     Each profiling window becomes one file in `WAREHOUSE/inbox/RUN/`, written atomically; `tw ingest --inbox`
     ingests it, and replaces what looks like a secret: until then, the file is as the profiler wrote it. With
     `wait=True` it is ingested before the handler returns. The first window is run `RUN`, window k is run
-    `RUN~k`. A failure is a warning and never stops the training. With `auto_labels`, the run also gets labels
-    from the environment, where known: git.commit and git.branch of the working directory, slurm.job,
-    wandb.run, ci.sha, image, and host if the job runs on one machine (TW_AUTO_LABELS=0: none).
+    `RUN~k`. When the job starts again, by torchelastic, Slurm or a user, its runs are `RUN+1`, then `RUN+2`.
+    A failure is a warning and never stops the training.
+
+    `also` is a folder for TensorBoard, as of `tensorboard_trace_handler`, which gets the same file: torch
+    exports a trace only once. With `auto_labels`, the run also gets labels from the environment, where known:
+    git.commit and git.branch of the working directory, slurm.job, wandb.run, ci.sha, image, the versions
+    python, torch and cuda or rocm, gpu, and host if the job runs on one machine (TW_AUTO_LABELS=0: none).
 
     The warehouse may be in an object store (`s3://`, `gs://`, `az://`): each trace is written to the folder
     `spool` (by default in the user's cache), and a separate process uploads it to `inbox/RUN/` and deletes
@@ -83,10 +94,14 @@ def trace_handler(
     check_text(redactor, "the name of the run", {"run": run})
     for name, value in check_labels(labels or {}).items():
         check_text(redactor, "a label", {name: value})
-    name, automatic = run_name(run)[0], redactor if auto_labels else None
+    name, is_changed = run_name(run)
+    if is_changed:
+        message = f"run {run} is stored as {name}: run names may contain A-Z a-z 0-9 . _ + = ~ -"
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
+    automatic, beside = redactor if auto_labels else None, None if also is None else Path(also)
     if url is None:
-        return _Handler(folder, name, dict(labels or {}), wait, automatic)
-    return _UploadingHandler(folder, name, dict(labels or {}), wait, automatic, url=url)
+        return _Handler(folder, name, dict(labels or {}), wait, beside, automatic)
+    return _UploadingHandler(folder, name, dict(labels or {}), wait, beside, automatic, url=url)
 
 
 def _url_of_store(warehouse: str | os.PathLike[str]) -> str:
@@ -119,6 +134,44 @@ def process_rank(environment: Mapping[str, str]) -> ProcessRank:
     return ProcessRank(rank, world_size)
 
 
+def _distributed() -> Any:
+    """torch.distributed, if the process has initialized it."""
+    module = sys.modules.get("torch.distributed")
+    return module if module is not None and module.is_available() and module.is_initialized() else None
+
+
+def attempt_keys(environment: Mapping[str, str], shared: str | None = None) -> dict[str, str]:
+    """What tells this start of a job from others: hashes by kind, the most reliable first.
+
+    `shared` is a value that all ranks have in common. A restart of torchelastic or Slurm is another start.
+    """
+    elastic, slurm = environment.get("TORCHELASTIC_RUN_ID", "none"), environment.get("SLURM_JOB_ID")
+    restarts = [environment.get(f"{name}_RESTART_COUNT", "0") for name in ("TORCHELASTIC", "SLURM")]
+    found = {
+        "shared": shared,
+        "torchelastic": f"{elastic} {restarts[0]}" if elastic not in ("", "none") else None,
+        "slurm": f"{slurm} {restarts[1]}" if slurm else None,
+    }
+    return {kind: sha256(value.encode()).hexdigest()[:16] for kind, value in found.items() if value}
+
+
+def _shared_value() -> str | None:
+    """The value of rank 0, which it shares with all ranks of this start; None if there is none yet.
+
+    It is written anew at every start: the store may be that of torchelastic, which survives a restart.
+    """
+    try:
+        if (group := _distributed()) is None:
+            return None
+        store = sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+        if group.get_rank() == 0:
+            store.set(_SHARED_KEY, f"{_PROCESS}.{os.getpid()}")
+        # No rank waits for another one.
+        return str(store.get(_SHARED_KEY).decode()) if store.check([_SHARED_KEY]) else None
+    except Exception:  # the process with the store may have ended
+        return None
+
+
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...]) -> int | None:
     given = (environment.get(name, "") for name in names)
     return next((int(value) for value in given if value.isdecimal()), None)
@@ -129,21 +182,48 @@ class _Handler(Struct):
     run: str
     labels: Mapping[str, str]
     wait: bool
+    also: Path | None = None
     redactor: Redactor | None = None
+    process: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     windows: int = 0
 
+    def __post_init__(self) -> None:
+        _shared_value()  # rank 0 shares it before another rank asks
+
     def __call__(self, profiler: Profiler) -> None:
+        """Spools a trace; a failure is a warning."""
         self.windows += 1
         try:
-            # Read late: the W&B run begins after the handler is made.
-            found = labels_of_process(self.redactor) if self.redactor else {}
-            path = spool_trace(profiler, self.warehouse, self.run, {**found, **self.labels}, self.windows)
-            if self.wait:
-                self._finish(path)
-        except (OSError, TwError) as error:
-            warnings.warn(
-                f"trace of profiling window {self.windows} not stored: {error}", RuntimeWarning, stacklevel=2
-            )
+            self._store(profiler)
+        except Exception as error:
+            reason = _SAVED if "already saved" in str(error) else str(error) or type(error).__name__
+            self._warn(f"not stored: {reason}")
+
+    def _store(self, profiler: Profiler) -> None:
+        # Read late: the W&B run and the process group begin after the handler is made.
+        found = labels_of_process(self.redactor) if self.redactor else {}
+        group = _distributed()
+        process = ProcessRank(group.get_rank(), group.get_world_size()) if group else process_rank(os.environ)
+        facts = {
+            "span": self.windows,
+            "world_size": process.world_size,
+            "labels": {**found, **self.labels},
+            "process": f"{self.process}.{os.getpid()}",  # a handler may be made before a fork
+            "attempt": attempt_keys(os.environ, _shared_value()),
+        }
+        with exported_trace(profiler, self.warehouse) as exported:
+            if self.also is not None:
+                try:
+                    _link(exported, self.also)
+                except OSError as error:
+                    self._warn(f"not written to {self.also}: {error}")
+            path = spool_trace(exported, inbox_folder(self.warehouse) / self.run, process, facts)
+        if self.wait:
+            self._finish(path)
+
+    def _warn(self, problem: str) -> None:
+        message = f"trace of profiling window {self.windows} {problem}"
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def _finish(self, path: Path) -> None:
         """Ingests a trace."""
@@ -152,11 +232,11 @@ class _Handler(Struct):
         from tracewarehouse.ingest.pipeline import ingest
         from tracewarehouse.storage import Store
 
-        store = Store.open_or_create(self.warehouse)
+        store = Store.open_or_create(self.warehouse, tool=__version__)
         report = ingest(store, Catalog.load(), [path], Options(jobs=1, inbox=True))
         for file in report.files:
             if file.state == "refused":
-                warnings.warn(f"{file.path}: {file.reason}", RuntimeWarning, stacklevel=3)
+                self._warn(f"not stored: {file.path}: {file.reason}")
 
 
 class _UploadingHandler(_Handler):
@@ -166,13 +246,16 @@ class _UploadingHandler(_Handler):
     uploads: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         atexit.register(self._wait, _AT_EXIT_S, os.getpid())
 
-    def __call__(self, profiler: Profiler) -> None:
+    def _store(self, profiler: Profiler) -> None:
         """Spools a trace, and starts its upload."""
-        super().__call__(profiler)
-        if not self.wait:
-            self._start()
+        try:
+            super()._store(profiler)
+        finally:  # what an earlier window left
+            if not self.wait:
+                self._start()
 
     def _finish(self, path: Path) -> None:
         """Waits for the upload of a trace."""
@@ -219,28 +302,48 @@ class _UploadingHandler(_Handler):
         self._check()
 
 
-def spool_trace(
-    profiler: Profiler, warehouse: Path, run: str, labels: Mapping[str, str], window_number: int
-) -> Path:
-    """Writes a trace and its note into the inbox and returns the path of the trace.
-
-    Both are renamed into process, the note first: a reader that sees the trace also sees its note.
-    """
-    folder = inbox_folder(warehouse) / run
-    folder.mkdir(parents=True, exist_ok=True)
-    process = process_rank(os.environ)
-    name = f"{socket.gethostname()}_{os.getpid()}"
-    if process.rank is not None:
-        name = f"rank{process.rank}" + (f"of{process.world_size}" if process.world_size else "")
-    name = f"{name}.span{window_number}.{time.time_ns()}.pt.trace.json.gz"
-    temporary = folder / f".{uuid.uuid4().hex}.json.gz"
+@contextmanager
+def exported_trace(profiler: Profiler, warehouse: Path) -> Iterator[Path]:
+    """A temporary file in the inbox with the profiler's trace."""
+    inbox_folder(warehouse).mkdir(parents=True, exist_ok=True)
+    temporary = inbox_folder(warehouse) / f".{uuid.uuid4().hex}.json.gz"
     try:
         profiler.export_chrome_trace(str(temporary))
-        facts = {"span": window_number, "world_size": process.world_size, "labels": dict(labels)}
-        note = folder / f".{uuid.uuid4().hex}.tw"
-        note.write_text(json.dumps(facts), encoding="utf-8")
-        note.replace(note_path(folder / name))
-        temporary.replace(folder / name)
+        yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-    return folder / name
+
+
+def spool_trace(exported: Path, folder: Path, process: ProcessRank, facts: Mapping[str, object]) -> Path:
+    """Moves a trace and a note with facts into the folder of a run and returns the path of the trace.
+
+    Both are renamed into place, the note first: a reader that sees the trace also sees its note.
+    """
+    name = _process_name()
+    if process.rank is not None:
+        name = f"rank{process.rank}" + (f"of{process.world_size}" if process.world_size else "")
+    path = folder / f"{name}.span{facts['span']}.{time.time_ns()}.pt.trace.json.gz"
+    note = exported.with_suffix(NOTE_SUFFIX)
+    note.write_text(json.dumps(facts), encoding="utf-8")
+    while note.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):  # an ingest has just removed the empty folder
+            note.replace(note_path(path))
+    exported.replace(path)
+    return path
+
+
+def _link(exported: Path, folder: Path) -> None:
+    """Puts the trace into a folder under the name that TensorBoard reads; a copy on another disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{_process_name()}.{time.time_ns()}.pt.trace.json.gz"
+    try:
+        os.link(exported, path)
+    except OSError:
+        temporary = path.with_name(f".{exported.name}")
+        shutil.copyfile(exported, temporary)
+        temporary.replace(path)
+
+
+def _process_name() -> str:
+    return f"{socket.gethostname()}_{os.getpid()}"

@@ -28,16 +28,23 @@ from tracewarehouse.location import store_url
 INBOX = "inbox"
 NOTE_SUFFIX = ".tw"
 # A note without a trace is left over by a kill between two removals; a younger one may precede its trace.
+# The same age for an unfinished export.
 _ORPHAN_AGE_S = 3600.0
 
 
 class SpoolNote(Struct, frozen=True):
-    """What the trace handler wrote about a trace; empty for a file that was copied into the inbox."""
+    """What the trace handler wrote about a trace; empty for a file that was copied into the inbox.
+
+    `process` is equal for the windows of one process. `attempt` tells the starts of a job apart: hashes by
+    kind, the most reliable first.
+    """
 
     run: str
     window_number: int | None = None
     world_size: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    process: str = ""
+    attempt: Mapping[str, str] = field(default_factory=dict)
 
 
 def inbox_folder(warehouse: Path) -> Path:
@@ -51,18 +58,25 @@ def note_path(path: Path) -> Path:
 
 
 def spooled_files(warehouse: Path) -> list[Path]:
-    """The finished trace files of every run in the inbox."""
+    """The finished trace files of every run in the inbox. Removes what killed processes left there."""
     files = []
-    for folder in sorted(path for path in _entries(inbox_folder(warehouse)) if path.is_dir()):
+    for folder in sorted(_entries(inbox_folder(warehouse))):
+        if folder.name.startswith(".") and not folder.is_dir():
+            _remove_orphan(folder)  # an unfinished export
         for path in sorted(_entries(folder)):
             if path.name.endswith(NOTE_SUFFIX):
-                with suppress(OSError):
-                    trace = path.with_name(path.name.removesuffix(NOTE_SUFFIX))
-                    if not trace.exists() and time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
-                        path.unlink()
+                if not path.with_name(path.name.removesuffix(NOTE_SUFFIX)).exists():
+                    _remove_orphan(path)
             elif not path.name.startswith(".") and path.is_file():
                 files.append(path)
     return files
+
+
+def _remove_orphan(path: Path) -> None:
+    """Removes a file that nobody has written to for long."""
+    with suppress(OSError):
+        if time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
+            path.unlink()
 
 
 def spool_note(path: Path) -> SpoolNote:
@@ -82,19 +96,30 @@ def parse_note(run: str, data: bytes) -> SpoolNote:
         facts = {}
     if not isinstance(facts, dict):
         return SpoolNote(run)
-    labels = facts.get("labels")
+    process = facts.get("process")
     return SpoolNote(
         run,
         number(facts.get("span")),
         number(facts.get("world_size")),
-        {str(key): str(value) for key, value in labels.items()} if isinstance(labels, dict) else {},
+        _texts(facts.get("labels")),
+        process if isinstance(process, str) else "",
+        _texts(facts.get("attempt")),
     )
 
 
+def _texts(value: object) -> dict[str, str]:
+    return {str(key): str(text) for key, text in value.items()} if isinstance(value, dict) else {}
+
+
 def remove(path: Path) -> None:
-    """Removes a published file and its note. The trace goes first: a note alone is removed as an orphan."""
+    """Removes a published file, its note, and the folder of its run if nothing else is there.
+
+    The trace goes first: a note alone is removed as an orphan.
+    """
     path.unlink(missing_ok=True)
     note_path(path).unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
+        path.parent.rmdir()
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -125,6 +150,7 @@ def upload(url: str, spool: Path, run: str) -> int:
             for file in (note_path(path), path):
                 if file.exists():
                     objects.adopt({f"{INBOX}/{run}/{file.name}": file})
+            remove(path)
         return len(traces)
     finally:
         os.close(handle)

@@ -44,12 +44,13 @@ from tracewarehouse.engines import (
     is_remote,
     opened,
 )
-from tracewarehouse.errors import EngineError
+from tracewarehouse.errors import EngineError, ParamError, UnknownName
 from tracewarehouse.formats.redact import POLICY_FILE, Redactor, check_text, clean_name, policy_of
 from tracewarehouse.formats.registry import is_picklable
-from tracewarehouse.ingest import inbox, resources
+from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.assignment import assign
 from tracewarehouse.ingest.build import BuildRanks, FileProgress, definitions, task_groups
+from tracewarehouse.ingest.inbox import spool_note
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
 from tracewarehouse.ingest.publication import publish, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
@@ -59,6 +60,7 @@ from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, d
 from tracewarehouse.location import is_url
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.commits import now
+from tracewarehouse.storage.objects import Objects
 from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
 
 # States of files that are published.
@@ -119,12 +121,32 @@ def _with_advice(report: IngestReport, engine: EngineOrName) -> IngestReport:
     return replace(report, notes=(*report.notes, note)) if note else report
 
 
+def discard(warehouse: Objects, runs: Iterable[str]) -> list[Path]:
+    """Deletes the traces of runs from the inbox. Raises UnknownName for a run without any."""
+    by_run: dict[str, list[TraceFile]] = {}
+    for file in discover_inbox(warehouse):
+        by_run.setdefault(file.path.parent.name, []).append(file)
+    chosen = sorted(set(runs))
+    for run in chosen:
+        if run not in by_run:
+            raise UnknownName("run in the inbox", run, by_run)
+    files = [file for run in chosen for file in by_run[run]]
+    for file in files:
+        file.take_out()
+    return [file.path for file in files]
+
+
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> Discovered:
     if options.inbox and not paths:
-        if store.is_remote:
-            return discover_inbox(store.objects), []  # type: ignore[arg-type]
-        return [TraceFile(path, named=False) for path in inbox.spooled_files(store.folder)], []
+        spooled = discover_inbox(store.objects)
+        runs = sorted({file.path.parent.name for file in spooled})
+        if options.run is not None and len(runs) > 1:
+            text = f"the inbox has traces of {len(runs)} runs: {', '.join(runs)}"
+            raise ParamError(text, "name the files of one of them, or ingest the others first")
+        return spooled, []
     files, outcomes = discover(path for path in paths if not is_url(os.fspath(path)))
+    if options.inbox:
+        files = [replace(file, note=spool_note(file.path)) for file in files]
     urls = [str(path) for path in paths if is_url(os.fspath(path))]
     objects, more = discover_objects(urls, store.objects) if urls else ([], [])
     return [*files, *objects], [*outcomes, *more]
@@ -199,7 +221,7 @@ class _Call(Struct):
         unknown = [file for file in files if file.path not in paths]
         sources, others = survey(self.engine, unknown, self.options.inbox, self.watch)
         outcomes += others
-        assigned = assign([*known, *sources], self.options, self._clean)
+        assigned = assign([*known, *sources], self.options, self._clean, self.stored.attempts)
         self.stored.look_again()
         sources = [*assigned.sources, *(source for source, _ in assigned.others)]
         return known, [self.stored.looked_up(source) for source in sources if not source.commit]
@@ -259,8 +281,8 @@ class _Call(Struct):
         self, read: Sequence[Source], outcomes: list[FileOutcome]
     ) -> tuple[list[Source], list[Source], list[str]]:
         """The sources with tables for their final targets, those to build again, and notes on names."""
-        assigned = assign(read, self.options, self._clean)
         self.stored.look_again()
+        assigned = assign(read, self.options, self._clean, self.stored.attempts)
         for source, outcome in sorted(assigned.others, key=lambda other: other[1].state == "refused"):
             # After someone followed the hint, the content of a refused file is a rank of the run.
             rank = self.stored.rank_of(outcome.run, source) if outcome.state == "refused" else None
@@ -312,8 +334,4 @@ def _empty_inbox(store: Store, outcomes: Iterable[FileOutcome], files: Mapping[P
         rank = version.rank(outcome.rank) if version and outcome.rank is not None else None
         if outcome.state not in _STORED or (rank is not None and rank.status == "damaged"):
             continue
-        spooled = files[outcome.path].object
-        if spooled is not None:
-            spooled.delete(f"{spooled.entry.key}{inbox.NOTE_SUFFIX}")
-        else:
-            inbox.remove(outcome.path)
+        files[outcome.path].take_out()

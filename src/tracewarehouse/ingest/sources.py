@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
 from tracewarehouse.formats.file_text import is_compressed_database, unpack_database
+from tracewarehouse.ingest.inbox import NOTE_SUFFIX, SpoolNote, remove
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, Content, FileOutcome, State
 
 if TYPE_CHECKING:
     from tracewarehouse.engines import Failure
     from tracewarehouse.formats.base import Format, Part, Status
-    from tracewarehouse.ingest.inbox import SpoolNote
     from tracewarehouse.storage import RankSource
     from tracewarehouse.storage.remote import SourceObject
 
@@ -61,6 +61,13 @@ class TraceFile(Struct, frozen=True):
         place = self.object.url if self.object else str(self.path)
         name = self.object.entry.key.rpartition("/")[2] if self.object else self.path.stem
         return replace(self, copy=copies / sha256(os.fsencode(place)).hexdigest()[:16] / name)
+
+    def take_out(self) -> None:
+        """Removes the file and its note from the inbox. Raises StoreUnavailable."""
+        if self.object is not None:
+            self.object.delete(f"{self.object.entry.key}{NOTE_SUFFIX}")
+        else:
+            remove(self.path)
 
     def local(self, folder: Path) -> Path:
         """The file, or the path for its copy: of an earlier one on this machine, else in the folder."""

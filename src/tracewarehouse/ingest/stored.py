@@ -19,6 +19,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Outcome, Part
 from tracewarehouse.formats.registry import format_named
+from tracewarehouse.ingest.attempts import Attempt, place_of_run, stored_recording
 from tracewarehouse.ingest.naming import folder_run_name, header_of, number, rank_of, split_path
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
@@ -48,6 +49,7 @@ class StoredRanks(Struct):
     options: Options
     _names_by_run: dict[str, tuple[CommitName, ...]] = field(default_factory=dict)
     _unpublished_in: dict[tuple[str, tuple[CommitName, ...]], list[RankSource]] = field(default_factory=dict)
+    _keys: tuple[str, ...] = ()
     # The newest version of each run, or why it cannot be read.
     _newest_by_run: dict[str, RunVersion | DamagedRunError | None] = field(default_factory=dict)
     # Whether files of sources are damaged, by their keys: ranks share files.
@@ -56,6 +58,7 @@ class StoredRanks(Struct):
     def look_again(self) -> None:
         """Other calls may have published: what is looked up next is in the current versions."""
         self._newest_by_run.clear()
+        self._keys = ()
         if not self.store.is_remote:
             self._damaged.clear()
 
@@ -143,6 +146,22 @@ class StoredRanks(Struct):
                     for one, rank in found
                 ]
         return members
+
+    def attempts(self, run: str) -> list[Attempt]:
+        """The starts of a job that are stored, or wait for other ranks; an empty one in place of a gap."""
+        if not self._keys:
+            self._keys = tuple({*self.store.keys(layout.VERSIONS), *self.store.keys(layout.COMMITS)})
+        places = {key: place_of_run(run, key) for key in self._keys if key.startswith(run.lower())}
+        found: dict[int, Attempt] = {}
+        for key, place in sorted(places.items()):
+            if place is None:
+                continue
+            version = self._newest(key)
+            waiting = [one for one in self._unpublished(key) if is_waiting(one.commit)]
+            for source in (*(version.sources if isinstance(version, RunVersion) else ()), *waiting):
+                held = stored_recording(source, place[1], self.options.replace)
+                found.setdefault(place[0], Attempt()).add(held)
+        return [found.get(number) or Attempt() for number in range(max(found, default=-1) + 1)]
 
     def objects(self, files: Sequence[TraceFile], clean: Callable[[str], str]) -> list[Source]:
         """The sources, as read, of those objects that are stored completely and would be read the same now.

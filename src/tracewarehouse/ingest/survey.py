@@ -26,16 +26,16 @@ from tracewarehouse.formats.file_text import (
     UnsupportedFormatError,
 )
 from tracewarehouse.formats.registry import HEAD_BYTES, detect
-from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note
+from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX, parse_note, spool_note, spooled_files
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, FileOutcome, Progress, Watch
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, Source, TraceFile
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.location import StoreUrl, store_url
 from tracewarehouse.storage.layout import WAREHOUSE
-from tracewarehouse.storage.objects import Objects
+from tracewarehouse.storage.objects import LocalObjects, Objects
 
 if TYPE_CHECKING:
-    from tracewarehouse.storage.remote import RemoteObjects, SourceLocation, SourceObject
+    from tracewarehouse.storage.remote import SourceLocation, SourceObject
 
 TRACE_NAMES = late_regex(
     r"\.(?:json|jsonl|ndjson|trace|raw|pickle|pkl|sqlite|sqlite3|db|rpd)(?:\.gz|\.zst)?$"
@@ -231,7 +231,7 @@ class SurveyFiles(Struct, frozen=True):
         results = []
         for number, file in enumerate(self.files):
             try:
-                result = unread.get(file.path) or _sources_in(file, self.inbox)
+                result = unread.get(file.path) or _sources_in(file)
             except Exception as error:
                 result = failure_of(error)
             if self.inbox and file.copy is None and not file.path.exists():
@@ -266,7 +266,7 @@ def _fetch_head(file: TraceFile) -> Failure | None:
     return None
 
 
-def _sources_in(file: TraceFile, inbox: bool) -> tuple[Source, ...] | FileOutcome:
+def _sources_in(file: TraceFile) -> tuple[Source, ...] | FileOutcome:
     """The sources that the beginning of a file shows. Raises TraceFormatError, TwError."""
     path, stamp = file.copy or file.path, file.stamp
     try:
@@ -282,8 +282,7 @@ def _sources_in(file: TraceFile, inbox: bool) -> tuple[Source, ...] | FileOutcom
         # Beside traces, a timeline would split their run by file name: it is ingested only if it is named.
         reason = f"is {DESCRIPTIONS[_MEMORY_TIMELINE]}: name the file to ingest it as a separate run"
         return FileOutcome(file.path, "skipped", reason=reason)
-    note = spool_note(file.path) if inbox and file.copy is None else file.note
-    file = replace(file, note=note, parts=len(parts))
+    file = replace(file, parts=len(parts))
     text_bytes = stamp[0]
     if not path.is_dir():
         with path.open("rb") as opened:
@@ -348,10 +347,14 @@ def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
     return sorted(files.values(), key=lambda file: file.path.parts), outcomes
 
 
-def discover_inbox(warehouse: RemoteObjects) -> list[TraceFile]:
-    """The traces in the inbox of a remote warehouse, with their notes. Raises StoreUnavailable."""
-    from tracewarehouse.storage.remote import source_location
+def discover_inbox(warehouse: Objects) -> list[TraceFile]:
+    """The traces in the inbox of a warehouse, with their notes. Raises StoreUnavailable."""
+    if isinstance(warehouse, LocalObjects):
+        local = spooled_files(warehouse.folder)
+        return [TraceFile(path, named=False, note=spool_note(path)) for path in local]
+    from tracewarehouse.storage.remote import RemoteObjects, source_location
 
+    assert isinstance(warehouse, RemoteObjects)
     place = source_location(StoreUrl(f"{warehouse.url}/{INBOX}", warehouse.place.options), warehouse)
     objects = {one.url: one for one in place.objects() if _is_spooled(one.entry.key.removeprefix(place.key))}
     files = []
