@@ -12,22 +12,13 @@ import re
 import subprocess
 import sys
 import tempfile
-import tokenize
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SRC = ROOT / "src"
 PACKAGE = SRC / "tracewarehouse"
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENCODING,
-    tokenize.ENDMARKER,
-}
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -42,18 +33,27 @@ def modules() -> dict[str, Path]:
 
 def code_lines(path: Path) -> int:
     """The lines of a module that are neither blank, nor a comment, nor part of a docstring."""
+    text = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    used = {number for number, line in text if line.strip() and not line.lstrip().startswith("#")}
     docstrings: set[int] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, _WITH_DOCSTRING) and node.body:
+    for node in nodes(path):
+        if isinstance(node, (ast.Constant, ast.JoinedStr)):
+            used.update(_lines(node))  # a text of several lines, where they are blank or look like a comment
+        elif isinstance(node, _WITH_DOCSTRING) and node.body:
             first = node.body[0]
             if isinstance(first, ast.Expr) and isinstance(getattr(first.value, "value", None), str):
-                docstrings.update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
-    used: set[int] = set()
-    with tokenize.open(path) as file:
-        for token in tokenize.generate_tokens(file.readline):
-            if token.type not in _NO_CODE:
-                used.update(range(token.start[0], token.end[0] + 1))
+                docstrings.update(_lines(first))
     return len(used - docstrings)
+
+
+@cache
+def nodes(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of the syntax tree of a module."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def _lines(node: ast.expr | ast.stmt) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
 def other_lines(*suffixes: str, below: Path = SRC) -> int:
@@ -69,7 +69,7 @@ def imports() -> dict[str, set[str]]:
 
 
 def _imports(known: Mapping[str, Path], path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -13,6 +13,7 @@ import pytest
 
 from cli_runner import tw
 from conftest import ROOT
+from house import nodes
 from tracewarehouse import hints
 from tracewarehouse.cli.app import SECTIONS
 from tracewarehouse.errors import WarehouseError
@@ -67,14 +68,15 @@ def test_an_error_shows_python_in_notebooks_and_the_command_in_shells(tmp_path: 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """String literals of a module, except docstrings and the CLI forms of hints."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     excluded: set[ast.AST] = set()
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Expr):
             excluded.add(node.value)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "Hint":
+        elif isinstance(node, ast.Call) and "Hint" in (
+            getattr(node.func, "id", None), getattr(node.func, "attr", None),
+        ):  # fmt: skip
             excluded |= set(ast.walk(node))
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in excluded:
             yield node.lineno, node.value
 

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from conftest import ROOT
+from house import nodes
 
 PACKAGE = ROOT / "src" / "tracewarehouse"
 
@@ -117,15 +118,14 @@ def imports(path: Path) -> tuple[tuple[str, int, bool], ...]:
 
 
 def _imports(path: Path) -> Iterator[tuple[str, int, bool]]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
     hidden = {
         inner
-        for node in ast.walk(tree)
+        for node in nodes(path)
         if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
         for inner in ast.walk(node)
     }
     package = ["tracewarehouse", *path.relative_to(PACKAGE).parts[:-1]]
-    for node in ast.walk(tree):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno, node in hidden) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -247,11 +247,9 @@ LOCAL_ONLY = {"ingest/inbox.py", "ingest/handler.py"}
 
 def path_names(path: Path) -> Iterator[tuple[int, str]]:
     """The line and name of each parameter and field of type Path."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.arg) and node.annotation and ast.unparse(node.annotation) == "Path":
-            yield node.lineno, node.arg
-        elif isinstance(node, ast.AnnAssign) and ast.unparse(node.annotation) == "Path":
-            yield node.lineno, ast.unparse(node.target)
+    for node in nodes(path):
+        if isinstance(node, (ast.arg, ast.AnnAssign)) and getattr(node.annotation, "id", None) == "Path":
+            yield node.lineno, node.arg if isinstance(node, ast.arg) else ast.unparse(node.target)
 
 
 def test_layers_above_storage_take_the_store() -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import tracewarehouse as tw
-from conftest import ROOT
+from conftest import ROOT, deep
 from tracewarehouse.contracts.stored import ARGS_SQL, NUMBERS, PRINTED, REPEATED, TEMPLATE
 from tracewarehouse.formats.kineto.scanner import NativeScanner
 from tracewarehouse.ingest import arguments
@@ -125,10 +125,11 @@ def test_without_native_scanner_or_memory_they_are_texts_too(monkeypatch: pytest
     assert printed(arguments.split(columns(texts))) == texts
 
 
-def test_random_texts_come_back() -> None:
+@pytest.mark.parametrize("rounds", [15, *deep(60)])
+def test_random_texts_come_back(rounds: int) -> None:
     chance = random.Random(7)
     parts = ['"', "\\", "%", "%d", "1", "0", "-", ".", "e", "{", "}", ",", ":", "a", "007", "12.50", "é", " "]
-    for _ in range(60):
+    for _ in range(rounds):
         texts = ["".join(chance.choices(parts, k=chance.randrange(30))) for _ in range(200)]
         ids = [chance.choice([None, 0, 1, 7]) for _ in texts]
         assert printed(arguments.split(columns(texts, correlation=ids, stream=ids))) == texts

@@ -147,6 +147,8 @@ def test_calls_of_other_libraries_are_host_slices(tmp_path: Path) -> None:
     assert row["exposed_comm_ns"] == 0
 
 
+ALL_REDUCE: Final = "INSERT INTO StringIds VALUES (90, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL')"
+BESIDE: Final = f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (400, 500, 1, 9, 9, {PROCESS}, 90)"
 REPLAY: Final = (
     GRAPH_TABLE,
     f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (400, 500, 1, 7, 8, {PROCESS}, 3)",
@@ -160,13 +162,16 @@ def test_communication_beside_a_graph_replay_may_be_overlapped(
     tmp_path: Path, replay: tuple[str, ...], expected: tuple[str, bool]
 ) -> None:
     """Without the kernels inside the graph, the finding is for information only."""
-    warehouse = ingest(
-        tmp_path, *replay, "INSERT INTO StringIds VALUES (90, 'ncclDevKernel_AllReduce_Sum_f32_RING_LL')",
-        f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (400, 500, 1, 9, 9, {PROCESS}, 90)",
-    )  # fmt: skip
-    (found,) = [row for row in warehouse.check().rows() if row["rule"] == "exposed_comm"]
+    warehouse = ingest(tmp_path, *replay, ALL_REDUCE, BESIDE)
+    (found,) = [row for row in warehouse.run("exposed_comm").rows() if row["severity"] != "none"]
     assert (found["severity"], "--cuda-graph-trace=node" in found["advice"]) == expected
-    page = "".join(warehouse.report("run").html())
+
+
+@pytest.mark.parametrize("replay", [REPLAY, *deep(((),))], ids=["graph", "none"])
+def test_the_report_says_that_communication_beside_a_graph_counts(
+    tmp_path: Path, replay: tuple[str, ...]
+) -> None:
+    page = "".join(ingest(tmp_path, *replay, ALL_REDUCE, BESIDE).report("run").html())
     assert ("communication beside a graph counts as exposed" in page) == bool(replay)
 
 

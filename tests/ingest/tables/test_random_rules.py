@@ -20,7 +20,7 @@ from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.quality import QualityInput, fired_rules
 from tracewarehouse.ingest.tables.steps import find_step_annotations, put_steps
 
-SEEDS = [*range(15), *deep(*range(15, 400))]
+SEEDS = [*range(5), *deep(*range(5, 400))]
 
 
 def evidence_of(columns: Columns) -> QualityInput:
@@ -73,7 +73,7 @@ def test_a_few_slices_at_a_time_give_the_same(
     check(rows, columns_of(rows))
 
 
-@pytest.mark.parametrize("seed", [*range(3), *deep(*range(3, 8))])
+@pytest.mark.parametrize("seed", [0, *deep(*range(1, 8))])
 def test_columns_in_a_file_give_the_same(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_small_parts(monkeypatch, slices=4, rows=6)
     rows = odd_rows(seed)
