@@ -85,10 +85,24 @@ def deep(*cases: object) -> list[object]:
     return [pytest.param(*case, marks=pytest.mark.deep) for case in listed]
 
 
+def deep_seeds(first: int, end: int, per_test: int = 50) -> list[object]:
+    """Ranges of seeds for deep tests: collecting thousands of parameters takes seconds in every worker."""
+    return deep(*(range(at, min(at + per_test, end)) for at in range(first, end, per_test)))
+
+
 def with_deep(request: pytest.FixtureRequest) -> bool:
     """Whether deep tests of this file run too: only they need the larger part of some fixtures."""
     items = [item for item in request.session.items if item.path == request.path]
     return any(item.get_closest_marker("deep") for item in items)
+
+
+def pytest_pycollect_makeitem(
+    collector: pytest.Collector, name: str, obj: object
+) -> list[pytest.Item] | None:
+    """Without deep tests, those with thousands of parameters are not collected either."""
+    marks = getattr(obj, "pytestmark", ()) if name.startswith("test_") else ()
+    is_left_out = collector.config.option.markexpr == "not deep" and "deep" in {mark.name for mark in marks}
+    return [] if is_left_out else None
 
 
 def pytest_collection_finish() -> None:

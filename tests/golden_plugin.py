@@ -125,6 +125,7 @@ class Drawn:
         self.warehouse.ingest(*(file for files in runs.values() for file in files), jobs=1)
         for mark, files in runs.items():
             derive(self.warehouse, drawn[mark], files)
+        self.runs = self.warehouse.store.runs()
 
     def rows(self, path: Path) -> tuple[str, str]:
         """(result, abstained) of a golden file as CSV lines, from its ingested trace."""
@@ -148,8 +149,7 @@ class Drawn:
         """The runs of a trace. Raises its SketchError if it was invalid."""
         if mark in self.failed:
             raise self.failed[mark]
-        runs = [run for run in self.warehouse.store.runs() if run.startswith(mark)]
-        return self.warehouse.select(runs=runs)
+        return self.warehouse.select(runs=[run for run in self.runs if run.startswith(mark)])
 
     def _contract(self, path: Path) -> Any:
         golden = self.goldens[path]

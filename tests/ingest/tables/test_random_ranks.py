@@ -9,13 +9,13 @@ import plain_tables
 import pytest
 from activity_rows import Row, build, in_small_parts, random_rows
 
-from conftest import deep
+from conftest import deep, deep_seeds
 from witness.stack import Place
 
 LAUNCH_AND_IDLE = (
     "launch_api", "launch_dur_ns", "launch_to_start_ns", "stream_idle_ns", "stream_previous_id",
 )  # fmt: skip
-SEEDS = [*range(12), *deep(*range(12, 3000))]
+SEEDS = [range(12), *deep_seeds(12, 3000)]
 
 
 def check(rows: list[dict[str, Any]], spill: Path | None = None) -> None:
@@ -63,20 +63,20 @@ def check_attribution(
         assert row["collective"] == ("allreduce" if speaks else None)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_random_ranks(seed: int) -> None:
-    check(random_rows(seed))
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_random_ranks(seeds: range) -> None:
+    for seed in seeds:
+        check(random_rows(seed))
 
 
 @pytest.mark.parametrize("slices", [1, 7])
-@pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(n, marks=pytest.mark.deep) for n in range(3, 500))]
-)
+@pytest.mark.parametrize("seeds", [range(3), *deep_seeds(3, 500)])
 def test_a_few_slices_at_a_time_give_the_same(
-    seed: int, slices: int, monkeypatch: pytest.MonkeyPatch
+    seeds: range, slices: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_small_parts(monkeypatch, slices, rows=5)
-    check(random_rows(seed))
+    for seed in seeds:
+        check(random_rows(seed))
 
 
 @pytest.mark.parametrize("seed", [*range(2), *deep(*range(2, 12))])
