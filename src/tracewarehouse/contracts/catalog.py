@@ -22,9 +22,9 @@ from tracewarehouse.errors import ContractError, UnknownName
 
 # The public names of `Warehouse`, which no contract may have, because every analysis becomes a method.
 WAREHOUSE_NAMES = frozenset((
-    "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard", "export_trace",
-    "fetch", "files", "history", "inbox", "info", "ingest", "label", "left_out", "moved_parts", "on",
-    "publish_delta", "query", "query_all", "record", "recorded_runs", "refresh", "remove", "remove_secrets",
+    "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard",
+    "export_trace", "fetch", "files", "history", "inbox", "info", "ingest", "label", "left_out",
+    "moved_parts", "on", "publish_delta", "query", "query_all", "record", "recorded_runs", "refresh", "remove", "remove_secrets",
     "repair", "report", "report_runs", "retain", "root", "run", "runs", "scan", "seal",
     "secrets", "select", "selected", "selection", "shell_file", "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
