@@ -24,9 +24,10 @@ from tracewarehouse.errors import ContractError, UnknownName
 WAREHOUSE_NAMES = frozenset((
     "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard",
     "export_trace", "fetch", "files", "history", "inbox", "info", "ingest", "label", "left_out",
-    "moved_parts", "on", "publish_delta", "query", "query_all", "record", "recorded_runs", "refresh",
-    "remove", "remove_secrets", "repair", "report", "report_runs", "retain", "root", "run", "runs", "scan",
-    "seal", "secrets", "select", "selected", "selection", "shell_file", "store", "upgrade", "verify", "whatif",
+    "moved_parts", "on", "publish_delta", "query", "query_all", "record", "recorded_runs",
+    "refresh", "remove", "remove_secrets", "repair", "report", "report_runs", "retain", "root",
+    "run", "runs", "scan", "seal", "secrets", "select", "selected", "selection", "shell_file",
+    "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
 _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 # Names the folder with a team's own contracts. A warehouse never does: SQL of others would run.
