@@ -294,6 +294,19 @@ def test_the_rank_that_sleeps_is_named(tmp_path: Path) -> None:
     assert found == [("host_data_loading", 2, "critical"), ("slow_rank", 2, "critical")]
 
 
+@pytest.mark.deep
+@pytest.mark.skipif(TRACES is None, reason="needs the real traces")
+def test_the_steps_of_a_wait_are_those_of_the_rank_that_waits(tmp_path: Path) -> None:
+    assert TRACES is not None
+    real = tw.open(tmp_path / "warehouse")
+    real.ingest(*sorted((TRACES / "pytorch-cpu").glob("ddp_slow_rank*")), run="ddp", jobs=1)
+    spans = real.query("SELECT DISTINCT rank, steps, analyzed_ns FROM analyzed_intervals").rows()
+    (row,) = [row for row in real.run("slow_rank").rows() if row["severity"] != "none"]
+    others = [(span["steps"], span["analyzed_ns"]) for span in spans if span["rank"] != row["rank"]]
+    assert row["rank"] == 2 and (row["steps"], row["analyzed_ns"]) in others
+    assert row["saving_step_ns"] == row["saving_ns"] // row["steps"]
+
+
 # Kernel names from traces → whether they use tensor cores; None if unknown.
 MATMULS: dict[str, bool | None] = {
     "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x3_tn": True,

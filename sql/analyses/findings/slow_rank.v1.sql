@@ -110,6 +110,7 @@ WITH
       run_id,
       rank AS waiter,
       straggler_rank,
+      any_value(steps) AS steps,
       any_value(analyzed_ns) AS analyzed_ns,
       sum(greatest(end_ns - greatest(start_ns, counted_ns), 0))::BIGINT AS waited_ns
     FROM wait
@@ -122,6 +123,7 @@ WITH
       straggler_rank AS rank,
       sum(waited_ns)::BIGINT AS caused_ns,
       max(waited_ns) AS saving_ns,
+      arg_max(steps, (waited_ns, -waiter)) AS steps,
       arg_max(analyzed_ns, (waited_ns, -waiter)) AS analyzed_ns
     FROM pair
     GROUP BY run_id, straggler_rank
@@ -169,7 +171,7 @@ WITH
     SELECT
       own.run_id,
       own.rank,
-      own.steps,
+      coalesce(caused.steps, own.steps) AS steps,
       coalesce(counted.count, 0) AS count,
       own.event_id,
       own.from_ns,
@@ -182,7 +184,7 @@ WITH
       caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
       compared.more_percent,
       -- It is the cause if it covers at least half of the wait.
-      2 * compared.more_ns * greatest(own.steps, 1) >= caused.saving_ns AS computes_longer,
+      2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
       run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
       NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_blame AND groups.are_nested AS is_nested
