@@ -124,7 +124,7 @@ class Analyses(Generic[T_co]):
         """Busy time of each device by the combination of kinds of GPU activity running at once."""
     def kernels_by_annotation(self) -> T_co:
         """GPU activities with all annotations enclosing the launch of each."""
-    def key_averages(self, *, by_shapes: bool = False, by_stack: bool = False) -> T_co:
+    def key_averages(self, *, by_shapes: bool = False, by_stack: bool = False, frames: bool = True) -> T_co:
         """The table of PyTorch's `prof.key_averages()`: calls, self and total time and memory by name."""
     def launch_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000

@@ -299,6 +299,14 @@ def test_a_parameter_and_its_value_are_separate_arguments(stored: Path) -> None:
     assert cli.code == 0, cli.err
 
 
+@pytest.mark.parametrize("words", [("--by-class", "--limit", "2"), ("--by-class", "true"), ("--by-class",)])
+def test_a_boolean_parameter_is_a_flag(stored: Path, words: tuple[str, ...]) -> None:
+    for line in ((*words, "module_summary"), ("module_summary", *words)):
+        cli = tw("show", *line, "-w", stored / "warehouse", "--json")
+        assert cli.code == 0, cli.err
+        assert json.loads(cli.out)["provenance"]["params"]["by_class"] is True
+
+
 @pytest.mark.parametrize("command", [("diff", "a", "b"), ("history", "step_time"), ("runs",)])
 def test_without_a_warehouse_every_command_says_so(command: tuple[str, ...], tmp_path: Path) -> None:
     cli = tw(*command, "-w", tmp_path / "none")

@@ -50,6 +50,15 @@ def test_columns_of_device_memory_and_shapes_appear_where_there_are_values() -> 
     assert "2.00 KB" in text
 
 
+def test_flop_are_in_the_unit_of_the_smallest_number() -> None:
+    rows = [row("mm", flops=4_230_000), row("add", flops=786_432), row("to")]
+    heading, *cells = (
+        line.rpartition("  ")[2].strip() for line in profiler_tables(rows, rows).splitlines()[1:-2]
+    )
+    assert (heading, cells[1:]) == ("Total KFLOPs", ["4230.000", "786.432", "--"])
+    assert "FLOP" not in profiler_tables(rows[2:], rows[2:])
+
+
 def test_ranks_are_named_only_if_there_are_several() -> None:
     rows = [row("x" * 60), row("y", rank=1, self_cpu_ns=0)]
     text = profiler_tables(rows, rows)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import tracewarehouse as tw
-from conftest import ROOT
+from conftest import ROOT, real_traces
 from witness import torch_rules as rules
 
 DATA = ROOT / "tests" / "data"
@@ -97,6 +100,37 @@ def test_the_analysis_has_calls_and_times_of_the_profiler(
         key: value for key, value in rules.key_averages(here).items() if key in said
     }
     assert {row["device_total_ns"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("trace", ("stacks", "gloo 0"))
+@pytest.mark.parametrize("by_stack", (False, True))
+def test_without_frames_their_time_is_that_of_what_is_around_them(
+    trace: str, by_stack: bool, warehouse: tw.Warehouse, recorded: dict[str, tuple[Rows, Said]]
+) -> None:
+    kind, _, rank = trace.partition(" ")
+    selected = warehouse.select(runs="gloo-cpu" if rank else kind, ranks=int(rank or 0))
+    found: dict[Key, list[int]] = {}
+    for row in selected.key_averages(frames=False, by_stack=by_stack).rows():
+        of_name = found.setdefault((row["name"], row["is_annotation"]), [0, 0, 0])
+        for at, column in enumerate(("count", "cpu_total_ns", "self_cpu_ns")):
+            of_name[at] += row[column]
+    here = [row for row in recorded[trace][0] if row["category"] != "python_function"]
+    assert {key: tuple(value) for key, value in found.items()} == rules.key_averages(here)
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(real_traces() is None, reason="needs the real traces")
+def test_the_five_innermost_frames_are_those_of_the_profiler(tmp_path: Path) -> None:
+    folder = cast(Path, real_traces()) / "pytorch-cpu"
+    said = json.loads(gzip.decompress((folder / "key_averages.json.gz").read_bytes()))
+    wanted = Counter(
+        (row["key"], " < ".join(row["stack"]) or None, row["count"], round(1000 * row["cpu"]))
+        for row in said["lm_torch213_by_stack_5"]
+    )
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(folder / "lm_torch213.json.gz", run="lm", jobs=1)
+    rows = wh.select("lm").key_averages(by_stack=True).rows()
+    assert Counter((row["name"], row["stack"], row["count"], row["cpu_total_ns"]) for row in rows) == wanted
 
 
 def only_frames(keys: set[Key], here: Rows) -> bool:

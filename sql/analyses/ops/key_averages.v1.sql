@@ -11,6 +11,7 @@
 -- [params]
 -- by_shapes = { type = "BOOLEAN", default = false, doc = "Separate rows by input shapes, as group_by_input_shape does." }
 -- by_stack  = { type = "BOOLEAN", default = false, doc = "Separate rows by the Python stack, as group_by_stack_n does: the five innermost frames." }
+-- frames    = { type = "BOOLEAN", default = true, doc = "Rows of Python frames, as since PyTorch 2.13. Without them, as before, their own time is that of the event around them." }
 --
 -- [columns]
 -- run_id                   = { type = "VARCHAR", doc = "The run." }
@@ -19,7 +20,7 @@
 -- is_annotation            = { type = "BOOLEAN", doc = "True for annotations (record_function), which PyTorch keeps apart from operators of the same name." }
 -- on_gpu                   = { type = "BOOLEAN", doc = "True for GPU activities and annotations on the GPU: PyTorch has a row for each name of them too." }
 -- shapes                   = { type = "VARCHAR", null = true, doc = "Input shapes; null without by_shapes or if not recorded." }
--- stack                    = { type = "VARCHAR", null = true, doc = "Python frames, innermost first, joined by ` < `; null without by_stack or if not recorded." }
+-- stack                    = { type = "VARCHAR", null = true, doc = "The five innermost Python frames around the event, innermost first, joined by ` < `; of backward, those of its forward; null without by_stack or if not recorded." }
 -- count                    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of calls. The only child of a call of the same name is not counted, as PyTorch removes it." }
 -- self_cpu_ns              = { type = "BIGINT", unit = "ns", signed = true, fold = "sum", better = "lower", doc = "Sum of their durations on the host outside of children; 0 on the GPU and for work of a process group (gloo:…), which is asynchronous. Negative, as in PyTorch, where children that overlap without nesting take more than the total." }
 -- cpu_total_ns             = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of their durations on the host; recursive calls count repeatedly." }
@@ -61,11 +62,13 @@ WITH RECURSIVE
       events.ts_ns + events.dur_ns AS end_ns,
       events.dur_ns,
       CASE WHEN $by_shapes THEN events.shapes::VARCHAR END AS shapes,
-      CASE WHEN $by_stack THEN events.args ->> '$."Call stack"' END AS call_stack
+      events.sequence_number,
+      CASE WHEN $by_stack THEN string_split(nullif(rtrim(events.args ->> '$."Call stack"', ';'), ''), ';') END AS call_stack
     FROM events
     JOIN role ON role.category = events.category
     WHERE events.dur_ns IS NOT NULL
       AND events.ts_ns IS NOT NULL
+      AND ($frames OR $by_stack OR role.role <> 'frame')
       AND events.ph IN ('X', 'B')
       -- PyTorch leaves these names out.
       AND coalesce(events.name, '') NOT IN (
@@ -92,6 +95,7 @@ WITH RECURSIVE
       ts_ns + dur_ns AS end_ns,
       dur_ns,
       NULL AS shapes,
+      NULL AS sequence_number,
       NULL AS call_stack
     FROM kernels
   ),
@@ -103,6 +107,8 @@ WITH RECURSIVE
       event_id,
       name,
       is_frame,
+      sequence_number,
+      call_stack,
       ts_ns,
       end_ns,
       dense_rank() OVER (ORDER BY run_id, rank, pid, tid) AS thread_id,
@@ -156,11 +162,76 @@ WITH RECURSIVE
     FROM ended
     LEFT JOIN (SELECT last, count(*) AS count FROM ended GROUP BY last) AS ends ON ends.last = ended.place
   ),
-  held AS MATERIALIZED (
+  nested AS MATERIALIZED (
     SELECT inside.place, inside.last, around.place AS parent
     FROM leveled AS inside
     ASOF LEFT JOIN leveled AS around
       ON around.level = inside.level - 1 AND around.place < inside.place
+  ),
+  stack AS MATERIALIZED (
+    -- The frames around each event, innermost first, the event around it that is no frame, and the function of
+    -- the autograd engine that it is or is within.
+    SELECT place, []::VARCHAR[] AS callers, NULL::BIGINT AS owner, NULL::BIGINT AS backward
+    FROM nested
+    WHERE $by_stack AND parent IS NULL
+    UNION ALL
+    SELECT
+      nested.place,
+      CASE WHEN around.is_frame THEN list_prepend(around.name, stack.callers) ELSE stack.callers END AS callers,
+      CASE WHEN around.is_frame THEN stack.owner ELSE stack.place END AS owner,
+      coalesce(
+        stack.backward,
+        CASE WHEN around.name = 'autograd::engine::evaluate_function: ' || own.name THEN nested.place END
+      ) AS backward
+    FROM stack
+    JOIN nested ON nested.parent = stack.place
+    JOIN placed AS around ON around.place = stack.place
+    JOIN placed AS own ON own.place = nested.place
+  ),
+  listed_stack AS (
+    -- The five innermost frames, without those that PyTorch leaves out.
+    SELECT
+      stack.place,
+      stack.backward,
+      placed.run_id,
+      placed.rank,
+      placed.sequence_number,
+      nullif(
+        array_to_string(
+          list_filter(
+            coalesce(placed.call_stack, stack.callers),
+            lambda frame: NOT regexp_matches(frame, 'autograd/__init__.*(_make_grads|backward)|torch/tensor.*backward')
+          )[1:5],
+          ' < '
+        ),
+        ''
+      ) AS text
+    FROM stack
+    JOIN placed ON placed.place = stack.place
+  ),
+  forward_stack AS (
+    SELECT run_id, rank, sequence_number, arg_min(text, place) AS text
+    FROM listed_stack
+    WHERE backward IS NULL AND sequence_number IS NOT NULL AND text IS NOT NULL
+    GROUP BY run_id, rank, sequence_number
+  ),
+  stack_text AS (
+    -- Backward has the stack of its forward, as in PyTorch.
+    SELECT listed_stack.place, CASE WHEN listed_stack.backward IS NULL THEN listed_stack.text ELSE forward_stack.text END AS text
+    FROM listed_stack
+    LEFT JOIN placed AS engine ON engine.place = listed_stack.backward
+    LEFT JOIN forward_stack
+      ON forward_stack.run_id = engine.run_id
+      AND forward_stack.rank = engine.rank
+      AND forward_stack.sequence_number = engine.sequence_number
+  ),
+  held AS MATERIALIZED (
+    -- Without frames, what they hold is held by the event around them.
+    SELECT nested.place, nested.last, CASE WHEN $frames OR NOT $by_stack THEN nested.parent ELSE stack.owner END AS parent
+    FROM nested
+    JOIN placed ON placed.place = nested.place
+    LEFT JOIN stack ON stack.place = nested.place
+    WHERE $frames OR NOT placed.is_frame
   ),
   only_child AS MATERIALIZED (
     SELECT min(held.place) AS place, held.parent, min(placed.name) AS name
@@ -183,20 +254,6 @@ WITH RECURSIVE
     SELECT keeper.place, repeated.parent AS keeper
     FROM keeper
     JOIN repeated ON repeated.place = keeper.keeper
-  ),
-  stack AS (
-    -- The five innermost frames around each event, and of each frame itself.
-    SELECT held.place, CASE WHEN placed.is_frame THEN [placed.name] ELSE [] END AS frames
-    FROM held
-    JOIN placed ON placed.place = held.place
-    WHERE $by_stack AND held.parent IS NULL
-    UNION ALL
-    SELECT
-      held.place,
-      CASE WHEN placed.is_frame THEN list_prepend(placed.name, stack.frames)[1:5] ELSE stack.frames END AS frames
-    FROM stack
-    JOIN held ON held.parent = stack.place
-    JOIN placed ON placed.place = held.place
   ),
   allocated AS MATERIALIZED (
     -- Bytes allocated and not freed after each time.
@@ -292,12 +349,12 @@ WITH RECURSIVE
       own.self_cpu_bytes,
       spent.device_bytes,
       own.self_device_bytes,
-      array_to_string(stack.frames, ' < ') AS frames
+      stack_text.text AS stack
     FROM own
     JOIN spent ON spent.place = own.keeper
     JOIN held ON held.place = own.keeper
     JOIN spent AS up_to ON up_to.place = held.last
-    LEFT JOIN stack ON stack.place = own.keeper
+    LEFT JOIN stack_text ON stack_text.place = own.keeper
   ),
   valued AS (
     SELECT
@@ -307,7 +364,7 @@ WITH RECURSIVE
       listed.is_annotation,
       listed.on_gpu,
       listed.shapes,
-      nullif(coalesce(listed.call_stack, kept.frames), '') AS stack,
+      CASE WHEN listed.is_async THEN array_to_string(listed.call_stack[1:5], ' < ') ELSE kept.stack END AS stack,
       CASE WHEN listed.on_gpu THEN 0 ELSE listed.dur_ns END AS cpu_ns,
       coalesce(kept.self_cpu_ns, 0) AS self_cpu_ns,
       CASE WHEN listed.on_gpu THEN listed.dur_ns ELSE coalesce(kept.device_ns, 0) END AS device_ns,

@@ -30,7 +30,7 @@ from tracewarehouse.cli.session import (
 from tracewarehouse.errors import TwError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from tracewarehouse.contracts.contract import Contract, Param
     from tracewarehouse.result import Result
@@ -60,6 +60,7 @@ class AnalysisCommand(click.Command):
         try:
             ctx.meta[_CONTRACT_KEY] = found = _find_analysis(words)
             if found is not None:  # the options that the analysis adds have values, too
+                args = _with_values(args, found)
                 words = self._positional(args, {option_name(param.name) for param in found.params})
             others = [word for word in words if found is not None and word.partition("@")[0] != found.name]
             if others and not ctx.resilient_parsing:
@@ -200,6 +201,16 @@ def _find_analysis(words: list[str]) -> Contract | None:
     known = {ref.name for ref in catalog.refs("analysis")}
     found = next((word for word in words if word.partition("@")[0] in known), words[0] if words else None)
     return catalog.get(found, kind="analysis") if found is not None else None
+
+
+def _with_values(args: Sequence[str], contract: Contract) -> list[str]:
+    """The arguments, with `true` for each boolean parameter that is given without a value."""
+    flags = {option_name(param.name) for param in contract.params if param.type == "BOOLEAN"}
+    following = [*args[1:], ""]
+    return [
+        f"{arg}=true" if arg in flags and value.lower() not in ("true", "false") else arg
+        for arg, value in zip(args, following, strict=True)
+    ]
 
 
 def _option(param: Param) -> click.Option:

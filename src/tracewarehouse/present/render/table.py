@@ -368,6 +368,7 @@ _WIDTH: Final = 12
 _LONGEST_NAME: Final = 55
 _LONGEST_SHAPES: Final = 80
 _TIMES_US: Final = ((1e6, "s"), (1e3, "ms"))
+_FLOPS: Final = ("", "K", "M", "G", "T", "P")
 _SIZES: Final = ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB"))
 
 Row = Mapping[str, Any]
@@ -414,6 +415,7 @@ def _table(rows: Sequence[Row], all_rows: Sequence[Row]) -> str:
     for name, key in (("Input Shapes", "shapes"), ("Source Location", "stack")):
         if any(row[key] is not None for row in rows):
             columns.append(_texts(name, [row[key] or "" for row in rows], _LONGEST_SHAPES))
+    columns += _flop_column(rows, all_rows)
     totals = [f"Self CPU time total: {time(cpu_ns)}"]
     if device_ns is not None:
         totals.append(f"Self device time total: {time(device_ns)}")
@@ -445,6 +447,16 @@ def _memory_columns(rows: Sequence[Row]) -> list[list[str]]:
     if all(row["self_device_ns"] is None for row in rows):
         del found[2:]
     return [_profiler_column(name, [size(row[key]) for row in rows]) for name, key in found]
+
+
+def _flop_column(rows: Sequence[Row], all_rows: Sequence[Row]) -> list[list[str]]:
+    """FLOP in the unit of the smallest number, as PyTorch prints them; none if they are unknown."""
+    known = [row["flops"] for row in all_rows if row["flops"]]
+    if not known:
+        return []
+    power = min((len(str(min(known))) - 1) // 3, len(_FLOPS) - 1)
+    cells = [f"{row['flops'] / 1000**power:8.3f}" if row["flops"] else "--" for row in rows]
+    return [_profiler_column(f"Total {_FLOPS[power]}FLOPs", cells)]
 
 
 def _profiler_column(name: str, cells: Sequence[str]) -> list[str]:
