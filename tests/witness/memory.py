@@ -119,6 +119,8 @@ def memory_peak(changes: list[Change]) -> list[Row]:
         row |= {"start_bytes": (reported[0].total or 0) - reported[0].bytes, "end_bytes": reported[-1].total}
         known = sum(each.bytes for each in reported)
         row["unexplained_bytes"] = row["end_bytes"] - row["start_bytes"] - known
+        if reported[0].args["Device Type"] == 0:  # its totals begin with the profiler
+            row["start_bytes"] = None
     return [row]
 
 

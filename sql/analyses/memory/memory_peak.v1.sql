@@ -15,16 +15,16 @@
 -- device              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
 -- changes             = { type = "BIGINT", unit = "count", doc = "Number of allocations and frees." }
 -- unusable            = { type = "BIGINT", unit = "count", doc = "Events without time or bytes; they are excluded from all other columns and memory analyses." }
--- peak_bytes          = { type = "BIGINT", null = true, unit = "bytes", fold = "max", better = "lower", doc = "Peak allocated memory: the largest recorded total, including allocations from before the profiling window; null if totals are not recorded." }
+-- peak_bytes          = { type = "BIGINT", null = true, unit = "bytes", fold = "max", better = "lower", doc = "Peak allocated memory: the largest recorded total, including allocations from before the profiling window, except on the CPU: there PyTorch counts only what was allocated since profiling began. Null if totals are not recorded." }
 -- peak_at_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When the peak was first reached." }
 -- peak_step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step at that time; null outside steps." }
 -- peak_reserved_bytes = { type = "BIGINT", null = true, unit = "bytes", fold = "max", better = "lower", doc = "Peak reserved memory: the largest recorded total." }
 -- reserved_at_ns      = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When that was first reached." }
--- start_bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Allocated before the first event with a total: its total minus its bytes." }
+-- start_bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Allocated before the first event with a total: its total minus its bytes. Null on the CPU, where totals leave it out." }
 -- end_bytes           = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Allocated after the last event with a total." }
 -- net_bytes           = { type = "BIGINT", signed = true, unit = "bytes", better = "lower", doc = "Bytes allocated minus bytes freed." }
 -- peak_net_bytes      = { type = "BIGINT", unit = "bytes", better = "lower", doc = "Maximum of bytes allocated minus bytes freed since the start of the profiling window; 0 if never positive. Does not need totals." }
--- unexplained_bytes   = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "end_bytes minus start_bytes minus the bytes of the events with totals: 0 if the trace records every change, otherwise the unrecorded change." }
+-- unexplained_bytes   = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "The last total minus what was counted before the first event with one minus the bytes of the events with totals: 0 if the trace records every change, otherwise the unrecorded change." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -72,7 +72,7 @@ SELECT
   peak.peak_step,
   peak.peak_reserved_bytes,
   peak.reserved_at_ns,
-  peak.start_bytes,
+  CASE WHEN total.device_type IS DISTINCT FROM 0 THEN peak.start_bytes END AS start_bytes,
   peak.end_bytes,
   coalesce(peak.net_bytes, 0) AS net_bytes,
   coalesce(peak.peak_net_bytes, 0) AS peak_net_bytes,

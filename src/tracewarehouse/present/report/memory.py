@@ -48,7 +48,8 @@ _COLORS = {
     "unknown": "idle_unknown",
 }
 _PEAKS = """
-SELECT rank, device_type, device, coalesce(peak_bytes, peak_net_bytes) AS peak, peak_bytes IS NULL AS is_net,
+SELECT rank, device_type, device, coalesce(peak_bytes, peak_net_bytes) AS peak,
+  peak_bytes IS NULL OR device_type IS NOT DISTINCT FROM 0 AS is_net,
   peak_step, peak_at_ns, peak_reserved_bytes AS reserved
 FROM memory_peak
 ORDER BY device_type = 0, peak DESC, rank
