@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import deep
 from object_store import BUCKET, Proxy
 from small_warehouse import kernels, small_catalog, store_run
 from tracewarehouse.duck.engine import NO_LIMITS
@@ -124,8 +125,12 @@ def unpruned(wh: Warehouse, sql: str, monkeypatch: pytest.MonkeyPatch) -> object
 
 
 @pytest.mark.parametrize("sql", [*PRUNED, *WHOLE])
-def test_answers_are_the_same(wh: Warehouse, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_on_run(wh: Warehouse, sql: str) -> None:
     assert found(wh, sql).runs == PRUNED.get(sql)
+
+
+@pytest.mark.parametrize("sql", [*PRUNED, WHOLE[0], *deep(*WHOLE[1:])])
+def test_answers_are_the_same(wh: Warehouse, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if not sql.startswith("EXPLAIN") and "ASOF" not in sql:  # DuckDB chooses among equal times as it likes
         assert answer(wh, sql) == unpruned(wh, sql, monkeypatch)
 
