@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -152,21 +152,46 @@ class Database:
     ) -> Iterator[pa.RecordBatch]:
         """The columns of a table in the order of its rows; a column that the table lacks is null."""
         present = [name for name in columns if name in self.tables[table]]
-        names = ", ".join(map(quote_name, present)) or "NULL"
         condition, values = where or ("TRUE", ())
-        sql = f"SELECT {names} FROM {self.named(table)} NOT INDEXED WHERE {condition}"
-        wanted = {name: columns[name] for name in present}
-        found = _read_with_adbc(self.path, sql, values, wanted) if wanted else None
-        if found is not None:
-            for batch in found.to_batches(max_chunksize=_DRIVER_ROWS):
-                yield _with_missing(batch, columns)
-            return
+        source = f"FROM {self.named(table)} NOT INDEXED WHERE {condition}"
+        if present and _adbc() is not None:
+            same = self._same(source, values, {name: columns[name] for name in present})
+            # One column at least counts the rows.
+            read = {name: columns[name] for name in present if name not in same or len(same) == len(present)}
+            found = _read_with_adbc(self.path, f"SELECT {_listed(read)} {source}", values, read)
+            if found is not None:
+                for batch in found.to_batches(max_chunksize=_DRIVER_ROWS):
+                    yield _with_same(batch, columns, same)
+                return
+        sql = f"SELECT {_listed(present) or 'NULL'} {source}"
         try:
             cursor = self._con.execute(sql, values)
             while rows := cursor.fetchmany(BATCH_ROWS):
                 yield self._batch(table, columns, present, rows)
         except (sqlite3.Error, OverflowError) as error:
             raise self._damaged(error) from error
+
+    def _same(
+        self, source: str, values: Sequence[int], columns: Mapping[str, pa.DataType]
+    ) -> dict[str, int | None]:
+        """The columns that are null or one integer in all rows, which the driver need not copy."""
+        with suppress(TraceFormatError):  # a table without row numbers
+            rows = self.rows(f"SELECT rowid, {_listed(columns)} {source} LIMIT 1", values)
+            first = zip(columns.items(), rows[0][1:], strict=True) if rows else ()
+            same = {
+                name: value
+                for (name, type_), value in first
+                if value is None or (type(value) is int and type_ == pa.int64())
+            }
+            while same and rows:
+                sql = f"SELECT rowid, {_listed(same)} {source} AND rowid >= {rows[0][0]} AND"
+                differs = f"({_listed(same)}) IS NOT ({', '.join('?' * len(same))})"
+                rows = self.rows(f"{sql} {differs} LIMIT 1", (*values, *same.values()))
+                for name, value in zip(list(same), rows[0][1:] if rows else (), strict=False):
+                    if value != same[name]:
+                        del same[name]
+            return same
+        return {}
 
     def _batch(
         self,
@@ -201,10 +226,18 @@ class Database:
         return TraceFormatError(self.path, f"the database cannot be read: {error}", hint=_HINT)
 
 
-def _with_missing(batch: pa.RecordBatch, columns: Mapping[str, pa.DataType]) -> pa.RecordBatch:
-    names = batch.schema.names
+def _listed(columns: Iterable[str]) -> str:
+    return ", ".join(map(quote_name, columns))
+
+
+def _with_same(
+    batch: pa.RecordBatch, columns: Mapping[str, pa.DataType], same: Mapping[str, int | None]
+) -> pa.RecordBatch:
+    """The batch with the columns that it lacks: each has one value in all rows, by default null."""
     arrays = [
-        batch.column(name) if name in names else pa.nulls(batch.num_rows, type_)
+        batch.column(name)
+        if name in batch.schema.names
+        else pa.repeat(pa.scalar(same.get(name), type_), batch.num_rows)
         for name, type_ in columns.items()
     ]
     return pa.RecordBatch.from_arrays(arrays, names=list(columns))
