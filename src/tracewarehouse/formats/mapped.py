@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 # DuckDB's names of the types of raw columns.
-_TYPES: Final = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary()}
+RAW_TYPES: Final = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "VARCHAR": pa.string(), "BLOB": pa.binary()}
 _BATCH_ROWS: Final = 1 << 18
 _LARGE_BYTES: Final = 1 << 30
 _PART_BITS: Final = 40
@@ -87,7 +87,7 @@ def database_table(
         # A number may be declared as text; SQLite needs no type at all.
         column: declared_type(declared)
         if declared and named.get(column, "BIGINT") == "BIGINT"
-        else _TYPES[named.get(column, "VARCHAR")]
+        else RAW_TYPES[named.get(column, "VARCHAR")]
         for column, declared in known.items()
         if in_full or column in named
     }
@@ -106,7 +106,7 @@ def raw_table(
     table: RawTable, prefix: str, types: Mapping[str, pa.DataType], batches: Iterable[pa.RecordBatch]
 ) -> pa.RecordBatchReader:
     """The rows of a table as a mapping reads them; `types` are the columns of the batches."""
-    named = [(names.partition("|")[0], _TYPES[type_]) for names, type_ in table.columns]
+    named = [(names.partition("|")[0], RAW_TYPES[type_]) for names, type_ in table.columns]
     sources = [name for name, _ in _in_file(table, types)]
     others = [name for name in types if name not in sources or name in table.kept]
     fields = [(f"{prefix}.{name}", types[name]) for name in others] or [(_OTHERS, pa.int64())]
