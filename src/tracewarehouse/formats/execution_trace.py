@@ -5,7 +5,6 @@ Up to schema 1.0.1 a node is a flat object; later ones keep ids in `attrs` and v
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +15,8 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import OnePartFile, Outcome, Redaction, Request
-from tracewarehouse.formats.file_text import TextStream
-from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes, redacted, short_text
+from tracewarehouse.formats.base import RecordFormat
+from tracewarehouse.formats.source_tables import Notes, RecordSource, short_text
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "execution_nodes"
@@ -260,17 +257,31 @@ def _first_int(value: object) -> int | None:
 
 
 NAME: Final = "execution_trace"
-VERSION: Final = 1
-_MOST_BYTES: Final = 1 << 30
 # The keys precede the nodes.
 _SEARCHED_BYTES: Final = 4096
 
 
-class ExecutionTraceFormat:
+class ExecutionTraceSource(RecordSource):
+    """A Source that fills `execution_nodes`."""
+
+    most_bytes = (1 << 30, "it holds more than 1 GiB", "record fewer steps")
+
+    def _walk(self, content: bytes) -> Iterator[tuple[str, pa.Table]]:
+        self._trace = decoded(content, self._path)
+        yield TABLE, node_table(self._trace, self._notes)
+
+    def _header(self) -> Mapping[str, Any]:
+        return {NAME: {"schema": self._trace.schema, "pid": self._trace.pid, "time": self._trace.time}}
+
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "unknown", "source_schema": short_text(self._trace.schema, self._redactor, 40)}
+
+
+class ExecutionTraceFormat(RecordFormat):
     """A Format."""
 
     name = NAME
-    version = VERSION
+    source = ExecutionTraceSource
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a JSON object with a schema and nodes."""
@@ -278,49 +289,3 @@ class ExecutionTraceFormat:
         if start.lstrip()[:1] != b"{" or b'"schema"' not in start or b'"nodes"' not in start:
             return False
         return file_text.object_format(file_text.top_keys(start)) == NAME
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, ExecutionTraceSource, NAME)
-
-
-class ExecutionTraceSource:
-    """A Source that fills `execution_nodes`."""
-
-    def __init__(self, path: Path, request: Request) -> None:
-        self._path = path
-        self._redactor = Redactor(request.salt, request.policy)
-        self._redactions: tuple[Redaction, ...] = ()
-        self._notes = Notes()
-        self._table: pa.Table | None = None
-        self._stream = TextStream(path)
-        text = self._stream.joined(
-            _MOST_BYTES, f"it holds more than {_MOST_BYTES >> 30} GiB", "record fewer steps"
-        )
-        if request.known_digest != self._stream.digest:
-            self._trace = decoded(text, path)
-            table = node_table(self._trace, self._notes)
-            self._table, self._redactions = redacted(table, self._redactor)
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The table. It can be read once."""
-        return {} if self._table is None else {TABLE: self._table.to_reader()}
-
-    def outcome(self) -> Outcome:
-        """The facts about the file."""
-        stream = self._stream
-        if self._table is None:
-            return Outcome(stream.digest, "{}", stream.size, stream.stored_bytes)
-        facts = {"schema": self._trace.schema, "pid": self._trace.pid, "time": self._trace.time}
-        header, hits = self._redactor.header(json.dumps({NAME: facts}, ensure_ascii=False))
-        return Outcome(
-            digest=stream.digest,
-            header_json=header,
-            text_bytes=stream.size,
-            stored_bytes=stream.stored_bytes,
-            events=self._table.num_rows,
-            redactions=(*hits, *self._redactions),
-            findings=self._notes.findings(self._redactor),
-            facts={"clock": "unknown", "source_schema": short_text(self._trace.schema, self._redactor, 40)},
-        )

@@ -9,15 +9,16 @@ from typing import Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Defect, OnePartFile, Outcome, Redaction, Request
-from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, holds_objects, read_text
+from tracewarehouse.formats.base import Outcome, RecordFormat, Request
+from tracewarehouse.formats.file_text import TextStream, digest_of, holds_objects, read_text
 from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner, State
-from tracewarehouse.formats.redact import Redactor
+from tracewarehouse.formats.source_tables import FileSource
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "memory_timeline"
@@ -126,41 +127,21 @@ def _named(
 
 
 NAME: Final = "memory_timeline"
-VERSION: Final = 1
 _FIRST: Final = late_regex(rb"\s*\[\s*\[\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*,\s*-?[0-9]+\s*\]")
 _LIST_START: Final = late_regex(rb"\s*\[")
 
 
-class MemoryTimelineFormat:
-    """A Format."""
-
-    name = NAME
-    version = VERSION
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a list that starts with a list of four integers and has no object in `head`."""
-        return _FIRST.match(head) is not None and not holds_objects(head)
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, MemoryTimelineSource)
-
-
-class MemoryTimelineSource:
+class MemoryTimelineSource(FileSource):
     """A Source that fills `memory_timeline` only."""
 
     def __init__(self, path: Path, request: Request) -> None:
-        self._path, self._request = path, request
+        super().__init__(path, request)
         self._batches = Spill(request.spill)
-        self._rows = 0
+        self._row_count = 0
         self._repaired: list[int] = []
         self._losses = Losses()
-        self._redactor = Redactor(request.salt, request.policy)
-        self._redactions: list[Redaction] = []
-        self._unchanged = False
-        self._stream: TextStream | FileContent
         if request.known_digest is not None and (content := digest_of(path)).digest == request.known_digest:
-            self._stream, self._unchanged = content, True
+            self._content, self._unchanged = content, True
         elif not self._read_strict():
             self._read_tolerant()
 
@@ -171,30 +152,20 @@ class MemoryTimelineSource:
             return {}
         return {TABLE: pa.RecordBatchReader.from_batches(SCHEMA, self._batches.take())}
 
+    @property
+    def _events(self) -> int:
+        return self._row_count
+
     def outcome(self) -> Outcome:
         """The facts about the file."""
-        # The table has no column for repaired elements.
-        repaired = (
-            (Defect("repaired_event", len(self._repaired), f"#{self._repaired[0]}"),)
-            if self._repaired
-            else ()
-        )
-        return Outcome(
-            digest=self._stream.digest,
-            header_json="{}",
-            text_bytes=self._stream.size,
-            stored_bytes=self._stream.stored_bytes,
-            status=self._losses.status,
-            events=self._rows,
-            losses=self._losses.all(),
-            redactions=tuple(self._redactions),
-            repaired=len(self._repaired),
-            findings=repaired,
+        losses = self._losses
+        return replace(
+            super().outcome(), status=losses.status, losses=losses.all(), repaired=len(self._repaired)
         )
 
     def _read_strict(self) -> bool:
         """Reads the file if it is a complete list of strict JSON; else discards its rows: False."""
-        stream = self._stream = TextStream(self._path)
+        stream = self._content = TextStream(self._path)
         scanner = PythonScanner()
         pieces = iter(stream)
         head = b""
@@ -213,7 +184,7 @@ class MemoryTimelineSource:
         if is_whole and stream.cut is None:
             return True
         self._batches.close()
-        self._rows = 0
+        self._row_count = 0
         self._redactions.clear()
         return False
 
@@ -228,7 +199,9 @@ class MemoryTimelineSource:
         if (batch := scanner.flush()) is not None:
             self._add([batch])
         self._losses = document.losses
-        if not self._rows:
+        for number in self._repaired:  # the table has no column for them
+            self._notes.add("repaired_event", 1, f"#{number}")
+        if not self._row_count:
             raise TraceFormatError(
                 self._path, "no complete element found", hint="copy or record the timeline again"
             )
@@ -236,8 +209,20 @@ class MemoryTimelineSource:
     def _add(self, found: Sequence[Batch]) -> None:
         for batch in found:
             texts = batch.texts["text"]
-            clean, hits = self._redactor.events(texts, self._rows)
+            clean, hits = self._redactor.events(texts, self._row_count)
             self._redactions += hits
             found_texts = [clean.get(at, text) for at, text in enumerate(texts.to_pylist())]
-            self._batches.add(rows([text.encode() for text in found_texts], self._rows))
-            self._rows += batch.rows
+            self._batches.add(rows([text.encode() for text in found_texts], self._row_count))
+            self._row_count += batch.rows
+
+
+class MemoryTimelineFormat(RecordFormat):
+    """A Format."""
+
+    name = NAME
+    source = MemoryTimelineSource
+    adds = False
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a list that starts with a list of four integers and has no object in `head`."""
+        return _FIRST.match(head) is not None and not holds_objects(head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +12,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import OnePartFile, Outcome, Redaction, Request
-from tracewarehouse.formats.file_text import TextStream
-from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes, redacted
+from tracewarehouse.formats.base import RecordFormat
+from tracewarehouse.formats.source_tables import Notes, RecordSource
 from tracewarehouse.late_regex import late_regex
 
 # A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.
@@ -201,17 +199,27 @@ def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
 
 
 NAME: Final = "nsight_compute"
-VERSION: Final = 1
 # Messages of the profiler and of the program may precede the header.
 _SEARCHED_BYTES: Final = 1 << 16
-_MOST_BYTES: Final = 256 << 20
 
 
-class NsightComputeFormat:
+class NsightComputeSource(RecordSource):
+    """A Source that fills `kernel_metrics`."""
+
+    most_bytes = (256 << 20, "more than 256 MiB of metrics", "profile fewer launches")
+
+    def _walk(self, content: bytes) -> Iterator[tuple[str, pa.Table]]:
+        found = list(metrics(rows_of(content.decode(errors="replace").splitlines()), self._path))
+        if not found:
+            raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
+        yield TABLE, table(found, self._notes)
+
+
+class NsightComputeFormat(RecordFormat):
     """A Format."""
 
     name = NAME
-    version = VERSION
+    source = NsightComputeSource
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether a line is the header of the table of metrics."""
@@ -219,44 +227,3 @@ class NsightComputeFormat:
             return False
         lines = head[:_SEARCHED_BYTES].decode(errors="replace").splitlines()
         return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, NsightComputeSource, NAME)
-
-
-class NsightComputeSource:
-    """A Source that fills `kernel_metrics`."""
-
-    def __init__(self, path: Path, request: Request) -> None:
-        self._path = path
-        self._redactor = Redactor(request.salt, request.policy)
-        self._redactions: tuple[Redaction, ...] = ()
-        self._notes = Notes()
-        self._table: pa.Table | None = None
-        self._stream = TextStream(path)
-        text = self._stream.joined(
-            _MOST_BYTES, f"more than {_MOST_BYTES >> 20} MiB of metrics", "profile fewer launches"
-        )
-        if request.known_digest != self._stream.digest:
-            found = list(metrics(rows_of(text.decode(errors="replace").splitlines()), path))
-            if not found:
-                raise TraceFormatError(path, "no metrics", hint="no kernel was profiled; see its messages")
-            self._table, self._redactions = redacted(table(found, self._notes), self._redactor)
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The table. It can be read once."""
-        return {} if self._table is None else {TABLE: self._table.to_reader()}
-
-    def outcome(self) -> Outcome:
-        """The facts about the file."""
-        return Outcome(
-            digest=self._stream.digest,
-            header_json="{}",
-            text_bytes=self._stream.size,
-            stored_bytes=self._stream.stored_bytes,
-            events=0 if self._table is None else self._table.num_rows,
-            redactions=self._redactions,
-            findings=self._notes.findings(self._redactor),
-        )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import OnePartFile
+from tracewarehouse.formats.base import RecordFormat
 from tracewarehouse.formats.pickles.reader import PlainSource
 from tracewarehouse.late_regex import late_regex
 
@@ -89,25 +89,6 @@ _JSON_KEYS: Final = late_regex(rb'"(?:comm_lib_version|nccl_version|pg_config|pg
 _RECORD: Final = b'"collective_seq_id"'
 
 
-class MemorySnapshotFormat:
-    """A Format."""
-
-    name = SNAPSHOT
-    version = 1
-
-    def detect(self, path: Path, head: bytes) -> bool:
-        """Whether this is a pickle, which only reading it shows to hold a snapshot, or a snapshot as JSON."""
-        if head.lstrip()[:1] == b"{":
-            return (
-                b'"device_traces"' in head and file_text.object_format(file_text.top_keys(head)) == SNAPSHOT
-            )
-        return not path.is_dir() and file_text.is_pickle(path, head)
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, MemorySnapshotSource, SNAPSHOT)
-
-
 class MemorySnapshotSource(PlainSource):
     """A Source that fills the tables of snapshots."""
 
@@ -122,11 +103,33 @@ class MemorySnapshotSource(PlainSource):
         self._notes.add("snapshot_segments_disagree", rows, example)
 
 
-class FlightRecorderFormat:
+class MemorySnapshotFormat(RecordFormat):
+    """A Format."""
+
+    name = SNAPSHOT
+    source = MemorySnapshotSource
+
+    def detect(self, path: Path, head: bytes) -> bool:
+        """Whether this is a pickle, which only reading it shows to hold a snapshot, or a snapshot as JSON."""
+        if head.lstrip()[:1] == b"{":
+            return (
+                b'"device_traces"' in head and file_text.object_format(file_text.top_keys(head)) == SNAPSHOT
+            )
+        return not path.is_dir() and file_text.is_pickle(path, head)
+
+
+class FlightRecorderSource(PlainSource):
+    """A Source that fills `flight_records`."""
+
+    walk = RECORDER
+    what = "a flight recorder dump"
+
+
+class FlightRecorderFormat(RecordFormat):
     """A Format."""
 
     name = RECORDER
-    version = 1
+    source = FlightRecorderSource
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether this is a pickle or JSON with the keys of a dump."""
@@ -141,14 +144,3 @@ class FlightRecorderFormat:
             return False
         start = head[:_SEARCHED_BYTES]
         return any(key in start for key in (b"pg_config", b"collective_seq_id", b"pg_status"))
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, FlightRecorderSource, RECORDER)
-
-
-class FlightRecorderSource(PlainSource):
-    """A Source that fills `flight_records`."""
-
-    walk = RECORDER
-    what = "a flight recorder dump"

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 from msgspec import Struct, field
 
 from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
-from tracewarehouse.formats.file_text import FileContent, digest_of, digest_of_folder
+from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, digest_of_folder
 from tracewarehouse.formats.redact import Redactor
 
 if TYPE_CHECKING:
@@ -334,39 +335,124 @@ def _output_type(name: str) -> pa.DataType:
     return pa.string() if name in _TEXTS else column_type(name)
 
 
-class CollectedSource(ABC):
-    """A Source with the activities of one process. The constructor reads the file with `_read`.
+class FileSource(ABC):
+    """A Source of a file that the constructor reads, unless its content is known.
 
     `base_time_ns` is the origin of the times in the file, 0 if they are absolute.
     """
 
     base_time_ns: int = 0
+    _part: Part = Part()
+    _content: FileContent | TextStream
+
+    def __init__(self, path: Path, request: Request) -> None:
+        self._path, self._request = path, request
+        self._redactor = Redactor(request.salt, request.policy)
+        self._redactions: list[Redaction] = []
+        self._notes = Notes()
+        self._unchanged = False
+
+    @property
+    @abstractmethod
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The tables. They can be read once."""
+
+    @property
+    @abstractmethod
+    def _events(self) -> int:
+        """The number of rows."""
+
+    def _header(self) -> Mapping[str, Any]:
+        """The metadata of the file; device properties and host name with Kineto's keys."""
+        return {}
+
+    def _facts(self) -> Mapping[str, object]:
+        """Columns of `ranks`."""
+        return {}
+
+    def outcome(self) -> Outcome:
+        """The facts about the file."""
+        content = self._content
+        if self._unchanged:
+            return Outcome(content.digest, "{}", content.size, content.stored_bytes)
+        header, hits = self._redactor.header(json.dumps(self._header(), ensure_ascii=False))
+        facts = dict(self._facts())
+        return Outcome(
+            digest=content.digest,
+            header_json=header,
+            text_bytes=content.size,
+            stored_bytes=content.stored_bytes,
+            events=self._events,
+            base_time_ns=self.base_time_ns,
+            rank=facts.pop("rank", self._part.rank),
+            redactions=(*hits, *self._redactions),
+            findings=self._notes.findings(self._redactor),
+            facts=facts,
+        )
+
+
+class RecordSource(FileSource):
+    """A Source with tables of records, the first of which has a row per record.
+
+    `most_bytes` is the size of the text at most, and what an error says about a longer one.
+    """
+
+    most_bytes: ClassVar[tuple[int, str, str]]
+
+    def __init__(self, path: Path, request: Request) -> None:
+        super().__init__(path, request)
+        self._tables: dict[str, pa.Table] = {}
+        with self._opened() as (self._content, content):
+            self._unchanged = request.known_digest == self._content.digest
+            for name, table in () if self._unchanged else self._walk(content):
+                self._tables[name], redactions = redacted(table, self._redactor)
+                self._redactions += redactions
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[FileContent | TextStream, Any]]:
+        """Digest and sizes of the content, and the content."""
+        stream = TextStream(self._path)
+        text = stream.joined(*self.most_bytes)
+        yield stream, text
+
+    @abstractmethod
+    def _walk(self, content: Any) -> Iterable[tuple[str, pa.Table]]:
+        """The names and tables of the records. Raises TraceFormatError."""
+
+    @property
+    def _events(self) -> int:
+        return next(iter(self._tables.values())).num_rows
+
+    @property
+    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
+        """The tables. They can be read once."""
+        return {name: table.to_reader() for name, table in self._tables.items()}
+
+
+class CollectedSource(FileSource):
+    """A Source with the activities of one process. The constructor reads the file with `_read`."""
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
+        super().__init__(path, request)
         stat = path.stat()
         # The files of a folder may change without it.
         self._content = (
             digest_of_folder(path) if path.is_dir() else _content(path, stat.st_mtime_ns, stat.st_size)
         )
-        self._path, self._part, self._request = path, part, request
+        self._part = part
         self._unchanged = request.known_digest == self._content.digest
         if self._unchanged:
             return
-        self._notes = Notes()
-        self._rows = ActivityRows(Redactor(request.salt, request.policy))
+        self._rows = ActivityRows(self._redactor, redactions=self._redactions)
         self._read()
 
     @abstractmethod
     def _read(self) -> None:
         """Adds the activities to `_rows` and the findings to `_notes`. Raises TraceFormatError."""
 
-    @abstractmethod
-    def _header(self) -> Mapping[str, Any]:
-        """The metadata of the file; device properties and host name with Kineto's keys."""
-
-    @abstractmethod
-    def _facts(self) -> Mapping[str, object]:
-        """Columns of `ranks`."""
+    @property
+    def _events(self) -> int:
+        return self._rows.rows
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
@@ -374,25 +460,6 @@ class CollectedSource(ABC):
         if self._unchanged:
             return {}
         return {ACTIVITIES: pa.RecordBatchReader.from_batches(self._rows.schema(), self._rows.batches())}
-
-    def outcome(self) -> Outcome:
-        """The facts about the process and the file."""
-        content = self._content
-        if self._unchanged:
-            return Outcome(content.digest, "{}", content.size, content.stored_bytes)
-        header, hits = self._rows.redactor.header(json.dumps(self._header(), ensure_ascii=False))
-        return Outcome(
-            digest=content.digest,
-            header_json=header,
-            text_bytes=content.size,
-            stored_bytes=content.stored_bytes,
-            events=self._rows.rows,
-            base_time_ns=self.base_time_ns,
-            rank=self._part.rank,
-            redactions=(*hits, *self._rows.redactions),
-            findings=self._notes.findings(self._rows.redactor),
-            facts=self._facts(),
-        )
 
 
 @lru_cache(maxsize=8)

@@ -36,7 +36,7 @@ def walk(root: object, budget: Budget) -> Tables:
     unusable: Counter[str] = Counter()
     entries = dictionaries(top["entries"], "entries", budget)
     table = _records(entries, _members(top.get("pg_config"), budget), budget, unusable)
-    facts: dict[str, Any] = {"events": table.num_rows}
+    facts: dict[str, Any] = {}
     if type(top["version"]) is str:
         facts["source_schema"] = top["version"][:40]
     if type(top.get("rank")) is int and 0 <= top["rank"] < 1 << 31:

@@ -46,9 +46,7 @@ def walk(root: object, budget: Budget) -> Tables:
     }
     tables["snapshot_frames"] = stacks.table()
     settings = scalars(top.get("allocator_settings"), budget)
-    return Tables(
-        tables, {"events": events.num_rows}, {"allocator_settings": settings} if settings else {}, unusable
-    )
+    return Tables(tables, {}, {"allocator_settings": settings} if settings else {}, unusable)
 
 
 def _located(segments: list[dict[str, Any]], unusable: Counter[str]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -21,7 +21,6 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Outcome, Redaction, Request
 from tracewarehouse.formats.file_text import (
     GZIP_MAGIC,
     FileContent,
@@ -29,8 +28,7 @@ from tracewarehouse.formats.file_text import (
     UnsupportedFormatError,
     digest_of,
 )
-from tracewarehouse.formats.redact import Redactor
-from tracewarehouse.formats.source_tables import Notes, redacted
+from tracewarehouse.formats.source_tables import RecordSource
 
 PICKLE: Final = "pickle"
 _ROOT: Final = Path(__file__).resolve().parents[3]
@@ -174,81 +172,47 @@ def _error(file: PlainFile, answer: Mapping[str, Any], what: str) -> TraceFormat
 _MOST_BYTES: Final = 4 << 30
 
 
-class PlainSource:
+class PlainSource(RecordSource):
     """A Source that a child process reads. `walk` names the tables to make, `what` the file in messages."""
 
     walk: str
     what: str
 
-    def __init__(self, path: Path, request: Request) -> None:
-        self._path, self._request = path, request
-        self._redactor = Redactor(request.salt, request.policy)
-        self._redactions: list[Redaction] = []
-        self._notes = Notes()
-        self._found: PlainTables | None = None
-        self._tables: dict[str, pa.Table] = {}
-        with _content(path, request.spill) as (content, file):
-            self._content = content
-            self._unchanged = request.known_digest == content.digest
-            if not self._unchanged:
-                self._read(file)
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The tables. They can be read once."""
-        return {name: table.to_reader() for name, table in self._tables.items()}
-
-    def outcome(self) -> Outcome:
-        """The facts about the file."""
-        stream, found = self._content, self._found
-        if found is None:
-            return Outcome(stream.digest, "{}", stream.size, stream.stored_bytes)
-        header, hits = self._redactor.header(json.dumps(found.header, ensure_ascii=False))
-        facts = dict(found.facts)
-        return Outcome(
-            digest=stream.digest,
-            header_json=header,
-            text_bytes=stream.size,
-            stored_bytes=stream.stored_bytes,
-            events=facts.pop("events", 0),
-            rank=facts.pop("rank", None),
-            redactions=(*hits, *self._redactions),
-            findings=self._notes.findings(self._redactor),
-            facts={"clock": "utc", **facts},
-        )
-
     def check(self, tables: Mapping[str, pa.Table]) -> None:
         """Adds findings on inconsistent tables to `_notes`."""
 
-    def _read(self, file: IO[bytes]) -> None:
-        first = file.read(1)
-        plain = PlainFile(self._path, file, self._content.size, self.walk, is_json=first in b"{[ \r\n\t")
+    def _walk(self, content: IO[bytes]) -> Iterable[tuple[str, pa.Table]]:
+        is_json = content.read(1) in b"{[ \r\n\t"
+        plain = PlainFile(self._path, content, self._content.size, self.walk, is_json)
         self._found = read_plain(plain, self._request.spill, self.what)
         for column, count in sorted(self._found.unusable.items()):
             self._notes.add("unusable_value", count, column)
         self.check(self._found.tables)
-        for name, table in self._found.tables.items():
-            self._tables[name], redactions = redacted(table, self._redactor)
-            self._redactions += redactions
+        return self._found.tables.items()
 
+    def _header(self) -> Mapping[str, Any]:
+        return self._found.header
 
-@contextmanager
-def _content(path: Path, spill: Path) -> Iterator[tuple[FileContent, IO[bytes]]]:
-    """Digest and sizes of the content, and an open file that holds it decompressed."""
-    with path.open("rb") as file:
-        compressed = file.read(2) == GZIP_MAGIC
-    if not compressed:
-        content = digest_of(path)
-        with path.open("rb") as file:
-            yield content, file
-        return
-    stream = TextStream(path)
-    with TemporaryFile(dir=spill) as unpacked:
-        for piece in stream:
-            unpacked.write(piece)
-            if stream.size > _MOST_BYTES:
-                message = f"it holds more than {_MOST_BYTES >> 30} GiB"
-                raise TraceFormatError(path, message, hint="record fewer entries (max_entries)")
-        unpacked.flush()
-        unpacked.seek(0)
-        yield FileContent(stream.digest, stream.size, stream.stored_bytes), unpacked
+    def _facts(self) -> Mapping[str, object]:
+        return {"clock": "utc", **self._found.facts}
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[FileContent | TextStream, IO[bytes]]]:
+        """Digest and sizes of the content, and an open file that holds it decompressed."""
+        with self._path.open("rb") as file:
+            compressed = file.read(2) == GZIP_MAGIC
+        if not compressed:
+            content = digest_of(self._path)
+            with self._path.open("rb") as file:
+                yield content, file
+            return
+        stream = TextStream(self._path)
+        with TemporaryFile(dir=self._request.spill) as unpacked:
+            for piece in stream:
+                unpacked.write(piece)
+                if stream.size > _MOST_BYTES:
+                    message = f"it holds more than {_MOST_BYTES >> 30} GiB"
+                    raise TraceFormatError(self._path, message, hint="record fewer entries (max_entries)")
+            unpacked.flush()
+            unpacked.seek(0)
+            yield stream, unpacked
