@@ -122,7 +122,7 @@ class Database:
         """Whether the table exists and has these columns."""
         return table in self.tables and all(name in self.tables[table] for name in columns)
 
-    def rows(self, sql: str, values: Sequence[int] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, values: Sequence[int | None] = ()) -> list[tuple[Any, ...]]:
         """The rows of a small SELECT; text as bytes."""
         try:
             return self._con.execute(sql, values).fetchall()
@@ -439,7 +439,7 @@ class ParquetFolder(Database):
         """Closes the files."""
         self._duck.close()
 
-    def rows(self, sql: str, values: Sequence[int] = ()) -> list[tuple[Any, ...]]:
+    def rows(self, sql: str, values: Sequence[int | None] = ()) -> list[tuple[Any, ...]]:
         """The rows of a small SELECT."""
         from tracewarehouse.duck.engine import Error
 

@@ -11,12 +11,12 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, Queue
 from tempfile import TemporaryFile
 from threading import Event, Thread
-from typing import IO, Final, Protocol, TypeAlias, cast
+from typing import IO, Final, TypeAlias, cast
 
 from isal import isal_zlib
 from isal.igzip_lib import IsalError
@@ -27,6 +27,8 @@ from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.late_regex import late_regex
 
 Buffer: TypeAlias = bytes | bytearray | mmap.mmap
+# What receives text in pieces.
+Take: TypeAlias = Callable[[bytes], None]
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -57,28 +59,16 @@ class Text(Struct, frozen=True):
     cut: str | None = None
 
 
-class _Sink(Protocol):
-    """Receives text in pieces."""
-
-    size: int
-
-    def write(self, piece: bytes) -> None: ...
-
-
 class _TextBuffer:
     """Collects text in memory, or in a memory-mapped temporary file if it is large."""
 
     def __init__(self, spill: Path | None) -> None:
         self._spill = spill
-        self.sha = hashlib.sha256()
-        self.size = 0
         self._memory = bytearray()
         self._file: IO[bytes] | None = None
 
-    def write(self, piece: bytes) -> None:
-        self.sha.update(piece)
-        self.size += len(piece)
-        if self._file is None and self.size > SPILL_BYTES:
+    def add(self, piece: bytes) -> None:
+        if self._file is None and len(self._memory) + len(piece) > SPILL_BYTES:
             self._file = TemporaryFile(dir=self._spill)  # noqa: SIM115  closed with the mapping
             self._file.write(self._memory)
             self._memory = bytearray()
@@ -100,25 +90,20 @@ def read_text(path: Path, spill: Path | None = None) -> Text:
 
     Long text is memory-mapped from an unlinked temporary file in the folder `spill`.
     """
-    try:
-        with _open(path) as file:
-            sink, pieces = _TextBuffer(spill), _Pieces(file)
-            cut = _decompress(file, pieces, sink)
-            stored = pieces.size()
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return Text(path, stored, sink.size, sink.sha.hexdigest(), sink.buffer(), cut)
+    text, stream = _TextBuffer(spill), TextStream(path)
+    stream.feed(text.add)
+    return Text(path, stream.stored_bytes, stream.size, stream.digest, text.buffer(), stream.cut)
 
 
-def _decompress(file: IO[bytes], pieces: _Pieces, sink: _Sink) -> str | None:
-    """Writes the decompressed content to the sink; returns the reason if the file is truncated or corrupt."""
+def _decompress(file: IO[bytes], pieces: _Pieces, take: Take) -> str | None:
+    """Passes on the decompressed content; returns the reason if the file is truncated or corrupt."""
     magic = file.peek(4)[:4]  # type: ignore[attr-defined]
     if magic[:2] == GZIP_MAGIC:
-        return _gunzip(pieces, sink)
+        return _gunzip(pieces, take)
     if magic == ZSTD_MAGIC:
-        return _unzstd(file, sink)
+        return _unzstd(file, take)
     for piece in pieces:
-        sink.write(piece)
+        take(piece)
     return None
 
 
@@ -126,7 +111,7 @@ class _Stopped(Exception):
     """The reader needs no more text."""
 
 
-class TextStream(Struct, dict=True):
+class TextStream(Struct):
     """The text of a file in pieces, decompressed by a background thread that stays a few pieces ahead.
 
     After the iteration ends, `stored_bytes`, `size` and `digest` are valid, and `cut` is the reason if the
@@ -154,8 +139,6 @@ class TextStream(Struct, dict=True):
                 while True:
                     self._ahead.get_nowait()
             thread.join()
-        if isinstance(self._error, OSError):
-            raise _unreadable(self.path, self._error) from self._error
         if self._error is not None:
             raise self._error
 
@@ -168,23 +151,23 @@ class TextStream(Struct, dict=True):
                 raise TraceFormatError(self.path, too_long, hint=hint)
         return b"".join(pieces)
 
-    def write(self, piece: bytes) -> None:
-        """Passes on a piece."""
-        self._sha.update(piece)
-        self.size += len(piece)
-        self._take(piece)
-
-    def feed(self, take: Callable[[bytes], None], piece_bytes: int = _PIECE_BYTES) -> None:
+    def feed(self, take: Take, piece_bytes: int = _PIECE_BYTES) -> None:
         """Passes all text to `take` in this thread, decompressed from pieces of this size; instead of `iter`.
 
-        Raises what `take` raises, and OSError.
+        Raises what `take` raises.
         """
-        self._sha, self._take = hashlib.sha256(), take
-        with _open(self.path) as file:
+        sha = hashlib.sha256()
+
+        def add(piece: bytes) -> None:
+            sha.update(piece)
+            self.size += len(piece)
+            take(piece)
+
+        with _opened(self.path) as file:
             pieces = _Pieces(file, piece_bytes)
-            self.cut = _decompress(file, pieces, self)
+            self.cut = _decompress(file, pieces, add)
             self.stored_bytes = pieces.size()
-        self.digest = self._sha.hexdigest()
+        self.digest = sha.hexdigest()
 
     def _queue(self, piece: bytes) -> None:
         if self._stopped.is_set():
@@ -209,18 +192,6 @@ def prefix_digest(path: Path, length: int) -> str | None:
     return hashlib.sha256(memoryview(text.buffer)[:length]).hexdigest()
 
 
-class _Digest:
-    """Hashes a text."""
-
-    def __init__(self) -> None:
-        self.sha = hashlib.sha256()
-        self.size = 0
-
-    def write(self, piece: bytes) -> None:
-        self.sha.update(piece)
-        self.size += len(piece)
-
-
 class FileContent(Struct, frozen=True):
     """Digest and size of the decompressed text of a file, and the size of the file."""
 
@@ -231,13 +202,9 @@ class FileContent(Struct, frozen=True):
 
 def digest_of(path: Path) -> FileContent:
     """Digest and sizes of the complete file. Raises TraceFormatError if it cannot be read."""
-    try:
-        with _open(path) as file:
-            sink, pieces = _Digest(), _Pieces(file)
-            _decompress(file, pieces, sink)
-            return FileContent(sink.sha.hexdigest(), sink.size, pieces.size())
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    stream = TextStream(path)
+    stream.feed(lambda _: None)
+    return FileContent(stream.digest, stream.size, stream.stored_bytes)
 
 
 def digest_of_folder(path: Path) -> FileContent:
@@ -250,33 +217,21 @@ def digest_of_folder(path: Path) -> FileContent:
     return FileContent(total.hexdigest(), size, size)
 
 
-class _Head:
-    """Collects the first bytes of a text."""
-
-    def __init__(self, length: int) -> None:
-        self.size = 0
-        self.text = bytearray()
-        self._length = length
-
-    def write(self, piece: bytes) -> None:
-        self.text += piece[: self._length - self.size]
-        self.size += len(piece)
-        if self.size >= self._length:
-            raise _Stopped
-
-
 def head_of(path: Path, length: int) -> bytes:
     """The first bytes of the decompressed text, as far as they can be read.
 
     Raises TraceFormatError if nothing can be read.
     """
-    head = _Head(length)
-    try:
-        with _open(path) as file, suppress(_Stopped):
-            _decompress(file, _Pieces(file, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES)), head)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    return bytes(head.text)
+    head = bytearray()
+
+    def take(piece: bytes) -> None:
+        head.extend(piece[: length - len(head)])
+        if len(head) >= length:
+            raise _Stopped
+
+    with suppress(_Stopped), _opened(path) as file:
+        _decompress(file, _Pieces(file, min(max(length, _SMALL_PIECE_BYTES), _PIECE_BYTES)), take)
+    return bytes(head)
 
 
 class _Pieces:
@@ -319,10 +274,10 @@ class _Pieces:
         return max(self.taken, os.fstat(self._file.fileno()).st_size)
 
 
-def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
+def _gunzip(pieces: _Pieces, take: Take) -> str | None:
     """Decompresses all members of a gzip file; returns the reason if the file is truncated or corrupt."""
     while True:
-        if (cut := _member(pieces, sink)) is not None:
+        if (cut := _member(pieces, take)) is not None:
             return cut
         rest = next(filter(None, (piece.lstrip(b"\0") for piece in pieces)), b"")  # without padding
         if not rest:
@@ -332,7 +287,7 @@ def _gunzip(pieces: _Pieces, sink: _Sink) -> str | None:
         pieces.push_back(rest)
 
 
-def _unzstd(file: IO[bytes], sink: _Sink) -> str | None:
+def _unzstd(file: IO[bytes], take: Take) -> str | None:
     """Decompresses all frames of a zstd file; returns the reason if the file is truncated or corrupt."""
     import pyarrow as pa
 
@@ -344,23 +299,7 @@ def _unzstd(file: IO[bytes], sink: _Sink) -> str | None:
             return f"the zstd stream is {'cut short' if 'Truncated' in str(error) else 'corrupt'}"
         if not piece:
             return None
-        sink.write(piece)
-
-
-class _DatabaseFile:
-    """Writes a decompressed database to a file, within bounds of size."""
-
-    def __init__(self, path: Path, file: IO[bytes]) -> None:
-        self._path, self._file = path, file
-        self._most = max(_DATABASE_BYTES, _DATABASE_RATIO * path.stat().st_size)
-        self.size = 0
-
-    def write(self, piece: bytes) -> None:
-        self.size += len(piece)
-        if self.size > self._most:
-            reason = f"unpacks to more than {self._most >> 30} GiB"
-            raise TraceFormatError(self._path, reason, hint="unpack it and name the file inside")
-        self._file.write(piece)
+        take(piece)
 
 
 def is_compressed_database(path: Path) -> bool:
@@ -377,35 +316,44 @@ def unpack_database(path: Path, copy: Path) -> None:
     """Decompresses a database to a new file. Raises TraceFormatError if it is cut short or corrupt."""
     copy.parent.mkdir(parents=True, exist_ok=True)
     unfinished = copy.with_name(f"{copy.name}.{os.getpid()}")
-    with _open(path) as file, unfinished.open("wb") as out:
-        cut = _decompress(file, _Pieces(file), _DatabaseFile(path, out))
+    most = max(_DATABASE_BYTES, _DATABASE_RATIO * path.stat().st_size)
+    with _opened(path) as file, unfinished.open("wb") as out:
+
+        def take(piece: bytes) -> None:
+            if out.tell() + len(piece) > most:
+                reason = f"unpacks to more than {most >> 30} GiB"
+                raise TraceFormatError(path, reason, hint="unpack it and name the file inside")
+            out.write(piece)
+
+        cut = _decompress(file, _Pieces(file), take)
     if cut is not None:
         unfinished.unlink()
         raise TraceFormatError(path, cut, hint="copy the file again")
     unfinished.replace(copy)
 
 
-def _member(pieces: _Pieces, sink: _Sink) -> str | None:
+def _member(pieces: _Pieces, take: Take) -> str | None:
     member = isal_zlib.decompressobj(wbits=31)
-    before, start = sink.size, pieces.at()
+    size, start = 0, pieces.at()
     while not member.eof:
         if not (piece := pieces.next()):
-            _recover_member(pieces.reread(start), sink, before)
+            _recover_member(pieces.reread(start), take, size)
             return "the gzip stream is cut short"
         try:
-            sink.write(member.decompress(piece))
+            text = member.decompress(piece)
         except _ISAL_ERROR:
-            _recover_member(pieces.reread(start), sink, before)
+            _recover_member(pieces.reread(start), take, size)
             return "the gzip stream is corrupt"
+        take(text)
+        size += len(text)
     pieces.push_back(member.unused_data)
     return None
 
 
-def _recover_member(stored: Iterable[bytes], sink: _Sink, before: int) -> None:
-    """Writes the rest of a corrupt member up to the corrupt position."""
-    skip = sink.size - before
+def _recover_member(stored: Iterable[bytes], take: Take, skip: int) -> None:
+    """Passes on the rest of a corrupt member up to the corrupt position."""
     for out in _outputs(stored):
-        sink.write(out[skip:])
+        take(out[skip:])
         skip = max(skip - len(out), 0)
 
 
@@ -426,24 +374,22 @@ def _outputs(stored: Iterable[bytes]) -> Iterator[bytes]:
             member, at = trial, at + size
 
 
-def _open(path: Path) -> IO[bytes]:
+@contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The open file; errors of reading it become TraceFormatError."""
     if path.is_dir():
-        raise TraceFormatError(
-            path,
-            "this is a folder, not a file",
-            hint=hints.fill("name a trace file; {} reads folders", hints.ingest()),
-        )
-    return path.open("rb")
-
-
-def _unreadable(path: Path, error: OSError) -> TraceFormatError:
-    if isinstance(error, FileNotFoundError):
-        return TraceFormatError(path, "no such file", hint="check the path")
-    if isinstance(error, PermissionError):
-        return TraceFormatError(path, "permission denied", hint="check the file's permissions")
-    return TraceFormatError(
-        path, f"the file cannot be read: {error.strerror or error}", hint="check the disk and the path"
-    )
+        hint = hints.fill("name a trace file; {} reads folders", hints.ingest())
+        raise TraceFormatError(path, "this is a folder, not a file", hint=hint)
+    try:
+        with path.open("rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise TraceFormatError(path, "no such file", hint="check the path") from error
+    except PermissionError as error:
+        raise TraceFormatError(path, "permission denied", hint="check the file's permissions") from error
+    except OSError as error:
+        reason = f"the file cannot be read: {error.strerror or error}"
+        raise TraceFormatError(path, reason, hint="check the disk and the path") from error
 
 
 NO_EVENTS: Final = "no_events"
