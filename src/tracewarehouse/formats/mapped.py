@@ -321,7 +321,7 @@ class DatabaseSource(CollectedSource):
         params: Mapping[str, object],
     ) -> None:
         prepare, apart = self._prepared(contract)
-        apart = apart or self._content.size > _LARGE_BYTES
+        apart = apart or max(self._content.size, self._path.stat().st_size) > _LARGE_BYTES
         map_tables(contract, tables, params, self._rows, self._notes, prepare=prepare, apart=apart)
 
     def _prepared(self, contract: Contract) -> tuple[Callable[[Connection], object] | None, bool]:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.base import Part, Request
 from tracewarehouse.formats.databases import Database, open_database, tables_of
-from tracewarehouse.formats.file_text import digest_of
+from tracewarehouse.formats.file_text import FileContent, digest_of
 from tracewarehouse.formats.mapped import (
     DatabaseFile,
     DatabaseFormat,
@@ -33,7 +33,6 @@ from tracewarehouse.temp_folders import new_folder
 if TYPE_CHECKING:
     from tracewarehouse.contracts.contract import Contract, RawTable
     from tracewarehouse.duck.engine import Connection
-    from tracewarehouse.formats.base import Outcome
     from tracewarehouse.formats.databases import Condition
 
 
@@ -411,60 +410,42 @@ EXPORT_SECONDS: Final = 600
 _MESSAGE_LENGTH: Final = 300
 
 
-class NsysReportFormat:
-    """A Format."""
+class NsysReportSource(NsysSource):
+    """A Source whose digest is that of the report: exports of several nsys versions differ."""
+
+    def __init__(self, path: Path, part: Part, request: Request) -> None:
+        self._report = path
+        super().__init__(_database_of(path), part, request)
+
+    def _digest(self) -> FileContent:
+        found = digest_of(self._report)
+        return FileContent(found.digest, found.stored_bytes, found.stored_bytes)
+
+
+class NsysReportFormat(NsysFormat):
+    """A Format: reports, which nsys exports to a database."""
 
     name = REPORT_NAME
-    version = 1
+    source = NsysReportSource
 
     def detect(self, path: Path, head: bytes) -> bool:
         """Whether the file is named like a report; its content has no published signature."""
         return path.suffix.lower() in SUFFIXES and not path.is_dir()
 
-    def open(self, path: Path) -> NsysReportFile:
+    def parts(self, path: Path) -> tuple[Part, ...]:
+        """The processes of the report. Raises TraceFormatError if there is none."""
+        return super().parts(_database_of(path))
+
+    def open(self, path: Path) -> DatabaseFile:
         """The exported report. Raises TraceFormatError if nsys is missing, fails or takes too long."""
-        return NsysReportFile(path, _exported(path, path.stat().st_mtime_ns, path.stat().st_size))
+        super().open(_database_of(path))
+        return DatabaseFile(self, path)
 
 
-class NsysReportFile:
-    """A TraceFile that reads the exported database."""
-
-    def __init__(self, path: Path, database: Path) -> None:
-        self.path = path
-        self._file = NsysFormat().open(database)
-
-    def parts(self) -> tuple[Part, ...]:
-        """The processes of the report."""
-        return self._file.parts()
-
-    def read(self, part: Part, request: Request) -> NsysReportSource:
-        """Reads the activities of a process."""
-        return NsysReportSource(self.path, self._file, part, request)
-
-
-class NsysReportSource:
-    """A Source whose digest is that of the report: exports of several nsys versions differ."""
-
-    def __init__(self, path: Path, file: DatabaseFile, part: Part, request: Request) -> None:
-        found = digest_of(path)
-        self._digest, self._size = found.digest, found.stored_bytes
-        self._source: DatabaseSource | None = None
-        if request.known_digest != found.digest:
-            self._source = file.read(part, replace(request, known_digest=None))
-
-    @property
-    def tables(self) -> Mapping[str, pa.RecordBatchReader]:
-        """The activities. They can be read once."""
-        return {} if self._source is None else self._source.tables
-
-    def outcome(self) -> Outcome:
-        """The facts about the process and the report."""
-        from tracewarehouse.formats.base import Outcome
-
-        if self._source is None:
-            return Outcome(self._digest, "{}", self._size, self._size)
-        outcome = self._source.outcome()
-        return replace(outcome, digest=self._digest, text_bytes=self._size, stored_bytes=self._size)
+def _database_of(report: Path) -> Path:
+    """The report as a database; it is exported once."""
+    stat = report.stat()
+    return _exported(report, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=4)

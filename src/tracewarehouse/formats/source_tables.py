@@ -210,7 +210,7 @@ class ActivityRows(Struct):
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         names = self._names()
-        fields = [pa.field(name, _output_type(name)) for name in names if name != HAS_TEXT]
+        fields = [pa.field(name, activity_type(name)) for name in names if name != HAS_TEXT]
         flags = [pa.field(name, pa.bool_()) for name in _FLAGS if name not in names]
         return pa.schema([pa.field("event_id", pa.int64()), *fields, *flags])
 
@@ -248,7 +248,7 @@ class ActivityRows(Struct):
             columns[name] = pc.fill_null(column, False)
         ids = pa.array(np.arange(first, first + rows))
         fields = {"event_id": ids} | {
-            name: values.cast(_output_type(name)) for name, values in columns.items()
+            name: values.cast(activity_type(name)) for name, values in columns.items()
         }
         return pa.RecordBatch.from_pydict(fields)
 
@@ -329,7 +329,8 @@ def _collected(name: str, values: pa.Array | pa.Scalar, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(encoded.indices, encoded.dictionary.cast(type_))
 
 
-def _output_type(name: str) -> pa.DataType:
+def activity_type(name: str) -> pa.DataType:
+    """The type of a column of activities."""
     if name in _DICTIONARIES:
         return pa.dictionary(pa.int32(), pa.string())
     return pa.string() if name in _TEXTS else column_type(name)
@@ -434,17 +435,20 @@ class CollectedSource(FileSource):
 
     def __init__(self, path: Path, part: Part, request: Request) -> None:
         super().__init__(path, request)
-        stat = path.stat()
-        # The files of a folder may change without it.
-        self._content = (
-            digest_of_folder(path) if path.is_dir() else _content(path, stat.st_mtime_ns, stat.st_size)
-        )
+        self._content = self._digest()
         self._part = part
         self._unchanged = request.known_digest == self._content.digest
         if self._unchanged:
             return
         self._rows = ActivityRows(self._redactor, redactions=self._redactions)
         self._read()
+
+    def _digest(self) -> FileContent:
+        """Digest and sizes of the content. The files of a folder may change without it."""
+        if self._path.is_dir():
+            return digest_of_folder(self._path)
+        stat = self._path.stat()
+        return _content(self._path, stat.st_mtime_ns, stat.st_size)
 
     @abstractmethod
     def _read(self) -> None:

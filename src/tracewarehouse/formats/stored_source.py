@@ -35,6 +35,7 @@ from tracewarehouse.formats.kineto.scanner import (
     new_scanner,
 )
 from tracewarehouse.formats.memory_timeline import SCHEMA, TABLE
+from tracewarehouse.formats.source_tables import activity_type
 
 _EVENTS: Final = "events"
 # Columns that `activities` and `events` have in common.
@@ -43,10 +44,6 @@ _STORED: Final = (
     "dur_text", "correlation", "external_id", "stream", "device", "bytes", "sequence_number",
     "forward_thread", "python_id", "python_parent_id", "module_id", "shapes", "dtypes", "flow_id", "end_id",
     "args", "extra",
-)  # fmt: skip
-_REPETITIVE: Final = frozenset(
-    ("ph", "category", "raw_category", "name", "pid", "tid", "shapes", "dtypes", "extra", "collective",
-     "process_group", "group_ranks", "collective_dtype", "sync_kind")
 )  # fmt: skip
 
 
@@ -92,17 +89,7 @@ def _activities(events: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 
 def _schema() -> pa.Schema:
-    return pa.schema([(name, _type(name)) for name in COLUMNS])
-
-
-def _type(name: str) -> pa.DataType:
-    if name in _REPETITIVE:
-        return CODED
-    if name in ("has_collective", "repaired"):
-        return pa.bool_()
-    if name in ("occupancy", "blocks_per_sm", "warps_per_sm", "bandwidth_bytes_per_ns"):
-        return pa.float64()
-    return pa.string() if name in ("ts_text", "dur_text", "flow_id", "args") else pa.int64()
+    return pa.schema([(name, activity_type(name)) for name in COLUMNS])
 
 
 def _as(column: pa.Array, type_: pa.DataType) -> pa.Array:
