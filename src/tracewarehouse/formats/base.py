@@ -6,10 +6,9 @@ above this module depends on which profiler wrote a file.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -222,20 +221,3 @@ class OnePartFile(Struct, frozen=True):
     def read(self, part: Part, request: Request) -> Source:
         """Reads the file. Raises TraceFormatError."""
         return self.source(self.path, request)
-
-
-class RecordFormat(ABC):
-    """A Format whose files have one part, which a Source reads; what it adds to a rank has its name."""
-
-    name: ClassVar[str]
-    version: ClassVar[int] = 1
-    source: ClassVar[Callable[[Path, Request], Source]]
-    adds: ClassVar[bool] = True
-
-    @abstractmethod
-    def detect(self, path: Path, head: bytes) -> bool:
-        """As in `Format`."""
-
-    def open(self, path: Path) -> OnePartFile:
-        """The file; nothing is read yet."""
-        return OnePartFile(path, type(self).source, self.name if self.adds else "")

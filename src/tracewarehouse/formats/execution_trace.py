@@ -15,8 +15,7 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import RecordFormat
-from tracewarehouse.formats.source_tables import Notes, RecordSource, short_text
+from tracewarehouse.formats.source_tables import Notes, RecordFormat, RecordSource, short_text
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "execution_nodes"

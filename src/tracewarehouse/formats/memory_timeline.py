@@ -12,13 +12,13 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import Outcome, RecordFormat, Request
+from tracewarehouse.formats.base import Outcome, Request
 from tracewarehouse.formats.file_text import TextStream, digest_of, holds_objects, read_text
 from tracewarehouse.formats.kineto.batches import Spill
 from tracewarehouse.formats.kineto.document import Document
 from tracewarehouse.formats.kineto.event_array import Losses
 from tracewarehouse.formats.kineto.scanner import Batch, PythonScanner, State
-from tracewarehouse.formats.source_tables import FileSource
+from tracewarehouse.formats.source_tables import FileSource, RecordFormat
 from tracewarehouse.late_regex import late_regex
 
 TABLE: Final = "memory_timeline"

@@ -12,8 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tracewarehouse.errors import TraceFormatError
-from tracewarehouse.formats.base import RecordFormat
-from tracewarehouse.formats.source_tables import Notes, RecordSource
+from tracewarehouse.formats.source_tables import Notes, RecordFormat, RecordSource
 from tracewarehouse.late_regex import late_regex
 
 # A single separator with groups of three digits behind it says nothing: 1,215 is 1215 or 1.215.

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tracewarehouse.formats import file_text
-from tracewarehouse.formats.base import RecordFormat
 from tracewarehouse.formats.pickles.reader import PlainSource
+from tracewarehouse.formats.source_tables import RecordFormat
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct, field
 
-from tracewarehouse.formats.base import ACTIVITIES, Defect, Outcome, Part, Redaction, Request
+from tracewarehouse.formats.base import ACTIVITIES, Defect, OnePartFile, Outcome, Part, Redaction, Request
 from tracewarehouse.formats.file_text import FileContent, TextStream, digest_of, digest_of_folder
 from tracewarehouse.formats.redact import Redactor
 
@@ -377,7 +377,7 @@ class FileSource(ABC):
         if self._unchanged:
             return Outcome(content.digest, "{}", content.size, content.stored_bytes)
         header, hits = self._redactor.header(json.dumps(self._header(), ensure_ascii=False))
-        facts = dict(self._facts())
+        facts: dict[str, Any] = dict(self._facts())
         return Outcome(
             digest=content.digest,
             header_json=header,
@@ -422,12 +422,29 @@ class RecordSource(FileSource):
 
     @property
     def _events(self) -> int:
-        return next(iter(self._tables.values())).num_rows
+        return int(next(iter(self._tables.values())).num_rows)
 
     @property
     def tables(self) -> Mapping[str, pa.RecordBatchReader]:
         """The tables. They can be read once."""
         return {name: table.to_reader() for name, table in self._tables.items()}
+
+
+class RecordFormat(ABC):
+    """A Format whose files have one part, which a Source reads; what it adds to a rank has its name."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    source: ClassVar[type[FileSource]]
+    adds: ClassVar[bool] = True
+
+    @abstractmethod
+    def detect(self, path: Path, head: bytes) -> bool:
+        """As in `Format`."""
+
+    def open(self, path: Path) -> OnePartFile:
+        """The file; nothing is read yet."""
+        return OnePartFile(path, self.source, self.name if self.adds else "")
 
 
 class CollectedSource(FileSource):
