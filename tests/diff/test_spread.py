@@ -9,10 +9,34 @@ import pytest
 
 import tracewarehouse as tw
 from cli_runner import tw as call
+from simulated import SMALL
 from tracewarehouse.compare.diff.change import spread
 from tracewarehouse.simulation import Noise
 
 RUNS = 6
+
+
+def test_the_windows_of_a_job_count_as_one_run(tmp_path: Path) -> None:
+    for seed, runs in enumerate((("a", "a~2"), ("b", "b~2"), ("c",), ("d",))):
+        for run in runs:
+            tw.simulate(tmp_path / "t" / run, **{**SMALL, "ranks": 1, "steps": 4, "seed": seed, "layers": 1})
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "t", jobs=1)
+    assert [run.job for run in wh.select("a~2").selected()] == ["a~2"]  # only its name looks like a window
+    for run in ("a", "b"):
+        wh.label(run, {"span": "1"})
+        wh.label(f"{run}~2", {"span": "2"})
+    change = wh.diff(["a", "a~2"], ["b", "b~2"]).changes(gates=["step_time<=+50%"])
+    assert change.breakdown is not None and change.breakdown.replicate == "step"
+    assert change.verdict.sample != "run" and change.gates[0].outcome == "inconclusive"
+    notes = [each.message for each in change.differences if each.what == "windows"]
+    assert notes[0] == "base: 2 runs are profiling windows of job a, and count as one run"
+    # Two jobs on each side, one of two windows.
+    several = wh.diff(["a", "a~2", "c"], ["b", "d"])
+    parts = several.changes().breakdown
+    assert parts is not None and parts.replicate == "run"
+    assert all(len(row.base_replicates) == 2 for level in parts.levels for row in level.rows)
+    assert any(row["q"] is not None for row in several.name_summary().rows())
 
 
 @pytest.mark.deep

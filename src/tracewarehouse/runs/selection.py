@@ -215,6 +215,11 @@ class SelectedRun(Struct, frozen=True):
         return f"{self.run}@v{self.version.number}"
 
     @property
+    def job(self) -> str:
+        """The run of the first profiling window of its processes: `RUN` of `RUN~2`, else its own name."""
+        return self.run.removesuffix(f"~{self.version.labels.get('span')}")
+
+    @property
     def by_rank(self) -> tuple[Rank, ...]:
         """The selected ranks with their sources."""
         wanted = frozenset(self.ranks)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import groupby, zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -293,8 +294,11 @@ def amounts(
     by_run: bool,
     roles: Roles | None,
     divisors: Divisors = ({}, {}),
+    jobs: Mapping[str, str] = {},
 ) -> tuple[SideAmounts, SideAmounts]:
     """Both sides by level and row; a replicate is a run if `by_run`, else a step of a run.
+
+    Runs of one job (`jobs`: by run), the profiling windows of its processes, are one replicate.
 
     With `roles`, rank to role on each side, ranks of one role are paired; else those of one number. Times of
     runs in `divisors` are divided, exactly.
@@ -317,7 +321,7 @@ def amounts(
                 engine.fill_table(con, contract, sql.format(side=side))
         engine.create_table(con, levels, levels.body)
         left, right = (
-            _side(con, side, by_run, replaced, by) for side, by in zip(SIDES, divisors, strict=True)
+            _side(con, side, by_run, replaced, by, jobs) for side, by in zip(SIDES, divisors, strict=True)
         )
         return left, right
 
@@ -398,31 +402,43 @@ def _rank_label(side: int, rank: int, other: int | None) -> str:
 
 
 def _side(
-    con: Connection, side: str, by_run: bool, replaced: frozenset[str], divisors: Mapping[str, Fraction]
+    con: Connection,
+    side: str,
+    by_run: bool,
+    replaced: frozenset[str],
+    divisors: Mapping[str, Fraction],
+    jobs: Mapping[str, str],
 ) -> SideAmounts:
     replicate = "run_id" if by_run else "run_id, interval_id"
     lengths = con.execute(
         f"SELECT count(*), sum(length_ns)::BIGINT, {replicate} FROM {side}_intervals"
         f" GROUP BY {replicate} ORDER BY {replicate}"
     ).fetchall()
-    sizes = {tuple(key): intervals for intervals, _, *key in lengths}
+
+    def replicate_of(key: Sequence[Any]) -> Replicate:
+        return (jobs.get(key[0], key[0]),) if by_run else tuple(key)
+
+    sizes: Counter[Replicate] = Counter()
+    times: dict[Replicate, Fraction] = defaultdict(Fraction)
     one = Fraction(1)
-    times = [Fraction(ns) / divisors.get(key[0], one) for _, ns, *key in lengths]
+    for intervals, ns, *key in lengths:
+        sizes[replicate_of(key)] += intervals
+        times[replicate_of(key)] += Fraction(ns) / divisors.get(key[0], one)
     totals: dict[Key, Total] = defaultdict(Total)
-    means: dict[Key, dict[Replicate, Fraction]] = defaultdict(dict)
+    means: dict[Key, dict[Replicate, Fraction]] = defaultdict(partial(defaultdict, Fraction))
     for level, part, ns, count, sum_ns, has_calls, work, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate)
     ).fetchall():
         by = divisors.get(key[0], one)
         amount = None if work is None else int(work)
         totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount)
-        means[level, part][tuple(key)] = ns / by / sizes[tuple(key)]
+        means[level, part][replicate_of(key)] += ns / by / sizes[replicate_of(key)]
     return SideAmounts(
         intervals=sum(sizes.values()),
-        length_ns=sum(times, start=Fraction(0)),
+        length_ns=sum(times.values(), start=Fraction(0)),
         totals=dict(totals),
         replicates=tuple(sizes),
-        lengths=tuple(float(ns / size) for ns, size in zip(times, sizes.values(), strict=True)),
+        lengths=tuple(float(times[each] / size) for each, size in sizes.items()),
         means=means,
         replaced=replaced,
     )
@@ -506,11 +522,12 @@ def breakdown(
     if per == STEP and not on_host:
         has_blame = both_have_blame(base, head)
         times = _with_waits(times[0], base, has_blame), _with_waits(times[1], head, has_blame)
-    by_run = sum(len(side.selected()) for side in (base, head)) >= MIN_SAMPLES
+    jobs = {each.run: each.job for side in (base, head) for each in side.selected()}
+    by_run = sum(len({each.job for each in side.selected()}) for side in (base, head)) >= MIN_SAMPLES
     if work is not None:
         work = work.scaled(_mean_step_ns(times, per))
     divisors = work.divisors if work else ({}, {})
-    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors)
+    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors, jobs)
     text = work.text if work else None
     level_per = f"{per} per {text}" if text else per
     provenance = of_both_sides(*(side.parts.provenance for side in times))

@@ -24,7 +24,7 @@ from tracewarehouse.compare.diff.comparable import Difference, differences, refu
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, result_of, waits
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
-from tracewarehouse.compare.metric.values import measure
+from tracewarehouse.compare.metric.values import by_job, measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
 from tracewarehouse.compare.stats.two_sample import ShiftTest
 from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, verdict
@@ -538,7 +538,11 @@ def _verdict(
         work = replace(work, scale=parts.scale)
     if parts is None or parts.per == "step":
         metric = parse_metric(STEP_TIME, catalog)
-        sides, earlier = measure(metric, base, head), _earlier(options, metric, work)
+        earlier = _earlier(options, metric, work)
+        sides = [
+            by_job(each, side.selected())
+            for each, side in zip(measure(metric, base, head), (base, head), strict=True)
+        ]
         divisors = work.divisors if work else ({}, {})
         times = [
             tuple(tuple(_per(step, by.get(run.run)) for step in run.steps) for run in side.runs)

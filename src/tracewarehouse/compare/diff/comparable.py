@@ -237,6 +237,14 @@ def _work(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
             yield Difference("work", hints.fill("{}: {}; times per {}: {}", key, texts, unit, option))
 
 
+def _windows(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    for side in (base, head):
+        for job, windows in Counter(each.job for each in side.selection.selected()).items():
+            if windows > 1:
+                what = f"{windows} runs are profiling windows of job {job}"
+                yield Difference("windows", f"{side.name}: {what}, and count as one run")
+
+
 def _versions(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     """What the jobs ran on by their labels, if both sides have them and they differ."""
     for key in VERSION_LABELS:
@@ -319,6 +327,7 @@ _CHECKS: tuple[_Check, ...] = (
     _layouts,
     _missing,
     _ranks,
+    _windows,
     _damaged,
     _shapes,
     _work,

@@ -3,7 +3,7 @@
 Rows are joined by their keys, with SQL that is generated from the columns of the analysis. Ranks are combined
 by the `fold` of each column; sums are divided by the number of ranks, or of their complete steps, only at the
 end, so that they stay exact. The verdict of a row tests its values in the replicates of each side: runs if
-there are four or more in total, else complete steps.
+there are four or more in total, else complete steps. Profiling windows of one job count as one run.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -373,7 +374,8 @@ class Diff(Analyses[Result], Struct, frozen=True):
             size = next(known, comparison.sizes[0])
             rows.sort(key=lambda row: -abs(row[f"delta_{size}"] or 0))
             keys = [tuple(row[key.name] for key in comparison.keys) for row in rows]
-            verdicts = self._row_verdicts(con, comparison, keys, replicates)
+            jobs = {run.run: run.job for each in results for run in each.selected}
+            verdicts = self._row_verdicts(con, comparison, keys, replicates, jobs)
         if size != comparison.sizes[0]:
             notices.append(f"rows are sorted by {size}, because {comparison.sizes[0]} is unknown")
         contract = replace(contract, order=(f"-delta_{size}",))
@@ -387,7 +389,12 @@ class Diff(Analyses[Result], Struct, frozen=True):
         return Result(table, provenance, contract, abstained, all_notices)
 
     def _row_verdicts(
-        self, con: Connection, comparison: Comparison, keys: Sequence[Key], sides: Mapping[str, Replicates]
+        self,
+        con: Connection,
+        comparison: Comparison,
+        keys: Sequence[Key],
+        sides: Mapping[str, Replicates],
+        jobs: Mapping[str, str],
     ) -> list[dict[str, object]]:
         """The verdict of each row, from the tables `base` and `head` of the connection."""
         from tracewarehouse.compare.stats.many_series import row_tests
@@ -395,7 +402,8 @@ class Diff(Analyses[Result], Struct, frozen=True):
         if sum(map(len, sides.values())) < MIN_SAMPLES or not all(map(len, sides.values())):
             return [_verdict(comparison.classifier, None, self.min_effect)] * len(keys)
         base, head = (
-            _replicate_values(con, comparison, side, replicates, keys) for side, replicates in sides.items()
+            _replicate_values(con, comparison, side, replicates, keys, jobs)
+            for side, replicates in sides.items()
         )
         sizes = [max(sum(values) / len(values) for values in pair) for pair in zip(base, head, strict=True)]
         total = sum(sizes) or 1.0
@@ -429,11 +437,13 @@ class _SideResult(Struct, frozen=True):
         return count
 
     def replicates(self, names: Sequence[str]) -> Replicates:
-        """Its runs, or its complete steps by run, each with the number of ranks it has."""
-        ranks = self.ranks
+        """Its jobs, or its complete steps by run, each with the number of ranks it has."""
+        ranks, jobs = self.ranks, {each.run: each.job for each in self.selected}
         if self.steps is None:
-            return Counter((run,) for run, _ in sorted(ranks))
+            return Counter((jobs[run],) for run, _ in sorted(ranks))
         rows = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
+        if names == ("run_id",):
+            return Counter((jobs[row["run_id"]],) for row in rows)
         return Counter(tuple(row[name] for name in names) for row in rows)
 
 
@@ -519,17 +529,22 @@ def _verdict_columns(measure: Column, kind: str | None) -> tuple[Column, ...]:
 
 
 def _replicate_values(
-    con: Connection, comparison: Comparison, side: str, replicates: Replicates, keys: Sequence[Key]
+    con: Connection,
+    comparison: Comparison,
+    side: str,
+    replicates: Replicates,
+    keys: Sequence[Key],
+    jobs: Mapping[str, str],
 ) -> list[list[float]]:
     """For each key the value per rank in each replicate, 0 without such a row."""
     width = len(next(iter(replicates)))
     names = [*(quote_name(key.name) for key in comparison.keys), *("run_id", "step")[:width]]
     measure = quote_name(comparison.classifier.name)
     sql = f"SELECT {', '.join(names)}, sum({measure}) FROM {side} GROUP BY {', '.join(names)}"
-    values: dict[Key, dict[Replicate, float]] = defaultdict(dict)
+    values: dict[Key, dict[Replicate, float]] = defaultdict(partial(defaultdict, float))
     for row in con.execute(sql).fetchall():
         key, replicate = row[: len(comparison.keys)], row[len(comparison.keys) : -1]
-        values[key][replicate] = float(row[-1] or 0)
+        values[key][(jobs[replicate[0]],) if width == 1 else replicate] += float(row[-1] or 0)
     return [[values[key].get(each, 0.0) / ranks for each, ranks in replicates.items()] for key in keys]
 
 

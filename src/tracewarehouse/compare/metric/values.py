@@ -71,6 +71,28 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     return measured
 
 
+def by_job(measured: Measured, selected: Iterable[SelectedRun]) -> Measured:
+    """The metric with one value per job, the mean of its profiling windows: they are no independent runs."""
+    jobs: dict[str, list[RunValue]] = {}
+    job_of = {each.run: each.job for each in selected}
+    for run in measured.runs:
+        jobs.setdefault(job_of[run.run], []).append(run)
+    return replace(measured, runs=tuple(map(_of_job, jobs.values())))
+
+
+def _of_job(windows: Sequence[RunValue]) -> RunValue:
+    known = [each for each in windows if each.value is not None]
+    if len(known) < 2:
+        return (known or windows)[0]
+    return replace(
+        known[0],
+        value=fmean(each.value for each in known if each.value is not None),
+        mean=fmean(each.mean for each in known if each.mean is not None),
+        steps=tuple(step for each in known for step in each.steps),
+        rows=sum(each.rows for each in known),
+    )
+
+
 def ranks_with_data(result: Result, selected: Iterable[SelectedRun]) -> dict[str, Ranks]:
     """Run → its ranks with data in a result, and why others have none."""
     reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
@@ -339,9 +361,11 @@ def parse_statistic_prefix(
 
 
 def measure_statistic(value: Statistic, metric: Metric, *sides: Selection) -> tuple[Measured, ...]:
-    """The metric of every run of each side, or the statistic of its complete steps."""
+    """The metric of every job of each side, or the statistic of its complete steps."""
     measured = measure(metric, *sides, needs_rows=value != "absent")
-    return tuple(of_steps(value, side) for side in measured)
+    return tuple(
+        of_steps(value, by_job(each, side.selected())) for each, side in zip(measured, sides, strict=True)
+    )
 
 
 def of_steps(statistic: Statistic, measured: Measured) -> Measured:
