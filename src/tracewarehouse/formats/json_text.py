@@ -178,40 +178,29 @@ def _deep_minify(data: bytes) -> bytes | None:
 
 def _deep_elements(array: bytes) -> list[bytes] | None:
     """`elements`, minified and without recursion."""
-    found: list[bytes] = []
-    parts: list[bytes] = []
-    try:
-        for token, depth in _tokens(array):
-            if depth == 0 and token not in (b"[", b"]"):
-                return None
-            if depth == 0 or (depth == 1 and token == b","):
-                if parts:
-                    found.append(b"".join(parts))
-                parts = []
-            else:
-                parts.append(token)
-    except _NotStrict:
-        return None
-    return found
+    found = _parts(array, b"[]")
+    return None if found is None else [b"".join(tokens) for tokens in found]
 
 
 def deep_members(text: bytes) -> list[tuple[bytes, bytes]] | None:
     """Key tokens and minified values of a JSON object of any depth; None if it is not strict JSON."""
-    found: list[tuple[bytes, bytes]] = []
-    key = b""
-    parts: list[bytes] = []
+    found = _parts(text, b"{}")
+    return None if found is None else [(key, b"".join(value)) for key, _, *value in found]
+
+
+def _parts(text: bytes, brackets: bytes) -> list[list[bytes]] | None:
+    """The tokens of each element or member of JSON between these brackets; None if it is not strict."""
+    found: list[list[bytes]] = []
+    tokens: list[bytes] = []
     try:
         for token, depth in _tokens(text):
-            if depth == 0 and token not in (b"{", b"}"):
+            if depth == 0 and token not in brackets:
                 return None
-            if depth == 0 or (depth == 1 and token == b","):
-                if parts:
-                    found.append((key, b"".join(parts)))
-                key, parts = b"", []
-            elif not key:
-                key = token
-            elif parts or token != b":":
-                parts.append(token)
+            if depth and (depth > 1 or token != b","):
+                tokens.append(token)
+            elif tokens:
+                found.append(tokens)
+                tokens = []
     except _NotStrict:
         return None
     return found
