@@ -59,6 +59,12 @@ def test_commands_list_and_describe_them() -> None:
     assert Catalog.load().digest != Catalog.load(Catalog.load().folder).digest
 
 
+def test_an_option_names_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(OWN_FOLDER, "")
+    assert "team_long_gaps" not in command("list", "--all").out
+    assert "team_long_gaps" in command("--sql", str(TEAM), "list", "--all").out
+
+
 def test_a_name_without_the_prefix_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "other"
     shutil.copytree(TEAM, folder)

@@ -146,6 +146,11 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
+def _own_folder(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        os.environ["TW_SQL"] = value  # worker processes read it, too
+
+
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -157,6 +162,13 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."
 )
 @default_options
+@click.option(
+    "--sql",
+    metavar="DIR",
+    expose_value=False,
+    callback=_own_folder,
+    help="Folder with contracts of your own. [env: TW_SQL]",
+)
 def app() -> None:
     """Store GPU profiler traces and analyze them with SQL."""
 
