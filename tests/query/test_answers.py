@@ -16,10 +16,10 @@ from tracewarehouse.warehouse import Warehouse
 
 DATA = ROOT / "tests" / "data"
 ANALYSES = [contract.name for contract in Catalog.load().analyses()]
-# Findings read other analyses: a few are always tested, and every fourth one of the others.
+# Findings read other analyses: a few are always tested, and every eighth one of the others.
 FINDINGS = [each.name for each in Catalog.load().analyses() if "/findings/" in each.source]
 OTHERS = [each for each in ANALYSES if each not in FINDINGS]
-RARELY = [*FINDINGS[2:], *[each for at, each in enumerate(OTHERS) if at % 4]]
+RARELY = [*FINDINGS[2:], *[each for at, each in enumerate(OTHERS) if at % 8]]
 
 
 @pytest.fixture(scope="module")
