@@ -79,7 +79,7 @@ class Analyses(Generic[T_co]):
         an operator."""
     def host_account(self, *, entire_trace: bool = False) -> T_co:
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
-        Python, annotations."""
+        Python, annotations, waiting."""
     def host_bound(
         self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:

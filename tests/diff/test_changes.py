@@ -99,6 +99,23 @@ def test_an_upgrade_of_torch_is_reported(tmp_path: Path) -> None:
     assert messages == ["torch: base 2.6.0, head 2.13.0"]
 
 
+def test_waits_for_collectives_of_the_host_are_not_of_the_rank_itself(tmp_path: Path) -> None:
+    lines = []
+    for run, wait_ns in (("base", 10), ("head", 200)):
+        for start in range(0, 4000, 1000):
+            lines.append(f"{run} 0 step t1 {start // 1000} {start} 1000")
+            lines.append(f"{run} 0 op t1 mm {start} 100")
+            lines.append(f"{run} 0 ann t2 gloo:all_reduce {start + 100} {wait_ns}")
+    sketch.write("\n".join(lines), tmp_path / "t")
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "t", jobs=1)
+    parts = wh.diff("base", "head").changes().breakdown
+    assert parts is not None
+    (ranks,) = [level for level in parts.levels if level.name == "ranks"]
+    found = {row.part: (row.base, row.head) for row in ranks.rows}
+    assert found == {"rank 0 own": (3960, 3200), "rank 0 waiting": (40, 800)}
+
+
 def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path: Path) -> None:
     def lines(run: str, mm: str, loaded: str) -> str:
         return "\n".join(

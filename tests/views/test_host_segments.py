@@ -36,7 +36,14 @@ def swept(wh: tw.Warehouse, rank: int, steps: list[dict[str, Any]]) -> Counter[t
         f" WHERE rank = {rank} AND pid = '{thread['pid']}' AND tid = '{thread['tid']}' AND pre IS NOT NULL"
         " AND dur_ns > 0 AND NOT starts_with(name, 'ProfilerStep#')"
     ).rows()
+    open_ = wh.query_all(
+        "SELECT event_id, name, ts_ns AS start, ts_ns + dur_ns AS stop FROM events"
+        f" WHERE rank = {rank} AND starts_with(name, 'gloo:') AND dur_ns > 0 ORDER BY start, event_id"
+    ).rows()
     borders = {time for row in slices for time in (row["start"], row["stop"])}
+    bounds = [*borders, *(row["period_start_ns"] for row in steps)]
+    assert min(row["start"] for row in open_) > min(bounds)
+    borders |= {time for row in open_ for time in (row["start"], row["stop"])}
     borders |= {row["period_start_ns"] for row in steps}
     borders |= {row["period_start_ns"] + row["period_ns"] for row in steps}
     starting: dict[int, list[dict[str, Any]]] = {}
@@ -51,8 +58,12 @@ def swept(wh: tw.Warehouse, rank: int, steps: list[dict[str, Any]]) -> Counter[t
             for row in steps
             if row["period_start_ns"] <= start < row["period_start_ns"] + row["period_ns"]
         ]
+        kind, name = innermost(running)
+        waits = [row["name"] for row in open_ if row["start"] <= start < row["stop"]]
+        if kind in ("annotation", "unrecorded") and waits:
+            kind, name = "waiting", waits[0]
         for step in inside:
-            found[step, *innermost(running)] += stop - start
+            found[step, kind, name] += stop - start
     return found
 
 
@@ -99,7 +110,7 @@ def test_stacks_split_the_same_time_by_caller(wh: tw.Warehouse) -> None:
             for row in rows:
                 stacks[row["category"]] += row["self_ns"]
             for sums in (account, stacks):
-                sums["python"] += sums.pop("annotation", 0) + sums.pop("unrecorded", 0)
+                sums["python"] += sum(sums.pop(each, 0) for each in ("annotation", "unrecorded", "waiting"))
             assert +stacks == +account and sums.total() == step["period_ns"]
             assert sum(row["total_ns"] for row in rows if row["depth"] <= 1) == step["period_ns"]
             below = Counter[int]()

@@ -2,7 +2,7 @@
 -- kind     = "analysis"
 -- name     = "host_account"
 -- version  = 1
--- summary  = "Breakdown of each step's period by what the training thread runs: data loading, operators, calls, Python, annotations."
+-- summary  = "Breakdown of each step's period by what the training thread runs: data loading, operators, calls, Python, annotations, waiting."
 -- requires = ["host_segments@1", "steps@1"]
 -- grain    = ["run_id", "rank", "step", "category", "name"]
 -- order    = ["run_id", "rank", "step", "-self_ns", "category", "name"]
@@ -14,8 +14,8 @@
 -- run_id   = { type = "VARCHAR", doc = "The run." }
 -- rank     = { type = "INTEGER", doc = "The rank." }
 -- step     = { type = "BIGINT", unit = "id", null = true, doc = "The step, over its period; null with entire_trace and on ranks without steps, over all time of the thread." }
--- category = { type = "VARCHAR", doc = "As in `host_segments`: data_loading, operator, call, python, other_slice, annotation or unrecorded, for example Python code that was not recorded, or waiting for another thread." }
--- name     = { type = "VARCHAR", null = true, doc = "Name of the innermost slice, without object addresses; of data loading the outermost. Null if unrecorded or without a name." }
+-- category = { type = "VARCHAR", doc = "As in `host_segments`: data_loading, operator, call, python, other_slice, annotation, waiting (under an open collective of the host: gloo, MPI) or unrecorded, for example Python code that was not recorded, or waiting for another thread." }
+-- name     = { type = "VARCHAR", null = true, doc = "Name of the innermost slice, without object addresses; of data loading the outermost, of waiting the collective. Null if unrecorded or without a name." }
 -- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Slices with self time in the step." }
 -- self_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the thread in it; the rows of a step sum to its period." }
 -- share    = { type = "DOUBLE", unit = "ratio", doc = "self_ns as a share of the step's period, or of the window." }

@@ -415,6 +415,7 @@ HOST_CATEGORIES: Mapping[str, tuple[str, str]] = {
     "python": ("exposed_comm", "Python"),
     "annotation": ("other", "annotation"),
     "other_slice": ("exposed_memory", "other slice"),
+    "waiting": ("comm_wait", "waiting for a collective"),
     "unrecorded": ("idle_other", "not recorded"),
 }
 
