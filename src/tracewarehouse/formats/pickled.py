@@ -8,76 +8,55 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from tracewarehouse.formats import file_text
 from tracewarehouse.formats.pickles.reader import PlainSource
 from tracewarehouse.formats.source_tables import RecordFormat
 from tracewarehouse.late_regex import late_regex
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+# Each address is allocated and freed in turn, and an active block continues its last allocation: it takes the
+# place of the free that would come next. The active bytes of a segment are those of its active blocks.
+_CONTRADICTIONS: Final = """
+WITH active AS (FROM blocks WHERE state IN ('active_allocated', 'active_pending_free')),
+moves AS (
+  SELECT coalesce(device, -1) AS device, address, entry, action = 'alloc' AS is_alloc
+  FROM events WHERE action IN ('alloc', 'free_completed')
+  UNION ALL
+  SELECT coalesce(device, -1), address, 9223372036854775807, false FROM active
+),
+turns AS (
+  SELECT *, lead(is_alloc) OVER (PARTITION BY device, address ORDER BY entry) AS next
+  FROM moves WHERE address IS NOT NULL
+),
+sums AS (SELECT device, segment_address AS address, sum(bytes) AS bytes FROM active GROUP BY ALL),
+totals AS (
+  SELECT place, address, active_bytes, coalesce(bytes, 0) AS own
+  FROM (SELECT *, row_number() OVER () AS place FROM segments) LEFT JOIN sums USING (device, address)
+)
+SELECT
+  'snapshot_overrun', count(*),
+  arg_min(format('device {}, address {:#x}', device, address), (entry, next IS NULL, device, address))
+FROM turns WHERE is_alloc = coalesce(next, true)
+UNION ALL
+SELECT
+  'snapshot_segments_disagree', count(*), arg_min(
+    format('segment {:#x}: active_size {} B, its active blocks {} B', address, active_bytes, own), place
+  )
+FROM totals WHERE active_bytes <> own
+"""
 
 
-_ACTIVE: Final = ("active_allocated", "active_pending_free")
-# The order of equal addresses: entries first, then the block at the end.
-_ALLOC, _FREE = 1, 0
+def contradictions(tables: Mapping[str, pa.Table]) -> list[tuple[str, int, str | None]]:
+    """What contradicts itself in a snapshot: rule, rows and the first example; null without rows."""
+    from tracewarehouse.duck import engine
 
-
-def unbalanced(events: pa.Table, blocks: pa.Table) -> tuple[int, str]:
-    """How often an address is allocated twice in a row, freed twice in a row, or ends unlike its block."""
-    moves = events.filter(pc.is_in(events.column("action"), pa.array(["alloc", "free_completed"])))
-    moves = moves.filter(pc.is_valid(moves.column("address")))
-    final = blocks.filter(pc.is_in(blocks.column("state"), pa.array(_ACTIVE)))
-    final = final.filter(pc.is_valid(final.column("address")))
-    device = np.concatenate([_ints(moves, "device"), _ints(final, "device")])
-    address = np.concatenate([_ints(moves, "address"), _ints(final, "address")])
-    last = np.iinfo(np.int64).max
-    entry = np.concatenate([_ints(moves, "entry"), np.full(final.num_rows, last)])
-    kind = pc.equal(moves.column("action"), "alloc").to_numpy().astype(np.int64)
-    # An active block continues its allocation: it takes the place of the free that would come next.
-    kind = np.concatenate([kind, np.full(final.num_rows, _FREE)])
-    order = np.lexsort((entry, address, device))
-    device, address, entry, kind = device[order], address[order], entry[order], kind[order]
-    same = (device[1:] == device[:-1]) & (address[1:] == address[:-1])
-    wrong = np.flatnonzero(same & (kind[1:] == kind[:-1]))
-    ends = np.flatnonzero(np.append(~same, len(kind) > 0) & (kind == _ALLOC))
-    at = np.concatenate([wrong, ends])
-    if not len(at):
-        return 0, ""
-    first = at[np.argmin(entry[at])]
-    return len(at), f"device {device[first]}, address {address[first]:#x}"
-
-
-def disagreeing_segments(segments: pa.Table, blocks: pa.Table) -> tuple[int, str]:
-    """The segments whose active bytes are not the sum of their active blocks."""
-    active = blocks.filter(pc.is_in(blocks.column("state"), pa.array(_ACTIVE)))
-    sums = active.select(["device", "segment_address", "bytes"]).group_by(["device", "segment_address"])
-    summed = sums.aggregate([("bytes", "sum")])
-    known = {(row["device"], row["segment_address"]): row["bytes_sum"] or 0 for row in summed.to_pylist()}
-    rows = segments.select(["device", "address", "active_bytes"]).to_pylist()
-    wrong = [
-        row
-        for row in rows
-        if row["active_bytes"] is not None
-        and row["active_bytes"] != known.get((row["device"], row["address"]), 0)
-    ]
-    if not wrong:
-        return 0, ""
-    first = wrong[0]
-    own = known.get((first["device"], first["address"]), 0)
-    return len(wrong), (
-        f"segment {first['address']:#x}: active_size {first['active_bytes']} B, its active blocks {own} B"
-    )
-
-
-def _ints(table: pa.Table, name: str) -> NDArray[np.int64]:
-    found: NDArray[np.int64] = pc.fill_null(table.column(name), -1).to_numpy()
-    return found
+    with engine.shared(1) as con:
+        for name in ("events", "segments", "blocks"):
+            con.register(name, tables[f"snapshot_{name}"])
+        return con.execute(_CONTRADICTIONS).fetchall()
 
 
 SNAPSHOT: Final = "memory_snapshot"
@@ -96,11 +75,9 @@ class MemorySnapshotSource(PlainSource):
     what = "a memory snapshot"
 
     def check(self, tables: Mapping[str, pa.Table]) -> None:
-        """Entries that contradict the blocks, and segments whose totals contradict their blocks."""
-        rows, example = unbalanced(tables["snapshot_events"], tables["snapshot_blocks"])
-        self._notes.add("snapshot_overrun", rows, example)
-        rows, example = disagreeing_segments(tables["snapshot_segments"], tables["snapshot_blocks"])
-        self._notes.add("snapshot_segments_disagree", rows, example)
+        """Adds what contradicts itself."""
+        for rule, rows, example in contradictions(tables):
+            self._notes.add(rule, rows, example or "")
 
 
 class MemorySnapshotFormat(RecordFormat):
