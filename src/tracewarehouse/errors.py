@@ -109,7 +109,7 @@ class ExpressionError(ParamError):
 
 
 class PolicyError(TwError):
-    """A redaction policy that cannot be read."""
+    """A redaction policy, or rules for kernels, that cannot be read."""
 
 
 class QueryError(TwError):

@@ -35,6 +35,7 @@ from tracewarehouse.formats.redact import (
     rules,
 )
 from tracewarehouse.ingest.attempts import attempt_fact
+from tracewarehouse.ingest.kernel_rules import digest_of
 from tracewarehouse.ingest.naming import SOURCE_FOLDER, header_facts, header_of, rank_in_file, source_folder
 from tracewarehouse.ingest.outcome import (
     BY_ANOTHER_PROCESS,
@@ -51,6 +52,7 @@ from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, So
 from tracewarehouse.ingest.stored import StoredRanks, object_fact
 from tracewarehouse.ingest.survey import other_format
 from tracewarehouse.storage import Json, Staged, Store, disk_error, uid
+from tracewarehouse.storage.model import KERNEL_RULES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -334,7 +336,9 @@ class _Group(Struct):
         add = partial(self.files.add, run, numbers)
         commits, staged = {}, {}
         try:
-            built = build(ranks, rules_of(self.catalog.folder), add, self.task.options.step_range)
+            options = self.task.options
+            rules = rules_of(self.catalog.folder, options.kernel_rules)
+            built = build(ranks, rules, add, options.step_range)
             for (position, one), known in zip(waiting.items(), built, strict=True):
                 staged[position] = new = self._staged(one, known)
                 content = content_of(new.facts, new.status, new.text_bytes, known.quality)
@@ -374,7 +378,11 @@ class _Group(Struct):
     def _uid(self, source: Source, outcome: Outcome) -> str:
         """The identity of a source as its target: content, format, definitions and options."""
         options = self.task.options
-        named = {**_given(options), "redact": "" if options.redact else "no"}
+        named = {
+            **_given(options),
+            "redact": "" if options.redact else "no",
+            KERNEL_RULES: digest_of(options.kernel_rules),
+        }
         return uid(
             outcome.digest,
             source.target.run,
@@ -409,8 +417,15 @@ class _Group(Struct):
             "lost_events": None if None in lost_events else sum(filter(None, lost_events)),
             "redacted": len(outcome.redactions),
             "redaction": redacted_by(self.policy),
+            **kernel_rules_fact(digest_of(self.task.options.kernel_rules), of_tables),
             "tables": {contract.name: [contract.version] for contract in stored_tables(self.catalog)},
         }
+
+
+def kernel_rules_fact(digest: str, facts: Mapping[str, Json]) -> dict[str, Json]:
+    """The fact of a rank about users' rules: their digest, if they could classify an activity of it."""
+    has_rules = facts.get("gpu") and (digest or KERNEL_RULES in facts)
+    return {KERNEL_RULES: digest} if has_rules else {}
 
 
 def definitions(catalog: Catalog) -> dict[str, int]:

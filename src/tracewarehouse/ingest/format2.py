@@ -21,6 +21,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.ingest import resources
+from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild
 from tracewarehouse.storage import (
     Changes,
@@ -203,6 +204,7 @@ class _Conversion(Struct):
             {table: files[table] for table in READ if table in files},
             folder,
             self.catalog.folder,
+            own=kernel_rules_of(self.store),
         )
 
     def _path(self, key: str) -> Path:

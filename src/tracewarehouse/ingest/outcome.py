@@ -11,6 +11,7 @@ from typing import Final, Literal
 from msgspec import Struct, field
 
 from tracewarehouse.hints import Hint
+from tracewarehouse.ingest.kernel_rules import KernelRule
 from tracewarehouse.storage import Json
 from tracewarehouse.storage.layout import check_labels
 
@@ -28,6 +29,7 @@ class Options(Struct, frozen=True):
     if it differs from the one that the format defines. `step_range`: a regular expression for annotations
     that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`: label runs by
     the environment (git commit, batch job, …). `expect_ranks`: publish a run when it has this many.
+    `kernel_rules`: those of the warehouse, which `ingest` reads.
     """
 
     run: str | None = None
@@ -44,6 +46,7 @@ class Options(Struct, frozen=True):
     step_range: str | None = None
     redact: bool = True
     auto_labels: bool = False
+    kernel_rules: tuple[KernelRule, ...] = ()
 
     def __post_init__(self) -> None:
         check_labels(self.labels)

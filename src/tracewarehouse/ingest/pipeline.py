@@ -51,6 +51,7 @@ from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.assignment import assign
 from tracewarehouse.ingest.build import BuildRanks, FileProgress, definitions, task_groups
 from tracewarehouse.ingest.inbox import spool_note
+from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, Options, Watch
 from tracewarehouse.ingest.publication import publish, relabel, run_outcomes
 from tracewarehouse.ingest.rules import rules_of
@@ -80,12 +81,13 @@ def ingest(
     A file that cannot be ingested does not affect others: the report has an outcome for each. Publishing is
     atomic. Workers of another engine must be able to read the files; they commit what they build. Raises
     ParamError for an invalid run name and for a label that looks like a secret, PolicyError for an invalid
-    redaction policy, WarehouseError if writing fails, EngineError.
+    redaction policy or kernel rules, WarehouseError if writing fails, EngineError.
     """
     started = time.monotonic()
     redactor = Redactor(store.salt, policy_of(store.folder_with(POLICY_FILE), options.redact))
     for name, value in options.labels.items():
         check_text(redactor, "a label", {name: value})
+    options = replace(options, kernel_rules=kernel_rules_of(store))
     files, outcomes = _discovered(store, list(paths), options)
     with (
         _engine(store, options, files, engine) as running,

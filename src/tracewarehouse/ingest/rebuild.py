@@ -21,7 +21,8 @@ from tracewarehouse.contracts.contract import Contract, Ref
 from tracewarehouse.engines import LocalEngine, TaskProgress, results_in_order
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError, TwError, WarehouseError
 from tracewarehouse.ingest import resources
-from tracewarehouse.ingest.build import definitions
+from tracewarehouse.ingest.build import definitions, kernel_rules_fact
+from tracewarehouse.ingest.kernel_rules import KernelRule, digest_of, kernel_rules_of
 from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.resources import is_large, system_allocator
 from tracewarehouse.ingest.rules import rules_of
@@ -39,7 +40,7 @@ from tracewarehouse.storage import (
     disk_error,
     uid,
 )
-from tracewarehouse.storage.model import staged_again
+from tracewarehouse.storage.model import CLASSIFIED, KERNEL_RULES, staged_again
 from tracewarehouse.storage.parquet_file import Level, fault
 from tracewarehouse.temp_folders import temporary_folder
 
@@ -67,7 +68,9 @@ _STEP_RANGE: Final = "step_range"
 def uid_of(catalog: Catalog, source: RankSource) -> str:
     """The uid of the source when it is rebuilt now, with its other options."""
     options = {
-        name: source.facts[name] for name in (_DERIVED, _TIME_UNIT, _STEP_RANGE) if source.facts.get(name)
+        name: source.facts[name]
+        for name in (_DERIVED, _TIME_UNIT, _STEP_RANGE, KERNEL_RULES)
+        if source.facts.get(name)
     }
     return uid_with(source, definitions(catalog), options)
 
@@ -91,7 +94,7 @@ class Rebuild(Struct, frozen=True):
 
     `stored` maps the tables in READ to the paths of their files. `folder` is for the new files, `sql` that of
     the contracts. If all tables are rebuilt, `derived` names derived tables that are copied. `clean` returns
-    the rows of a table without secrets.
+    the rows of a table without secrets. `own` are the users' rules for kernels.
     """
 
     source: RankSource
@@ -102,10 +105,11 @@ class Rebuild(Struct, frozen=True):
     wanted: tuple[Ref, ...] | None = None
     derived: tuple[str, ...] = ()
     clean: Callable[[str, pa.Table], pa.Table] | None = None
+    own: tuple[KernelRule, ...] = ()
 
     def run(self, progress: TaskProgress) -> Staged:
         """Returns the source with the new tables, ready to be committed."""
-        source, rules = self.source, rules_of(self.sql)
+        source, rules = self.source, rules_of(self.sql, self.own)
         large = is_large(source.text_bytes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -124,8 +128,11 @@ class Rebuild(Struct, frozen=True):
         except OSError as error:
             raise disk_error(self.folder, error) from error
         if self.wanted is not None:
-            versions, definitions_, kept = _replacement(rules.catalog, source, self.wanted)
+            digest = digest_of(self.own)
+            versions, definitions_, kept = _replacement(rules.catalog, source, self.wanted, digest)
             return rebuilt(source, self.header, tables, {**facts, **versions}, definitions_, kept)
+        facts |= kernel_rules_fact(digest_of(self.own), facts)
+        source = replace(source, facts={**source.facts, KERNEL_RULES: facts.get(KERNEL_RULES)})
         staged = rebuilt(source, self.header, tables, facts, definitions(rules.catalog), ())
         return replace(staged, uid=uid_of(rules.catalog, source), committed_at=source.committed_at)
 
@@ -250,11 +257,11 @@ _Todo = dict[str, tuple[RankSource, tuple[Ref, ...]]]  # name of a source → th
 
 
 def _replacement(
-    catalog: Catalog, source: RankSource, wanted: Iterable[Ref]
+    catalog: Catalog, source: RankSource, wanted: Iterable[Ref], digest: str
 ) -> tuple[dict[str, Json], dict[str, int], tuple[TableFile, ...]]:
-    """The fact `tables`, the definitions, and the files that stay, once the wanted tables are rebuilt.
+    """Changed facts, the definitions, and the files that stay, once the wanted tables are rebuilt.
 
-    A rebuilt table replaces its compatible versions.
+    A rebuilt table replaces its compatible versions. `digest` is that of the users' rules for kernels.
     """
     contracts = [catalog.contracts[ref] for ref in wanted]
     replaced = {each.ref for contract in contracts for each in catalog.compatible(contract)}
@@ -264,11 +271,37 @@ def _replacement(
         for table, versions in (held if isinstance(held, dict) else {}).items()
         if isinstance(versions, list)
     }
+    changed: dict[str, Json] = {"tables": table_versions_fact(contracts, others)}
+    if not source.is_classified_by(digest):
+        changed |= kernel_rules_fact(digest, source.facts) | outdated_derivations(source.facts)
     return (
-        {"tables": table_versions_fact(contracts, others)},
+        changed,
         {**source.definitions, **{each.name: each.definition or 0 for each in contracts}},
         tuple(file for file in source.files if Ref(file.table, file.version) not in replaced),
     )
+
+
+def outdated_derivations(facts: Mapping[str, Json]) -> dict[str, Json]:
+    """The fact `derived` of a source whose tables changed since: `tw derive` derives again."""
+    known = facts.get(_DERIVED)
+    if not isinstance(known, dict):
+        return {}
+    return {
+        _DERIVED: {
+            name: {**each, "hash": ""} if isinstance(each, dict) else each for name, each in known.items()
+        }
+    }
+
+
+def with_classified(
+    catalog: Catalog, source: RankSource, wanted: Iterable[Ref], digest: str
+) -> tuple[Ref, ...]:
+    """The tables to rebuild; if the users' rules for kernels changed, all tables that depend on them."""
+    refs = dict.fromkeys(wanted)
+    if not source.is_classified_by(digest):
+        newest = (catalog.get(table, kind="table").ref for table in CLASSIFIED - source.expired.keys())
+        refs |= dict.fromkeys(newest)
+    return tuple(sorted(refs))
 
 
 def table_versions_fact(built: Iterable[Contract], before: Json = None) -> dict[str, Json]:
@@ -298,7 +331,7 @@ def rebuilt(
 
 def _uid(source: RankSource, facts: Mapping[str, Json], definitions: Mapping[str, int]) -> str:
     options = {name: facts.get(name) for name in ("tables", "derived")}
-    for name in ("time_unit", "step_range"):
+    for name in (_TIME_UNIT, _STEP_RANGE, KERNEL_RULES):
         if value := facts.get(name):
             options[name] = value
     return uid_with(source, definitions, options)
@@ -310,21 +343,22 @@ def upgrade(
     """Rebuilds the outdated tables of each run into a new version of it.
 
     Returns a line per run and table, and the errors of runs that could not be rebuilt: damaged files, or
-    events of another version than the tables are built from.
+    events of another version than the tables are built from. Raises PolicyError for broken rules of users.
     """
+    own = kernel_rules_of(store)
     lines: list[str] = []
     failed: dict[str, TwError] = {}
     for run in runs:
         try:
-            lines += _upgraded(store, catalog, run)
+            lines += _upgraded(store, catalog, run, own)
         except TwError as error:
             failed[run] = error
     return tuple(lines), failed
 
 
-def _upgraded(store: Store, catalog: Catalog, run: str) -> list[str]:
+def _upgraded(store: Store, catalog: Catalog, run: str, own: tuple[KernelRule, ...]) -> list[str]:
     version = store.newest(run)
-    todo = _outdated(catalog, version) if version else {}
+    todo = _outdated(catalog, version, digest_of(own)) if version else {}
     if not version or not todo:
         return []
     # The files that are read, and derived tables stored from.
@@ -334,13 +368,13 @@ def _upgraded(store: Store, catalog: Catalog, run: str) -> list[str]:
         if (what := fault(store.path(key), file, Level.FULL)) is not None:
             message = f"run {source.run} is damaged: {key}: {what}"
             raise DamagedRunError(message, hints.repair(source.run))
-    _upgrade_run(store, catalog, version, todo)
+    _upgrade_run(store, catalog, version, todo, own)
     refs = sorted({ref for _, wanted in todo.values() for ref in wanted})
     return [f"{ref} was rebuilt for {version.run}" for ref in refs]
 
 
-def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
-    """The sources with tables of another version or an older definition than in this release."""
+def _outdated(catalog: Catalog, version: RunVersion, digest: str) -> _Todo:
+    """The sources with tables of another version, definition or classification of kernels than now."""
     from tracewarehouse.ingest.tables.build import stored_tables
     from tracewarehouse.runs.readable import is_outdated, stored_versions
 
@@ -353,17 +387,19 @@ def _outdated(catalog: Catalog, version: RunVersion) -> _Todo:
             held = stored_versions(source, table.name)
             if held is not None and table.version not in held or is_outdated(source, table):
                 wanted.append(table.ref)
-        if wanted:
-            found[source.name] = source, tuple(wanted)
+        if refs := with_classified(catalog, source, wanted, digest):
+            found[source.name] = source, refs
     return found
 
 
-def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Todo) -> None:
+def _upgrade_run(
+    store: Store, catalog: Catalog, version: RunVersion, todo: _Todo, own: tuple[KernelRule, ...]
+) -> None:
     committed = {(one.rank, one.uid): one for one in store.unpublished(version.run)}
     done: list[RankSource] = []
     remaining: list[tuple[RankSource, tuple[Ref, ...]]] = []
     for source, wanted in todo.values():
-        versions, definitions_, _ = _replacement(catalog, source, wanted)
+        versions, definitions_, _ = _replacement(catalog, source, wanted, digest_of(own))
         before = committed.get((source.rank, _uid(source, {**source.facts, **versions}, definitions_)))
         if before is not None:
             done.append(before)
@@ -379,6 +415,7 @@ def _upgrade_run(store: Store, catalog: Catalog, version: RunVersion, todo: _Tod
                 staging / source.name,
                 catalog.folder,
                 wanted,
+                own=own,
             )
             for source, wanted in remaining
         ]

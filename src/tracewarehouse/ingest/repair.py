@@ -15,7 +15,15 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.engines import LocalEngine, results_in_order
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
-from tracewarehouse.ingest.rebuild import READ, Rebuild, rebuilt, stored_files
+from tracewarehouse.ingest.kernel_rules import digest_of, kernel_rules_of
+from tracewarehouse.ingest.rebuild import (
+    READ,
+    Rebuild,
+    outdated_derivations,
+    rebuilt,
+    stored_files,
+    with_classified,
+)
 from tracewarehouse.ingest.tables.quality import ADDED_TABLES
 from tracewarehouse.storage import (
     Changes,
@@ -147,13 +155,14 @@ class TableRepair(Struct):
             headers = self.store.headers(sources)
         except TwError:
             headers = {}
-        tasks, others = [], []
+        tasks, others, own = [], [], kernel_rules_of(self.store)
         for source in sources:
             damaged = _damaged(source, faults)
             wanted = tuple(
                 self.catalog.get(table, kind="table").ref for table in sorted(damaged - {*derived})
             )
             if wanted:
+                wanted = with_classified(self.catalog, source, wanted, digest_of(own))
                 stored = {
                     table: stored_files(self.store, self.catalog, version, source, table)
                     for table in READ
@@ -161,7 +170,9 @@ class TableRepair(Struct):
                 }
                 header = headers.get(source.name, "{}")
                 tasks.append(
-                    Rebuild(source, header, stored, staging / source.name, self.catalog.folder, wanted)
+                    Rebuild(
+                        source, header, stored, staging / source.name, self.catalog.folder, wanted, own=own
+                    )
                 )
             else:
                 facts, definitions = dict(source.facts), source.definitions
@@ -192,12 +203,9 @@ def _without_damage(
     if not gone:
         return replace(staged, kept=kept)
     facts: dict[str, Json] = dict(staged.facts)
-    tables, known = facts.get("tables"), facts.get("derived")
+    tables = facts.get("tables")
     if isinstance(tables, dict):
         facts["tables"] = {name: versions for name, versions in tables.items() if name not in derived}
-    if isinstance(known, dict):
-        facts["derived"] = {
-            name: {**each, "hash": ""} if isinstance(each, dict) else each for name, each in known.items()
-        }
+    facts |= outdated_derivations(facts)
     kept = tuple(file for file in kept if file.table not in derived)
     return replace(staged, kept=kept, facts=facts)

@@ -11,9 +11,12 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import asdict
+
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import quote_text, values_list
 from tracewarehouse.errors import ParamError
+from tracewarehouse.ingest.kernel_rules import KernelRule
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +50,11 @@ class WorkRule(NamedTuple):
 
 
 class Rules:
-    """The rules of one `sql/` folder."""
+    """The rules of one `sql/` folder, and those of a warehouse's users for kernels."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, own: tuple[KernelRule, ...] = ()) -> None:
         self.catalog = catalog
+        self.own = own
         self._lock = Lock()
         self._known: dict[str, dict[str, Any]] = {}
 
@@ -135,6 +139,11 @@ class Rules:
         """Whether a kernel that one of these operators launches itself is communication."""
         rules = (row["pattern"] for row in self._list("kernel_rules") if row["category"] == "operator")
         return self.matches("|".join(rules), operators)
+
+    def own_kinds(self, category: str, names: Sequence[str | None]) -> list[str | None]:
+        """The kind of kernels with these names, or of operators with them, by the users' rules; else None."""
+        rows = [asdict(rule) for rule in self.own if rule.category == category]
+        return self._evaluated(f"own {category}", lambda texts: _first(texts, rows, "kind"), names)
 
     def calls(self, names: Sequence[str | None]) -> list[tuple[bool, bool]]:
         """Whether each function launches work, and whether it waits for a device, according to its name."""
@@ -242,6 +251,6 @@ def _first(texts: pa.Array, rules: Sequence[Mapping[str, Any]], field: str) -> l
 
 
 @cache
-def rules_of(folder: Path | None = None) -> Rules:
-    """The rules of an `sql/` folder (None: the package's); one object per process."""
-    return Rules(Catalog.load(folder))
+def rules_of(folder: Path | None = None, own: tuple[KernelRule, ...] = ()) -> Rules:
+    """The rules of an `sql/` folder (None: the package's) and of users; one object per process."""
+    return Rules(Catalog.load(folder), own)

@@ -38,6 +38,7 @@ from tracewarehouse.formats.registry import detect
 from tracewarehouse.ingest import resources
 from tracewarehouse.ingest.build import redacted_by
 from tracewarehouse.ingest.inbox import INBOX, NOTE_SUFFIX
+from tracewarehouse.ingest.kernel_rules import kernel_rules_of
 from tracewarehouse.ingest.rebuild import READ, Rebuild, stored_files
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.late_regex import late_regex
@@ -356,7 +357,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
 
     def _tasks(self, version: RunVersion, name: str, staging: Path) -> list[Rebuild]:
         headers = self.store.headers(version.sources)
-        clean = CleanRows(self.store.salt, self.policy)
+        clean, own = CleanRows(self.store.salt, self.policy), kernel_rules_of(self.store)
         return [
             Rebuild(
                 replace(source, run=name, facts=self._facts(source)),
@@ -367,6 +368,7 @@ class SecretRemoval(Struct, frozen=True, dict=True):
                 self.catalog.folder,
                 derived=tuple(self._derived(source)),
                 clean=clean,
+                own=own,
             )
             for number, source in enumerate(version.sources)
         ]

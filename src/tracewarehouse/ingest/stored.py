@@ -20,6 +20,7 @@ from tracewarehouse.errors import DamagedRunError
 from tracewarehouse.formats.base import Format, Outcome, Part
 from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.attempts import Attempt, place_of_run, stored_recording
+from tracewarehouse.ingest.kernel_rules import digest_of
 from tracewarehouse.ingest.naming import folder_run_name, header_of, number, rank_of, split_path
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
@@ -277,6 +278,7 @@ class StoredRanks(Struct):
         wanted = {"time_unit": options.time_unit, "step_range": options.step_range}
         return (
             source.is_redacted == options.redact
+            and source.is_classified_by(digest_of(options.kernel_rules))
             and all(value in (None, source.facts.get(name)) for name, value in wanted.items())
             and source.is_current(format_.name, format_.version, self.definitions)
         )

@@ -26,6 +26,10 @@ MAIN_TABLE = "events"
 SHARED_TABLES = frozenset({"data_quality"})
 # The fact of a source, and the field of a version, that name the tables that retention dropped.
 EXPIRED = "expired"
+# The fact of a source with the digest of the users' rules that classified its kernels.
+KERNEL_RULES = "kernel_rules"
+# The tables that depend on these rules.
+CLASSIFIED = frozenset({"kernels", "device_segments", "kernel_modules", "op_work"})
 
 
 class TableFile(Struct, frozen=True):
@@ -104,6 +108,15 @@ class RankSource(Struct, frozen=True):
         """Whether its strings were searched for secrets when it was read; see the fact `redaction`."""
         redaction = self.facts.get("redaction")
         return not isinstance(redaction, dict) or redaction.get("rules") != 0
+
+    @property
+    def kernel_rules(self) -> str:
+        """The digest of the users' rules that classified its kernels; empty for none."""
+        return str(self.facts.get(KERNEL_RULES) or "")
+
+    def is_classified_by(self, digest: str) -> bool:
+        """Whether rules with this digest would classify its GPU activities as they are; it may have none."""
+        return not self.facts.get("gpu") or self.kernel_rules == digest
 
     def overlaps(self, other: RankSource) -> bool:
         """Whether a rank cannot hold both: they fill a common table, or one of them fills none."""
@@ -374,6 +387,11 @@ class RunVersion(Struct, frozen=True, dict=True):
     def bytes(self) -> int:
         """Bytes of its Parquet files; a file shared by ranks counts once."""
         return self.summary.bytes
+
+    @cached_property
+    def kernel_rules(self) -> tuple[str, ...]:
+        """The digests of the users' rules that classified its ranks with GPU activities; "" for none."""
+        return tuple(sorted({one.kernel_rules for one in self.sources if one.facts.get("gpu")}))
 
     @property
     def source(self) -> str:

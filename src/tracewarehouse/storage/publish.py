@@ -127,6 +127,7 @@ def _is_current(stored: RankSource, new: RankSource) -> bool:
     is_same = stored.is_redacted == new.is_redacted and all(
         new.facts.get(name) in (None, stored.facts.get(name)) for name in ("time_unit", "step_range")
     )
+    is_same = is_same and stored.is_classified_by(new.kernel_rules)
     return is_same and stored.is_current(new.format, new.format_version, new.definitions)
 
 

@@ -10,6 +10,7 @@ from activity_rows import call, columns_of, gpu, slice_, step
 
 from tracewarehouse.ingest.rules import rules_of
 from tracewarehouse.ingest.tables.attribution import attribute_calls
+from tracewarehouse.ingest.tables.kernels import KINDS, classify
 from tracewarehouse.ingest.tables.launches import find_calls, find_launches
 from tracewarehouse.ingest.tables.nesting import nest
 from tracewarehouse.ingest.tables.quality import Coverage, activity_facts, coverage, rank_facts
@@ -43,12 +44,15 @@ def of(
     calls = find_calls(columns, rules, nesting)
     launches = find_launches(columns, rules, nesting, calls)
     (annotations,) = find_step_annotations(columns, rules)
+    attribution = attribute_calls(columns, nesting, calls, launches)
+    kinds = classify(columns, rules, launches, attribution).kind
     wanted = {"counters": False, "gpu_metrics": False, "memory_events": False} | held
+    wanted["collectives"] = bool((kinds == KINDS.index("communication")).any())
     facts = rank_facts(
         activity_facts(columns, rules, nesting.rows, launches, annotations, wanted), timeline, 7
     )
     assert list(facts) == list(NONE)
-    (cover,) = coverage(columns, launches, attribute_calls(columns, nesting, calls, launches))
+    (cover,) = coverage(columns, launches, attribution)
     return {name: value for name, value in facts.items() if value != NONE[name]}, cover
 
 

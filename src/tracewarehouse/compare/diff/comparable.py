@@ -15,6 +15,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.rows import expected_ranks
+from tracewarehouse.runs.selection import SelectedRun
 
 _GROUPS = "SELECT rank, process_groups FROM ranks WHERE process_groups IS NOT NULL"
 _WORLD = "default_pg"  # the group of all ranks
@@ -112,6 +113,7 @@ _FLAGS = {
     "kernel_counters": "hardware counters",
 }
 VERSION_LABELS = ("torch", "cuda", "rocm", "python", "host")  # of the trace handler
+_RUNS_NAMED = 4
 MIN_SHAPE_DIFFERENCE = 0.05  # share of calls without a counterpart from which shapes count as different
 
 
@@ -162,7 +164,7 @@ def refuse_incomparable(differences: Iterable[Difference]) -> None:
     hard = [each.message for each in differences if each.hard]
     if hard:
         raise NotComparable(
-            f"not comparable: {'; '.join(hard)}",
+            hints.fill(f"not comparable: {'; '.join(['{}'] * len(hard))}", *hard),
             hints.fill("use {} to compare anyway", hints.option("force")),
         )
 
@@ -256,6 +258,25 @@ def _versions(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
             yield Difference("versions", f"{key}: {_base_vs_head(*values)}")
 
 
+def _kernel_rules(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
+    if found := other_kernel_rules(base.selection.selected(), head.selection.selected()):
+        yield Difference("kernel_rules", found, hard=True)
+
+
+def other_kernel_rules(base: Iterable[SelectedRun], head: Iterable[SelectedRun]) -> str | None:
+    """A line with the remedy if the users' rules that classified the kernels of the sides differ."""
+    runs = {each.selector: each.version.kernel_rules for each in (*base, *head)}
+    if len({digest for digests in runs.values() for digest in digests}) < 2:
+        return None
+    named = [f"{run} by {' and '.join(digest or 'none' for digest in found)}" for run, found in runs.items()]
+    shown = ", ".join(named[:_RUNS_NAMED] + ["…"] * (len(named) > _RUNS_NAMED))
+    return hints.fill(
+        "kernels are classified by different kernel rules ({}): {} classifies all alike",
+        shown,
+        hints.call("upgrade"),
+    )
+
+
 def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for flag, what in _FLAGS.items():
         has = [any(row[flag] for row in side.ranks) for side in (base, head)]
@@ -324,6 +345,7 @@ _CHECKS: tuple[_Check, ...] = (
     _gpu,
     _differing("gpu_model", "device_name", "GPU model", hard=True),
     _differing("world_size", "world_size", "world size", hard=True),
+    _kernel_rules,
     _layouts,
     _missing,
     _ranks,

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
+from tracewarehouse.compare.diff.comparable import other_kernel_rules
 from tracewarehouse.compare.diff.levels import of_both_sides, ratio_column
 from tracewarehouse.compare.metric.expression import BY_STEP
 from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, if_complete
@@ -360,6 +361,8 @@ class Diff(Analyses[Result], Struct, frozen=True):
         from tracewarehouse.duck.engine import execute
 
         divisors, ranks, notices = _scope(comparison, results)
+        if line := other_kernel_rules(*(each.selected for each in results)):
+            notices.append(line)
         if self.measure is None and len(classifiers(comparison.measures, self.by_rank)) > 1:
             option, name = hints.option("measure", "NAME"), comparison.classifier.name
             notices.append(hints.fill("rows are classified by {} (change with {})", name, option))

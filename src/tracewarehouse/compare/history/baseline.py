@@ -19,7 +19,7 @@ from tracewarehouse.compare.history.read import (
     recorded_files,
     recorded_runs,
 )
-from tracewarehouse.compare.history.recorded import RecordedAnalysis, part_values
+from tracewarehouse.compare.history.recorded import RecordedAnalysis, differ_in_rules, part_values
 from tracewarehouse.compare.history.series import Point, Series
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
 from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, Earlier
@@ -84,7 +84,8 @@ def find_baseline(
     whole = [each for each in alike if len(each.version.ranks) >= (expected_ranks(each.version) or 0)]
     before = [each for each in whole if each.version.brief.order < compared.first]
     form = ValueForm(unit=unit if is_normalized(metric) else None)
-    definition = RecordedAnalysis.of(metric.contract, catalog).definition
+    analysis = RecordedAnalysis.of(metric.contract, catalog)
+    definition = analysis.definition(compared.head[0].version)
     every: tuple[Series, ...] = ()
     with suppress(NothingRecorded):
         every = build_history(store, catalog, metric, before, form=form).series
@@ -93,7 +94,11 @@ def find_baseline(
     if len(points) < MIN_EARLIER:
         what = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
         unrecorded = len(before) - (len(found.points) if found else 0)
-        raise _no_baseline(what, compared, hints.record(metric.contract.name), unrecorded)
+        has_other_rules = any(
+            differ_in_rules(analysis.definition(each.version), definition) for each in before
+        )
+        command = hints.call("upgrade") if has_other_rules else hints.record(metric.contract.name)
+        raise _no_baseline(what, compared, command, unrecorded)
     # The places of the runs of base and head among runs of this configuration; that of the first point is 0.
     sides = (compared.base or (), compared.head)
     runs = {run.selector: run for run in (*alike, *sides[0], *sides[1])}

@@ -14,6 +14,7 @@ from tracewarehouse.compare.history.page import History
 from tracewarehouse.compare.history.recorded import (
     RecordedAnalysis,
     damaged_result,
+    differ_in_rules,
     filter_values,
     recorded_values,
     serves,
@@ -199,11 +200,11 @@ def build_history(
 def recorded_files(
     store: Store, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
 ) -> dict[str, str]:
-    """`RUN@vN` → path of its result under the current definition, in time order, if it has one."""
+    """`RUN@vN` → path of its result under the definition of the newest, in time order, if it has one."""
     stored = store.recorded(analysis.contract.name, analysis.contract.version)
     intact, _ = _intact(store, stored)
     runs = _recorded_runs(store, analysis, selected, intact)
-    definition = analysis.definition
+    definition = _current(analysis, runs)
     return {run.selected.selector: run.files[definition] for run in runs if definition in run.files}
 
 
@@ -215,7 +216,8 @@ def _recorded_runs(
 ) -> list[RecordedRun]:
     """Each run with its result under the current definition, or else under all others that exist.
 
-    An earlier definition whose results have the same rows counts as the current one.
+    An earlier definition whose results have the same rows counts as the current one, but not one that differs
+    in users' rules: these may classify kernels of other runs.
     """
     by_run: dict[tuple[str, str], list[Recorded]] = {}
     for key in files:
@@ -224,8 +226,15 @@ def _recorded_runs(
     for each in selected:
         present = by_run.get((each.run.lower(), each.version.source), [])
         current = [key for key in analysis.possible_keys(each.version) if key in present][:1]
-        found.append((each, current, [key for key in present if key.effective != analysis.definition]))
-    missing = {key.effective for _, current, others in found if not current for key in others}
+        own = analysis.definition(each.version)
+        found.append((each, current, [key for key in present if key.effective != own]))
+    missing = {
+        key.effective
+        for each, current, others in found
+        if not current
+        for key in others
+        if not differ_in_rules(key.effective, analysis.definition(each.version))
+    }
     pairs = [(other, key) for _, current, others in found for key in current for other in others]
     equal = set()  # definitions under which at least one run has the same rows, and none has others
     for definition in missing:
@@ -237,9 +246,21 @@ def _recorded_runs(
         if compared and all(compared):
             equal.add(definition)
     return [
-        RecordedRun(each, {_definition(analysis, key, equal): files[key] for key in current or others})
+        RecordedRun(
+            each,
+            {
+                analysis.definition(each.version) if key.effective in equal else key.effective: files[key]
+                for key in current or others
+            },
+        )
         for each, current, others in found
     ]
+
+
+def _current(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> str:
+    """The definition of the newest recorded run."""
+    known = (analysis.definition(run.selected.version) for run in reversed(runs) if run.files)
+    return next(known, "")
 
 
 def _intact_rollups(store: Store, metric: Metric) -> dict[Recorded, str]:
@@ -258,14 +279,11 @@ def _intact(
     return intact, tuple(path for key, path in files.items() if key not in intact)
 
 
-def _definition(analysis: RecordedAnalysis, key: Recorded, equal: Collection[str]) -> str:
-    return analysis.definition if key.effective in equal else key.effective
-
-
 def _by_definition(analysis: RecordedAnalysis, runs: Sequence[RecordedRun]) -> dict[str, list[RecordedRun]]:
-    """Definition → the runs recorded under it, the current one first."""
+    """Definition → the runs recorded under it, that of the newest run first."""
+    current = _current(analysis, runs)
     definitions = sorted({definition for run in runs for definition in run.files})
-    definitions.sort(key=lambda definition: definition != analysis.definition)
+    definitions.sort(key=lambda definition: definition != current)
     return {each: [run for run in runs if each in run.files] for each in definitions}
 
 
@@ -322,8 +340,14 @@ def _notices(
         yield hints.fill(
             "{} not recorded ({}): {}", _count(missing, len(runs)), _some(missing), hints.record()
         )
-    other = [run.selected.selector for run in runs if run.files and analysis.definition not in run.files]
-    if other:
+    recorded = [(run, analysis.definition(run.selected.version)) for run in runs if run.files]
+    newest = _current(analysis, runs)
+    if rules := [run.selected.selector for run, own in recorded if differ_in_rules(own, newest)]:
+        yield hints.fill(
+            "{} classified by other kernel rules than the newest ({}), a separate series: {}, then {}",
+            _count(rules, len(runs)), _some(rules), hints.call("upgrade"), hints.record(),
+        )  # fmt: skip
+    if other := [run.selected.selector for run, own in recorded if own not in run.files]:
         yield hints.fill(
             "{} recorded with a different definition of {} ({}), shown as a separate series: {}",
             _count(other, len(runs)), analysis.contract.ref, _some(other), hints.record(),

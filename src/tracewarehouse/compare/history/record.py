@@ -281,7 +281,7 @@ def _record_again(store: Store, catalog: Catalog, recorded: Recorded, narrow: Na
         contract = catalog.get(recorded.analysis, recorded.version, kind="analysis")
         if version is None or version.source != recorded.source:
             return False
-        if not catalog.effective_hash(contract).startswith(recorded.effective):
+        if RecordedAnalysis.of(contract, catalog).definition(version) != recorded.effective:
             return False
         if dry_run:
             return True

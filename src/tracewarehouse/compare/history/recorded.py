@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -22,6 +23,7 @@ from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.duck.engine import Connection, Error, scratch
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.storage import RECORDED, Recorded, RunVersion, Store, request_hash, run_key
+from tracewarehouse.storage.model import CLASSIFIED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -145,28 +147,47 @@ ORDER BY ALL
 """
 
 
+# Digits of a definition that are those of the effective hash, if users' rules give the others.
+_HASH_DIGITS = 8
+
+
 class RecordedAnalysis(Struct, frozen=True):
-    """An analysis as this release defines it, with default parameters."""
+    """An analysis as this release defines it, with default parameters.
+
+    `has_kinds`: it depends on the kinds of kernels, and so on the users' rules for them.
+    """
 
     contract: Contract
     effective_hash: str
     derived_tables: frozenset[str]
+    has_kinds: bool
 
     @classmethod
     def of(cls, contract: Contract, catalog: Catalog) -> RecordedAnalysis:
         """The analysis with its hash and the derived tables that it reads."""
-        below = (each for each in catalog.closure(contract) if each.kind == "table" and each.derived)
-        return cls(contract, catalog.effective_hash(contract), frozenset(each.name for each in below))
+        below = [each for each in catalog.closure(contract) if each.kind == "table"]
+        return cls(
+            contract,
+            catalog.effective_hash(contract),
+            frozenset(each.name for each in below if each.derived),
+            any(each.name in CLASSIFIED for each in below),
+        )
 
     @property
     def has_step_parameter(self) -> bool:
         """Whether the analysis has rows per step only if a parameter requests it."""
         return any(param.name == BY_STEP for param in self.contract.params)
 
-    @property
-    def definition(self) -> str:
-        """The start of the effective hash, which is part of the names of recorded results."""
-        return self.effective_hash[:16]
+    def definition(self, version: RunVersion) -> str:
+        """16 hex digits in the names of results of a run: the start of the effective hash.
+
+        If users' rules classified kernels of the run, the second half is that of a hash of these rules.
+        """
+        digests = version.kernel_rules if self.has_kinds else ()
+        if not any(digests):
+            return self.effective_hash[:16]
+        rules = digests[0] if len(digests) == 1 else sha256(repr(digests).encode()).hexdigest()
+        return f"{self.effective_hash[:_HASH_DIGITS]}{rules[: 16 - _HASH_DIGITS]}"
 
     def params(self, by_step: bool) -> dict[str, object]:
         """The parameters to run with: per step if the analysis supports it and the run has complete steps."""
@@ -185,7 +206,7 @@ class RecordedAnalysis(Struct, frozen=True):
             self.contract.name,
             self.contract.version,
             run_key(version.run),
-            self.definition,
+            self.definition(version),
             request_hash(self.params(by_step), derived),
             version.source,
         )
@@ -193,6 +214,11 @@ class RecordedAnalysis(Struct, frozen=True):
     def possible_keys(self, version: RunVersion) -> tuple[Recorded, ...]:
         """The keys that its result can have, the one with rows per step first."""
         return tuple(dict.fromkeys(self.key(version, by_step) for by_step in (True, False)))
+
+
+def differ_in_rules(one: str, other: str) -> bool:
+    """Whether two definitions of an analysis differ, but only in the users' rules for kernels."""
+    return one != other and one[:_HASH_DIGITS] == other[:_HASH_DIGITS]
 
 
 def recorded_values(

@@ -29,7 +29,7 @@ from tracewarehouse.ingest.tables.events import (
     flow_slabs,
     samples_gpu,
 )
-from tracewarehouse.ingest.tables.kernels import classify, kernels
+from tracewarehouse.ingest.tables.kernels import KINDS, classify, kernels
 from tracewarehouse.ingest.tables.launches import (
     calls_by_name,
     correlations,
@@ -273,7 +273,12 @@ class _Builders(Struct):
         work = op_work(columns, rules, nesting, launches, attribution, classes, self.device_names)
         if work is not None:
             yield "op_work", work
-        yield from self._host(columns, nesting, step_annotations, calls, launches)
+        communicates = [
+            bool((classes.kind[g] == KINDS.index("communication")).any())
+            for g in columns.slices(launches.rows)
+        ]
+        del classes
+        yield from self._host(columns, nesting, step_annotations, calls, launches, communicates)
 
     def _host(
         self,
@@ -282,6 +287,7 @@ class _Builders(Struct):
         step_annotations: Sequence[StepAnnotations],
         calls: Calls,
         launches: Launches,
+        communicates: Sequence[bool],
     ) -> Iterator[tuple[str, Rows]]:
         yield "annotations", annotation_table(columns)
         yield "syncs", syncs(columns, calls)
@@ -313,6 +319,7 @@ class _Builders(Struct):
                 "memory_events": rank in allocating,
                 "counters": len(counted) > 0,
                 "gpu_metrics": samples_gpu(counted, self.rules),
+                "collectives": communicates[rank],
             }
             own = launches.part(device)
             own = replace(own, rows=own.rows - np.int32(first))

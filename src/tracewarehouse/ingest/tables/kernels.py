@@ -7,7 +7,7 @@ the activities of a stream are in order of start, end, launch (unknown ones last
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -211,7 +211,7 @@ def classify(columns: Columns, rules: Rules, launches: Launches, attribution: At
     """The classes of GPU activities; rules run per distinct category and name.
 
     A kernel with arguments of a collective, or launched by an operator that communicates, is communication,
-    whatever its name.
+    whatever its name. Before all of this, users' rules decide: for the operator, then for the name.
     """
     rows = launches.rows
     category, name = columns.arrow("category", rows), columns.arrow("name", rows)
@@ -231,21 +231,36 @@ def classify(columns: Columns, rules: Rules, launches: Launches, attribution: At
     kinds = np.array([KINDS.index(each) for each in kind], np.int8)[number]
     is_memory = np.array([c in _COPIES for c, _ in which], np.bool_)[number]
     is_kernel = np.array([category == "kernel" for category, _ in which], np.bool_)[number]
-    operator_communicates = _operators_communicate(columns, rules, launches, attribution)
+    operator_communicates = _by_operator(columns, launches, attribution, rules.communicate, False)
     kinds[has_message & ~is_memory | operator_communicates & is_kernel] = KINDS.index("communication")
+    if rules.own:
+        of_name = np.array(_codes(rules.own_kinds("kernel", [name for _, name in which])), np.int8)[number]
+        own = _by_operator(
+            columns, launches, attribution, lambda names: _codes(rules.own_kinds("operator", names)), -1
+        )
+        own = np.where(own >= 0, own, of_name)
+        kinds = np.where(is_kernel & (own >= 0), own, kinds).astype(np.int8)
     is_copy = np.array([each == "memcpy" for each in activity], np.bool_)[number]
     return Classes(indexed_texts(activity, number), kinds, indexed_texts(short, number), is_copy)
 
 
-def _operators_communicate(
-    columns: Columns, rules: Rules, launches: Launches, attribution: Attribution
-) -> Flags:
-    """Whether the operator that launched each activity communicates, by its name."""
+def _codes(kinds: Iterable[str | None]) -> list[int]:
+    """The index of each kind in `KINDS`, -1 for None."""
+    return [-1 if kind is None else KINDS.index(kind) for kind in kinds]
+
+
+def _by_operator(
+    columns: Columns,
+    launches: Launches,
+    attribution: Attribution,
+    evaluate: Callable[[list[str | None]], Sequence[int]],
+    unknown: int,
+) -> NDArray[Any]:
+    """What `evaluate` returns for the name of the operator that launched each activity; else `unknown`."""
     op, number = np.unique(attribution.op, return_inverse=True)
-    names = columns.texts("name", op[op >= 0]).to_pylist()
-    found = np.zeros(len(op), np.bool_)
-    found[op >= 0] = rules.communicate(names)
-    return np.append(found[number], False)[call_indexes(attribution, launches.runtime)]
+    found = np.full(len(op), unknown)
+    found[op >= 0] = evaluate(columns.texts("name", op[op >= 0]).to_pylist())
+    return np.append(found[number], unknown)[call_indexes(attribution, launches.runtime)]
 
 
 def _columns_at(

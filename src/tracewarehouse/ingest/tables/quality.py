@@ -524,7 +524,6 @@ ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for 
 _NO_TABLES: Final[dict[str, Any]] = {}
 # Annotations of collectives of backends that run on the host.
 _HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
-_COPIES: Final = ("gpu_memcpy", "gpu_memset")
 _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 
 
@@ -576,8 +575,8 @@ def activity_facts(
         "steps": len(np.unique(step_annotations.step)),
         "shapes": columns.has("shapes"),
         **_host(columns),
-        "collectives": _communicates(columns, launches, rules) or _host_collectives(columns, rules),
         **has,
+        "collectives": has["collectives"] or _host_collectives(columns, rules),
     }
 
 
@@ -670,21 +669,6 @@ def _host(columns: Columns) -> dict[str, bool]:
         "modules": bool((frames & columns.where("name", modules)).any()),
         "kernel_counters": bool(columns.is_one_of("category", ["cuda_profiler_range"]).any()),
     }
-
-
-def _communicates(columns: Columns, launches: Launches, rules: Rules) -> bool:
-    """Whether any GPU activity is communication, by arguments of a collective or by its name."""
-    rows = launches.rows[~columns.is_one_of("category", _COPIES, launches.rows)]
-    category, names = columns.codes("category", rows), columns.codes("name", rows)
-    if columns.flags("has_collective", rows).any():
-        return True
-    for code in np.flatnonzero(np.bincount(category.codes, minlength=len(category.words))):
-        _, texts = used_texts(names._replace(codes=names.codes[category.codes == code]))
-        word = category.words[int(code)].as_py()
-        pairs = [(word, name) for name in texts]
-        if any(kind == "communication" for _, kind, _ in rules.device_kinds(pairs)):
-            return True
-    return False
 
 
 def _host_collectives(columns: Columns, rules: Rules) -> bool:
