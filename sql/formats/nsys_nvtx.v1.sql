@@ -2,7 +2,7 @@
 -- kind    = "format"
 -- name    = "nsys_nvtx"
 -- version = 1
--- summary = "Nsight Systems: NVTX ranges and marks of one process: operators, calls of NCCL, annotations."
+-- summary = "Nsight Systems: NVTX ranges and marks: operators, calls of NCCL, annotations, those of processes without a part."
 --
 -- [tables.NVTX_EVENTS]
 -- required = ["start", "globalTid", "eventType"]
@@ -22,13 +22,12 @@
 -- An operator is `aten::mm, seq = 12, op_id = 9, sizes = [[8, 4], [4, 2]], input_op_ids = …`; all parts after
 -- the name are optional. Splitting a text at the marks takes a tenth of the time of a regular expression, which
 -- is left to texts with unusual parts.
-WITH own AS NOT MATERIALIZED (FROM NVTX_EVENTS WHERE (globalTid >> 24) & 16777215 = $pid),
-labels AS NOT MATERIALIZED (
+WITH labels AS NOT MATERIALIZED (
   SELECT
-    own.*, coalesce(own.text, texts.value) AS label,
+    NVTX_EVENTS.*, coalesce(NVTX_EVENTS.text, texts.value) AS label,
     CASE WHEN payload_data IS NOT NULL THEN nccl_payload(payload_data) END AS payload
-  FROM own LEFT JOIN StringIds_by_id AS texts ON texts.id = textId
-  WHERE eventType IN (34, 59, 60, 65, 70, 71)
+  FROM NVTX_EVENTS LEFT JOIN StringIds_by_id AS texts ON texts.id = textId
+  WHERE globalTid IS NOT NULL AND eventType IN (34, 59, 60, 65, 70, 71)
 ),
 split_4 AS (SELECT *, string_split(coalesce(label, ''), ', input_op_ids = ') AS cut_4 FROM labels),
 split_3 AS (SELECT *, string_split(cut_4[1], ', sizes = ') AS cut_3 FROM split_4),
@@ -113,6 +112,7 @@ ranges AS (
     END AS range,
     coalesce(range, parsed.name) AS name,
     CASE
+      WHEN (globalTid >> 24) & 16777215 <> $pid THEN 'process_annotation'
       WHEN (operator_id IS NOT NULL OR sequence_number IS NOT NULL) AND is_push
         AND regexp_matches(parsed.name, '^(nccl|gloo|mpi|ucc|record_param_comms):') IS NOT TRUE THEN 'cpu_op'
       WHEN range IS NULL AND regexp_matches(parsed.name, '^nccl[A-Z]') THEN 'library'
@@ -141,10 +141,10 @@ SELECT
 FROM ranges
 UNION ALL BY NAME
 SELECT 'kind_unknown' AS rule, count(*) AS rows, 'NVTX_EVENTS.eventType' AS example
-FROM own
+FROM NVTX_EVENTS
 -- The others name categories, threads, domains and CUDA objects.
-WHERE coalesce(eventType, -1) NOT IN (34, 59, 60, 65, 70, 71, 33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
+WHERE globalTid IS NOT NULL AND coalesce(eventType, -1) NOT IN (34, 59, 60, 65, 70, 71, 33, 39, 64, 72, 73, 74, 75, 76, 97, 98, 99)
 HAVING count(*) > 0
 UNION ALL BY NAME
 SELECT 'open_range' AS rule, count(*) AS rows, 'NVTX_EVENTS: a range without an end' AS example
-FROM own WHERE eventType IN (59, 60, 70, 71) AND "end" IS NULL HAVING count(*) > 0
+FROM NVTX_EVENTS WHERE globalTid IS NOT NULL AND eventType IN (59, 60, 70, 71) AND "end" IS NULL HAVING count(*) > 0

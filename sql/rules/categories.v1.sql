@@ -10,7 +10,7 @@
 -- [columns]
 -- raw_category = { type = "VARCHAR", doc = "Category as in the file." }
 -- category     = { type = "VARCHAR", doc = "Spelling of current Kineto." }
--- role         = { type = "VARCHAR", doc = "device (GPU activity), runtime (a call that can launch), operator, frame, annotation, host (any other slice of a thread), sync, device_annotation, device_range, device_event (marker on a stream, no work), instant, flow or span." }
+-- role         = { type = "VARCHAR", doc = "device (GPU activity), runtime (a call that can launch), operator, frame, annotation, other_process (annotation of a process that belongs to no rank), host (any other slice of a thread), sync, device_annotation, device_range, device_event (marker on a stream, no work), instant, flow or span." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -41,6 +41,7 @@ FROM (
     ('Operator', 'cpu_op', 'operator'),
     ('python_function', 'python_function', 'frame'),
     ('user_annotation', 'user_annotation', 'annotation'),
+    ('process_annotation', 'process_annotation', 'other_process'),
     ('gpu_user_annotation', 'gpu_user_annotation', 'device_annotation'),
     ('cuda_profiler_range', 'cuda_profiler_range', 'device_range'),
     ('cuda_event', 'cuda_event', 'device_event'),

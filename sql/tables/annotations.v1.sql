@@ -5,7 +5,7 @@
 -- summary    = "User annotations (record_function, NVTX ranges) on host threads and GPU streams."
 -- grain      = ["run_id", "rank", "event_id"]
 -- order      = ["run_id", "rank", "event_id"]
--- definition = 1
+-- definition = 2
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
@@ -28,6 +28,7 @@
 -- pre         = { type = "BIGINT", null = true, unit = "id", doc = "Position in nesting order (preorder)." }
 -- post        = { type = "BIGINT", null = true, unit = "id", doc = "Position of its last descendant: for descendants, pre < theirs <= post." }
 -- crosses     = { type = "BOOLEAN", null = true, doc = "True if it ends after its parent." }
+-- process     = { type = "VARCHAR", null = true, doc = "The process, if it is another one than that of the rank, such as a worker of a data loader; these ranges are not nested." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -24,6 +24,7 @@ from tracewarehouse.formats.mapped import (
     DatabaseFile,
     DatabaseFormat,
     DatabaseSource,
+    contract_of,
     database_table,
     raw_table,
 )
@@ -129,7 +130,7 @@ class NsysSource(DatabaseSource):
         found = database_table(database, table, NAME, table.name, where)
         if table.name == _STRINGS:
             return _last_by_id(found.read_all()).to_reader()
-        if self._is_alone and table.name in (_RUNTIME, _NVTX):
+        if self._is_alone and table.name != _NVTX and "globalTid" in found.schema.names:
             return pa.RecordBatchReader.from_batches(found.schema, self._counted(table.name, found))
         return found
 
@@ -278,10 +279,10 @@ def _distinct(database: Database, table: str, pid: str) -> list[int]:
 
 
 def _host_rows(database: Database) -> Counter[tuple[str, int]]:
-    """API calls and NVTX ranges of each process."""
+    """Calls and NVTX ranges of each process."""
     found: Counter[tuple[str, int]] = Counter()
     pid = _PID_OF.format(column='"globalTid"')
-    for table in (_RUNTIME, _NVTX):
+    for table in (table.name for name in NsysSource.mappings for table in contract_of(name).raw_tables):
         if database.has(table, "globalTid"):
             for process in _distinct(database, table, pid):
                 sql = f"SELECT count(*) FROM {database.named(table)} NOT INDEXED WHERE {pid} = ?"

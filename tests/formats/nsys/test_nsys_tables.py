@@ -376,3 +376,43 @@ def test_a_table_with_a_version_in_its_name_is_the_table(tmp_path: Path) -> None
     warehouse = ingest(tmp_path, create, f"INSERT INTO NVTX_EVENTS_V2 VALUES {values}")
     assert rows(warehouse, "SELECT name, dur_ns FROM events WHERE name = 'load'") == [("load", 8)]
     assert not rows(warehouse, "FROM data_quality WHERE rule = 'table_not_read'")
+
+
+def test_ranges_of_a_data_loader_worker_are_annotations_with_its_process(tmp_path: Path) -> None:
+    warehouse = ingest(
+        tmp_path,
+        NVTX,
+        f"INSERT INTO NVTX_EVENTS VALUES (0, 150, 59, 'train_step', {THREAD}, 0),"
+        f" (150, 390, 59, 'train_step', {THREAD}, 0), (1, 40, 59, 'fetch', {OTHER | 12}, 0),"
+        f" (41, 80, 59, 'aten::stack, op_id = 3', {OTHER | 12}, 0), (50, 60, 59, 'inner', {OTHER | 12}, 0)",
+    )
+    sql = "SELECT name, process, pid, tid, ts_ns, dur_ns, step, depth FROM annotations ORDER BY ts_ns"
+    assert rows(warehouse, sql) == [
+        ("train_step", None, "9", "11", 0, 150, 0, 1),
+        ("fetch", "10", "10", "12", 1, 39, 0, None),
+        ("aten::stack", "10", "10", "12", 41, 39, 0, None),
+        ("inner", "10", "10", "12", 50, 10, 0, None),
+        ("train_step", None, "9", "11", 150, 240, 1, 1),
+    ]
+    assert rows(warehouse, "SELECT pid, steps FROM ranks") == [("9", 2)]
+    # The call of the worker is counted, its ranges are rows.
+    assert quality(warehouse)["process_not_read"] == (1, "pid 10: 1 row")
+
+
+def test_no_row_of_a_process_without_gpu_work_vanishes(tmp_path: Path) -> None:
+    calls = "(start INT, end INT, nameId INT, globalTid INT)"
+    statements = (
+        f"CREATE TABLE OSRT_API {calls}",
+        f"INSERT INTO OSRT_API VALUES (1, 2, 2, {THREAD}), (3, 4, 2, {OTHER}), (5, 6, 2, {OTHER | 3 << 24})",
+        f"CREATE TABLE MPI_OTHER_EVENTS {calls}",
+        f"INSERT INTO MPI_OTHER_EVENTS VALUES (1, 2, 3, {OTHER})",
+    )
+    warehouse = ingest(tmp_path, *statements)
+    assert quality(warehouse)["process_not_read"] == (4, "pid 10: 3 rows")
+    # Of two ranks in a file, which worker belongs to which is unknown.
+    second = f"INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (100, 200, 2, 7, 5, {PROCESS | 16 << 24}, 0)"
+    ranges = f"INSERT INTO NVTX_EVENTS VALUES (1, 40, 59, 'fetch', {OTHER}, 0)"
+    path = export(tmp_path / "two.sqlite", *statements, second, NVTX, ranges)
+    warehouse.ingest(path, run="two")
+    sql = "SELECT rank, rows, example FROM data_quality WHERE rule = 'process_not_read' AND run_id = 'two'"
+    assert rows(warehouse, sql) == [(0, 5, "pid 10: 4 rows")]

@@ -15,11 +15,11 @@ from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 
 def marks(
-    *annotations: tuple[str, int, int], step_range: str | None = None, tid: str = "1"
+    *annotations: tuple[str, int, int], step_range: str | None = None, tid: str = "1", header: str = "{}"
 ) -> list[tuple[int, int]]:
     """(row, step) of annotations given as name, start and duration."""
     rows = [slice_(name, ts, dur, category="user_annotation", tid=tid) for name, ts, dur in annotations]
-    (found,) = find_step_annotations(columns_of(rows, None), rules_of(), step_range)
+    (found,) = find_step_annotations(columns_of(rows, None), rules_of(), step_range, [header])
     return list(zip(found.rows.tolist(), found.step.tolist(), strict=True))
 
 
@@ -72,6 +72,28 @@ def test_a_pattern_replaces_the_rules() -> None:
 
 def test_a_pattern_without_a_group_counts() -> None:
     assert marks(("work", 0, 9), ("other", 9, 1), ("work", 10, 9), step_range="^work$") == [(0, 0), (2, 1)]
+
+
+LOOP = [("load", 100 * at, 10) for at in range(4)] + [("work", 100 * at + 10, 80) for at in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "steps"),
+    [
+        (LOOP, [(4 + at, at) for at in range(4)]),
+        ([*LOOP, ("setup", -900, 850), ("work", 320, 20)], [(4 + at, at) for at in range(4)]),
+        ([(name, ts, dur // 2) for name, ts, dur in LOOP], []),  # they cover less than half of the time
+        ([*LOOP[4:6]], []),
+        ([("all", -10, 900), *LOOP], [(5 + at, at) for at in range(4)]),
+        ([(f"ncclAll::{name}", ts, dur) for name, ts, dur in LOOP], []),
+        ([*LOOP, ("step 7", 0, 30), ("step 8", 40, 30)], [(8, 7), (9, 8)]),
+    ],
+)
+def test_ranges_of_nsight_systems_that_repeat(
+    annotations: list[tuple[str, int, int]], steps: list[tuple[int, int]]
+) -> None:
+    assert marks(*annotations, header='{"nsys": {}}') == steps
+    assert marks(*annotations) == (steps if "step 7" in dict(a[:2] for a in annotations) else [])
 
 
 def test_steps_of_an_ingested_trace(tmp_path: Path) -> None:

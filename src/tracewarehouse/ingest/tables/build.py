@@ -242,7 +242,8 @@ class _Builders(Struct):
         self.nested = np.array([rows.start for rows in columns.slices(nesting.rows)])
         calls = find_calls(columns, rules, nesting)
         launches = find_launches(columns, rules, nesting, calls)
-        step_annotations = find_step_annotations(columns, rules, self.step_range)
+        headers = [rank.outcome.header_json for rank in self.ranks]
+        step_annotations = find_step_annotations(columns, rules, self.step_range, headers)
         put_steps(columns, rules, step_annotations, launches)
         # The largest table first: it is written while the others are built.
         yield "events", events(columns)

@@ -50,6 +50,8 @@ _EVENT_COLUMNS: Final = (
     "flow_id", "end_id", "args", "extra",
 )  # fmt: skip
 SLAB_ROWS: Final = 122_880
+# The category of annotations of a process without a rank of its own.
+OF_PROCESS: Final = "process_annotation"
 _ANNOTATION_COLUMNS: Final = (
     "pid", "tid", "device", "stream", "ts_ns", "dur_ns", "step", "external_id", "shapes", "dtypes",
     "depth", "parent_id", "pre", "post", "crosses",
@@ -104,8 +106,8 @@ def events(columns: Columns, slab_rows: int = SLAB_ROWS) -> Iterator[pa.Table]:
 
 
 def annotation_table(columns: Columns) -> pa.Table:
-    """Table `annotations`: slices of the categories user_annotation and gpu_user_annotation."""
-    named = columns.is_one_of("category", ("user_annotation", "gpu_user_annotation"))
+    """Table `annotations`: annotations on the host, on the GPU and of other processes."""
+    named = columns.is_one_of("category", ("user_annotation", "gpu_user_annotation", OF_PROCESS))
     rows = np.flatnonzero(is_slice(columns) & named).astype(np.int32)
     return pa.table(
         {
@@ -113,6 +115,9 @@ def annotation_table(columns: Columns) -> pa.Table:
             **selected_columns(columns, rows, ["name"]),
             "on_gpu": pa.array(columns.is_one_of("category", ("gpu_user_annotation",), rows)),
             **selected_columns(columns, rows, _ANNOTATION_COLUMNS),
+            "process": pc.if_else(
+                pa.array(columns.is_one_of("category", (OF_PROCESS,), rows)), columns.texts("pid", rows), None
+            ),
         }
     )
 

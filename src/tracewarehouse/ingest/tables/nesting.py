@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 _NO_HOST_SLICE: Final = (
-    "device", "device_annotation", "device_range", "device_event", "sync", "span", "flow",
+    "device", "device_annotation", "device_range", "device_event", "sync", "span", "flow", "other_process",
 )  # fmt: skip
 # Up to this number of possible lanes, the used ones are found with a table, beyond it by sorting.
 _MAX_TABLE_LANES: Final = 1 << 20

@@ -5,9 +5,9 @@ to the one that started last, of those to the last in the file. The step of a ho
 step of a GPU activity is that of its launch.
 
 Without profiler steps, or if the user gives a pattern, names of annotations mark steps, by that pattern or by
-the rules in `step_rules`; in loops without marks, a step goes from one call of the data loader to the next.
-Of nested annotations that match, the outermost counts. The numbers of a thread must rise; a pattern without a
-group numbers its annotations from 0.
+the rules in `step_rules`; in loops without marks, a step goes from one call of the data loader to the next,
+or is an NVTX range that repeats. Of nested annotations that match, the outermost counts. The numbers of a
+thread must rise; a pattern without a group numbers its annotations from 0.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from tracewarehouse.ingest.columns import Ints
+from tracewarehouse.ingest.naming import header_of
 from tracewarehouse.ingest.tables.model import (
     StepAnnotations,
     bigint_column,
@@ -50,6 +51,10 @@ _ANNOTATION: Final = "user_annotation"
 _UNTIL_NEXT: Final = "until_next"
 # A rule of the list applies only if it finds at least two different steps.
 _LEAST_STEPS: Final = 2
+# How often a range repeats, at least, and what is part of steps: collectives and operators.
+_LEAST_REPEATED: Final = 3
+_PARTS: Final = r"^(nccl|gloo|mpi|ucc|record_param_comms):|::"
+_NSYS: Final = "nsys"
 
 
 def _steps_by(columns: Columns, rules: Rules, annotations: Rows, pattern: str) -> StepAnnotations:
@@ -95,6 +100,31 @@ def _steps_between(columns: Columns, pattern: str) -> StepAnnotations:
     return StepAnnotations(rows[order], order, start[order], end[order], inferred=True)
 
 
+def _repeated(columns: Columns, rules: Rules, annotations: Rows) -> StepAnnotations:
+    """Outermost ranges that repeat on a thread: of the name that covers most time, and half of its span."""
+    names = columns.codes("name", annotations)
+    used, texts = used_texts(names)
+    may_be_step = np.zeros(len(names.words), np.bool_)
+    may_be_step[used] = ~np.array(rules.matches(_PARTS, texts), np.bool_)
+    rows = annotations[names.where(may_be_step)]
+    group, count = _by_thread_and_name(columns, rows)
+    rows = _outermost(columns, rows[count[group] >= _LEAST_REPEATED])
+    group, count = _by_thread_and_name(columns, rows)
+    start, end = start_and_end(columns, rows)
+    span = _highest(group, end, len(count)) + _highest(group, -start, len(count))
+    covered = np.bincount(group, end - start, len(count))
+    covered *= (count >= _LEAST_REPEATED) & (2 * covered >= span)
+    rows = rows[group == covered.argmax()] if covered.any() else rows[:0]
+    return _steps(columns, rows, np.arange(len(rows)))
+
+
+def _by_thread_and_name(columns: Columns, rows: Rows) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The group of each row, and the number of rows in each group."""
+    keys = np.stack((thread_numbers(columns, rows), columns.codes("name", rows).codes))
+    _, group, count = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    return group.ravel(), count
+
+
 def _steps(columns: Columns, rows: Rows, step: Numbers) -> StepAnnotations:
     order = np.argsort(rows, kind="stable")
     return StepAnnotations(rows[order], step[order], *start_and_end(columns, rows[order]), inferred=True)
@@ -122,19 +152,21 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 
 
 def find_step_annotations(
-    columns: Columns, rules: Rules, step_range: str | None = None
+    columns: Columns, rules: Rules, step_range: str | None = None, headers: Sequence[str] = ()
 ) -> tuple[StepAnnotations, ...]:
-    """The annotations of each rank's steps."""
+    """The annotations of each rank's steps; `headers` are those of the files."""
     found = []
-    for part, first in zip(columns.parts, columns.bounds.tolist(), strict=False):
-        alone = _of_rank(part, rules, step_range)
+    headers = headers or ["{}"] * len(columns.parts)
+    for part, first, header in zip(columns.parts, columns.bounds.tolist()[:-1], headers, strict=True):
+        alone = _of_rank(part, rules, step_range, header)
         found.append(replace(alone, rows=alone.rows + np.int32(first)))
     return tuple(found)
 
 
-def _of_rank(columns: Columns, rules: Rules, step_range: str | None) -> StepAnnotations:
+def _of_rank(columns: Columns, rules: Rules, step_range: str | None, header: str) -> StepAnnotations:
     """The annotations of all steps: profiler steps, else those by the first rule for names that applies.
 
+    Of an export of Nsight Systems, else ranges that repeat.
     `step_range` is a pattern for names of annotations that takes precedence over both.
     """
     if step_range is None:
@@ -154,6 +186,8 @@ def _of_rank(columns: Columns, rules: Rules, step_range: str | None) -> StepAnno
             steps = _steps_by(columns, rules, rows, pattern)
         if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_range is None else 1):
             return steps
+    if step_range is None and len(rows) and _NSYS in header_of(header):
+        return _repeated(columns, rules, rows)
     return _steps(columns, rows[:0], np.zeros(0, np.int64))
 
 
