@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from conftest import deep
 from ingesting import files_under, only, ranks_seen, seen, states, take, write
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError
+from tracewarehouse.hints import cli_text
 from tracewarehouse.ingest.outcome import Options, Progress
 from tracewarehouse.ingest.pipeline import ingest
 from tracewarehouse.present.render import progress as bars
@@ -85,6 +87,20 @@ def test_other_content_needs_replace_and_can_be_restored(tmp_path: Path) -> None
     take(tmp_path / "wh", *old, replace=True)
     assert seen(tmp_path / "wh", names)[0] == ("k0",)
     assert seen(tmp_path / "wh", "SELECT count(*) FROM kernels") == [(6,)]
+
+
+def test_a_file_without_rank_may_be_called_as_its_folder(tmp_path: Path) -> None:
+    """`a/trace.json` and `b/trace.json` of two calls are both `trace`: the hint says how to store both."""
+    files = [write(tmp_path / name / name, mark=name)[0] for name in "ab"]
+    lone = [path.rename(tmp_path / path.parent.name / "trace.json") for path in files]
+    for path in lone:
+        document = json.loads(path.read_text())
+        path.write_text(json.dumps({"traceEvents": document["traceEvents"]}))
+    assert only(take(tmp_path / "wh", lone[0])).run == "trace"
+    refused = only(take(tmp_path / "wh", lone[1]))
+    assert refused.state == "refused"
+    assert cli_text(refused.hint or "").endswith("--run b stores it as another run")
+    assert only(take(tmp_path / "wh", lone[1], run="b")).state == "intact"
 
 
 def test_remove_and_ingest_one_rank_again(tmp_path: Path) -> None:

@@ -21,7 +21,14 @@ from tracewarehouse.formats.base import Format, Outcome, Part
 from tracewarehouse.formats.registry import format_named
 from tracewarehouse.ingest.attempts import Attempt, place_of_run, stored_recording
 from tracewarehouse.ingest.kernel_rules import digest_of
-from tracewarehouse.ingest.naming import folder_run_name, header_of, number, rank_of, split_path
+from tracewarehouse.ingest.naming import (
+    folder_of,
+    folder_run_name,
+    header_of,
+    number,
+    rank_of,
+    split_path,
+)
 from tracewarehouse.ingest.outcome import FileOutcome, Options, content_of
 from tracewarehouse.ingest.sources import RankCommit, Source, Target, TraceFile
 from tracewarehouse.storage import Json, RankSource, RunVersion, Store, layout
@@ -329,9 +336,10 @@ def has_damage(store: Store, source: RankSource) -> bool:
 
 def conflict(source: Source, stored_from: Json = None) -> FileOutcome:
     """The refusal of a source whose rank is stored with different content, of the file with this name."""
-    reason = f"rank {source.target.rank} of run {source.target.run} already exists with different content"
-    hint = hints.fill(
-        "{} overwrites it, {} stores it as another run", hints.option("replace"), hints.option("run", "NAME")
-    )
+    path, run = source.file.path, source.target.run
+    reason = f"rank {source.target.rank} of run {run} already exists with different content"
+    folder = folder_run_name(split_path(folder_of(path) / path.name).job.name)
+    other = hints.option("run", "NAME" if folder.lower() == run.lower() else folder)
+    hint = hints.fill("{} overwrites it, {} stores it as another run", hints.option("replace"), other)
     reason = f"{reason}, from {stored_from}" if stored_from else reason
     return replace(source.outcome("refused", reason, hint), notes=())
