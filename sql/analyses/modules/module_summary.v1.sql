@@ -3,7 +3,7 @@
 -- name     = "module_summary"
 -- version  = 1
 -- summary  = "GPU and host time of each nn.Module, itself and with its submodules, by pass."
--- requires = ["annotations@1", "graph_nodes@1", "kernel_modules@1", "kernels@1", "modules@1", "op_limits@1", "op_work@1"]
+-- requires = ["annotations@1", "events@1", "graph_nodes@1", "kernel_modules@1", "kernels@1", "modules@1", "op_limits@1", "op_work@1"]
 -- grain    = ["run_id", "rank", "module_path"]
 -- order    = ["run_id", "rank", "-kernel_sum_ns", "-host_ns", "module_path"]
 --
@@ -20,18 +20,18 @@
 -- calls                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls of the module, recomputation included." }
 -- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of their durations on the host." }
 -- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The part of host_ns outside of submodules." }
--- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities that belong to the module itself, of all passes; over all rows, each counts once. Null, like all columns below, if the rank has no GPU activity." }
+-- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities that belong to the module itself, of all passes; over all rows, each counts once. Null, like all columns up to kernel_union_ns, if the rank has no GPU activity." }
 -- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Sum of their durations; over all rows, that of all GPU activities." }
 -- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
 -- kernels              = { type = "BIGINT", unit = "count", null = true, doc = "GPU activities of the module and its submodules." }
 -- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of their durations." }
 -- kernel_union_ns      = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running." }
--- forward_ns           = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running that was launched in forward." }
+-- forward_ns           = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running that was launched in forward. On a rank without GPU activity, that of the operators of forward with a rule in `flop_rules`, on the host; null without one." }
 -- backward_ns          = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for backward." }
 -- recompute_ns         = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for recomputation under checkpointing." }
 -- optimizer_ns         = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same for the optimizer." }
 -- communication_ns     = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with communication running; only in its own row, as communication belongs to no module." }
--- model_flop           = { type = "BIGINT", unit = "flop", null = true, doc = "FLOP of the operators whose main kernel belongs to the module or its submodules, as far as known (`op_work`); null if none is." }
+-- model_flop           = { type = "BIGINT", unit = "flop", null = true, doc = "FLOP of the operators whose main kernel belongs to the module or its submodules, as far as known (`op_work`); on a rank without GPU activity of the operators themselves, those of backward as their forward. Null if none is." }
 -- bytes                = { type = "BIGINT", unit = "bytes", null = true, doc = "Sum of the bytes that the operators with a rule read and write, if every operand is moved once; null if none is known." }
 -- roofline= { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Of the time of operators whose FLOP or bytes and peak rates are known, the share that they need at the nearer limit (`op_limits`). Null without such an operator." }
 -- share                = { type = "DOUBLE", unit = "ratio", null = true, doc = "kernel_sum_ns as a share of the sum over all GPU activities of the rank." }
@@ -167,9 +167,79 @@ WITH RECURSIVE
       AND limited.rank = kernels.rank
       AND limited.kernel_id = kernels.event_id
   ),
+  host_rank AS MATERIALIZED (
+    SELECT DISTINCT op_work.run_id, op_work.rank
+    FROM op_work
+    ANTI JOIN kernels ON kernels.run_id = op_work.run_id AND kernels.rank = op_work.rank
+  ),
+  line AS MATERIALIZED (
+    -- Host slices of ranks without GPU activity.
+    SELECT events.run_id, events.rank, events.event_id, events.parent_id, events.sequence_number, events.ts_ns, events.dur_ns
+    FROM events
+    SEMI JOIN host_rank ON host_rank.run_id = events.run_id AND host_rank.rank = events.rank
+    WHERE events.pre IS NOT NULL
+  ),
+  recorded AS (
+    SELECT run_id, rank, sequence_number, arg_min(event_id, (ts_ns, -dur_ns)) AS event_id
+    FROM line
+    WHERE sequence_number >= 0
+    GROUP BY run_id, rank, sequence_number
+  ),
+  climbed AS (
+    -- From each operator up to the call of a module; from one of backward by way of its forward.
+    SELECT op_work.run_id, op_work.rank, op_work.event_id AS op_id, line.event_id, line.parent_id, line.sequence_number,
+      op_work.pass = 'backward' AS is_backward
+    FROM op_work
+    JOIN line ON line.run_id = op_work.run_id AND line.rank = op_work.rank AND line.event_id = op_work.event_id
+    UNION ALL
+    SELECT climbed.run_id, climbed.rank, climbed.op_id, line.event_id, line.parent_id, line.sequence_number,
+      climbed.is_backward AND recorded.event_id IS NULL AS is_backward
+    FROM climbed
+    LEFT JOIN recorded
+      ON climbed.is_backward
+      AND recorded.run_id = climbed.run_id
+      AND recorded.rank = climbed.rank
+      AND recorded.sequence_number = climbed.sequence_number
+    JOIN line
+      ON line.run_id = climbed.run_id
+      AND line.rank = climbed.rank
+      AND line.event_id = coalesce(recorded.event_id, climbed.parent_id)
+    ANTI JOIN modules ON modules.run_id = climbed.run_id AND modules.rank = climbed.rank AND modules.event_id = climbed.event_id
+  ),
+  computed AS (
+    SELECT
+      op_work.run_id,
+      op_work.rank,
+      op_work.event_id,
+      line.ts_ns,
+      line.ts_ns + line.dur_ns AS end_ns,
+      line.dur_ns,
+      op_work.model_flop,
+      op_work.read_bytes + op_work.write_bytes AS bytes,
+      op_work.pass,
+      coalesce(
+        owner.path,
+        CASE WHEN op_work.pass = 'optimizer' THEN '(optimizer)' ELSE '(outside any module)' END
+      ) AS path
+    FROM op_work
+    JOIN line ON line.run_id = op_work.run_id AND line.rank = op_work.rank AND line.event_id = op_work.event_id
+    LEFT JOIN (
+      SELECT climbed.run_id, climbed.rank, climbed.op_id, any_value(CASE WHEN $by_class THEN modules.class_path ELSE modules.module_path END) AS path
+      FROM climbed
+      JOIN modules ON modules.run_id = climbed.run_id AND modules.rank = climbed.rank AND modules.event_id = climbed.event_id
+      GROUP BY climbed.run_id, climbed.rank, climbed.op_id
+    ) AS owner
+      ON owner.run_id = op_work.run_id AND owner.rank = op_work.rank AND owner.op_id = op_work.event_id
+  ),
   known AS (
     SELECT run_id, rank, path, string_split(path, ' > ') AS names, starts_with(path, '(') AS apart
-    FROM (SELECT run_id, rank, path FROM call UNION SELECT run_id, rank, path FROM placed) AS found
+    FROM (
+      SELECT run_id, rank, path FROM call
+      UNION
+      SELECT run_id, rank, path FROM placed
+      UNION
+      SELECT run_id, rank, path FROM computed
+    ) AS found
   ),
   level AS MATERIALIZED (
     -- Each path with those of all modules enclosing it, down to the given depth.
@@ -296,6 +366,21 @@ WITH RECURSIVE
     FROM used
     GROUP BY label_id
   ),
+  host_pass AS (
+    -- Operators with a rule are not nested.
+    SELECT
+      numbered.label_id,
+      coalesce(sum(computed.dur_ns) FILTER (computed.pass = 'forward'), 0)::BIGINT AS forward_ns,
+      coalesce(sum(computed.dur_ns) FILTER (computed.pass = 'backward'), 0)::BIGINT AS backward_ns,
+      coalesce(sum(computed.dur_ns) FILTER (computed.pass = 'recompute'), 0)::BIGINT AS recompute_ns,
+      coalesce(sum(computed.dur_ns) FILTER (computed.pass = 'optimizer'), 0)::BIGINT AS optimizer_ns,
+      sum(computed.model_flop)::BIGINT AS model_flop,
+      sum(computed.bytes)::BIGINT AS bytes
+    FROM computed
+    JOIN numbered
+      ON numbered.run_id = computed.run_id AND numbered.rank = computed.rank AND numbered.path = computed.path
+    GROUP BY numbered.label_id
+  ),
   everything AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS all_ns
     FROM kernels
@@ -315,16 +400,17 @@ SELECT
   CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernels, 0) END AS kernels,
   CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_sum_ns, 0) END AS kernel_sum_ns,
   CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.kernel_union_ns, 0) END AS kernel_union_ns,
-  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.forward_ns, 0) END AS forward_ns,
-  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.backward_ns, 0) END AS backward_ns,
-  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.recompute_ns, 0) END AS recompute_ns,
-  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.optimizer_ns, 0) END AS optimizer_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.forward_ns, 0) ELSE host_pass.forward_ns END AS forward_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.backward_ns, 0) ELSE host_pass.backward_ns END AS backward_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.recompute_ns, 0) ELSE host_pass.recompute_ns END AS recompute_ns,
+  CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.optimizer_ns, 0) ELSE host_pass.optimizer_ns END AS optimizer_ns,
   CASE WHEN everything.rank IS NOT NULL THEN coalesce(device.communication_ns, 0) END AS communication_ns,
-  device.model_flop,
-  device.bytes,
+  coalesce(device.model_flop, host_pass.model_flop) AS model_flop,
+  coalesce(device.bytes, host_pass.bytes) AS bytes,
   device.roofline,
   coalesce(device.kernel_sum_ns, 0) / nullif(everything.all_ns, 0) AS share
 FROM label
 LEFT JOIN everything ON everything.run_id = label.run_id AND everything.rank = label.rank
 LEFT JOIN host ON host.label_id = label.label_id
 LEFT JOIN device ON device.label_id = label.label_id
+LEFT JOIN host_pass ON host_pass.label_id = label.label_id
