@@ -114,7 +114,7 @@ def test_stored_ranks_follow_an_upgrade(tmp_path: Path) -> None:
     assert wh.verify() == []
 
 
-def test_the_same_trace_is_classified_anew_under_other_rules(tmp_path: Path) -> None:
+def test_the_same_trace_is_classified_again_under_other_rules(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "wh")
     path = trace(tmp_path, "job")
     wh.ingest(path, run="job")
@@ -139,7 +139,7 @@ def test_a_diff_does_not_compare_ranks_of_different_rules(tmp_path: Path) -> Non
     assert wh.diff("one", "two").changes().differences == ()
 
 
-def test_a_history_marks_other_rules_and_an_upgrade_records_anew(tmp_path: Path) -> None:
+def test_a_history_marks_other_rules_and_an_upgrade_records_again(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "wh")
     wh.ingest(trace(tmp_path / "1", "one"), run="one")
     wh.record(analyses=["temporal_breakdown", "step_summary"])

@@ -50,7 +50,7 @@ _EVENT_COLUMNS: Final = (
     "flow_id", "end_id", "args", "extra",
 )  # fmt: skip
 SLAB_ROWS: Final = 122_880
-# The category of annotations of a process without a rank of its own.
+# The category of annotations of a process that belongs to no rank.
 OF_PROCESS: Final = "process_annotation"
 _ANNOTATION_COLUMNS: Final = (
     "pid", "tid", "device", "stream", "ts_ns", "dur_ns", "step", "external_id", "shapes", "dtypes",
