@@ -111,9 +111,27 @@ def test_waits_for_collectives_of_the_host_are_not_of_the_rank_itself(tmp_path: 
     wh.ingest(tmp_path / "t", jobs=1)
     parts = wh.diff("base", "head").changes().breakdown
     assert parts is not None
-    (ranks,) = [level for level in parts.levels if level.name == "ranks"]
-    found = {row.part: (row.base, row.head) for row in ranks.rows}
+    found = {row.part: (row.base, row.head) for row in parts.level("ranks").rows}
     assert found == {"rank 0 own": (3960, 3200), "rank 0 waiting": (40, 800)}
+
+
+def test_windows_of_different_numbers_of_steps_are_compared_per_step(tmp_path: Path) -> None:
+    lines = []
+    for run, steps, own_ns in (("base", 5, 400), ("head", 2, 600)):
+        for start in range(0, 1000 * steps, 1000):
+            lines.append(f"{run} 0 ann t1 ProfilerStep#{start // 1000} {start} 1000")
+            lines.append(f"{run} 0 op t1 mm {start} {own_ns}")
+    sketch.write("\n".join(lines), tmp_path / "t")
+    wh = tw.open(tmp_path / "warehouse")
+    wh.ingest(tmp_path / "t", jobs=1)
+    change = wh.diff("base", "head").changes()
+    assert change.line.startswith("mean window per step 1.000 → 1.000 µs")
+    parts = change.breakdown
+    assert parts is not None
+    assert (parts.base_mean, parts.head_mean) == (1000, 1000)
+    found = {row.part: (row.base, row.head) for row in parts.level("kernels").rows}
+    assert found["operator: mm"] == (400, 600)
+    assert parts.notices[-1] == "the windows have different numbers of steps: times are per recorded step"
 
 
 def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path: Path) -> None:

@@ -516,6 +516,7 @@ def breakdown(
     the layouts differ; in order if the numbers differ but both sides have as many.
     """
     on_host = not any(len(side.query_all("SELECT DISTINCT run_id FROM kernels")) for side in (base, head))
+    is_chosen = per is not None
     per, notices = resolve_interval(per, (base, head), on_host)
     read = host_times if on_host else side_times
     times = read("base", base, per), read("head", head, per)
@@ -526,9 +527,12 @@ def breakdown(
     by_run = sum(len({each.job for each in side.selected()}) for side in (base, head)) >= MIN_SAMPLES
     if work is not None:
         work = work.scaled(_mean_step_ns(times, per))
-    divisors = work.divisors if work else ({}, {})
-    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors, jobs)
+    divisors: Divisors = work.divisors if work else ({}, {})
     text = work.text if work else None
+    if per == WINDOW and not is_chosen and (steps := _unequal_steps(base, head)):
+        divisors, text = steps, STEP
+        notices.append("the windows have different numbers of steps: times are per recorded step")
+    sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors, jobs)
     level_per = f"{per} per {text}" if text else per
     provenance = of_both_sides(*(side.parts.provenance for side in times))
     means = [side.length_ns / side.intervals for side in sides]
@@ -547,6 +551,18 @@ def breakdown(
         unit=text,
         scale=work.scale if work else 1,
     )
+
+
+def _unequal_steps(base: Selection, head: Selection) -> Divisors | None:
+    """The steps that a rank recorded in each run; None if there are as many in all, or a run has none."""
+    sql = "SELECT run_id, count(*) AS steps, count(DISTINCT rank) AS ranks FROM steps GROUP BY run_id"
+    sides = [
+        {row["run_id"]: Fraction(row["steps"], row["ranks"]) for row in side.query_all(sql).rows()}
+        for side in (base, head)
+    ]
+    runs = {each.run for side in (base, head) for each in side.selected()}
+    is_known = runs == sides[0].keys() | sides[1].keys()
+    return (sides[0], sides[1]) if is_known and len({*sides[0].values(), *sides[1].values()}) > 1 else None
 
 
 _ALL_STEPS = """

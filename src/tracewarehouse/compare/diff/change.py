@@ -421,10 +421,10 @@ class Change(Struct, frozen=True):
     @property
     def line(self) -> str:
         """The verdict in one line."""
-        per = self.breakdown.per if self.breakdown else "step"
-        if self.breakdown and self.breakdown.unit:
-            return self.verdict.line(f"median {self.breakdown.whole}")
-        return self.verdict.line("median step" if per == "step" else f"mean {per.partition(':')[2] or per}")
+        per, whole = (self.breakdown.per, self.breakdown.whole) if self.breakdown else ("step", "step")
+        return self.verdict.line(
+            f"median {whole}" if per == "step" else f"mean {whole.partition(':')[2] or whole}"
+        )
 
     def __repr__(self) -> str:
         """The verdict, and the largest rows of the breakdown as a table."""
