@@ -89,6 +89,13 @@ def test_other_configuration_differences_are_reported(wh: Warehouse, head: str, 
     assert any(each.message.startswith(message) and not each.hard for each in change.differences)
 
 
+def test_the_note_on_shapes_has_the_flop_of_a_step(wh: Warehouse) -> None:
+    (note,) = [
+        each.message for each in wh.diff("base", "batch").changes().differences if each.what == "shapes"
+    ]
+    assert note.endswith("; FLOP per step × 2")
+
+
 def test_an_upgrade_of_torch_is_reported(tmp_path: Path) -> None:
     sketch.write("base 0 op t1 aten::mm 0 20\nhead 0 op t1 aten::mm 0 20", tmp_path / "t")
     wh = tw.open(tmp_path / "warehouse")

@@ -105,6 +105,11 @@ WHERE
   )
 GROUP BY ALL
 """
+_STEP_FLOP = """
+SELECT sum(model_flop) / count(DISTINCT (run_id, rank, step)) AS flop
+FROM op_work
+WHERE step IS NOT NULL
+"""
 _FLAGS = {
     "shapes": "input shapes",
     "stacks": "Python stacks",
@@ -304,9 +309,16 @@ def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     share, names = unmatched
     if share >= MIN_SHAPE_DIFFERENCE:
         message = f"input shapes differ for {share:.0%} of operator calls, most in {', '.join(names)}"
-        yield Difference(
-            "shapes", f"{message}; batch size or inputs may differ, and with them the work per step"
-        )
+        yield Difference("shapes", f"{message}; {_flop_ratio(base, head)}")
+
+
+def _flop_ratio(base: _SideFacts, head: _SideFacts) -> str:
+    """What different shapes mean for the FLOP of a step."""
+    flop = [side.selection.query_all(_STEP_FLOP).rows()[0]["flop"] for side in (base, head)]
+    if not all(flop):
+        return "batch size or inputs may differ, and with them the work per step"
+    ratio = flop[1] / flop[0]
+    return "the FLOP per step are the same" if ratio == 1 else f"FLOP per step × {ratio:.3g}"
 
 
 def _unmatched(own: dict[tuple[str, str], int], other: dict[tuple[str, str], int]) -> tuple[float, list[str]]:
