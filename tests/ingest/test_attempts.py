@@ -15,6 +15,7 @@ from cli_runner import tw
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.ingest import handler as handlers
 from tracewarehouse.ingest.handler import attempt_keys, trace_handler
+from tracewarehouse.ingest.stored import StoredRanks
 from tracewarehouse.warehouse import Warehouse
 
 
@@ -133,6 +134,20 @@ def test_handlers_that_wait_start_the_next_attempt(root: Path, monkeypatch: pyte
         record(root, monkeypatch, [0, 1], at_s, wait=True)
     assert stored(root) == dict.fromkeys(("job", "job+1", "job+2"), (0, 1))
     assert {row["tool_version"] for row in Warehouse(root).runs().rows()} == {tracewarehouse.__version__}
+
+
+def test_starts_that_are_stored_at_the_same_time_are_not_mixed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(root, monkeypatch, [0], 1000, SLURM_JOB_ID="7")
+    ingest(root)
+    record(root, monkeypatch, [1], 1001, SLURM_JOB_ID="8")
+    with monkeypatch.context() as patched:
+        patched.setattr(StoredRanks, "attempts", lambda *_: [])  # as before the other one was stored
+        (file,) = Warehouse(root).ingest(inbox=True).files
+    assert (file.state, file.reason) == ("refused", "another start of the job was stored at the same time")
+    ingest(root)
+    assert stored(root) == {"job": (0,), "job+1": (1,)}
 
 
 def test_a_trace_that_a_killed_ingest_left_is_stored_once(

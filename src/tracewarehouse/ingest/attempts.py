@@ -7,7 +7,7 @@ already is of another start.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct, field
@@ -115,11 +115,13 @@ class Attempt(Struct):
         spans = [span for span in (self.span, one.span) if span]
         self.span = (min(start for start, _ in spans), max(end for _, end in spans)) if spans else None
 
+    def has_keys(self, keys: Mapping[str, str]) -> bool | None:
+        """What the first kind of key that both have says; None if there is none."""
+        return next((key in self.keys[kind] for kind, key in keys.items() if kind in self.keys), None)
+
     def suits(self, members: Sequence[Recording]) -> int:
         """How well the recordings of a process suit it; 0 if they are of another start."""
-        keys = max((one.keys for one in members), key=len)
-        # By the first kind of key that both have.
-        is_same = next((key in self.keys[kind] for kind, key in keys.items() if kind in self.keys), None)
+        is_same = self.has_keys(max((one.keys for one in members), key=len))
         there = [(one, self.held[one.place]) for one in members if one.place in self.held]
         if is_same is False:
             return 0
@@ -134,6 +136,17 @@ class Attempt(Struct):
             start <= self.span[1] and self.span[0] <= end for start, end in spans
         )
         return 2 * at_once + bool(is_same)
+
+
+def is_mixed(sources: Iterable[RankSource]) -> bool:
+    """Whether sources of a run are of different starts, by what the trace handler said."""
+    attempt = Attempt()
+    for one in sources:
+        recording = stored_recording(one, 1, may_replace=False)
+        if attempt.has_keys(recording.keys) is False:
+            return True
+        attempt.add(recording)
+    return False
 
 
 def number_attempts(new: Sequence[Recording], stored: Sequence[Attempt]) -> list[int]:

@@ -233,10 +233,11 @@ class _Handler(Struct):
         from tracewarehouse.storage import Store
 
         store = Store.open_or_create(self.warehouse, tool=__version__)
-        report = ingest(store, Catalog.load(), [path], Options(jobs=1, inbox=True))
-        for file in report.files:
-            if file.state == "refused":
-                self._warn(f"not stored: {file.path}: {file.reason}")
+        for _ in range(2):  # another start of the job may be stored at the same time
+            report = ingest(store, Catalog.load(), [path], Options(jobs=1, inbox=True))
+            if not (refused := report.of("refused")):
+                return
+        self._warn(f"not stored: {refused[0].path}: {refused[0].reason}")
 
 
 class _UploadingHandler(_Handler):

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tracewarehouse.errors import TwError
 from tracewarehouse.formats.redact import Redactor, check_text
+from tracewarehouse.ingest.attempts import is_mixed
 from tracewarehouse.ingest.build import staged_in
 from tracewarehouse.ingest.environment import Recorded, labels_of_process
 from tracewarehouse.ingest.naming import folder_of
@@ -221,6 +222,10 @@ def _publish_run(
             return False
         return prefix_digest(paths[new.name], stored.text_bytes) == stored.digest
 
+    def check(new: RunVersion) -> None:
+        if options.inbox and is_mixed(new.sources):
+            raise TwError("another start of the job was stored at the same time", "ingest the inbox again")
+
     version = store.newest(run)
     identities = {(one.rank, *one.identity) for one in sources}
     same = [one for one in version.sources if (one.rank, *one.identity) in identities] if version else []
@@ -237,7 +242,7 @@ def _publish_run(
         # Their content is the same, but they are damaged, or `replace` is set.
         damaged=frozenset(one.name for one in same if options.replace or has_damage(store, one)),
     )
-    return store.publish(run, changes), tuple(one.name for one in sources)
+    return store.publish(run, changes, check), tuple(one.name for one in sources)
 
 
 def _committed(store: Store, members: Sequence[Source]) -> tuple[RankSource, ...]:
