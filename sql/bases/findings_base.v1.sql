@@ -1,7 +1,10 @@
 -- /// tw
--- summary = "What every finding rule returns; a rule gives its condition, its numbers and its words."
--- grain   = ["run_id", "rank", "subject"]
--- order   = ["run_id", "rank", "-share"]
+-- summary     = "What every finding rule returns; a rule gives its condition, its numbers and its words."
+-- requires    = ["rank_limits@1"]
+-- excluded_by = ["lost_records"]
+-- limited_by  = ["lost_events", "several_processes"]
+-- grain       = ["run_id", "rank", "subject"]
+-- order       = ["run_id", "rank", "-share"]
 --
 -- [params]
 -- warning_share  = { type = "DOUBLE", unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
@@ -19,7 +22,7 @@
 -- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its profiling window if there are none: from first to last GPU activity, or host slice." }
 -- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
 -- saving_limit    = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low; low if the trace has no complete step, because it may not be representative." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low; low if the trace has no complete step, because it may not be representative; one lower if a reason of `recording` limits the rule." }
 -- observation     = { type = "VARCHAR", doc = "What was observed and what causes most of it, in one or two sentences." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
 -- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
@@ -37,11 +40,11 @@
 -- return step, culprit, is_context (severity info at most) and detail_ns. Its observation may contain
 -- {lost}, {worst}, {where} and {detail}: the saving, the duration and step of the worst occurrence, detail_ns.
 SELECT
-  run_id,
-  rank,
+  finding.run_id,
+  finding.rank,
   subject,
   CASE
-    WHEN NOT is_finding THEN 'none'
+    WHEN NOT is_finding OR limits.why_not IS NOT NULL THEN 'none'
     WHEN is_context THEN 'info'
     WHEN share < $critical_share THEN 'warning'
     ELSE 'critical'
@@ -53,8 +56,16 @@ SELECT
   analyzed_ns,
   saving_ns,
   saving_limit,
-  CASE WHEN is_representative THEN confidence ELSE 'low' END AS confidence,
   CASE
+    WHEN NOT is_representative THEN 'low'
+    WHEN limits.limit_text IS NULL THEN confidence
+    WHEN confidence = 'high' THEN 'medium'
+    ELSE 'low'
+  END AS confidence,
+  CASE
+    WHEN limits.why_not IS NOT NULL THEN 'Could not be checked: ' || limits.why_not || '.'
+    WHEN count = 0 AND NOT is_finding AND limits.limit_text IS NOT NULL
+      THEN 'No such case in what was recorded, but not all could be checked: ' || limits.limit_text || '.'
     WHEN count = 0 AND NOT is_finding THEN 'No such case was found.'
     ELSE
       replace(
@@ -131,3 +142,13 @@ FROM (
     FROM base_input
   ) AS input
 ) AS finding
+LEFT JOIN (
+  SELECT
+    run_id,
+    rank,
+    min(text) FILTER (state = 'not a basis' AND list_contains($excluded_by, reason)) AS why_not,
+    min(text) FILTER (list_contains($limited_by, reason)) AS limit_text
+  FROM rank_limits
+  GROUP BY run_id, rank
+) AS limits
+  ON limits.run_id = finding.run_id AND limits.rank = finding.rank

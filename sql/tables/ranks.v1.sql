@@ -36,6 +36,8 @@
 -- end_ns            = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Latest end of an event." }
 -- gpu_start_ns      = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Start of the first GPU activity." }
 -- gpu_end_ns        = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "Latest end of a GPU activity." }
+-- common_start_ns   = { type = "BIGINT", unit = "ts", null = true, signed = true, doc = "When all ranks of the run were recording; null unless some recording starts late (reason late_start of `recording`)." }
+-- complete_steps    = { type = "BIGINT", unit = "count", null = true, doc = "Number of complete steps." }
 -- events            = { type = "BIGINT", unit = "count", null = true, doc = "Number of elements in the file's event array." }
 -- non_events        = { type = "BIGINT", unit = "count", null = true, doc = "Number of elements that are not objects." }
 -- gpu_activities    = { type = "BIGINT", unit = "count", null = true, doc = "Number of GPU activities." }

@@ -18,7 +18,8 @@
 -- device_ns       = { type = "BIGINT", null = true, unit = "ns", doc = "From device_start_ns to the end of the last GPU activity launched in the step; null if there is none." }
 -- period_start_ns = { type = "BIGINT", signed = true, unit = "ts", doc = "End of the previous step; for the first step its start on the host." }
 -- period_ns       = { type = "BIGINT", unit = "ns", doc = "From period_start_ns to the end of the step: that of its last GPU activity or, without one, of its annotation. Periods are contiguous." }
--- partial         = { type = "BOOLEAN", doc = "True if its host or device interval touches the edge of the profiling window, so the profiler may have truncated it." }
+-- partial         = { type = "BOOLEAN", doc = "True if the step is incomplete, for the reason in `incomplete`." }
+-- incomplete      = { type = "VARCHAR", null = true, doc = "Why it is left out where complete steps are analyzed. cut_off: it reaches beyond the window that the profiler says it recorded, touches the edge of what was recorded if the file does not say, or its launches were still queued at the end; lost_records: more than 1 % of its launches have lost their GPU activities, or a graph launch some of them; no_gpu_work: it has no GPU activities, but there are some outside of steps. Null if it is complete." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -15,7 +15,7 @@
 -- segment_ns = { type = "BIGINT", unit = "ns", doc = "Duration of the segment; always positive. Segments are contiguous." }
 -- step       = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null before the first period and after the last." }
 -- kind       = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
--- exposure   = { type = "VARCHAR", null = true, doc = "wait: the wait of the collective, until the last rank arrived, as in `collective_arrivals`: wait_ns, for a send or receive pair_wait_ns, otherwise possible_wait_ns. With missing ranks it is a lower bound. transfer: the remainder of a matched collective. unassigned: the collective is not matched with another rank. Null unless the kind is communication." }
+-- exposure   = { type = "VARCHAR", null = true, doc = "wait: the wait of the collective, until the last rank arrived, as in `collective_arrivals`: wait_ns, for a send or receive pair_wait_ns, otherwise possible_wait_ns. With missing ranks it is a lower bound. transfer: the remainder of a collective of which all ranks are in the run. unassigned: the remainder if a rank is missing, which may be transfer or waiting for that rank; or the collective is not matched with another rank. Null unless the kind is communication." }
 -- is_certain = { type = "BOOLEAN", null = true, doc = "False if a rank can leave the collective before the last one arrives (broadcast, gather, …), so that the wait is only possible; null unless the exposure is wait." }
 -- waits_for  = { type = "INTEGER", null = true, doc = "The rank that arrived last; null unless the exposure is wait." }
 -- kernel_id  = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
@@ -33,6 +33,7 @@ WITH
       event_id,
       start_ns + coalesce(wait_ns, pair_wait_ns, possible_wait_ns, 0) AS wait_end_ns,
       possible_wait_ns IS NULL AS is_certain,
+      state = 'complete' AS is_complete,
       last_rank
     FROM collective_arrivals
     WHERE instance_id IS NOT NULL AND on_gpu
@@ -48,7 +49,7 @@ WITH
       segment.kernel_id,
       segment.cause,
       segment.gap_ns,
-      matched.event_id IS NOT NULL AS matched,
+      coalesce(matched.is_complete, FALSE) AS is_complete,
       matched.is_certain,
       matched.last_rank,
       least(greatest(coalesce(matched.wait_end_ns, segment.start_ns) - segment.start_ns, 0), segment.segment_ns) AS wait_ns
@@ -71,7 +72,7 @@ WITH
       kernel_id,
       cause,
       gap_ns,
-      matched,
+      is_complete,
       is_certain,
       last_rank,
       wait_ns,
@@ -88,7 +89,7 @@ SELECT
   CASE
     WHEN kind <> 'communication' THEN NULL
     WHEN is_wait THEN 'wait'
-    WHEN matched THEN 'transfer'
+    WHEN is_complete THEN 'transfer'
     ELSE 'unassigned'
   END AS exposure,
   CASE WHEN is_wait THEN is_certain END AS is_certain,

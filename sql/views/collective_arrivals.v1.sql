@@ -4,7 +4,7 @@
 -- name     = "collective_arrivals"
 -- version  = 1
 -- summary  = "Collectives per rank, matched across ranks, with wait time, transfer time and lateness."
--- requires = ["collective_matches@1", "clock_offsets@1"]
+-- requires = ["collective_matches@1", "clock_offsets@1", "common_windows@1"]
 -- grain    = ["run_id", "rank", "event_id"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
@@ -28,7 +28,7 @@
 -- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
 -- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace. Untested on real data: the traces at hand record none." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
--- state          = { type = "VARCHAR", doc = "As in `collective_matches`; also inconsistent_clocks if, on aligned clocks, there is no moment at which all ranks are in it, by more than twice their uncertainty." }
+-- state          = { type = "VARCHAR", doc = "As in `collective_matches`; also late_start if a rank was in it before all ranks of the run were recording, so that the wait for it is no evidence; and inconsistent_clocks if, on aligned clocks, there is no moment at which all ranks are in it, by more than twice their uncertainty." }
 -- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 unless the state is complete or partial." }
 -- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks; null unless the state is complete or partial." }
 -- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
@@ -64,6 +64,12 @@ WITH
     FROM collective_matches AS match
     JOIN clock_offsets AS clock ON clock.run_id = match.run_id AND clock.rank = match.rank
     WHERE match.instance_id IS NOT NULL
+  ),
+  early AS (
+    SELECT DISTINCT match.run_id, match.instance_id
+    FROM collective_matches AS match
+    JOIN common_windows AS common ON common.run_id = match.run_id AND common.rank = match.rank
+    WHERE match.instance_id IS NOT NULL AND match.start_ns < common.from_ns
   ),
   instance AS (
     SELECT
@@ -123,8 +129,12 @@ WITH
       match.bytes,
       match.sequence,
       match.step,
-      CASE WHEN arrival.inconsistent THEN 'inconsistent_clocks' ELSE match.state END AS state,
-      match.instance_id IS NOT NULL AND NOT coalesce(arrival.inconsistent, FALSE) AS matched,
+      CASE
+        WHEN early.instance_id IS NOT NULL THEN 'late_start'
+        WHEN arrival.inconsistent THEN 'inconsistent_clocks'
+        ELSE match.state
+      END AS state,
+      state IN ('complete', 'partial') AS matched,
       match.members,
       match.instance_id,
       match.start_ns,
@@ -147,6 +157,7 @@ WITH
     FROM collective_matches AS match
     LEFT JOIN arrival
       ON arrival.run_id = match.run_id AND arrival.rank = match.rank AND arrival.event_id = match.event_id
+    LEFT JOIN early ON early.run_id = match.run_id AND early.instance_id = match.instance_id
   )
 SELECT
   run_id,

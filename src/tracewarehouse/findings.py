@@ -73,6 +73,7 @@ def apply_rules(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
         abstained=tuple(_abstained(results, tuple(ranks))),
+        recording=max((each.recording for each in results.values()), key=len, default=()),
         notices=tuple(dict.fromkeys(notices)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -64,6 +64,8 @@ class Result(Struct, frozen=True):
     contract: Contract | None = None
     abstained: tuple[Abstained, ...] = ()
     notices: tuple[str, ...] = ()
+    # What limits the recordings of the runs: rows of the table `recording`.
+    recording: tuple[Mapping[str, Any], ...] = ()
 
     def __repr__(self) -> str:
         """The first rows as a table, below a line with the analysis, the runs and the number of rows."""

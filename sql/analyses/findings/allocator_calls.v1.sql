@@ -6,6 +6,8 @@
 -- summary  = "Detects driver calls that allocate or free memory after the first complete step."
 -- requires = ["runtime@1", "steps@1"]
 -- needs    = ["gpu", "launches", "steps>=2"]
+-- excluded_by = []
+-- limited_by = ["lost_events", "several_processes"]
 --
 -- [params]
 -- warning_share  = { default = 0.01 }

@@ -7,6 +7,8 @@
 -- summary  = "Names the collective at which a process group is stuck, and the rank that did not arrive."
 -- requires = ["stuck_groups@1", "flight_calls@1"]
 -- needs    = ["flight_records"]
+-- excluded_by = []
+-- limited_by = ["ranks_missing"]
 --
 -- [params]
 -- warning_share  = { default = 0 }

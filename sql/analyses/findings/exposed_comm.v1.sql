@@ -7,6 +7,8 @@
 -- summary  = "Detects a large share of exposed communication that is not waiting for another rank."
 -- requires = ["account_segments@1", "analyzed_intervals@1", "collectives@1", "data_quality@1"]
 -- needs    = ["gpu", "collectives"]
+-- excluded_by = ["lost_records", "mixed_attempts"]
+-- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 --
 -- [params]
 -- warning_share  = { default = 0.1 }

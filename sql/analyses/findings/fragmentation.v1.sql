@@ -6,6 +6,8 @@
 -- summary  = "Detects GPU memory that is reserved and free, but only in blocks between blocks in use."
 -- requires = ["snapshot_segments@1", "snapshot_blocks@1", "snapshot_states@1"]
 -- needs    = ["snapshot"]
+-- excluded_by = []
+-- limited_by = []
 --
 -- [params]
 -- warning_share  = { default = 0.2 }

@@ -6,6 +6,8 @@
 -- summary  = "Detects CPU-only runs that spend much of their time copying and converting tensors."
 -- requires = ["host_occurrences@1"]
 -- needs    = ["cpu_only"]
+-- excluded_by = []
+-- limited_by = ["lost_events", "several_processes"]
 --
 -- [params]
 -- warning_share  = { default = 0.1 }

@@ -6,6 +6,8 @@
 -- summary  = "Names the operator with the most self time in CPU-only runs."
 -- requires = ["host_occurrences@1"]
 -- needs    = ["cpu_only"]
+-- excluded_by = []
+-- limited_by = ["lost_events", "several_processes"]
 --
 -- [params]
 -- warning_share  = { default = 0.2 }

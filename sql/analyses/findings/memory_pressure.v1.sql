@@ -6,6 +6,8 @@
 -- summary  = "Detects GPU memory that was nearly full."
 -- requires = ["memory_changes@1", "analyzed_intervals@1", "ranks@1"]
 -- needs    = ["memory_events", "device_properties"]
+-- excluded_by = []
+-- limited_by = ["lost_events"]
 --
 -- [params]
 -- warning_share  = { default = 0.9 }
@@ -60,7 +62,8 @@ WITH
       peak.from_ns
     FROM peak
     JOIN capacity ON capacity.run_id = peak.run_id AND capacity.rank = peak.rank AND capacity.device = peak.device
-    JOIN analyzed_intervals AS span ON span.run_id = peak.run_id AND span.rank = peak.rank
+    JOIN (SELECT DISTINCT run_id, rank, steps, analyzed_ns FROM analyzed_intervals) AS span
+      ON span.run_id = peak.run_id AND span.rank = peak.rank
     WHERE peak.peak_bytes IS NOT NULL AND capacity.memory_bytes > 0
   )
 SELECT

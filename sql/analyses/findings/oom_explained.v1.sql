@@ -6,6 +6,8 @@
 -- summary  = "Explains allocations that failed: fragmentation, other processes or capacity."
 -- requires = ["snapshot_failures@1", "snapshot_states@1", "snapshot_stacks@1"]
 -- needs    = ["snapshot"]
+-- excluded_by = []
+-- limited_by = []
 --
 -- [params]
 -- warning_share  = { default = 0 }

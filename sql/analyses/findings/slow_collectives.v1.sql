@@ -7,6 +7,8 @@
 -- summary  = "Detects outlier collectives that took far longer than the median of their kind and size."
 -- requires = ["collective_arrivals@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "ranks>=2"]
+-- excluded_by = ["lost_records", "mixed_attempts"]
+-- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 --
 -- [params]
 -- warning_share  = { default = 0.02 }

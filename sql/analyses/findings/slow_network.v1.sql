@@ -7,6 +7,8 @@
 -- summary  = "Detects process groups whose transfers take longer than those of comparable groups: a slow link, not a slow rank."
 -- requires = ["collective_arrivals@1", "collective_instances@1", "analyzed_intervals@1"]
 -- needs    = ["collectives", "message_sizes", "ranks>=2"]
+-- excluded_by = ["lost_records", "mixed_attempts"]
+-- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
 --
 -- [params]
 -- warning_share  = { default = 0.05 }

@@ -25,6 +25,7 @@ from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.findings import SEVERITIES, is_of_one_rank
 from tracewarehouse.present.render.text import one_line, plural, show
+from tracewarehouse.runs.recording import verdict
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
@@ -94,15 +95,17 @@ Row = Mapping[str, Any]
 
 def text(result: Result, out: Output) -> str:
     """One block per rule and subject of a run, with all its ranks; most severe first."""
-    rows = result.rows()
+    rows, recorded = result.rows(), verdict(result.recording)
     blocks: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
     if out.resolved_format == "md":
-        parts = [f"### {_headline(rows)}", *(_markdown(block) for block in blocks.values())]
+        parts = [f"**Recording: {recorded}**", f"### {_headline(rows)}"]
+        parts += [_markdown(block) for block in blocks.values()]
     else:
         width = line_width(out) or _WIDTH
-        parts = [_headline(rows), *(_block(block, width) for block in blocks.values())]
+        parts = ["\n".join(wrap(f"recording: {recorded}", width, subsequent_indent="  ")), _headline(rows)]
+        parts += [_block(block, width) for block in blocks.values()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -20,6 +20,7 @@ from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.text import count, duration, plural, ratio, size
+from tracewarehouse.runs.recording import SOUND
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.outcome import FileOutcome, IngestReport, RunOutcome
@@ -198,7 +199,7 @@ def failed(report: IngestReport) -> TwError | None:
 
 def summary(report: IngestReport) -> str:
     """Counts, coverage, data quality, speed, and the next commands."""
-    lines = [_headline(report)]
+    lines = [*_recordings(report), _headline(report)]
     lines += [f"  run {run.run}  {_state(run)}" for run in report.runs]
     facts = dict(_facts(report))
     width = max(map(len, facts), default=0)
@@ -206,6 +207,15 @@ def summary(report: IngestReport) -> str:
     if report.next_commands:
         lines += ["next", *(f"  {cli_text(command)}" for command in report.next_commands)]
     return "\n".join(lines) + "\n"
+
+
+def _recordings(report: IngestReport) -> Iterator[str]:
+    """What the recordings can carry: a line for each run with limits, or one for all if there are none."""
+    states = {run.run: run.recording for run in report.runs if run.recording}
+    limited = {run: state for run, state in states.items() if state != SOUND}
+    yield from (f"recording of {run}: {state}" for run, state in limited.items())
+    if states and not limited:
+        yield f"recording: {SOUND}"
 
 
 def _headline(report: IngestReport) -> str:

@@ -295,6 +295,7 @@ class Output(Struct, frozen=True, dict=True):
             columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
             provenance=asdict(result.provenance),
             abstained=[{**asdict(each), "reason": cli_text(each.reason)} for each in result.abstained],
+            recording=result.recording,
             quality=list(map(cli_text, result.notices)),
         )
 
@@ -415,6 +416,7 @@ def _enveloped(
         "columns": [],
         "provenance": {},
         "abstained": [],
+        "recording": [],
         "quality": [],
         "error": error,
     }

@@ -33,7 +33,9 @@ _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 # Names the folder with a team's own contracts. A warehouse never does: SQL of others would run.
 OWN_FOLDER = "TW_SQL"
 _OWN = ("analyses", "formats")
-RUN_SCOPE_TABLES = ("runs", "secrets", "ranks", "rank_sources", "data_quality", "blame", "blame_basis")
+RUN_SCOPE_TABLES = (
+    "runs", "secrets", "ranks", "rank_sources", "recording", "data_quality", "blame", "blame_basis",
+)  # fmt: skip
 
 
 def cycles(contracts: Mapping[Ref, Contract]) -> Iterator[ContractError]:
@@ -108,7 +110,7 @@ def _why_not(contract: Contract, required: Contract) -> str | None:
         if required.kind == "table" and not readable:
             tables = ", ".join(RUN_SCOPE_TABLES)
             return f"with scope run read views, rules, {tables}: turn what you need into a view"
-    elif required.scope == "run" and (contract.kind, required.kind) != ("analysis", "table"):
+    elif required.scope == "run" and required.kind != "table":
         return 'data of a rank does not depend on its run; to read an entire run, write scope = "run"'
     return None
 

@@ -204,7 +204,7 @@ DERIVED_NEEDS = ("critical_path", "blame")
 DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"}
 COUNTED_NEEDS = late_regex(r"(steps|ranks)>=[1-9]\d*")
 # Tables that are built from published versions on read.
-RUN_TABLES = ("runs", "ranks", "rank_sources")
+RUN_TABLES = ("runs", "ranks", "rank_sources", "recording")
 
 FILE_NAME = late_regex(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
 
@@ -273,6 +273,9 @@ class Contract(Struct, frozen=True, kw_only=True):
     in_order: bool = False
     # Tables of later releases without which the analysis still has rows.
     optional: tuple[str, ...] = ()
+    # Reasons of `recording` for which a rank is not checked, and those that lower the confidence.
+    excluded_by: tuple[str, ...] = ()
+    limited_by: tuple[str, ...] = ()
     # Why there may be no rows although the trace has what the analysis needs.
     empty: str | None = None
     raw_tables: tuple[RawTable, ...] = ()

@@ -42,7 +42,7 @@ from tracewarehouse.contracts.contract import (
     Scope,
     cast,
 )
-from tracewarehouse.contracts.sql_tokens import token_texts, tokens
+from tracewarehouse.contracts.sql_tokens import quote_text, token_texts, tokens
 from tracewarehouse.errors import ContractError, ParamError
 from tracewarehouse.late_regex import late_regex
 
@@ -99,6 +99,8 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     requires: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    excluded_by: tuple[str, ...] = ()
+    limited_by: tuple[str, ...] = ()
     grain: tuple[str, ...]
     order: tuple[str, ...] = ()
     in_order: bool = False
@@ -247,7 +249,9 @@ def _toml(place: Place) -> dict[str, Any]:
 
 FOLDER = "bases"
 INPUT = "base_input"
-KEYS = ("like", "summary", "grain", "order", "params", "columns")
+KEYS = ("like", "summary", "requires", "excluded_by", "limited_by", "grain", "order", "params", "columns")
+# Lists of a base that a contract replaces, and that the SELECT reads by `$` and their name.
+_REASONS = ("excluded_by", "limited_by")
 _MOST_BASES = 4
 _REF = late_regex(r"([a-z][a-z0-9_]*)@([1-9]\d*)")
 
@@ -265,8 +269,9 @@ def inherit(
     if above == _MOST_BASES:
         raise place.error("bases are like each other", f"at most {_MOST_BASES} in a row", "like")
     own = {key: value for key, value in head.items() if key != "like"}
-    merged: dict[str, Any] = {key: base[key] for key in ("grain", "order") if key in base}
+    merged: dict[str, Any] = {key: base[key] for key in ("grain", "order", *_REASONS) if key in base}
     merged.update(own)
+    merged["requires"] = [*own.get("requires", ()), *base.get("requires", ())]
     for key in ("params", "columns"):
         if key in base or key in own:
             merged[key] = _merge(base.get(key, {}), own.get(key, {}))
@@ -348,6 +353,9 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
     block = place.convert(head, Head)
     group = _group(block, path, place)
     columns = _columns(block.columns, place)
+    for key in _REASONS:
+        listed = ", ".join(map(quote_text, distinct(getattr(block, key), key, place)))
+        body = body.replace(f"${key}", f"[{listed}]::VARCHAR[]")
     contract = Contract(
         kind=block.kind,
         scope=block.scope,
@@ -371,6 +379,8 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         source=path.as_posix(),
         in_order=block.in_order,
         optional=distinct(block.optional, "optional", place),
+        excluded_by=block.excluded_by,
+        limited_by=block.limited_by,
         empty=block.empty,
     )
     _check_kind(contract, place)

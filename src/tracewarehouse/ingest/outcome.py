@@ -113,6 +113,7 @@ class RunOutcome(Struct, frozen=True):
 
     `written` is False if the call did not change the run. `waiting` = (ranks present, ranks expected).
     `rules`: data-quality rules that compare ranks, as (rule, example). `start_ns`: start of its traces.
+    `recording`: what its recordings can carry, in one line.
     """
 
     run: str
@@ -123,6 +124,7 @@ class RunOutcome(Struct, frozen=True):
     waiting: tuple[int, int] | None = None
     rules: tuple[tuple[str, str], ...] = ()
     start_ns: int | None = None
+    recording: str = ""
 
 
 class IngestReport(Struct, frozen=True):

@@ -23,7 +23,8 @@ from tracewarehouse.ingest.outcome import FileOutcome, Options, RunOutcome, Stat
 from tracewarehouse.ingest.sources import Source
 from tracewarehouse.ingest.stored import conflict, has_damage
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.runs.rows import expected_ranks, run_issues
+from tracewarehouse.runs.recording import verdict
+from tracewarehouse.runs.rows import expected_ranks, recording_limits, run_issues
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Changes, Published, RankSource, RunVersion, Staged, Store, commits
 
@@ -350,4 +351,6 @@ def _run_outcome(
         for fired in run_issues([SelectedRun(version, version.ranks)])
     )
     expected, start_ns = expected_ranks(version), version.brief.start_ns
-    return RunOutcome(run, version.number, written, version.ranks, expected, waiting, rules, start_ns)
+    recorded = verdict(recording_limits([SelectedRun(version, version.ranks)]))
+    ranks = version.ranks
+    return RunOutcome(run, version.number, written, ranks, expected, waiting, rules, start_ns, recorded)

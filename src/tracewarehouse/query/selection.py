@@ -185,7 +185,13 @@ class Selection:
         from tracewarehouse.query.connections import copy_batches
         from tracewarehouse.query.relations import Dependencies
         from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
-        from tracewarehouse.runs.rows import nothing_stored, notices, partly_read, provenance_of
+        from tracewarehouse.runs.rows import (
+            nothing_stored,
+            notices,
+            partly_read,
+            provenance_of,
+            recording_limits,
+        )
 
         contract = self.catalog.get(name, version, kind="analysis")
         bound = bind(contract.params, params, str(contract.ref))
@@ -218,7 +224,8 @@ class Selection:
             *partly_read(selected, capable.selected, contract),
             *notices(intact.selected, contract),
         )
-        return Result(table, provenance, contract, (*unexpired.abstained, *capable.abstained), lines)
+        abstained = (*unexpired.abstained, *capable.abstained)
+        return Result(table, provenance, contract, abstained, lines, recording_limits(answered))
 
     def _distributed(
         self,
@@ -376,7 +383,7 @@ class Selection:
         from tracewarehouse.duck.arrow import with_plain_text
         from tracewarehouse.duck.engine import NO_LIMITS, query
         from tracewarehouse.query.connections import check_reads_only
-        from tracewarehouse.runs.rows import nothing_stored, notices, provenance_of
+        from tracewarehouse.runs.rows import nothing_stored, notices, provenance_of, recording_limits
 
         selected = self.selected()
 
@@ -396,7 +403,8 @@ class Selection:
         used = _used(runs.selected, sql, table)
         lines = (*runs.notices, *nothing_stored(selected or self.store.runs()), *notices(used))
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
-        return Result(table, provenance, abstained=tuple(abstained), notices=lines)
+        recorded = recording_limits(used)
+        return Result(table, provenance, abstained=tuple(abstained), notices=lines, recording=recorded)
 
     @contextmanager
     def _connection(

@@ -19,6 +19,7 @@ from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
+from tracewarehouse.runs.recording import common_start_ns, limits_of, recording, rows_of, verdict
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import (
     Json,
@@ -148,13 +149,17 @@ def built_rows(
     wanted = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
         return [run_row(each.version) for each in selected]
+    if contract.name == "recording":
+        found = (recording(each.version, expected_ranks(each.version), each.ranks) for each in selected)
+        return [row for reasons in found for row in rows_of(reasons)]
     if contract.name == "rank_sources":
         return [_source_row(wanted, source) for each in selected for source in each.sources]
     ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
     headers: Mapping[str, str] = {}
     if any(column.name == _HEADER for column in wanted):
         headers = _headers(store, [rank for _, rank in ranks])
-    return [_rank_row(wanted, version, rank, headers) for version, rank in ranks]
+    starts = {each.run: common_start_ns(each.version) for each in selected}
+    return [_rank_row(wanted, version, rank, headers, starts[version.run]) for version, rank in ranks]
 
 
 def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
@@ -235,12 +240,17 @@ def damaged_row(run: UnreadableRun) -> dict[str, Any]:
 
 
 def _rank_row(
-    columns: Iterable[Column], version: RunVersion, rank: Rank, headers: Mapping[str, str]
+    columns: Iterable[Column],
+    version: RunVersion,
+    rank: Rank,
+    headers: Mapping[str, str],
+    common_start: int | None,
 ) -> dict[str, Any]:
     """The row of a rank: facts of all its sources, and the ingest of its main source."""
     ingest = _ingest_columns(rank.main) | {"status": rank.status, "ingested_at": rank.committed_at}
     derived = {name: is_current(version, rank, name) for name in OF_RUN}
-    row = {**rank.facts, **ingest, **derived, _HEADER: headers.get(rank.main.name)}
+    header = headers.get(rank.main.name)
+    row = {**rank.facts, **ingest, **derived, "common_start_ns": common_start, _HEADER: header}
     return {column.name: _value(row.get(column.name), column.type) for column in columns}
 
 
@@ -353,10 +363,26 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         lines.append(f"{len(damaged)} {ranks} ({named}{more})")
     for each in selected:
         expected = expected_ranks(each.version) or 0
+        limits = recording_limits([each])
         missing = set(range(expected)) - set(each.version.ranks)
-        if missing:
+        if limits and _matters(contract):
+            lines.append(f"recording of {each.run}: {verdict(limits)}")
+        elif missing:
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     return tuple(lines)
+
+
+def recording_limits(selected: Iterable[SelectedRun]) -> tuple[dict[str, Any], ...]:
+    """What limits the recordings of the selected runs and ranks, as rows of `recording`."""
+    found = (recording(each.version, expected_ranks(each.version), each.ranks) for each in selected)
+    return limits_of(reason for reasons in found for reason in reasons)
+
+
+def _matters(contract: Contract | None) -> bool:
+    """Whether limits of recordings change what an analysis answers; findings state theirs themselves."""
+    if contract is None or contract.kind != "analysis":
+        return True
+    return contract.group != "findings" and not {"gpu", "collectives"}.isdisjoint(contract.needs)
 
 
 def partly_read(

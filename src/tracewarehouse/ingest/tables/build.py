@@ -53,6 +53,14 @@ from tracewarehouse.ingest.tables.quality import (
     rank_facts,
     timeline_rules,
 )
+from tracewarehouse.ingest.tables.recording import (
+    Limit,
+    clipped,
+    judge,
+    limits,
+    several_processes,
+    step_facts,
+)
 from tracewarehouse.ingest.tables.segments import device_segments
 from tracewarehouse.ingest.tables.steps import find_step_annotations, put_steps, steps
 
@@ -193,6 +201,8 @@ class _Builders(Struct):
     facts: Sequence[dict[str, Any]] = ({},)
     coverage: tuple[Coverage, ...] = (Coverage(),)
     fired: tuple[list[FiredRule], ...] = ([],)
+    limits: Sequence[list[Limit]] = ([],)
+    of_steps: Sequence[dict[str, Any]] = ({},)
     columns: Columns | None = None
     nested: Positions = np.zeros(1, np.int64)
 
@@ -245,6 +255,7 @@ class _Builders(Struct):
         headers = [rank.outcome.header_json for rank in self.ranks]
         step_annotations = find_step_annotations(columns, rules, self.step_range, headers)
         put_steps(columns, rules, step_annotations, launches)
+        launches = clipped(columns, launches, step_annotations)
         # The largest table first: it is written while the others are built.
         yield "events", events(columns)
         attribution = attribute_calls(columns, nesting, calls, launches)
@@ -254,7 +265,10 @@ class _Builders(Struct):
         by_name = calls_by_name(columns, rules, calls)
         yield "runtime", runtime(columns, calls, launches, attribution, by_name)
         yield "correlations", correlations(calls, launches)
-        step_rows = steps(columns, step_annotations, launches)
+        judged = judge(columns, calls, launches, by_name[0])
+        step_rows = steps(columns, step_annotations, launches, judged)
+        self.limits = limits(columns, judged, launches, step_rows)
+        self.of_steps = [step_facts(rows) for rows in step_rows]
         yield "steps", step_rows
         parts_of = zip(columns.slices(calls.rows), columns.slices(launches.rows), step_rows, strict=True)
         yield (
@@ -325,7 +339,9 @@ class _Builders(Struct):
             own = launches.part(device)
             own = replace(own, rows=own.rows - np.int32(first))
             host_rows = nesting.rows[host] - np.int32(first)
-            facts.append(activity_facts(part, self.rules, host_rows, own, steps_, has))
+            alone = activity_facts(part, self.rules, host_rows, own, steps_, has)
+            found = [*self.limits[rank], *several_processes(self.fired[rank])]
+            facts.append(alone | self.of_steps[rank] | ({"limits": found} if found else {}))
         self.facts = facts
 
 

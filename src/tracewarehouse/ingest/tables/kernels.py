@@ -53,7 +53,7 @@ def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     count = len(launches.rows)
     idle_ns, previous = np.zeros(count, np.int64), np.full(count, -1, np.int32)
     is_first = np.zeros(count, np.bool_)
-    end = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
+    end = launches.end_ns
     call = np.where(launches.runtime >= 0, launches.call_ts_ns, _UNKNOWN)
     lane = launches.lanes(columns)
     order = np.lexsort((launches.rows, call, end, launches.ts_ns, lane))
@@ -162,7 +162,9 @@ def _slab(
             "kind": encoded_texts(kind, KINDS),
             "device": bigint_column(launches.device[part]),
             "stream": bigint_column(launches.stream[part]),
-            **selected_columns(columns, rows, ("ts_ns", "dur_ns", *_SIZES)),
+            "ts_ns": bigint_column(launches.ts_ns[part]),
+            "dur_ns": bigint_column(launches.dur_ns[part]),
+            **selected_columns(columns, rows, _SIZES),
             **_columns_at(columns, message_rows, _MESSAGE),
             "runtime_id": id_column(launches.runtime[part]),
             "op_id": enclosing(attribution.op),

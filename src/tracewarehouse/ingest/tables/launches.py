@@ -156,7 +156,8 @@ def _linked(columns: Columns, calls: Calls, rows: Rows, ts: Times, call: Times, 
     is_graph = np.zeros(len(rows), np.bool_)
     is_graph[known] = columns.where("name", graph, runtime[known])
     state = np.where(known, LaunchState.KNOWN, LaunchState.MISSING).astype(np.int8)
-    found = Launches(rows, device, stream, ts, runtime, call_ts, state, is_graph, via)
+    dur = columns.ints("dur_ns", rows).values
+    found = Launches(rows, device, stream, ts, dur, runtime, call_ts, state, is_graph, via)
     if not known.all():
         _put_before_window(columns, found, known)
     return found

@@ -206,7 +206,8 @@ class Via(IntEnum):
 class Launches(Struct, frozen=True):
     """GPU activities with valid times in row order, and the call that launched each.
 
-    `device` and `stream` are -1 if unknown. `runtime` is the row of the call and `via` one of Via, both -1 if
+    `device` and `stream` are -1 if unknown. `dur_ns` is the duration in the file, cut where it is malformed
+    (`recording.clipped`). `runtime` is the row of the call and `via` one of Via, both -1 if
     the launch is unknown; `call_ts_ns` is then 0 and `is_graph` False. `state` is one of LaunchState.
     """
 
@@ -214,6 +215,7 @@ class Launches(Struct, frozen=True):
     device: NDArray[np.int64]
     stream: NDArray[np.int64]
     ts_ns: Times
+    dur_ns: Times
     runtime: Rows
     call_ts_ns: Times
     state: Small
@@ -223,6 +225,11 @@ class Launches(Struct, frozen=True):
     def part(self, some: Positions | Flags | slice) -> Launches:
         """Some of the GPU activities."""
         return Launches(*(getattr(self, name)[some] for name in self.__struct_fields__))
+
+    @property
+    def end_ns(self) -> Times:
+        """The end of each."""
+        return self.ts_ns + self.dur_ns
 
     def lanes(self, columns: Columns) -> Numbers:
         """A number per device and stream of a rank."""

@@ -161,8 +161,8 @@ def _on_gpu(
     owner = np.searchsorted(counted.first, place, side="right") - 1
     inside = (owner >= 0) & (place >= 0)
     inside[inside] = place[inside] <= counted.last[owner[inside]]
-    owner, rows, start = owner[inside], launches.rows[inside], launches.ts_ns[inside]
-    dur = columns.ints("dur_ns", rows).values
+    owner, rows = owner[inside], launches.rows[inside]
+    start, dur = launches.ts_ns[inside], launches.dur_ns[inside]
     count = len(counted.rows)
     total, other = np.zeros((2, count), np.int64)
     np.add.at(total, owner, dur)

@@ -121,7 +121,7 @@ def _start_before_launch(given: QualityInput) -> RuleHits:
 def _stream_overlap(given: QualityInput) -> RuleHits:
     """The affected time is the overlap with the earlier activity of the stream that ends last."""
     launches = given.launches
-    lengths = given.columns.ints("dur_ns", launches.rows).values
+    lengths = launches.dur_ns
     lane = launches.lanes(given.columns)
     order = np.lexsort((launches.rows, lengths, launches.ts_ns, lane))
     starts = launches.ts_ns[order]
@@ -568,7 +568,7 @@ def activity_facts(
     """The facts that follow from the activities of a rank; `has`: whether tables have rows of a kind."""
     return {
         "pid": _process(columns, host_rows),
-        **_window(columns),
+        **_window(columns, launches),
         **_device(columns, launches),
         "events": columns.rows,
         "non_events": len(non_events(columns)),
@@ -585,7 +585,7 @@ def coverage(columns: Columns, launches: Launches, attribution: Attribution) -> 
 
     An operator around a graph launch with several activities encloses only the launch, so it does not count.
     """
-    lengths = columns.ints("dur_ns", launches.rows).values
+    lengths = launches.dur_ns
     linked = launches.runtime >= 0
     call = np.searchsorted(attribution.calls, launches.runtime[linked])
     has_op = linked.copy()
@@ -641,16 +641,22 @@ def _process(columns: Columns, host_rows: Rows) -> str | None:
     return max(texts, key=str.encode, default=None)
 
 
-def _window(columns: Columns) -> dict[str, int | None]:
-    """First start and last end of slices with valid times."""
+def _window(columns: Columns, launches: Launches) -> dict[str, int | None]:
+    """First start and last end of slices with valid times, malformed durations cut."""
     timed = is_slice(columns)
-    first, last = window(columns, timed) if timed.any() else (None, None)
-    return {"start_ns": first, "end_ns": last}
+    if not timed.any():
+        return {"start_ns": None, "end_ns": None}
+    timed[launches.rows] = False
+    first, last = window(columns, timed)
+    return {
+        "start_ns": int(launches.ts_ns.min(initial=first)),
+        "end_ns": int(launches.end_ns.max(initial=last)),
+    }
 
 
 def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
     rows = launches.rows
-    ends = launches.ts_ns + columns.ints("dur_ns", rows).values
+    ends = launches.end_ns
     return {
         "gpu_start_ns": int(launches.ts_ns.min()) if len(rows) else None,
         "gpu_end_ns": int(ends.max()) if len(rows) else None,

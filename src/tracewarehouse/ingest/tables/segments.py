@@ -96,7 +96,7 @@ def device_segments(
     columns: Columns, calls: Calls, launches: Launches, classes: Classes, is_sync: Flags, steps: pa.Table
 ) -> pa.Table:
     """Table `device_segments`; `is_sync` marks the calls that wait, `steps` is the table of that name."""
-    end = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
+    end = launches.end_ns
     idle = _idle(columns, calls, launches, end, is_sync, classes.is_copy)
     layers = [_layer(launches, end, classes.kind == KINDS.index(name)) for name in _BY_PRIORITY]
     step, step_start = _periods(steps, len(end) > 0)

@@ -27,6 +27,7 @@ from tracewarehouse.ingest.tables.model import (
     StepAnnotations,
     bigint_column,
     categories_with_role,
+    encoded_texts,
     flags,
     is_slice,
     slabs,
@@ -35,6 +36,7 @@ from tracewarehouse.ingest.tables.model import (
     used_texts,
     window,
 )
+from tracewarehouse.ingest.tables.recording import cut_off_steps, lost_steps
 from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.model import Flags, Launches, Numbers, Rows, Times
+    from tracewarehouse.ingest.tables.recording import Judged
 
 
 _ANNOTATION: Final = "user_annotation"
@@ -148,6 +151,10 @@ _PREFIX: Final = "ProfilerStep#"
 # Whole numbers of 64 bits have up to 19 digits.
 _NUMBER: Final = late_regex("0*([0-9]{1,19})(?![0-9])")
 _PHASES: Final = ("X", "B", "E", "i", "I", "C", "P", "R")
+_INCOMPLETE: Final = ("lost_records", "cut_off", "no_gpu_work")
+# What PyTorch's profiler writes when it starts and when it stops to record.
+_WINDOW_STARTS: Final = r"^(Iteration Start: PyTorch Profiler|PyTorch Profiler \(\d+\)$)"
+_WINDOW_END: Final = "Record Window End"
 _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event", "span")
 
 
@@ -251,21 +258,33 @@ def put_steps(
     columns.put("step", step[found], (found & 1).astype(np.bool_))
 
 
-def steps(columns: Columns, annotations: Sequence[StepAnnotations], launches: Launches) -> list[pa.Table]:
+def steps(
+    columns: Columns, annotations: Sequence[StepAnnotations], launches: Launches, judged: Judged
+) -> list[pa.Table]:
     """Table `steps` of each rank: host time, device time and period of each step."""
     bounds = columns.bounds.tolist()
     parts = zip(annotations, columns.slices(launches.rows), itertools.pairwise(bounds), strict=True)
-    return [_steps_of_rank(columns, each, launches.part(some), slice(*rows)) for each, some, rows in parts]
+    found = []
+    for rank, (each, some, rows) in enumerate(parts):
+        cut, lost = cut_off_steps(columns, judged, rank), lost_steps(columns, judged, rank)
+        found.append(_steps_of_rank(columns, each, launches.part(some), slice(*rows), cut, lost))
+    return found
 
 
 def _steps_of_rank(
-    columns: Columns, annotations: StepAnnotations, launches: Launches, rows: slice
+    columns: Columns,
+    annotations: StepAnnotations,
+    launches: Launches,
+    rows: slice,
+    cut: Numbers,
+    lost: Numbers,
 ) -> pa.Table:
-    """The steps of the rank with these rows.
+    """The steps of the rank with these rows; `cut` are cut off at the end, `lost` lack GPU activities.
 
     The device time of a step goes from its first to its last GPU activity. Its period ends with its last GPU
     activity (with its annotation if it has none), but no earlier than the previous period: periods tile the
-    profiling window. A step is partial if its host or device time touches the edge of the window.
+    profiling window. A step is also cut off if it reaches beyond the window that the profiler recorded; if
+    the file does not say which, if its host or device time touches the edge of what was recorded.
     """
     step, number = np.unique(annotations.step, return_inverse=True)
     count = len(step)
@@ -276,12 +295,16 @@ def _steps_of_rank(
     device_start, device_end, has_device = _device_intervals(columns, launches, step)
     by_start = np.lexsort((step, host_start))
     done, period_start = _periods(host_start, np.where(has_device, device_end, host_end), by_start)
-    partial = np.zeros(count, np.bool_)
-    if count:
-        partial = _touches(host_start, host_end, *window(columns, columns.valid("pre"), rows))
-    if has_device.any():
-        ends = launches.ts_ns + columns.ints("dur_ns", launches.rows).values
-        partial |= has_device & _touches(device_start, device_end, int(launches.ts_ns.min()), int(ends.max()))
+    is_cut = np.isin(step, cut)
+    if (recorded := _recorded_window(columns, rows)) is not None:
+        is_cut |= (host_start < recorded[0]) | (host_end > recorded[1])
+    elif count:
+        is_cut |= _touches(host_start, host_end, *window(columns, columns.valid("pre"), rows))
+        if has_device.any():
+            first_ns, last_ns = int(launches.ts_ns.min()), int(launches.end_ns.max())
+            is_cut |= has_device & _touches(device_start, device_end, first_ns, last_ns)
+    is_idle = ~has_device & (not columns.valid("step", launches.rows).all())
+    reason = np.select([np.isin(step, lost), is_cut, is_idle], range(3), -1)
     return pa.table(
         {
             "step": bigint_column(step),
@@ -292,9 +315,27 @@ def _steps_of_rank(
             "device_ns": bigint_column(device_end - device_start, has_device),
             "period_start_ns": bigint_column(period_start),
             "period_ns": bigint_column(done - period_start),
-            "partial": pa.array(partial, pa.bool_()),
+            "partial": pa.array(reason >= 0, pa.bool_()),
+            "incomplete": encoded_texts(reason, _INCOMPLETE),
         }
     )
+
+
+def _recorded_window(columns: Columns, rows: slice) -> tuple[int, int] | None:
+    """From when to when PyTorch's profiler recorded, as its file says; None if it does not."""
+    starts = flags(pc.match_substring_regex(columns.words("name"), _WINDOW_STARTS))
+    ends = flags(pc.equal(columns.words("name"), _WINDOW_END))
+    if not starts.any() or not ends.any():
+        return None
+    marks = (
+        np.flatnonzero(columns.where("name", starts | ends, rows) & columns.valid("ts_ns", rows)) + rows.start
+    )
+    is_end = columns.where("name", ends, marks)
+    if not is_end.any() or is_end.all():
+        return None
+    start = columns.ints("ts_ns", marks).values
+    end = start + np.where(columns.valid("dur_ns", marks), columns.ints("dur_ns", marks).values, 0)
+    return int(start[~is_end].min()), int(end.max())
 
 
 def _highest(groups: NDArray[np.integer], values: Times, count: int) -> Times:
@@ -313,7 +354,7 @@ def _device_intervals(columns: Columns, launches: Launches, steps_: Times) -> tu
     group = np.searchsorted(steps_, step.values[step.valid])
     ts = launches.ts_ns[step.valid]
     has = np.bincount(group, minlength=count) > 0
-    ends = _highest(group, ts + columns.ints("dur_ns", launches.rows[step.valid]).values, count)
+    ends = _highest(group, launches.end_ns[step.valid], count)
     start[has], end[has] = ~_highest(group, ~ts, count)[has], ends[has]
     return start, end, has
 

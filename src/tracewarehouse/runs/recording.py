@@ -1,0 +1,206 @@
+"""Table `recording`: what the recordings of ranks and runs can carry, from facts of the published version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from tracewarehouse.contracts.catalog import Catalog
+from tracewarehouse.contracts.sql_tokens import values_list
+from tracewarehouse.exact_text import rank_list
+from tracewarehouse.storage import Rank, RunVersion
+
+SOUND: Final = "sound"
+USABLE: Final = "usable with limits"
+NO_BASIS: Final = "not a basis"
+LIMIT: Final = "limit"
+_NOT_RECORDED: Final = "not_recorded"
+# A recording starts late if it misses this share of the shortest one, and two steps.
+_LATE_SHARE: Final = 0.1
+_LATE_STEPS: Final = 2
+# Fact of a rank that is false → reason.
+_LACKING: Final = {
+    "gpu": "host_only",
+    "shapes": "no_shapes",
+    "stacks": "no_stacks",
+    "memory_events": "no_memory",
+}
+
+
+class Reason(Struct, frozen=True):
+    """A row of `recording`; rank None means the run."""
+
+    run_id: str
+    rank: int | None
+    state: str
+    reason: str | None = None
+    level: str | None = None
+    rows: int | None = None
+    steps: int | None = None
+    ranks: str | None = None
+    share: float | None = None
+    affected_ns: int | None = None
+    text: str | None = None
+    advice: str | None = None
+
+
+def recording(version: RunVersion, expected: int | None, ranks: Iterable[int] | None = None) -> list[Reason]:
+    """The rows of a run and of these ranks (None: all), limits first; what compares ranks compares all."""
+    chosen = None if ranks is None else set(ranks)
+    of_run = [*_missing(version, expected), *_attempts(version)]
+    late = [] if of_run and of_run[-1].reason == "mixed_attempts" else list(_late(version))
+    found = list(of_run)
+    for rank in version.by_rank:
+        if chosen is not None and rank.rank not in chosen:
+            continue
+        own = [*_of_rank(rank), *(each for each in late if each.rank == rank.rank)]
+        if not any(each.level == LIMIT for each in own):
+            found.append(Reason(version.run, rank.rank, SOUND))
+        found += own
+    return found
+
+
+def common_start_ns(version: RunVersion) -> int | None:
+    """When all ranks of a run were recording; None unless a recording starts late."""
+    windows = _windows(version)
+    return max(start for start, _ in windows.values()) if any(_late_ns(version, windows)) else None
+
+
+@cache
+def _words() -> Mapping[str, tuple[str, str]]:
+    """Reason → text and advice."""
+    rows = values_list(Catalog.load().get("recording_rules", kind="table").body)
+    return {str(row["reason"]): (str(row["text"]), str(row["advice"])) for row in rows}
+
+
+def _reason(
+    run: str,
+    rank: int | None,
+    limit: Mapping[str, Any],
+    state: str = USABLE,
+    **others: object,
+) -> Reason:
+    """The row of a reason, with its numbers in words."""
+    text, advice = _words().get(str(limit["reason"]), (str(limit["reason"]), ""))
+    numbers = {**limit, **others}
+    share, affected_ns, steps = limit.get("share"), limit.get("affected_ns"), limit.get("steps")
+    shown = {
+        **numbers,
+        "share": "" if share is None else f"{100 * share:.1f} %",
+        "affected": "" if affected_ns is None else _time(affected_ns),
+    }
+    text = text.format_map(shown)
+    if steps:
+        text += f"; steps left out: {steps} of {others.get('of_steps')}"
+    level = limit.get("level", LIMIT)
+    return Reason(
+        run, rank, state if level == LIMIT else SOUND, limit["reason"], level,
+        limit.get("rows"), steps or None, limit.get("ranks"), share, affected_ns, text, advice,
+    )  # fmt: skip
+
+
+def _time(ns: int) -> str:
+    return f"{ns / 1e9:,.2f} s" if ns >= 10**9 else f"{ns / 1e6:.1f} ms"
+
+
+def _of_rank(rank: Rank) -> Iterator[Reason]:
+    """The reasons that the rank's own files give."""
+    facts = rank.facts
+    limits = [each for each in facts.get("limits") or () if isinstance(each, dict)]  # type: ignore[union-attr]
+    if rank.status == "damaged":
+        limits.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
+    is_trace = bool(facts.get("events")) and facts.get("shapes") is not None
+    if is_trace and rank.main.format == "kineto":
+        lacking = [reason for fact, reason in _LACKING.items() if facts.get(fact) is False]
+        lacking += ["no_steps"] if facts.get("steps") == 0 else []
+        limits += [{"reason": reason, "level": _NOT_RECORDED} for reason in lacking]
+    for limit in limits:
+        is_basis = limit["reason"] != "lost_records" or facts.get("complete_steps")
+        state = USABLE if is_basis else NO_BASIS
+        yield _reason(rank.run, rank.rank, limit, state, of_steps=facts.get("steps"))
+
+
+def _missing(version: RunVersion, expected: int | None) -> Iterator[Reason]:
+    """Ranks that are not in the run matter if ranks communicate."""
+    missing = sorted(set(range(expected or 0)) - set(version.ranks))
+    if missing and any(rank.facts.get("collectives") for rank in version.by_rank):
+        limit = {"reason": "ranks_missing", "rows": len(missing), "ranks": rank_list(missing)}
+        yield _reason(version.run, None, limit, of_ranks=expected)
+
+
+def _windows(version: RunVersion) -> dict[int, tuple[int, int]]:
+    """Rank → start and end of its recording, of those with UTC clocks."""
+    found = {}
+    for rank in version.by_rank:
+        start, end, clock = (rank.facts.get(name) for name in ("start_ns", "end_ns", "clock"))
+        if isinstance(start, int) and isinstance(end, int) and start < end and clock in (None, "utc"):
+            found[rank.rank] = (start, end)
+    return found
+
+
+def _attempts(version: RunVersion) -> Iterator[Reason]:
+    """Ranks whose recordings overlap with none of those of most ranks."""
+    windows = _windows(version)
+    groups: list[list[int]] = []
+    reached = None
+    for rank, (start, end) in sorted(windows.items(), key=lambda each: each[1]):
+        if reached is None or start > reached:
+            groups.append([])
+        groups[-1].append(rank)
+        reached = end if reached is None else max(reached, end)
+    if len(groups) > 1:
+        most = max(groups, key=len)
+        others = sorted(rank for group in groups if group is not most for rank in group)
+        limit = {"reason": "mixed_attempts", "rows": len(others), "ranks": rank_list(others)}
+        yield _reason(version.run, None, limit, NO_BASIS)
+
+
+def _late(version: RunVersion) -> Iterator[Reason]:
+    for rank, late_ns in _late_ns(version, _windows(version)):
+        limit = {"reason": "late_start", "affected_ns": late_ns}
+        yield _reason(version.run, rank, limit)
+
+
+def _late_ns(version: RunVersion, windows: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The ranks whose recording starts late, and by how much."""
+    if len(windows) < 2:
+        return
+    first = min(start for start, _ in windows.values())
+    shortest = min(end - start for start, end in windows.values())
+    steps = (rank.facts.get("step_ns") for rank in version.by_rank)
+    step_ns = max((each for each in steps if isinstance(each, int)), default=0)
+    allowed = max(_LATE_SHARE * shortest, _LATE_STEPS * step_ns)
+    for rank, (start, _) in windows.items():
+        if start - first > allowed:
+            yield rank, start - first
+
+
+def limits_of(reasons: Iterable[Reason]) -> tuple[dict[str, Any], ...]:
+    """The limits as rows, for results."""
+    return tuple(rows_of([each for each in reasons if each.level == LIMIT]))
+
+
+def rows_of(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
+    """The rows by column name."""
+    return [asdict(reason) for reason in reasons]
+
+
+def verdict(limits: Iterable[Mapping[str, Any]]) -> str:
+    """The state and the limits of runs in one line, each reason once with its ranks."""
+    by_reason: dict[str, list[Mapping[str, Any]]] = {}
+    for each in limits:
+        by_reason.setdefault(each["reason"], []).append(each)
+    if not by_reason:
+        return SOUND
+    is_basis = all(each["state"] != NO_BASIS for found in by_reason.values() for each in found)
+    texts = []
+    for found in by_reason.values():
+        worst = max(found, key=lambda each: (each["affected_ns"] or 0, each["rows"] or 0))
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        where = "" if worst["rank"] is None else f"rank {worst['rank']}{more}: "
+        texts.append(where + worst["text"])
+    return f"{USABLE if is_basis else NO_BASIS}: {'; '.join(texts)}"
