@@ -30,7 +30,7 @@ FROM (
     ('lost_events', 'the file is damaged; lost events: {rows} or more', 'write the file again, and copy it only when it is complete'),
     ('ranks_missing', 'of {of_ranks} ranks, {rows} not in the run: {ranks}', 'record and ingest all ranks of a process group'),
     ('late_start', 'the recording starts {affected} after that of the first rank; only what all ranks recorded is compared', 'start the profiler of all ranks in the same step'),
-    ('mixed_attempts', 'the recording does not overlap with those of other ranks: {ranks}; they are of another attempt, or the clocks differ', 'ingest the files of each attempt under a name of its own: tw ingest --run NAME'),
+    ('mixed_attempts', 'the recording does not overlap with those of other ranks: {ranks}; they are of another attempt, or the clocks differ', 'ingest the files of each attempt under a separate name: tw ingest --run NAME'),
     ('host_only', 'no GPU activities', 'record activities of the GPU: activities=[CPU, CUDA]'),
     ('no_steps', 'no steps', 'call prof.step() after each step, or mark steps: --step-range PATTERN'),
     ('no_shapes', 'no shapes of inputs', 'record_shapes=True'),

@@ -28,7 +28,7 @@
 -- bytes          = { type = "BIGINT", null = true, unit = "bytes", doc = "Larger of the input and output sizes on this rank." }
 -- sequence       = { type = "BIGINT", null = true, unit = "id", doc = "Sequence number within the process group, as recorded in the trace. Untested on real data: the traces at hand record none." }
 -- step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step." }
--- state          = { type = "VARCHAR", doc = "As in `collective_matches`; also late_start if a rank was in it before all ranks of the run were recording, so that the wait for it is no evidence; and inconsistent_clocks if, on aligned clocks, there is no moment at which all ranks are in it, by more than twice their uncertainty." }
+-- state          = { type = "VARCHAR", doc = "As in `collective_matches`; also late_start if a rank was in it before all ranks of the run were recording, so that nothing follows from the wait for it; and inconsistent_clocks if, on aligned clocks, there is no moment at which all ranks are in it, by more than twice their uncertainty." }
 -- members        = { type = "BIGINT", unit = "count", doc = "Ranks that take part; 1 unless the state is complete or partial." }
 -- instance_id    = { type = "VARCHAR", null = true, doc = "Key of the collective instance, equal on all its ranks; null unless the state is complete or partial." }
 -- start_ns       = { type = "BIGINT", signed = true, unit = "ts", doc = "Start on this rank's clock." }
@@ -134,7 +134,7 @@ WITH
         WHEN arrival.inconsistent THEN 'inconsistent_clocks'
         ELSE match.state
       END AS state,
-      state IN ('complete', 'partial') AS matched,
+      match.instance_id IS NOT NULL AND early.instance_id IS NULL AND NOT coalesce(arrival.inconsistent, FALSE) AS matched,
       match.members,
       match.instance_id,
       match.start_ns,

@@ -19,9 +19,13 @@ USABLE: Final = "usable with limits"
 NO_BASIS: Final = "not a basis"
 LIMIT: Final = "limit"
 _NOT_RECORDED: Final = "not_recorded"
-# A recording starts late if it misses this share of the shortest one, and two steps.
+# A recording starts late if it misses this time, this share of the shortest one, and two steps.
+_LATE_NS: Final = 1_000_000
 _LATE_SHARE: Final = 0.1
 _LATE_STEPS: Final = 2
+# Clocks of different hosts may differ by this much; attempts are further apart.
+_CLOCK_ERROR_NS: Final = 100_000_000
+_ATTEMPTS_APART_NS: Final = 1_000_000_000
 # Fact of a rank that is false → reason.
 _LACKING: Final = {
     "gpu": "host_only",
@@ -148,7 +152,7 @@ def _attempts(version: RunVersion) -> Iterator[Reason]:
     groups: list[list[int]] = []
     reached = None
     for rank, (start, end) in sorted(windows.items(), key=lambda each: each[1]):
-        if reached is None or start > reached:
+        if reached is None or start > reached + _ATTEMPTS_APART_NS:
             groups.append([])
         groups[-1].append(rank)
         reached = end if reached is None else max(reached, end)
@@ -166,16 +170,21 @@ def _late(version: RunVersion) -> Iterator[Reason]:
 
 
 def _late_ns(version: RunVersion, windows: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The ranks whose recording starts late, and by how much."""
+    """The ranks whose recording starts late, and by how much.
+
+    A recording that also ends later by what a clock may be off is shifted, not late.
+    """
     if len(windows) < 2:
         return
     first = min(start for start, _ in windows.values())
     shortest = min(end - start for start, end in windows.values())
     steps = (rank.facts.get("step_ns") for rank in version.by_rank)
     step_ns = max((each for each in steps if isinstance(each, int)), default=0)
-    allowed = max(_LATE_SHARE * shortest, _LATE_STEPS * step_ns)
-    for rank, (start, _) in windows.items():
-        if start - first > allowed:
+    allowed = max(_LATE_NS, _LATE_SHARE * shortest, _LATE_STEPS * step_ns)
+    last = sorted(end for _, end in windows.values())[len(windows) // 2]
+    for rank, (start, end) in windows.items():
+        shift = max(end - last, 0)
+        if start - first - (shift if shift <= _CLOCK_ERROR_NS else 0) > allowed:
             yield rank, start - first
 
 

@@ -56,7 +56,7 @@ from tracewarehouse.ingest.tables.quality import (
 from tracewarehouse.ingest.tables.recording import (
     Limit,
     clipped,
-    judge,
+    find_unrecorded,
     limits,
     several_processes,
     step_facts,
@@ -265,9 +265,9 @@ class _Builders(Struct):
         by_name = calls_by_name(columns, rules, calls)
         yield "runtime", runtime(columns, calls, launches, attribution, by_name)
         yield "correlations", correlations(calls, launches)
-        judged = judge(columns, calls, launches, by_name[0])
-        step_rows = steps(columns, step_annotations, launches, judged)
-        self.limits = limits(columns, judged, launches, step_rows)
+        unrecorded = find_unrecorded(columns, calls, launches, by_name[0])
+        step_rows = steps(columns, step_annotations, launches, unrecorded)
+        self.limits = limits(columns, unrecorded, launches, step_rows)
         self.of_steps = [step_facts(rows) for rows in step_rows]
         yield "steps", step_rows
         parts_of = zip(columns.slices(calls.rows), columns.slices(launches.rows), step_rows, strict=True)

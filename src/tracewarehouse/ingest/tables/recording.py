@@ -1,8 +1,8 @@
 """What the recording of a rank cannot show: lost and malformed GPU records, and gaps inside graph launches.
 
 A launch is lost if GPU activities of its kind were recorded, but none of this one. Launches that were
-captured into a graph have none of their own, fills may be empty, and what was still queued when the recording
-ended is cut off, not lost. A graph launch with fewer activities than others of its graph has lost some.
+captured into a graph have none, fills may be empty, and what was still queued when the recording ended is
+cut off, not lost. A graph launch with fewer activities than others of its graph has lost some.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def _is_long(
     return long
 
 
-class Judged(Struct, frozen=True):
+class Unrecorded(Struct, frozen=True):
     """Launch calls of all ranks that should have GPU activities, and what became of them; rows of calls.
 
     `lost` have none, or fewer than other launches of their graph, which are also in `short`; `cut_off` were
@@ -115,7 +115,7 @@ class Judged(Struct, frozen=True):
     cut_off: Rows
 
 
-def judge(columns: Columns, calls: Calls, launches: Launches, is_launch: Flags) -> Judged:
+def find_unrecorded(columns: Columns, calls: Calls, launches: Launches, is_launch: Flags) -> Unrecorded:
     """Which launches have lost GPU activities; `is_launch` marks calls that launch by their name."""
     rank, kind = columns.rank_of(calls.rows), _kinds(columns, calls)
     known = np.isin(calls.rows, launches.runtime)
@@ -136,7 +136,7 @@ def judge(columns: Columns, calls: Calls, launches: Launches, is_launch: Flags) 
         missing &= ~cut_off
     short = _short_graph_launches(columns, launches)
     lost = np.union1d(calls.rows[missing], short).astype(np.int32)
-    return Judged(calls.rows[eligible], lost, short, calls.rows[cut_off])
+    return Unrecorded(calls.rows[eligible], lost, short, calls.rows[cut_off])
 
 
 def _kinds(columns: Columns, calls: Calls) -> Positions:
@@ -216,10 +216,10 @@ def _short_graph_launches(columns: Columns, launches: Launches) -> Rows:
     return rows[[shape in short for shape in contents]].astype(np.int32)
 
 
-def lost_steps(columns: Columns, judged: Judged, rank: int) -> Numbers:
+def lost_steps(columns: Columns, unrecorded: Unrecorded, rank: int) -> Numbers:
     """The steps of a rank with more lost launches than `LOST_SHARE`, or a short graph launch."""
     launched, lost, short = (
-        _steps_of(columns, rows, rank) for rows in (judged.launched, judged.lost, judged.short)
+        _steps_of(columns, rows, rank) for rows in (unrecorded.launched, unrecorded.lost, unrecorded.short)
     )
     steps, count = np.unique(lost, return_counts=True)
     of = np.array([np.count_nonzero(launched == step) for step in steps.tolist()], np.int64)
@@ -227,9 +227,9 @@ def lost_steps(columns: Columns, judged: Judged, rank: int) -> Numbers:
     return selected
 
 
-def cut_off_steps(columns: Columns, judged: Judged, rank: int) -> Numbers:
+def cut_off_steps(columns: Columns, unrecorded: Unrecorded, rank: int) -> Numbers:
     """The steps of a rank with launches that were still queued when the recording ended."""
-    return np.unique(_steps_of(columns, judged.cut_off, rank))
+    return np.unique(_steps_of(columns, unrecorded.cut_off, rank))
 
 
 def _steps_of(columns: Columns, rows: Rows, rank: int) -> Numbers:
@@ -242,12 +242,12 @@ Limit = dict[str, Any]
 
 
 def limits(
-    columns: Columns, judged: Judged, launches: Launches, steps: Sequence[pa.Table]
+    columns: Columns, unrecorded: Unrecorded, launches: Launches, steps: Sequence[pa.Table]
 ) -> list[list[Limit]]:
     """The reasons of each rank, for its facts: name, level, affected steps and rows, share and time."""
     return [
         [
-            *_lost(columns, judged, rank, steps[rank]),
+            *_lost(columns, unrecorded, rank, steps[rank]),
             *_of_steps(steps[rank]),
             *_malformed(columns, launches.part(some)),
             *_graph_gap(launches.part(some)),
@@ -272,9 +272,10 @@ def step_facts(steps: pa.Table) -> dict[str, Any]:
     return {"complete_steps": len(complete), "step_ns": median}
 
 
-def _lost(columns: Columns, judged: Judged, rank: int, steps: pa.Table) -> Iterator[Limit]:
+def _lost(columns: Columns, unrecorded: Unrecorded, rank: int, steps: pa.Table) -> Iterator[Limit]:
     lost, launched = (
-        int(np.count_nonzero(columns.rank_of(rows) == rank)) for rows in (judged.lost, judged.launched)
+        int(np.count_nonzero(columns.rank_of(rows) == rank))
+        for rows in (unrecorded.lost, unrecorded.launched)
     )
     if not lost:
         return

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns
     from tracewarehouse.ingest.rules import Rules
     from tracewarehouse.ingest.tables.model import Flags, Launches, Numbers, Rows, Times
-    from tracewarehouse.ingest.tables.recording import Judged
+    from tracewarehouse.ingest.tables.recording import Unrecorded
 
 
 _ANNOTATION: Final = "user_annotation"
@@ -259,14 +259,14 @@ def put_steps(
 
 
 def steps(
-    columns: Columns, annotations: Sequence[StepAnnotations], launches: Launches, judged: Judged
+    columns: Columns, annotations: Sequence[StepAnnotations], launches: Launches, unrecorded: Unrecorded
 ) -> list[pa.Table]:
     """Table `steps` of each rank: host time, device time and period of each step."""
     bounds = columns.bounds.tolist()
     parts = zip(annotations, columns.slices(launches.rows), itertools.pairwise(bounds), strict=True)
     found = []
     for rank, (each, some, rows) in enumerate(parts):
-        cut, lost = cut_off_steps(columns, judged, rank), lost_steps(columns, judged, rank)
+        cut, lost = cut_off_steps(columns, unrecorded, rank), lost_steps(columns, unrecorded, rank)
         found.append(_steps_of_rank(columns, each, launches.part(some), slice(*rows), cut, lost))
     return found
 
@@ -303,7 +303,8 @@ def _steps_of_rank(
         if has_device.any():
             first_ns, last_ns = int(launches.ts_ns.min()), int(launches.end_ns.max())
             is_cut |= has_device & _touches(device_start, device_end, first_ns, last_ns)
-    is_idle = ~has_device & (not columns.valid("step", launches.rows).all())
+    is_outside = (launches.runtime >= 0) & ~columns.valid("step", launches.rows)
+    is_idle = ~has_device & is_outside.any()
     reason = np.select([np.isin(step, lost), is_cut, is_idle], range(3), -1)
     return pa.table(
         {
