@@ -2,7 +2,7 @@
 -- kind     = "view"
 -- name     = "stream_gaps"
 -- version  = 1
--- summary  = "Idle intervals of each stream within its device's GPU window, with the activities before and after."
+-- summary  = "Idle intervals of each stream within its device's GPU window with HTA's causes, and the activities before and after."
 -- requires = ["kernels@1"]
 -- grain    = ["run_id", "rank", "device", "stream", "start_ns"]
 -- order    = ["run_id", "rank", "device", "stream", "start_ns"]

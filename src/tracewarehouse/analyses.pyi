@@ -69,7 +69,7 @@ class Analyses(Generic[T_co]):
     def gpu_metrics(self) -> T_co:
         """Measured use of the GPU per step: activity of SMs and tensor cores and DRAM bandwidth, from sampled
         metrics."""
-    def gpu_timeline(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+    def gpu_timeline(self) -> T_co:
         """Each rank's GPU time as contiguous segments with their category: the segments that `step_account`
         and `window_account` sum."""
     def gpu_utilization(self) -> T_co:
@@ -93,9 +93,10 @@ class Analyses(Generic[T_co]):
     def host_stacks(self, *, only_step: int | None = None) -> T_co:
         """Call tree of the training thread: Python frames, annotations, operators and calls, merged by stack,
         with total and self time."""
-    def idle_breakdown(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
-        """Idle time of each device by cause: waiting for the host, between kernels, or other."""
-    def idle_intervals(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+    def idle_breakdown(self) -> T_co:
+        """Idle time of each device by cause: the host, the launching call, usual latency, queued work, or
+        inside a graph."""
+    def idle_intervals(self) -> T_co:
         """Idle intervals of each device: cause, GPU activities before and after, and the call that launched
         the one after."""
     def inference_steps(self) -> T_co:
@@ -289,7 +290,7 @@ class Analyses(Generic[T_co]):
     def snapshot_peak(self) -> T_co:
         """What holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
         frame outside of PyTorch."""
-    def step_account(self, *, kernel_wait_ns: int | str = 30000) -> T_co:
+    def step_account(self) -> T_co:
         """Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."""
     def step_kernels(self) -> T_co:
         """Contribution of each kernel to each step's period, with its count, by operator and module path."""
@@ -326,7 +327,7 @@ class Analyses(Generic[T_co]):
     def wait_matrix(self) -> T_co:
         """Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused
         them."""
-    def window_account(self, *, annotation: str | None = None, kernel_wait_ns: int | str = 30000) -> T_co:
+    def window_account(self, *, annotation: str | None = None) -> T_co:
         """Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and
         idle cause."""
     def window_kernels(self, *, annotation: str | None = None) -> T_co:

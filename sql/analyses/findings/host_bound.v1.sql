@@ -14,7 +14,7 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: host." }
--- share     = { doc = "Idle time in long gaps before activities that were launched late, as a share of analyzed_ns." }
+-- share     = { doc = "Idle time in long gaps until pending work is launched, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such gaps." }
 -- culprit   = { doc = "What the launching thread was in for at least half of the longest such gap: the innermost call, operator, annotation or Python function; null if nothing was recorded there." }
 -- event_id  = { doc = "The GPU activity that ends the longest such gap." }
@@ -128,7 +128,7 @@ SELECT
     ELSE 'Move this work out of the loop, out of the launching thread, or out of the step.'
   END AS advice,
   'idle_intervals' AS evidence,
-  'cause = ''host_wait''' AS evidence_filter,
+  'cause = ''host''' AS evidence_filter,
   event_id,
   per_rank.from_ns,
   per_rank.to_ns,

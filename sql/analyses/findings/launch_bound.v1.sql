@@ -14,7 +14,7 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: launches." }
--- share     = { doc = "Idle time in short gaps before activities that were launched late, as a share of analyzed_ns." }
+-- share     = { doc = "Idle time in short gaps until work is launched, its call has returned and it usually starts, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such gaps." }
 -- culprit   = { doc = "The operator, or else the kernel, that most of this time is before." }
 -- event_id  = { doc = "The GPU activity that ends the longest such gap." }
@@ -27,7 +27,7 @@ SELECT
   segment.rank,
   segment.steps,
   segment.analyzed_ns,
-  segment.cause = 'host' AND segment.gap_ns <= $short_gap_ns AS matches,
+  segment.cause IN ('host', 'call', 'latency') AND segment.gap_ns <= $short_gap_ns AS matches,
   coalesce(op.name, next.short_name, next.name, 'unknown')[:80] AS label,
   segment.segment_ns AS lost_ns,
   segment.after_id AS event_id,
@@ -41,7 +41,7 @@ SELECT
     observation: 'Kernels finish before the host launches the next one: the GPU idles {lost} in short gaps. The largest part of it is before {culprit} ({detail}).',
     advice: 'Use CUDA graphs, fuse small kernels (torch.compile, fused or foreach optimizers), or give each kernel more work with a larger batch.',
     evidence: 'idle_intervals',
-    evidence_filter: 'cause = ''host_wait''',
+    evidence_filter: 'cause IN (''host'', ''call'', ''latency'')',
     only_largest: FALSE,
     is_context: FALSE
   } AS words

@@ -73,7 +73,10 @@ SELECT
     WHEN 'dataloader' THEN 'waiting for the data loader.'
     WHEN 'sync' THEN 'after calls that block the host.'
     WHEN 'host' THEN 'waiting for the host to launch work.'
-    WHEN 'ready' THEN 'before work that had been launched: it waited for other streams, the driver or the device.'
+    WHEN 'call' THEN 'inside the calls that launch work: the driver loads modules, waits for a full queue or copies.'
+    WHEN 'latency' THEN 'the usual latency of launches.'
+    WHEN 'queued' THEN 'before work that had been launched: it waited for other streams, the device, or something that was not recorded.'
+    WHEN 'graph' THEN 'inside graph launches: no launch explains it.'
     WHEN 'outside' THEN 'before the first and after the last GPU activity.'
     ELSE 'before activities whose launch is missing from the trace.'
   END AS observation,

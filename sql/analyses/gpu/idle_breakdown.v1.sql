@@ -2,44 +2,38 @@
 -- kind     = "analysis"
 -- name     = "idle_breakdown"
 -- version  = 1
--- summary  = "Idle time of each device by cause: waiting for the host, between kernels, or other."
+-- summary  = "Idle time of each device by cause: the host, the launching call, usual latency, queued work, or inside a graph."
 -- requires = ["device_gaps@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "cause"]
 -- order    = ["run_id", "rank", "device", "-idle_ns"]
 --
--- [params]
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is a kernel_wait if the next activity had been launched when the gap began." }
---
 -- [columns]
 -- run_id  = { type = "VARCHAR", doc = "The run." }
 -- rank    = { type = "INTEGER", doc = "The rank." }
 -- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- cause   = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace." }
--- idle_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Total duration of such gaps; the causes sum to idle_ns of temporal_breakdown." }
--- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of such gaps." }
+-- cause   = { type = "VARCHAR", doc = "host: until pending work was launched; call: until the launching call returned; latency: for as long as launches usually take; queued: the rest, in which work waited for other work, the device, or something that was not recorded; graph: between two activities of one graph launch; unknown: the launch of the next activity is missing from the trace (see `device_gaps`). `stream_idle` has HTA's causes." }
+-- idle_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Total time of such parts of gaps; the causes sum to idle_ns of temporal_breakdown." }
+-- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of gaps with such a part." }
 -- share   = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "idle_ns as a share of the device's idle time." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  gap AS (
+  part AS (
     SELECT
       run_id,
       rank,
       device,
-      CASE
-        WHEN cause <> 'ready' THEN cause
-        WHEN idle_ns < $kernel_wait_ns THEN 'kernel_wait'
-        ELSE 'other'
-      END AS cause,
-      idle_ns
+      unnest(['host', 'call', 'latency', 'queued', cause]) AS cause,
+      unnest([host_ns, call_ns, latency_ns, queued_ns, CASE WHEN cause IN ('graph', 'unknown') THEN idle_ns ELSE 0 END]) AS idle_ns
     FROM device_gaps
   ),
   cause_sum AS (
     SELECT run_id, rank, device, cause, sum(idle_ns)::BIGINT AS idle_ns, count(*) AS count
-    FROM gap
+    FROM part
+    WHERE idle_ns > 0
     GROUP BY run_id, rank, device, cause
   )
 SELECT

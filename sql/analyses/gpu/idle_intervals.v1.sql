@@ -8,16 +8,17 @@
 -- grain    = ["run_id", "rank", "device", "start_ns"]
 -- order    = ["run_id", "rank", "device", "-idle_ns"]
 --
--- [params]
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is a kernel_wait if the next activity had been launched when the gap began." }
---
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- device          = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- start_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap." }
 -- idle_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Duration of the gap; always positive." }
--- cause           = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace." }
+-- host_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Until pending work was launched. The four parts sum to idle_ns, unless the cause is graph or unknown: then they are 0." }
+-- call_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Until the launching call returned." }
+-- latency_ns      = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "For as long as launches usually take." }
+-- queued_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The rest." }
+-- cause           = { type = "VARCHAR", doc = "The longest part: host, call, latency or queued; graph: between two activities of one graph launch; unknown: the launch of the next activity is missing from the trace (see `device_gaps`)." }
 -- before_id       = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
 -- before_name     = { type = "VARCHAR", null = true, doc = "Name of that activity." }
 -- after_id        = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends the gap." }
@@ -39,11 +40,11 @@ SELECT
   gap.device,
   gap.start_ns,
   gap.idle_ns,
-  CASE
-    WHEN gap.cause <> 'ready' THEN gap.cause
-    WHEN gap.idle_ns < $kernel_wait_ns THEN 'kernel_wait'
-    ELSE 'other'
-  END AS cause,
+  gap.host_ns,
+  gap.call_ns,
+  gap.latency_ns,
+  gap.queued_ns,
+  gap.cause,
   gap.before_id,
   row_before.name AS before_name,
   gap.after_id,

@@ -9,9 +9,6 @@
 -- grain    = ["run_id", "rank", "start_ns"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
--- [params]
--- kernel_wait_ns = { type = "BIGINT", default = 30000, unit = "ns", min = 0, doc = "A gap shorter than this is idle_kernel_wait if the next activity had been launched when the gap began." }
---
 -- [columns]
 -- run_id         = { type = "VARCHAR", doc = "The run." }
 -- rank           = { type = "INTEGER", doc = "The rank; its devices are combined." }
@@ -38,9 +35,7 @@ SELECT
     WHEN account.kind = 'communication' THEN 'exposed_' || account.exposure
     WHEN account.kind = 'memory' THEN 'exposed_memory'
     WHEN account.kind = 'other' THEN 'other'
-    WHEN account.cause <> 'ready' THEN 'idle_' || account.cause
-    WHEN account.gap_ns < $kernel_wait_ns THEN 'idle_kernel_wait'
-    ELSE 'idle_other'
+    ELSE 'idle_' || account.cause
   END AS category,
   account.waits_for,
   account.kernel_id AS event_id,

@@ -115,7 +115,7 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
     """Run a SQL query on tables, views and analyses.
 
     SQL is one SELECT, or - to read it from stdin. An analysis is a view, and a macro with its parameters:
-    FROM idle_breakdown(kernel_wait_ns := 10000). FROM tw_help lists all names. Queries are read-only, limited
+    FROM stream_idle(kernel_wait_ns := 10000). FROM tw_help lists all names. Queries are read-only, limited
     to the files of the selected runs, and fail beyond a limit of rows, time or
     memory; a partial result is never returned.
     """

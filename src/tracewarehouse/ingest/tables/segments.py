@@ -1,8 +1,10 @@
 """Table `device_segments`: the time of a rank in segments of one step and one GPU activity or idle cause.
 
 Of the activities that run, those of the first kind in `_BY_PRIORITY` count, and of these the one that started
-first. The rank is idle where none runs. A gap before an activity that was launched after the gap began waits
-for the host: for a blocking call that the launching thread was in, then for the data loader, then for itself.
+first. The rank is idle where none runs. A gap has up to four parts, by the earliest launch of any activity
+that is pending when the gap ends: the host, until the call begins (a blocking call that the launching thread
+was in, then the data loader, then the thread itself); the call, until it returns; the usual latency of the
+recording; and the rest, in which the activity was queued. A gap inside a graph launch has none of these.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from tracewarehouse.ingest.tables.model import (
     flags,
     id_column,
     last_before,
+    latest_before,
     start_and_end,
     thread_numbers,
 )
@@ -33,8 +36,10 @@ if TYPE_CHECKING:
 
 
 _BY_PRIORITY: Final = ("computation", "communication", "memory", "other")
-_CAUSES: Final = ("ready", "unknown", "host", "dataloader", "sync", "outside")
-_READY, _UNKNOWN, _HOST, _DATA, _SYNC, _OUTSIDE = range(len(_CAUSES))
+_CAUSES: Final = (
+    "host", "dataloader", "sync", "call", "latency", "queued", "graph", "unknown", "outside",
+)  # fmt: skip
+_HOST, _DATA, _SYNC, _CALL, _LATENCY, _QUEUED, _GRAPH, _UNKNOWN, _OUTSIDE = range(len(_CAUSES))
 _LOADER: Final = "enumerate(DataLoader)#"
 _FIRST: Final = np.iinfo(np.int64).min
 _LAST: Final = np.iinfo(np.int64).max
@@ -157,36 +162,64 @@ def _layer(launches: Launches, end: Times, selected: Flags) -> tuple[Rows, Times
 def _idle(
     columns: Columns, calls: Calls, launches: Launches, end: Times, is_sync: Flags, is_copy: Flags
 ) -> _Idle:
-    gaps = _gaps(launches, end)
-    is_known = launches.runtime[gaps.after] >= 0
-    is_late = is_known & (launches.call_ts_ns[gaps.after] > gaps.start_ns)
-    is_missing = launches.state[gaps.after] == LaunchState.MISSING
-    others, late = gaps.selected(~is_late), gaps.selected(is_late)
+    gaps, pending, launched_ns, in_graph = _gaps(launches, end)
+    call = np.searchsorted(calls.rows, launches.runtime)
+    return_ns = np.append(calls.end_ns, _FIRST)[np.where(launches.runtime >= 0, call, -1)]
+    is_lost = (launches.state[gaps.after] == LaunchState.MISSING) & (launched_ns > gaps.start_ns)
+    # When the call begins, when it returns, and when the activity usually starts, within each gap.
+    starts = return_ns[pending] + _usual_latency_ns(columns, launches, return_ns)
+    edges = [np.clip(each, gaps.start_ns, gaps.end_ns) for each in (launched_ns, return_ns[pending], starts)]
+    edges = [np.where(is_lost | in_graph, gaps.start_ns, each) for each in edges]
+    late = edges[0] > gaps.start_ns
     copies = np.flatnonzero(is_copy & (launches.runtime >= 0))
-    call_of_copy = np.searchsorted(calls.rows, launches.runtime[copies])
+    call_of_copy = call[copies]
     call_of_copy = call_of_copy[end[copies] <= calls.end_ns[call_of_copy]]
     is_blocking = is_sync.copy()
     is_blocking[call_of_copy] = True
+    host = _Gaps(gaps.start_ns[late], edges[0][late], pending[late])
     at, gap, cause, wait = _late_parts(
-        columns, launches, late, _Intervals.of(columns, calls.rows[is_blocking])
+        columns, launches, host, _Intervals.of(columns, calls.rows[is_blocking])
     )
-    start = np.concatenate((others.start_ns, at))
+    of_late = np.flatnonzero(late)
+    last_cause = np.select([in_graph, is_lost], [_GRAPH, _UNKNOWN], _QUEUED)
+    parts = [(at, of_late[gap], cause, wait)]
+    ends = [*edges[1:], gaps.end_ns]
+    for from_ns, until_ns, name in zip(edges, ends, (_CALL, _LATENCY, last_cause), strict=True):
+        some = np.flatnonzero(until_ns > from_ns)
+        none = np.full(len(some), -1, np.int32)
+        parts.append((from_ns[some], some, np.broadcast_to(name, len(gaps.after))[some], none))
+    start, gap, cause, wait = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
-    after = np.concatenate((others.after, late.after[gap]))[order]
-    none = np.full(len(others.after), -1, np.int32)
+    gap = gap[order]
     return _Idle(
         start[order],
-        np.concatenate((np.where(is_missing[~is_late], _UNKNOWN, _READY), cause))[order],
-        np.concatenate((none, wait))[order],
-        launches.rows[after],
-        np.concatenate((others.end_ns - others.start_ns, (late.end_ns - late.start_ns)[gap]))[order],
+        cause[order],
+        wait[order],
+        launches.rows[gaps.after[gap]],
+        (gaps.end_ns - gaps.start_ns)[gap],
     )
 
 
-def _gaps(launches: Launches, end: Times) -> _Gaps:
+def _usual_latency_ns(columns: Columns, launches: Launches, return_ns: Times) -> int:
+    """The median time from the return of a call to the start of its activity on an idle stream; 0 if unknown.
+
+    The stream was idle if all its earlier activities had ended when the call began.
+    """
+    lane = launches.lanes(columns)
+    call = np.where(launches.runtime >= 0, launches.call_ts_ns, _LAST)
+    order = np.lexsort((launches.rows, call, launches.end_ns, launches.ts_ns, lane))
+    reached, has_earlier = latest_before(lane[order], launches.end_ns[order])
+    is_idle = ~has_earlier | (reached <= launches.call_ts_ns[order])
+    some = order[is_idle & (launches.runtime[order] >= 0)]
+    latency = np.sort(np.maximum(launches.ts_ns[some] - return_ns[some], 0))
+    return int(latency[(len(latency) - 1) // 2]) if len(latency) else 0
+
+
+def _gaps(launches: Launches, end: Times) -> tuple[_Gaps, Positions, Times, Flags]:
     """The time before each activity in which none runs; of several that start together the first counts.
 
-    The first by end, launch (unknown ones last), stream and position in the file.
+    The first by end, launch (unknown ones last), stream and position in the file. Also the pending activity
+    with the earliest launch, the time of that launch, and whether the gap is inside a graph launch.
     """
     order = np.argsort(launches.ts_ns, kind="stable")
     ts = launches.ts_ns[order]
@@ -195,17 +228,32 @@ def _gaps(launches: Launches, end: Times) -> _Gaps:
     is_tied[same] = is_tied[same + 1] = True
     tied = np.flatnonzero(is_tied)
     some = order[tied]
-    call = np.where(launches.runtime[some] >= 0, launches.call_ts_ns[some], _LAST)
-    order[tied] = some[np.lexsort((some, launches.stream[some], call, end[some], ts[tied]))]
+    call = np.where(launches.runtime >= 0, launches.call_ts_ns, _LAST)
+    order[tied] = some[np.lexsort((some, launches.stream[some], call[some], end[some], ts[tied]))]
     reached = np.maximum.accumulate(end[order])
     gap = np.flatnonzero(ts[1:] > reached[:-1])
-    return _Gaps(reached[gap], ts[gap + 1], order[gap + 1])
+    # What was launched before the recording is pending from its start.
+    call[launches.state == LaunchState.BEFORE_WINDOW] = _FIRST
+    earliest = np.minimum.accumulate(call[order][::-1])[::-1]
+    is_earliest = call[order] == earliest
+    position = np.where(is_earliest, np.arange(len(order)), len(order))
+    first = np.minimum.accumulate(position[::-1])[::-1]
+    before = _ended_last(end[order], reached)[gap]
+    runtime = launches.runtime[order]
+    in_graph = launches.is_graph[order][gap + 1] & (runtime[before] == runtime[gap + 1])
+    gaps = _Gaps(reached[gap], ts[gap + 1], order[gap + 1])
+    return gaps, order[first[gap + 1]], earliest[gap + 1], in_graph
+
+
+def _ended_last(end: Times, reached: Times) -> Positions:
+    """For each activity in order of start the position of the one with the latest end so far."""
+    return np.maximum.accumulate(np.where(end == reached, np.arange(len(end)), 0))
 
 
 def _late_parts(
     columns: Columns, launches: Launches, gaps: _Gaps, waits: _Intervals
 ) -> tuple[Times, Positions, Numbers, Rows]:
-    """The parts of gaps that wait for a launch: start, gap, cause and the blocking call, -1 for none."""
+    """The parts of gaps up to the launch of `after`: start, gap, cause and the blocking call, -1 for none."""
     thread = thread_numbers(columns, launches.runtime[gaps.after])
     latest = waits.latest_at(thread, gaps.start_ns)
     blocks = (latest >= 0) & (np.append(waits.end_ns, 0)[latest] > gaps.start_ns)

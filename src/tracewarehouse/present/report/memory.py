@@ -38,7 +38,7 @@ _MAX_BLOCKS = 60
 # Category of a block → the color of a category of the page.
 _COLORS = {
     "static": "base",
-    "setup": "idle_kernel_wait",
+    "setup": "idle_latency",
     "forward": "compute",
     "backward": "exposed_comm",
     "optimizer": "exposed_memory",

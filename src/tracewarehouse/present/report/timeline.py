@@ -307,7 +307,7 @@ _COLORS = {
     "operator": "hidden_comm",
     "launch": "plain",
     "blocking": "idle_sync",
-    "call": "idle_other",
+    "call": "idle_queued",
 }
 
 
@@ -416,7 +416,7 @@ HOST_CATEGORIES: Mapping[str, tuple[str, str]] = {
     "annotation": ("other", "annotation"),
     "other_slice": ("exposed_memory", "other slice"),
     "waiting": ("comm_wait", "waiting for a collective"),
-    "unrecorded": ("idle_other", "not recorded"),
+    "unrecorded": ("idle_queued", "not recorded"),
 }
 
 
