@@ -14,6 +14,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
+from tracewarehouse.runs.recording import verdict
 
 GROUP = "findings"
 NONE = "none"
@@ -68,12 +69,14 @@ def apply_rules(
         if passed or row["severity"] != NONE
     ]
     rows.sort(key=_sort_key)
-    notices = (*_checked(results), *(each for result in results.values() for each in result.notices))
+    recorded = max((each.recording for each in results.values()), key=len, default=())
+    limits = (f"recording: {verdict(recorded)}",) if recorded else ()
+    notices = (*limits, *_checked(results), *(each for result in results.values() for each in result.notices))
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
         abstained=tuple(_abstained(results, tuple(ranks))),
-        recording=max((each.recording for each in results.values()), key=len, default=()),
+        recording=recorded,
         notices=tuple(dict.fromkeys(notices)),
     )
 

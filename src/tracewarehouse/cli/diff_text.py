@@ -132,7 +132,8 @@ def _markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
 
 def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     """The two sides, how they differ, and the verdict."""
-    lines = [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
+    lines = [f"{mark}recording: {change.recording}"]
+    lines += [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
     lines += [
         f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(cli_text(each.message))}"
         for each in change.differences

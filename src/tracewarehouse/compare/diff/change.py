@@ -34,6 +34,8 @@ from tracewarehouse.display_names import category_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.present.render.text import one_line, short_name, show
 from tracewarehouse.query.selection import Selection
+from tracewarehouse.runs.recording import verdict as recording_verdict
+from tracewarehouse.runs.rows import recording_limits
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.levels import Row
@@ -417,6 +419,8 @@ class Change(Struct, frozen=True):
     bandwidth: Bandwidth | None = None
     waits: Waits | None = None
     snapshot: SnapshotDiff | None = None
+    # What the recordings of both sides can carry, in one line.
+    recording: str = ""
 
     @property
     def line(self) -> str:
@@ -521,6 +525,7 @@ def changes(
         bandwidth=bandwidth(*whole_sides),
         waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
+        recording=recording_verdict(recording_limits([*base.selected(), *head.selected()])),
     )
 
 

@@ -184,10 +184,10 @@ def _idle(
     last_cause = np.select([in_graph, is_lost], [_GRAPH, _UNKNOWN], _QUEUED)
     parts = [(at, of_late[gap], cause, wait)]
     ends = [*edges[1:], gaps.end_ns]
-    for from_ns, until_ns, name in zip(edges, ends, (_CALL, _LATENCY, last_cause), strict=True):
+    causes = [np.full_like(last_cause, _CALL), np.full_like(last_cause, _LATENCY), last_cause]
+    for from_ns, until_ns, part in zip(edges, ends, causes, strict=True):
         some = np.flatnonzero(until_ns > from_ns)
-        none = np.full(len(some), -1, np.int32)
-        parts.append((from_ns[some], some, np.broadcast_to(name, len(gaps.after))[some], none))
+        parts.append((from_ns[some], some, part[some], np.full(len(some), -1, np.int32)))
     start, gap, cause, wait = (np.concatenate(each) for each in zip(*parts, strict=True))
     order = np.argsort(start, kind="stable")
     gap = gap[order]

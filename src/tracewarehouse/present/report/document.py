@@ -24,6 +24,7 @@ from tracewarehouse.present.render.table import shortened
 from tracewarehouse.present.render.text import REPLACED, one_line, short_names
 from tracewarehouse.present.report.data import ReportData, Row
 from tracewarehouse.result import Field, Result
+from tracewarehouse.runs.recording import NO_BASIS
 
 _MAX_LABEL = 40  # characters of a name above a bar
 # What most kernel names contain, and what therefore does not help to recognize one.
@@ -332,6 +333,12 @@ class Page(Struct, frozen=True):
     sections: tuple[Section, ...]
     footer: str
     legend: tuple[str, ...]  # the categories whose colors the page uses
+    recording: str = ""  # what the recordings can carry, in one line
+
+    @property
+    def is_basis(self) -> bool:
+        """Whether the recordings carry some claim."""
+        return not self.recording.startswith(NO_BASIS)
 
     def linked(self, folder: Path) -> Page:
         """The page with links from its runs to their pages in a folder, as far as these exist."""

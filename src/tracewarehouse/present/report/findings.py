@@ -180,6 +180,11 @@ def _named_ranks(group: Group) -> str:
     return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {rank_list(ranks)}"
 
 
+def _none_found(findings: Result) -> str:
+    """That there are no findings, or that what was recorded could not show all."""
+    return "Not all could be checked, and nothing was found." if findings.recording else "No findings."
+
+
 def _no_finding(data: ReportData, findings: Result) -> Verdict:
     """The largest part of the time; without GPU activities, of host time."""
     account = breakdown(data)
@@ -187,7 +192,7 @@ def _no_finding(data: ReportData, findings: Result) -> Verdict:
         text = _host_sentence(data, findings)
         if "cannot be analyzed" in text:
             text = snapshot_sentence(data) or (_NOT_STUCK if _has_dump(data) else text)
-        return Verdict(f"No findings. {text}")
+        return Verdict(f"{_none_found(findings)} {text}")
     category, ns = next(iter(account.times.items()))
     share = percent(ns, account.total_ns)
     led = ""
@@ -199,7 +204,7 @@ def _no_finding(data: ReportData, findings: Result) -> Verdict:
         )
         led = f", led by {label(kernels[0]['name'])}" if kernels else ""
     return Verdict(
-        f"No findings. The largest part of the {account.whole} is {CATEGORIES[category]} ({share}{led}).",
+        f"{_none_found(findings)} The largest part of the {account.whole} is {CATEGORIES[category]} ({share}{led}).",
         commands=(Command(f"tw show {account.analysis} --run {shlex.quote(data.run)}", "all parts"),),
     )
 

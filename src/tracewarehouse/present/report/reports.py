@@ -74,6 +74,7 @@ from tracewarehouse.present.report.overview import (
 from tracewarehouse.present.report.timeline import median_steps, timeline_section
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
+from tracewarehouse.runs.recording import verdict as recorded
 from tracewarehouse.runs.rows import run_info
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.version import __version__
@@ -130,6 +131,7 @@ def one_run(side: Selection, info: RunInfo, findings: Result, notify: Callable[[
             sections=(*sections, limits_section(data, info)),
             footer=f"tracewarehouse {__version__}, {data.selected.selector}",
             legend=tuple(name for name in CATEGORIES if name in used),
+            recording=recorded(findings.recording),
         )
 
 
@@ -189,6 +191,7 @@ def two_runs(
         sections=sections,
         footer=f"tracewarehouse {__version__}",
         legend=("base", "head", *(name for name in CATEGORIES if name in categories), "longer", "shorter"),
+        recording=change.recording,
     )
 
 
