@@ -11,6 +11,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from tracewarehouse.cli.output import line_width
 from tracewarehouse.cli.session import (
@@ -80,6 +81,10 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     ranks = sum(len(each.ranks) for each in warehouse.selected())
     if not session.json and not session.wide and session.out.resolved_format == "csv":
         findings = findings.select(*_CSV_COLUMNS)
+    if not session.json and session.out.resolved_format != "csv":
+        # The text states it first.
+        notices = (each for each in findings.notices if not each.startswith("recording: "))
+        findings = replace(findings, notices=tuple(notices))
     session.out.print_result(findings, error, ranks, as_text=partial(text, out=session.out))
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)

@@ -361,14 +361,19 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         more = ", …" if len(damaged) > 3 else ""
         ranks = "rank has a damaged trace" if len(damaged) == 1 else "ranks have damaged traces"
         lines.append(f"{len(damaged)} {ranks} ({named}{more})")
+    recorded: list[str] = []
     for each in selected:
         expected = expected_ranks(each.version) or 0
         limits = recording_limits([each])
         missing = set(range(expected)) - set(each.version.ranks)
         if limits and _matters(contract):
-            lines.append(f"recording of {each.run}: {verdict(limits)}")
+            recorded.append(f"recording of {each.run}: {verdict(limits)}")
         elif missing:
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
+    if len(recorded) > _NAMED_RUNS + 1:
+        more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits (table recording)"
+        recorded = [*recorded[:_NAMED_RUNS], more]
+    lines += recorded
     return tuple(lines)
 
 

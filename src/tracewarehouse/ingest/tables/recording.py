@@ -150,7 +150,7 @@ def _kinds(columns: Columns, calls: Calls) -> Positions:
             found[code] = _GRAPH
         elif "memset" in lower or "usmfill" in lower:
             found[code] = _FILL
-        elif "memcpy" in lower or "membuffer" in lower:
+        elif "copy" in lower or "cpy" in lower or "membuffer" in lower:
             found[code] = _COPY
     return found[names.codes]
 

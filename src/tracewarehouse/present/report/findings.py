@@ -203,8 +203,9 @@ def _no_finding(data: ReportData, findings: Result) -> Verdict:
             "kernel_summary",
         )
         led = f", led by {label(kernels[0]['name'])}" if kernels else ""
+    part = f"The largest part of the {account.whole} is {CATEGORIES[category]} ({share}{led})."
     return Verdict(
-        f"{_none_found(findings)} The largest part of the {account.whole} is {CATEGORIES[category]} ({share}{led}).",
+        f"{_none_found(findings)} {part}",
         commands=(Command(f"tw show {account.analysis} --run {shlex.quote(data.run)}", "all parts"),),
     )
 
