@@ -95,6 +95,7 @@ def _reason(
     shown = {
         **numbers,
         "share": "" if share is None else f"{100 * share:.1f} %",
+        "named": f"rank{'s' if limit.get('rows') != 1 else ''} {limit.get('ranks')}",
         "affected": "" if affected_ns is None else _time(affected_ns),
     }
     text = text.format_map(shown)
