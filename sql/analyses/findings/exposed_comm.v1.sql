@@ -101,6 +101,11 @@ WITH
     FROM part
     GROUP BY run_id, rank, subject
   ),
+  missing AS (
+    SELECT run_id, rank, text
+    FROM rank_limits
+    WHERE reason = 'ranks_missing'
+  ),
   unseen AS (
     -- Ranks of which CUDA graphs were recorded without the kernels inside, which may be computation.
     SELECT run_id, rank, rows > 0 AS in_graphs
@@ -133,7 +138,7 @@ SELECT
   'Communication is not overlapped with computation for {lost}'
   || CASE per_rank.subject
     WHEN 'transfer' THEN ', even after the last rank arrived.'
-    ELSE '; whether ranks wait for one another is unknown.'
+    ELSE CASE WHEN missing.text IS NULL THEN '; whether ranks wait for one another is unknown.' ELSE '; a rank that was not recorded may be late.' END
   END
   || ' The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).'
   || CASE
@@ -146,6 +151,8 @@ SELECT
       'Record the kernels inside CUDA graphs: nsys profile --cuda-graph-trace=node.'
     WHEN per_rank.subject = 'transfer' THEN
       'Overlap communication with computation (larger or earlier buckets, prefetching of shards), send less (gradient accumulation, compression, lower precision), or keep it on the fast links.'
+    WHEN missing.text IS NOT NULL THEN
+      'Record and ingest all ranks of the process groups (' || missing.text || '), so that waiting and transfer can be separated.'
     ELSE
       'Waiting and transfer can be separated where the traces of all ranks are ingested and their collectives match. Otherwise overlap communication with computation, send less, or keep it on the fast links.'
   END AS advice,
@@ -166,3 +173,4 @@ SELECT
 FROM per_rank
 LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank AND largest.subject = per_rank.subject
 LEFT JOIN unseen ON unseen.run_id = per_rank.run_id AND unseen.rank = per_rank.rank
+LEFT JOIN missing ON missing.run_id = per_rank.run_id AND missing.rank = per_rank.rank

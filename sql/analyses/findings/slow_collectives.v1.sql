@@ -49,7 +49,7 @@ WITH
       AND span.rank = arrival.rank
       AND arrival.start_ns >= span.start_ns
       AND arrival.start_ns < span.end_ns
-    WHERE arrival.transfer_ns IS NOT NULL
+    WHERE arrival.transfer_ns IS NOT NULL AND arrival.state = 'complete'
     WINDOW same_kind AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.collective, arrival.process_group, arrival.bytes
     )

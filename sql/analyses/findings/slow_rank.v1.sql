@@ -78,7 +78,8 @@ WITH
       AND charged.run_id = arrival.run_id
       AND charged.instance_id = arrival.instance_id
       AND charged.waiter_rank = arrival.rank
-    WHERE arrival.wait_ns IS NOT NULL
+    -- A rank that is not in the run may have arrived even later.
+    WHERE arrival.wait_ns IS NOT NULL AND arrival.state = 'complete'
   ),
   wait AS (
     SELECT

@@ -83,8 +83,19 @@ def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> It
         if ref in contracts and contracts[ref].kind == "view":
             refs += [below for below in contracts[ref].requires if below not in refs]
     stored = {ref.name for ref in refs if ref in contracts and contracts[ref].is_stored}
+    if unknown_reasons := {*contract.excluded_by, *contract.limited_by} - _reasons(contracts):
+        names = ", ".join(sorted(unknown_reasons))
+        yield reference_error(contract, f"no reason in recording_rules is named {names}", "write one of them")
     for name in sorted(set(contract.optional) - stored):
         yield reference_error(contract, f"optional names {name}, which it does not read", "remove it")
+
+
+def _reasons(contracts: Mapping[Ref, Contract]) -> set[object]:
+    """The names of the reasons that limit a recording."""
+    from tracewarehouse.contracts.sql_tokens import values_list
+
+    rules = max((ref for ref in contracts if ref.name == "recording_rules"), default=None)
+    return set() if rules is None else {row["reason"] for row in values_list(contracts[rules].body)}
 
 
 def reference_error(contract: Contract, message: str, hint: str) -> ContractError:

@@ -162,8 +162,9 @@ def _facts(contract: Contract) -> str:
     if contract.definition is not None:
         built = f"filled by a builder, definition {contract.definition}"
     required = ", ".join(f"[`{ref}`](#{ref.name})" for ref in contract.requires)
-    needs, optional = (
-        ", ".join(f"`{name}`" for name in names) for names in (contract.needs, contract.optional)
+    needs, optional, excluded_by, limited_by = (
+        ", ".join(f"`{name}`" for name in names)
+        for names in (contract.needs, contract.optional, contract.excluded_by, contract.limited_by)
     )
     facts = [
         f"Version {contract.version}, [{link}]({link})",
@@ -176,6 +177,8 @@ def _facts(contract: Contract) -> str:
         f"depends on {required}" if required else "",
         f"needs {needs}" if needs else "",
         f"answers without {optional}" if optional else "",
+        f"excluded by {excluded_by}" if excluded_by else "",
+        f"limited by {limited_by}" if limited_by else "",
         f"no rows: {contract.empty}" if contract.empty else "",
     ]
     return " · ".join(filter(None, facts)) + "."
