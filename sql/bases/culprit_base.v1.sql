@@ -4,7 +4,7 @@
 -- ///
 -- A rule returns, for each interval or slice of the analyzed time, run_id, rank, steps, analyzed_ns, matches
 -- (whether it counts), label (what caused it), lost_ns, event_id, step, from_ns, to_ns, and words: a STRUCT
--- of the rule's texts, the same in each row of a rank: subject, saving_limit, confidence, observation (with
+-- of the rule's texts, the same in each row of a rank: subject, saving_limit, doubt, observation (with
 -- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context.
 SELECT
   run_id,
@@ -18,7 +18,7 @@ SELECT
   analyzed_ns,
   saving_ns,
   words.saving_limit AS saving_limit,
-  words.confidence AS confidence,
+  words.doubt AS doubt,
   replace(words.observation, '{culprit}', coalesce(culprit, 'unknown')) AS observation,
   words.advice AS advice,
   words.evidence AS evidence,

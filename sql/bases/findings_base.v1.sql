@@ -22,7 +22,7 @@
 -- analyzed_ns     = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the rank's complete steps, or its profiling window if there are none: from first to last GPU activity, or host slice." }
 -- saving_ns       = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Upper bound on the time saved in the analyzed interval: all such time." }
 -- saving_limit    = { type = "VARCHAR", doc = "What limits the saving. Savings of different findings overlap and do not add up." }
--- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low; low if the trace has no complete step, because it may not be representative; one lower if a reason of `recording` limits the rule." }
+-- confidence      = { type = "VARCHAR", doc = "Confidence: high, medium or low: that of the rule (`tw describe`), one lower if a reason of `recording` limits it, and lower where the rule says why; low if the trace has no complete step, because it may not be representative." }
 -- observation     = { type = "VARCHAR", doc = "What was observed and what causes most of it, in one or two sentences." }
 -- advice          = { type = "VARCHAR", doc = "What to try." }
 -- evidence        = { type = "VARCHAR", doc = "The analysis that shows the evidence." }
@@ -37,8 +37,9 @@
 -- ///
 -- A rule also returns is_finding (the share reaches the warning threshold, and any other conditions of the
 -- rule hold) and is_representative (FALSE if the trace has no complete step and the rule needs one). It may
--- return step, culprit, is_context (severity info at most) and detail_ns. Its observation may contain
--- {lost}, {worst}, {where} and {detail}: the saving, the duration and step of the worst occurrence, detail_ns.
+-- return step, culprit, is_context (severity info at most), detail_ns and doubt (levels of confidence below
+-- that of the rule). Its observation may contain {lost}, {worst}, {where} and {detail}: the saving, the
+-- duration and step of the worst occurrence, detail_ns.
 SELECT
   finding.run_id,
   finding.rank,
@@ -58,9 +59,7 @@ SELECT
   saving_limit,
   CASE
     WHEN NOT is_representative THEN 'low'
-    WHEN limits.limit_text IS NULL THEN confidence
-    WHEN confidence = 'high' THEN 'medium'
-    ELSE 'low'
+    ELSE ['low', 'medium', 'high'][greatest(list_position(['low', 'medium', 'high'], $confidence) - doubt - (limits.limit_text IS NOT NULL)::INTEGER, 1)]
   END AS confidence,
   CASE
     WHEN limits.why_not IS NOT NULL THEN 'Could not be checked: ' || limits.why_not || '.'
@@ -113,7 +112,7 @@ FROM (
     analyzed_ns,
     saving_ns,
     saving_limit,
-    confidence,
+    coalesce(doubt, 0) AS doubt,
     observation,
     advice,
     evidence,
@@ -136,7 +135,7 @@ FROM (
     ] AS durations
   FROM (
     -- What a rule does not return is null.
-    SELECT NULL::BIGINT AS step, NULL::VARCHAR AS culprit, NULL::BOOLEAN AS is_context, NULL::BIGINT AS detail_ns
+    SELECT NULL::BIGINT AS step, NULL::VARCHAR AS culprit, NULL::BOOLEAN AS is_context, NULL::BIGINT AS detail_ns, NULL::INTEGER AS doubt
     WHERE FALSE
     UNION ALL BY NAME
     FROM base_input

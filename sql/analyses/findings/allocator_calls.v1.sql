@@ -8,6 +8,7 @@
 -- needs    = ["gpu", "launches", "steps>=2"]
 -- excluded_by = []
 -- limited_by = ["lost_events", "several_processes"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.01 }
@@ -97,7 +98,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the time in these calls; less where the GPU is busy meanwhile' AS saving_limit,
-  'high' AS confidence,
   'After the first complete step the host still allocates or frees memory in the driver, which can stall the device: {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}); the longest call takes {worst}{where}.' AS observation,
   'Let the caching allocator keep its memory: no torch.cuda.empty_cache() in the loop, sizes that do not change from step to step, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.' AS advice,
   'name_summary' AS evidence,

@@ -9,6 +9,7 @@
 -- needs    = ["flight_records"]
 -- excluded_by = []
 -- limited_by = ["ranks_missing"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0 }
@@ -51,7 +52,6 @@ SELECT
   greatest(coalesce(recorded.recorded_ns, 0), 1) AS analyzed_ns,
   NULL::BIGINT AS saving_ns,
   'a stuck job does not continue' AS saving_limit,
-  'high' AS confidence,
   stuck.explanation AS observation,
   CASE stuck.cause
     WHEN 'missing' THEN 'Find out what this rank does instead: its stack (py-spy dump), its log, or a branch that skips the collective.'

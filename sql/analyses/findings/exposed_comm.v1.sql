@@ -9,6 +9,7 @@
 -- needs    = ["gpu", "collectives"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
@@ -130,10 +131,10 @@ SELECT
       'all exposed communication that is not matched; part of it may be waiting for other ranks, which a faster network does not reduce'
   END AS saving_limit,
   CASE
-    WHEN unseen.in_graphs THEN 'low'
-    WHEN per_rank.subject = 'transfer' THEN 'high'
-    ELSE 'medium'
-  END AS confidence,
+    WHEN unseen.in_graphs THEN 2
+    WHEN per_rank.subject = 'transfer' THEN 0
+    ELSE 1
+  END AS doubt,
   unseen.in_graphs IS NOT NULL AS is_context,
   'Communication is not overlapped with computation for {lost}'
   || CASE per_rank.subject

@@ -8,6 +8,7 @@
 -- needs    = ["snapshot"]
 -- excluded_by = []
 -- limited_by = []
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.2 }
@@ -102,7 +103,6 @@ SELECT
   analyzed_ns,
   NULL::BIGINT AS saving_ns,
   'this alone costs no time; a request larger than the free blocks runs out of memory' AS saving_limit,
-  'high' AS confidence,
   sizes[1] || ' of the ' || sizes[2] || ' reserved on GPU ' || device || ' are free but cannot be released: ' || count || CASE count WHEN 1 THEN ' block of ' ELSE ' blocks of at most ' END || sizes[3] || ' between blocks in use.' AS observation,
   'Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and avoid sizes that vary from step to step: pad or bucket sequence lengths.' AS advice,
   'snapshot_fragmentation' AS evidence,

@@ -6,6 +6,7 @@
 -- summary  = "Detects long GPU idle gaps in which the host is busy with work other than launching."
 -- requires = ["analyzed_segments@1", "kernels@1", "runtime@1", "events@1", "ranks@1"]
 -- needs    = ["gpu", "launches"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
@@ -103,7 +104,7 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the idle time in these gaps, without waits for data and blocking calls' AS saving_limit,
-  CASE WHEN ranks.stacks THEN 'low' ELSE 'medium' END AS confidence,
+  CASE WHEN ranks.stacks THEN 1 ELSE 0 END AS doubt,
   'The GPU idles {lost} in long gaps, because the host launches late. The longest gap, {worst}{where}, is before '
   || coalesce(worst.next_name, 'an activity') || ': '
   || CASE

@@ -8,6 +8,7 @@
 -- needs    = ["cpu_only"]
 -- excluded_by = []
 -- limited_by = ["lost_events", "several_processes"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.05 }
@@ -38,7 +39,7 @@ SELECT
   {
     subject: 'data loader',
     saving_limit: 'all time in these slices, with data that is ready when the step needs it',
-    confidence: 'high',
+    doubt: 0,
     observation: 'The training thread loads data, or waits for it, for {lost}. The largest part is {culprit} ({detail}); the longest takes {worst}{where}.',
     advice: 'Load data in worker processes (num_workers above 0, persistent_workers=True), prefetch more batches, or do less work per sample.',
     evidence: 'host_account',

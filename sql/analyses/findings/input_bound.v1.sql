@@ -6,6 +6,7 @@
 -- summary  = "Detects GPU idle time while the training thread waits for the data loader."
 -- requires = ["analyzed_segments@1", "kernels@1", "runtime@1", "events@1"]
 -- needs    = ["gpu", "launches"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.05 }
@@ -79,7 +80,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the idle time during waits for data; other idle time remains' AS saving_limit,
-  'high' AS confidence,
   'The GPU idles {lost} while the training thread waits for the data loader. The longest wait, {worst}{where}, is in ' || coalesce(wait.name, 'the data loader') || '.' AS observation,
   CASE
     WHEN contains(wait.name, '_SingleProcess') THEN

@@ -6,6 +6,7 @@
 -- summary  = "Detects short GPU idle gaps because the host cannot launch kernels fast enough (launch-bound)."
 -- requires = ["analyzed_segments@1", "kernels@1", "events@1", "ranks@1"]
 -- needs    = ["gpu", "launches"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
@@ -37,7 +38,7 @@ SELECT
   {
     subject: 'launches',
     saving_limit: 'the idle time in these gaps, with zero launch overhead',
-    confidence: CASE WHEN ranks.stacks THEN 'low' ELSE 'medium' END,
+    doubt: CASE WHEN ranks.stacks THEN 1 ELSE 0 END,
     observation: 'Kernels finish before the host launches the next one: the GPU idles {lost} in short gaps. The largest part of it is before {culprit} ({detail}).',
     advice: 'Use CUDA graphs, fuse small kernels (torch.compile, fused or foreach optimizers), or give each kernel more work with a larger batch.',
     evidence: 'idle_intervals',

@@ -6,6 +6,7 @@
 -- summary  = "Detects GPUs that are idle most of the time."
 -- requires = ["analyzed_segments@1"]
 -- needs    = ["gpu"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.5 }
@@ -67,7 +68,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   'all idle time, with unchanged kernels' AS saving_limit,
-  'high' AS confidence,
   'The GPU is idle {lost}. The largest part, {detail}, is '
   || CASE largest.culprit
     WHEN 'dataloader' THEN 'waiting for the data loader.'

@@ -6,6 +6,7 @@
 -- summary  = "Detects operators that take much time and come close neither to the peak rate nor to the memory bandwidth of the device."
 -- requires = ["analyzed_segments@1", "op_limits@1"]
 -- needs    = ["gpu", "shapes"]
+-- confidence = "low"
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
@@ -41,7 +42,7 @@ SELECT
   {
     subject: 'operators',
     saving_limit: 'the time beyond what the FLOP or the bytes need at the peak rates, which no kernel reaches fully',
-    confidence: 'low',
+    doubt: 0,
     observation: 'Operators that reach less than ' || round(100 * $max_roofline)::INTEGER || ' % of the peak rate and of the memory bandwidth lose {lost}. The largest part is {culprit}{reached} ({detail}).',
     advice: 'Look for a faster implementation: a fused kernel, another memory layout, larger batches, torch.compile.',
     evidence: 'op_work_summary',

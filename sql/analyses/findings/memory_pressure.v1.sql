@@ -8,6 +8,7 @@
 -- needs    = ["memory_events", "device_properties"]
 -- excluded_by = []
 -- limited_by = ["lost_events"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.9 }
@@ -78,7 +79,6 @@ SELECT
   analyzed_ns,
   NULL::BIGINT AS saving_ns,
   'this alone costs no time; a larger batch or fragmentation can run out of memory' AS saving_limit,
-  'high' AS confidence,
   'At the peak ' || format('{:.1f}', share * 100) || ' % of the memory of GPU ' || device || ' was allocated.' AS observation,
   'Check what was live at the peak. Recompute activations (checkpointing), lower the precision, shard parameters and optimizer state, or use a smaller batch.' AS advice,
   'memory_live' AS evidence,

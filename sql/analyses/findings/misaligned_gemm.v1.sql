@@ -6,6 +6,7 @@
 -- summary  = "Detects matrix products whose sizes are not multiples of 8, so that they run in slow unaligned kernels."
 -- requires = ["analyzed_segments@1", "op_limits@1"]
 -- needs    = ["gpu", "shapes"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = { default = 0.03 }
@@ -37,7 +38,7 @@ SELECT
   {
     subject: 'matrix products',
     saving_limit: 'the time beyond what the FLOP or the bytes need at the peak rates',
-    confidence: 'medium',
+    doubt: 0,
     observation: 'Matrix products with sizes that are not multiples of 8 run in unaligned kernels and lose {lost}. The largest part is {culprit} ({detail}).',
     advice: 'Pad these sizes to multiples of 8 (better 64): hidden sizes, vocabulary, batch.',
     evidence: 'op_work_summary',

@@ -8,6 +8,7 @@
 -- needs    = ["snapshot"]
 -- excluded_by = []
 -- limited_by = []
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0 }
@@ -90,7 +91,6 @@ SELECT
   analyzed_ns,
   NULL::BIGINT AS saving_ns,
   'a failed allocation ends the job, or costs a retry' AS saving_limit,
-  'high' AS confidence,
   CASE
     WHEN is_fragmented
       THEN 'GPU ' || device || ' ran out of memory by fragmentation: ' || sizes[1] || ' were requested, ' || sizes[2] || ' were reserved and free, but in blocks of at most ' || sizes[3] || '.'

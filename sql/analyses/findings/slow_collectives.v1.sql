@@ -9,6 +9,7 @@
 -- needs    = ["collectives", "ranks>=2"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = { default = 0.02 }
@@ -99,7 +100,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the time beyond the median of their kind and size; less where it is overlapped with computation' AS saving_limit,
-  'medium' AS confidence,
   'Some collectives take far longer than others of the same kind, group and size: {lost}. The worst is ' || coalesce(culprit, 'unknown') || '{where}: {worst}, of which {detail} beyond the median.' AS observation,
   'Check what else uses the links at that time (other jobs, checkpoints, copies), and check link and network health.' AS advice,
   'collective_waits' AS evidence,

@@ -9,6 +9,7 @@
 -- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = { default = 0.05 }
@@ -107,7 +108,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the transfer time beyond that of comparable groups; less where it is overlapped with computation' AS saving_limit,
-  'medium' AS confidence,
   'Collectives of this rank take longer than equal ones in other process groups, even after the last rank arrived: the links between the ranks of its group are slow.' AS observation,
   'Compare relative_busbw of the groups in collective_bandwidth, and pairs of hosts in slow_links; check cables, network cards, switches, and which other jobs use these links.' AS advice,
   'collective_bandwidth' AS evidence,

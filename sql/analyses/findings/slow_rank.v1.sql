@@ -9,6 +9,7 @@
 -- needs    = ["collectives", "ranks>=2"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
+-- confidence = "high"
 --
 -- [params]
 -- warning_share  = { default = 0.05 }
@@ -212,7 +213,7 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the longest wait of any rank; after a fix the next slowest rank sets the pace' AS saving_limit,
-  CASE WHEN is_unclear THEN 'low' ELSE 'high' END AS confidence,
+  CASE WHEN is_unclear THEN 2 ELSE 0 END AS doubt,
   CASE
     WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
     WHEN computes_longer

@@ -6,6 +6,7 @@
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
 -- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1", "events@1", "graph_nodes@1"]
 -- needs    = ["gpu", "device_properties"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = { default = 0.1 }
@@ -127,7 +128,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   'the time in these kernels; the saving from lower precision depends on their shapes and on memory' AS saving_limit,
-  'medium' AS confidence,
   'GEMMs or convolutions run without tensor cores for {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
   'Use automatic mixed precision (bf16 or fp16) or, from A100 on, allow TF32 (torch.set_float32_matmul_precision(''high'')); keep sizes multiples of 8.' AS advice,
   'kernel_summary' AS evidence,

@@ -140,6 +140,8 @@ def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterator[t
         yield "depends on", ", ".join(map(str, contract.requires))
     if contract.needs:
         yield "needs", ", ".join(contract.needs)
+    if contract.confidence:
+        yield "confidence", contract.confidence
     if contract.excluded_by:
         yield "excluded by", ", ".join(contract.excluded_by)
     if contract.limited_by:

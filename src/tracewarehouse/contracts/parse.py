@@ -101,6 +101,7 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     optional: tuple[str, ...] = ()
     excluded_by: tuple[str, ...] = ()
     limited_by: tuple[str, ...] = ()
+    confidence: Literal["low", "medium", "high"] | None = None
     grain: tuple[str, ...]
     order: tuple[str, ...] = ()
     in_order: bool = False
@@ -356,6 +357,8 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
     for key in _REASONS:
         listed = ", ".join(map(quote_text, distinct(getattr(block, key), key, place)))
         body = body.replace(f"${key}", f"[{listed}]::VARCHAR[]")
+    if block.confidence is not None:
+        body = body.replace("$confidence", quote_text(block.confidence))
     contract = Contract(
         kind=block.kind,
         scope=block.scope,
@@ -381,6 +384,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         optional=distinct(block.optional, "optional", place),
         excluded_by=block.excluded_by,
         limited_by=block.limited_by,
+        confidence=block.confidence,
         empty=block.empty,
     )
     _check_kind(contract, place)

@@ -62,6 +62,7 @@ _RULE = """-- /// tw
 -- summary  = "TODO: what it detects, in one sentence."
 -- requires = ["analyzed_segments@1", "{ref}"]
 -- needs    = ["gpu"]
+-- confidence = "medium"
 --
 -- [params]
 -- warning_share  = {{ default = 0.1 }}
@@ -93,7 +94,7 @@ SELECT
   {{
     subject: 'TODO',
     saving_limit: 'TODO: what limits the saving',
-    confidence: 'medium',
+    doubt: 0,
     observation: 'TODO: what was observed: it takes {{lost}}. The largest part is {{culprit}} ({{detail}}).',
     advice: 'TODO: what to try.',
     evidence: 'kernel_summary',
