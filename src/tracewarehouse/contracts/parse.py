@@ -357,8 +357,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
     for key in _REASONS:
         listed = ", ".join(map(quote_text, distinct(getattr(block, key), key, place)))
         body = body.replace(f"${key}", f"[{listed}]::VARCHAR[]")
-    if block.confidence is not None:
-        body = body.replace("$confidence", quote_text(block.confidence))
+    body = body.replace("$confidence", quote_text(block.confidence or "medium"))
     contract = Contract(
         kind=block.kind,
         scope=block.scope,
