@@ -4,8 +4,8 @@
 -- ///
 -- A rule returns, for each interval or slice of the analyzed time, run_id, rank, steps, analyzed_ns, matches
 -- (whether it counts), label (what caused it), lost_ns, event_id, step, from_ns, to_ns, and words: a STRUCT
--- of the rule's texts, the same in each row of a rank: subject, saving_limit, doubt, observation (with
--- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context.
+-- of the rule's texts, the same in each row of a rank: subject, saving_limit, observation (with
+-- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context. It may return doubt.
 SELECT
   run_id,
   rank,
@@ -18,7 +18,7 @@ SELECT
   analyzed_ns,
   saving_ns,
   words.saving_limit AS saving_limit,
-  words.doubt AS doubt,
+  doubt,
   replace(words.observation, '{culprit}', coalesce(culprit, 'unknown')) AS observation,
   words.advice AS advice,
   words.evidence AS evidence,
@@ -55,10 +55,12 @@ FROM (
         found.from_ns,
         found.to_ns,
         found.words,
+        found.doubt,
         largest.culprit,
         largest.part_ns,
         found.matches AND (NOT found.words.only_largest OR found.label = largest.culprit) AS counts
-      FROM base_input AS found
+      -- What a rule does not return is null.
+    FROM (SELECT NULL::INTEGER AS doubt WHERE FALSE UNION ALL BY NAME FROM base_input) AS found
       LEFT JOIN largest ON largest.run_id = found.run_id AND largest.rank = found.rank
     )
   SELECT
@@ -67,6 +69,7 @@ FROM (
     any_value(steps) AS steps,
     any_value(analyzed_ns) AS analyzed_ns,
     any_value(words) AS words,
+    any_value(doubt) AS doubt,
     any_value(culprit) AS culprit,
     any_value(part_ns) AS part_ns,
     count(*) FILTER (counts) AS count,

@@ -5,7 +5,7 @@
 -- A rule requires analyzed_segments and returns, for each operator in `op_limits`, run_id, rank, kernel_id,
 -- label, roofline, matches (whether it counts), is_known (whether a limit of the device is known; without any
 -- the rank has no row), min_share (of the analyzed time, below which a label does not count), and words: a
--- STRUCT of its texts: subject, saving_limit, doubt, observation (with {culprit} and {reached}), advice,
+-- STRUCT of its texts: subject, saving_limit, observation (with {culprit} and {reached}), advice,
 -- evidence, evidence_filter.
 SELECT
   run_id,
@@ -19,7 +19,6 @@ SELECT
   analyzed_ns,
   saving_ns,
   words.saving_limit AS saving_limit,
-  words.doubt AS doubt,
   replace(
     replace(words.observation, '{culprit}', coalesce(culprit, 'unknown')),
     '{reached}',

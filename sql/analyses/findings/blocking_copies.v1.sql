@@ -37,7 +37,6 @@ SELECT
   {
     subject: 'copies',
     saving_limit: 'the idle time caused by each copy, at most the duration of its call',
-    doubt: 0,
     observation: 'Synchronous copies block the host, and the GPU idles {lost} until it launches again. The largest part follows {culprit} ({detail}).',
     advice: 'Copy from and to pinned memory with non_blocking=True, on a separate stream, and prefetch.',
     evidence: CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END,

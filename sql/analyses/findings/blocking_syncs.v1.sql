@@ -37,7 +37,6 @@ SELECT
   {
     subject: 'synchronizing calls',
     saving_limit: 'the idle time caused by each call, at most the duration of the call; the wait for a result that the host needs remains',
-    doubt: 0,
     observation: 'Synchronizing calls block the host until the GPU is done, and the GPU idles {lost} until the host launches again. The largest part follows {culprit} ({detail}).',
     advice: 'Remove .item(), .cpu(), printing and value checks from the step, or run them every N steps; copy results back with non_blocking=True and read them one step later; use stream or event waits instead of device synchronization.',
     evidence: CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END,

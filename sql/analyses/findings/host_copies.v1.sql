@@ -39,7 +39,6 @@ SELECT
   {
     subject: 'tensor copies',
     saving_limit: 'all time in these operators; some copies are necessary',
-    doubt: 0,
     observation: 'Copies and conversions of tensors take {lost} of the training thread. The largest part is {culprit} ({detail}).',
     advice: 'Keep tensors in one layout and type (channels_last and bfloat16 throughout, no .to() in the loop), write into preallocated tensors instead of cat or stack, and use torch.compile to fuse the copies.',
     evidence: 'host_account',

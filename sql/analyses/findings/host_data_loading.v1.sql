@@ -39,7 +39,6 @@ SELECT
   {
     subject: 'data loader',
     saving_limit: 'all time in these slices, with data that is ready when the step needs it',
-    doubt: 0,
     observation: 'The training thread loads data, or waits for it, for {lost}. The largest part is {culprit} ({detail}); the longest takes {worst}{where}.',
     advice: 'Load data in worker processes (num_workers above 0, persistent_workers=True), prefetch more batches, or do less work per sample.',
     evidence: 'host_account',

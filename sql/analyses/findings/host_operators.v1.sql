@@ -40,7 +40,6 @@ SELECT
   {
     subject: 'operator',
     saving_limit: 'all time in this operator, which a faster one saves in part',
-    doubt: 0,
     observation: 'The operator with the most self time, {culprit}, takes {lost} of the training thread.',
     advice: 'Check the shapes of its inputs (op_summary with by_shapes), the number of threads (torch.set_num_threads), and whether torch.compile, a fused operator or a lower precision does the same work faster.',
     evidence: 'host_account',

@@ -35,10 +35,10 @@ SELECT
   segment.step,
   segment.start_ns AS from_ns,
   segment.start_ns + segment.segment_ns AS to_ns,
+  CASE WHEN ranks.stacks THEN 1 ELSE 0 END AS doubt,
   {
     subject: 'launches',
     saving_limit: 'the idle time in these gaps, with zero launch overhead',
-    doubt: CASE WHEN ranks.stacks THEN 1 ELSE 0 END,
     observation: 'Kernels finish before the host launches the next one: the GPU idles {lost} in short gaps. The largest part of it is before {culprit} ({detail}).',
     advice: 'Use CUDA graphs, fuse small kernels (torch.compile, fused or foreach optimizers), or give each kernel more work with a larger batch.',
     evidence: 'idle_intervals',

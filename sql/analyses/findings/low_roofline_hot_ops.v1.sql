@@ -42,7 +42,6 @@ SELECT
   {
     subject: 'operators',
     saving_limit: 'the time beyond what the FLOP or the bytes need at the peak rates, which no kernel reaches fully',
-    doubt: 0,
     observation: 'Operators that reach less than ' || round(100 * $max_roofline)::INTEGER || ' % of the peak rate and of the memory bandwidth lose {lost}. The largest part is {culprit}{reached} ({detail}).',
     advice: 'Look for a faster implementation: a fused kernel, another memory layout, larger batches, torch.compile.',
     evidence: 'op_work_summary',

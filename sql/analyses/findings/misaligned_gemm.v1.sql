@@ -38,7 +38,6 @@ SELECT
   {
     subject: 'matrix products',
     saving_limit: 'the time beyond what the FLOP or the bytes need at the peak rates',
-    doubt: 0,
     observation: 'Matrix products with sizes that are not multiples of 8 run in unaligned kernels and lose {lost}. The largest part is {culprit} ({detail}).',
     advice: 'Pad these sizes to multiples of 8 (better 64): hidden sizes, vocabulary, batch.',
     evidence: 'op_work_summary',

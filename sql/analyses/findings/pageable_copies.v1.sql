@@ -43,7 +43,6 @@ SELECT
   {
     subject: 'copies of pageable memory',
     saving_limit: 'the time in which only these copies run; copies of pinned memory are faster and can overlap with computation',
-    doubt: 0,
     observation: 'Copies from or to pageable memory, which are staged through a driver buffer and block the host, are exposed for {lost}. The largest part is {culprit} ({detail}).',
     advice: 'Pin the memory (DataLoader with pin_memory=True, tensor.pin_memory()) and copy with non_blocking=True.',
     evidence: 'memory_bandwidth_summary',

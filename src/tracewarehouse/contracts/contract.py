@@ -276,7 +276,7 @@ class Contract(Struct, frozen=True, kw_only=True):
     # Reasons of `recording` for which a rank is not checked, and those that lower the confidence.
     excluded_by: tuple[str, ...] = ()
     limited_by: tuple[str, ...] = ()
-    # Of a finding rule: how far its findings can be trusted with complete steps and without limits; None: medium.
+    # Of a finding rule with complete steps and without limits; None: medium.
     confidence: str | None = None
     # Why there may be no rows although the trace has what the analysis needs.
     empty: str | None = None

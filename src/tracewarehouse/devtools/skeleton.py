@@ -94,7 +94,6 @@ SELECT
   {{
     subject: 'TODO',
     saving_limit: 'TODO: what limits the saving',
-    doubt: 0,
     observation: 'TODO: what was observed: it takes {{lost}}. The largest part is {{culprit}} ({{detail}}).',
     advice: 'TODO: what to try.',
     evidence: 'kernel_summary',
