@@ -5,7 +5,8 @@
 -- A rule returns, for each interval or slice of the analyzed time, run_id, rank, steps, analyzed_ns, matches
 -- (whether it counts), label (what caused it), lost_ns, event_id, step, from_ns, to_ns, and words: a STRUCT
 -- of the rule's texts, the same in each row of a rank: subject, saving_limit, observation (with
--- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context. It may return doubt.
+-- {culprit}), advice, evidence, evidence_filter, only_largest (only what causes most counts), is_context. It
+-- may return doubt.
 SELECT
   run_id,
   rank,
