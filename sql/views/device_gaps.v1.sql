@@ -40,7 +40,8 @@ WITH
       kernels.ts_ns - correlations.call_to_start_ns AS call_ns,
       kernels.ts_ns - correlations.return_to_start_ns AS return_ns,
       greatest(correlations.return_to_start_ns, 0) AS latency_ns,
-      coalesce(kernels.stream_idle_ns >= kernels.launch_to_start_ns, kernels.stream_idle_ns IS NULL) AS on_idle_stream
+      -- stream_idle_ns is 0 where activities overlap, which does not matter if this one starts after its call.
+      kernels.launch_to_start_ns > 0 AND coalesce(kernels.stream_idle_ns >= kernels.launch_to_start_ns, TRUE) AS on_idle_stream
     FROM kernels
     LEFT JOIN correlations
       ON correlations.run_id = kernels.run_id

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any
 
+from witness.recording import Recording
 from witness.trace import Slice, Trace, devices, step_number
 
 Row = dict[str, Any]
@@ -193,24 +194,34 @@ def coverage(trace: Trace) -> list[Row]:
 
 
 def step_summary(trace: Trace) -> list[Row]:
-    """Host and device spans of each step, and the periods between their ends."""
+    """The columns of `steps` that the analysis has."""
+    return [{name: row[name] for name in row if name != "incomplete"} for row in steps(trace)]
+
+
+def steps(trace: Trace) -> list[Row]:
+    """Host and device spans of each step, the periods between their ends, and why it is incomplete."""
     answer = []
     done: int | None = None
     notes = [note for note in trace.notes if note.category == "user_annotation"]
     host = [*trace.ops, *trace.calls, *trace.steps, *trace.frames, *notes]
+    recording = Recording(trace)
     for step in sorted(trace.steps, key=lambda step: step.start):
         number = step_number(step)
         rows = [row for row in trace.gpu if trace.step(trace.launch(row)) == number]
         end = max((row.end for row in rows), default=step.end)
         began = step.start if done is None else done
         done = max(end, began, step.start)
+        incomplete = recording.incomplete(number, rows)
+        if incomplete != "lost_records" and (_touches([step], host) or _touches(rows, trace.gpu)):
+            incomplete = "cut_off"
         answer.append(
             {
                 "step": number,
                 "host_ns": step.length,
                 "device_ns": end - min(row.start for row in rows) if rows else None,
                 "period_ns": done - began,
-                "partial": _touches([step], host) or _touches(rows, trace.gpu),
+                "partial": incomplete is not None,
+                "incomplete": incomplete,
             }
         )
     return answer

@@ -5,16 +5,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 from witness import answers, idle
 from witness.answers import Row
 from witness.trace import Slice, Trace
 
-KERNEL_WAIT_NS = 60  # the random traces have no gap as long as the default
 KINDS = ("computation", "communication", "memory", "other")
 PARTS = {"computation": "compute", "memory": "exposed_memory", "other": "other"}
-Waits = Mapping[int, int]  # matched collective, by event id → when its wait ends
 DATA = "enumerate(DataLoader)#"
+
+
+class Wait(NamedTuple):
+    """When the wait of a matched collective ends, and whether all ranks of its group are in the run."""
+
+    end: int
+    is_complete: bool
+
+
+Waits = Mapping[int, Wait]  # by event id
 
 
 @dataclass(frozen=True)
@@ -35,6 +45,8 @@ def pieces(trace: Trace, more: Iterable[int] = ()) -> Iterator[Piece]:
     periods = list(_periods(trace))
     edges = {edge for row in trace.gpu + data for edge in (row.start, row.end)}
     edges |= {row.end + call.length for row in trace.gpu for call in trace.calls}  # ends of sync
+    usual = idle.usual_latency(trace)
+    edges |= {edge for call in trace.calls for edge in (call.start, call.end, call.end + usual)}
     edges |= set(more)
     bounds = {edge for row in trace.gpu for edge in (row.start, row.end)}
     bounds |= {edge for _, start, end in periods for edge in (start, end)}
@@ -44,7 +56,7 @@ def pieces(trace: Trace, more: Iterable[int] = ()) -> Iterator[Piece]:
         step = next((number for number, since, until in periods if since <= start < until), None)
         owner = _owner(trace, start, end)
         if owner is None:
-            yield Piece(start, end, step, None, *_idle(trace, data, start, end))
+            yield Piece(start, end, step, None, *_idle(trace, data, usual, start, end))
         else:
             yield Piece(start, end, step, owner)
 
@@ -62,19 +74,23 @@ def _owner(trace: Trace, start: int, end: int) -> Slice | None:
     return min(running, key=lambda row: (KINDS.index(row.kind), row.start, row.event_id), default=None)
 
 
-def _idle(trace: Trace, data: list[Slice], start: int, end: int) -> tuple[str, idle.Gap | None]:
+def _idle(
+    trace: Trace, data: list[Slice], usual: int, start: int, end: int
+) -> tuple[str, idle.Gap | None]:
     edges = {edge for row in trace.gpu for edge in (row.start, row.end)}
     before, after = [edge for edge in edges if edge <= start], [edge for edge in edges if edge >= end]
     if not before or not after:
         return "outside", None
-    next_rows = [row for row in trace.gpu if row.start == min(after)]
-    gap = idle.Gap(max(before), min(after), None, min(next_rows, key=lambda row: idle.order(trace, row)))
-    assert gap.after is not None
-    call = trace.launch(gap.after)
-    if call is None and trace.launch_state(gap.after) == "missing":
-        return "unknown", gap
-    if call is None or call.start <= gap.start:
-        return "ready", gap
+    found = idle.gaps(trace, trace.gpu, min(edges), max(edges))
+    gap = next(each for each in found if each.start == max(before))
+    launch = idle.pending(trace, trace.gpu, gap, usual)
+    if isinstance(launch, str):
+        return launch, gap
+    begins, returns, starts = launch.edges
+    if start >= begins:
+        return "call" if start < returns else "latency" if start < starts else "queued", gap
+    call = launch.call
+    assert call is not None
     waits = [wait for wait in _blocking(trace, call.thread) if wait.start <= gap.start < wait.end]
     furthest = max(waits, key=lambda wait: (wait.end, -wait.start), default=None)
     if furthest is not None and start < gap.start + furthest.length:
@@ -103,27 +119,53 @@ def gap_ns(piece: Piece) -> int:
 
 def waited_in(trace: Trace, piece: Piece) -> Slice:
     """The blocking call before the launch that an idle segment waits for; the one that ends last."""
-    assert piece.gap is not None and piece.gap.after is not None
-    call = trace.launch(piece.gap.after)
-    assert call is not None
+    assert piece.gap is not None
+    launch = idle.pending(trace, trace.gpu, piece.gap, 0)
+    assert isinstance(launch, idle.Launch) and launch.call is not None
+    call = launch.call
     waits = [wait for wait in _blocking(trace, call.thread) if wait.start <= piece.gap.start < wait.end]
     return max(waits, key=lambda wait: (wait.end, -wait.start))
 
 
-def analyzed_interval(trace: Trace) -> tuple[int, int, int]:
-    """The analyzed interval of a rank: number of complete steps and their time, else 0 and the GPU window."""
+class Analyzed(NamedTuple):
+    """The analyzed intervals of a rank: the number of its complete steps, and their periods."""
+
+    steps: int
+    periods: list[tuple[int, int]]
+
+    @property
+    def total_ns(self) -> int:
+        """The duration of all."""
+        return sum(end - start for start, end in self.periods)
+
+    @property
+    def has_holes(self) -> bool:
+        """Whether incomplete steps are left out between complete ones."""
+        return any(start > end for (_, end), (start, _) in pairwise(self.periods))
+
+    @property
+    def edges(self) -> list[int]:
+        """Starts and ends."""
+        return [edge for period in self.periods for edge in period]
+
+    def of(self, found: Iterable[Piece]) -> list[Piece]:
+        """The segments inside; they are cut at the edges."""
+        return [each for each in found if any(start <= each.start < end for start, end in self.periods)]
+
+
+def analyzed(trace: Trace) -> Analyzed:
+    """The complete steps of a rank, or the GPU window if there are none."""
     partial = {row["step"] for row in answers.step_summary(trace) if row["partial"]}
     whole = [(start, end) for step, start, end in _periods(trace) if step not in partial and end > start]
-    if whole:
-        return len(whole), min(start for start, _ in whole), max(end for _, end in whole)
-    return 0, min(row.start for row in trace.gpu), max(row.end for row in trace.gpu)
+    window = min(row.start for row in trace.gpu), max(row.end for row in trace.gpu)
+    return Analyzed(len(whole), whole or [window])
 
 
 def step_account(trace: Trace, waits: Waits) -> list[Row]:
     """Time of each step's period by category."""
     sums: dict[tuple[int, str], int] = defaultdict(int)
     periods: dict[int, int] = defaultdict(int)
-    for piece in pieces(trace, within(trace, waits.values())):
+    for piece in pieces(trace, within(trace, ends(waits))):
         if piece.step is not None:
             sums[piece.step, part(piece, waits)] += piece.end - piece.start
             periods[piece.step] += piece.end - piece.start
@@ -131,6 +173,11 @@ def step_account(trace: Trace, waits: Waits) -> list[Row]:
         {"step": step, "category": name, "category_ns": ns, "share": ns / periods[step]}
         for (step, name), ns in sums.items()
     ]
+
+
+def ends(waits: Waits) -> list[int]:
+    """When the waits end."""
+    return [wait.end for wait in waits.values()]
 
 
 def within(trace: Trace, moments: Iterable[int]) -> list[int]:
@@ -142,16 +189,13 @@ def within(trace: Trace, moments: Iterable[int]) -> list[int]:
 def part(piece: Piece, waits: Waits) -> str:
     """The category of a piece that is cut where waits end."""
     if piece.owner is not None and piece.owner.kind == "communication":
-        ends = waits.get(piece.owner.event_id)
-        if ends is None:
-            return "exposed_unassigned"
-        return "exposed_wait" if piece.end <= ends else "exposed_transfer"
+        wait = waits.get(piece.owner.event_id)
+        if wait is not None and piece.end <= wait.end:
+            return "exposed_wait"
+        return "exposed_transfer" if wait is not None and wait.is_complete else "exposed_unassigned"
     if piece.owner is not None:
         return PARTS[piece.owner.kind]
-    if piece.cause != "ready":
-        return f"idle_{piece.cause}"
-    assert piece.gap is not None
-    return "idle_kernel_wait" if piece.gap.end - piece.gap.start < KERNEL_WAIT_NS else "idle_other"
+    return f"idle_{piece.cause}"
 
 
 def step_kernels(trace: Trace) -> list[Row]:
@@ -192,7 +236,7 @@ def window_account(trace: Trace, annotation: str | None, waits: Waits) -> dict[t
     """Time of each interval by category; time beyond all segments is outside."""
     sums: dict[tuple[int, str], int] = defaultdict(int)
     for number, (start, end) in spans(trace, annotation).items():
-        cuts = (start, end, *within(trace, waits.values()))
+        cuts = (start, end, *within(trace, ends(waits)))
         inside = [piece for piece in pieces(trace, cuts) if start <= piece.start and piece.end <= end]
         for piece in inside:
             sums[number, part(piece, waits)] += piece.end - piece.start

@@ -30,6 +30,7 @@ class Rank:
         self.lines: list[str] = []
         self.next_id = 10
         self.devices = dice.choice([1, 1, 2])
+        self.loses = rank % 3 == 0
 
     def draw(self) -> list[str]:
         """All its lines, shuffled."""
@@ -50,9 +51,9 @@ class Rank:
         return self.dice.randrange(0, limit + GRID_NS, GRID_NS)
 
     def steps(self) -> None:
-        """None to four, with and without gaps between."""
+        """None to six, with and without gaps between."""
         at = self.time(300)
-        for number in range(self.dice.randint(0, 4)):
+        for number in range(self.dice.randint(0, 6)):
             length = self.time(900) + GRID_NS
             self.lines.append(f"step t1 {number + 5} {at} {length}")
             at += length + self.dice.choice([0, 0, self.time(200)])
@@ -84,7 +85,7 @@ class Rank:
         self.lines.append(f"call t{thread} {api} {start} {end - start} id={correlation}")
         if end - start > 2 * GRID_NS and self.dice.random() < 0.2:
             self.lines.append(f"call t{thread} cuLaunchKernel {start + GRID_NS} {GRID_NS} id={correlation}")
-        rows = self.dice.randint(2, 5) if graph else self.dice.choice([0, 1, 1, 1])
+        rows = self.dice.randint(2, 5) if graph else self.dice.choice([0, 1, 1, 1] if self.loses else [1, 1, 1, 1])
         for _ in range(rows):
             self.gpu(start + self.time(300) - self.dice.choice([0, 0, 0, 50]), f"id={correlation}")
         return end

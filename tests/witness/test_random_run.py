@@ -52,7 +52,7 @@ GRAINS: dict[str, tuple[str, ...]] = {
 # Modules with a function per analysis.
 WITNESSES = (answers, copies, idle, queues, operator_answers)
 # Inputs of the brute-force functions.
-PARAMS = {name: {"kernel_wait_ns": idle.KERNEL_WAIT_NS} for name in GRAINS if "idle" in name}
+PARAMS = {name: {"kernel_wait_ns": idle.KERNEL_WAIT_NS} for name in GRAINS if "stream_idle" in name}
 PARAMS["queue_blocked"] = {"max_length": queues.FULL}
 WITHOUT_GPU = {"annotation_breakdown", "name_summary", "op_summary"}
 NEEDS_LAUNCHES = {name for name in GRAINS if name.startswith("queue_")} | {

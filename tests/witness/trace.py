@@ -7,11 +7,13 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Decimal
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from witness.recording import cut
 
 COPIES = ("gpu_memcpy", "gpu_memset", "Memcpy", "Memset")
 KERNELS = ("kernel", "Kernel")
@@ -125,7 +127,7 @@ def step_number(step: Slice) -> int:
 
 
 def read(path: Path) -> Trace:
-    """The slices of a file with exact times."""
+    """The slices of a file with exact times, malformed durations of GPU activities cut."""
     data = path.read_bytes()
     text = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     top = json.loads(text, parse_float=Decimal)
@@ -135,7 +137,7 @@ def read(path: Path) -> Trace:
     for event_id, event in enumerate(events):
         if isinstance(event, dict) and event.get("ph") == "X" and "dur" in event and event["dur"] >= 0:
             by_category[event.get("cat", "")].append(_slice(event_id, event, base))
-    return Trace(
+    trace = Trace(
         gpu=_of(by_category, KERNELS + COPIES),
         calls=_of(by_category, CALLS),
         ops=_of(by_category, ("cpu_op", "Operator")),
@@ -143,6 +145,7 @@ def read(path: Path) -> Trace:
         notes=by_category["user_annotation"] + by_category["gpu_user_annotation"],
         frames=by_category["python_function"],
     )
+    return replace(trace, gpu=cut(trace))
 
 
 def _is_step(row: Slice) -> bool:

@@ -203,7 +203,8 @@ def _idle(
 def _usual_latency_ns(columns: Columns, launches: Launches, return_ns: Times) -> int:
     """The median time from the return of a call to the start of its activity on an idle stream; 0 if unknown.
 
-    The stream was idle if all its earlier activities had ended when the call began.
+    The stream was idle if all its earlier activities had ended when the call began. Activities that start
+    before their calls (clocks are off) do not count.
     """
     lane = launches.lanes(columns)
     call = np.where(launches.runtime >= 0, launches.call_ts_ns, _LAST)
@@ -211,6 +212,7 @@ def _usual_latency_ns(columns: Columns, launches: Launches, return_ns: Times) ->
     reached, has_earlier = latest_before(lane[order], launches.end_ns[order])
     is_idle = ~has_earlier | (reached <= launches.call_ts_ns[order])
     some = order[is_idle & (launches.runtime[order] >= 0)]
+    some = some[launches.ts_ns[some] > launches.call_ts_ns[some]]
     latency = np.sort(np.maximum(launches.ts_ns[some] - return_ns[some], 0))
     return int(latency[(len(latency) - 1) // 2]) if len(latency) else 0
 
@@ -238,16 +240,18 @@ def _gaps(launches: Launches, end: Times) -> tuple[_Gaps, Positions, Times, Flag
     is_earliest = call[order] == earliest
     position = np.where(is_earliest, np.arange(len(order)), len(order))
     first = np.minimum.accumulate(position[::-1])[::-1]
-    before = _ended_last(end[order], reached)[gap]
-    runtime = launches.runtime[order]
-    in_graph = launches.is_graph[order][gap + 1] & (runtime[before] == runtime[gap + 1])
     gaps = _Gaps(reached[gap], ts[gap + 1], order[gap + 1])
-    return gaps, order[first[gap + 1]], earliest[gap + 1], in_graph
+    return gaps, order[first[gap + 1]], earliest[gap + 1], _in_graph(launches, end, gaps)
 
 
-def _ended_last(end: Times, reached: Times) -> Positions:
-    """For each activity in order of start the position of the one with the latest end so far."""
-    return np.maximum.accumulate(np.where(end == reached, np.arange(len(end)), 0))
+def _in_graph(launches: Launches, end: Times, gaps: _Gaps) -> Flags:
+    """Whether each gap is between two activities of one graph launch; of equal ends the last row counts."""
+    found: Flags = launches.is_graph[gaps.after]
+    if found.any():
+        by_end = np.argsort(end, kind="stable")
+        before = by_end[np.searchsorted(end[by_end], gaps.start_ns, side="right") - 1]
+        found &= launches.runtime[before] == launches.runtime[gaps.after]
+    return found
 
 
 def _late_parts(
