@@ -74,9 +74,7 @@ def _owner(trace: Trace, start: int, end: int) -> Slice | None:
     return min(running, key=lambda row: (KINDS.index(row.kind), row.start, row.event_id), default=None)
 
 
-def _idle(
-    trace: Trace, data: list[Slice], usual: int, start: int, end: int
-) -> tuple[str, idle.Gap | None]:
+def _idle(trace: Trace, data: list[Slice], usual: int, start: int, end: int) -> tuple[str, idle.Gap | None]:
     edges = {edge for row in trace.gpu for edge in (row.start, row.end)}
     before, after = [edge for edge in edges if edge <= start], [edge for edge in edges if edge >= end]
     if not before or not after:

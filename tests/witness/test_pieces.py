@@ -16,7 +16,7 @@ from witness.answers import Row, by_grain, same
 from witness.trace import Trace, read
 
 RANKS = 12
-SEEDS = [3, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 2, 4))]
+SEEDS = [24, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 19, 29))]
 
 
 def run(seed: int) -> str:
@@ -194,9 +194,7 @@ RULES: dict[str, tuple[dict[str, int], Callable[[Trace, pieces.Piece], bool]]] =
     ),
     "launch_bound": (
         {"short_gap_ns": SHORT_GAP_NS},
-        lambda _, piece: (
-            piece.cause in ("host", "call", "latency") and pieces.gap_ns(piece) <= SHORT_GAP_NS
-        ),
+        lambda _, piece: piece.cause in ("host", "call", "latency") and pieces.gap_ns(piece) <= SHORT_GAP_NS,
     ),
     "blocking_syncs": (
         {},

@@ -36,6 +36,8 @@ class Recorder:
         self.job, self.write = job, write
         self.clock = RankClock(job.start_ns, *faults.clock(rank), step_ns=1000 if self.text.old else 1)
         self.local_ns = self.clock.local_ns
+        if self.window.to_ns < 1 << 62:
+            self.truth.end_ns = self.local_ns(self.window.to_ns)
         self.gpu_loss, self.launch_loss = 0.0, 0.0  # shares of GPU activities and launches lost in this step
         self.draw_loss = Random(f"{job.seed}/lost/{rank}").random
         self.faults, self.rank = faults, rank
@@ -187,7 +189,6 @@ class Recorder:
         make = self.frame_format(frame, self.current_thread, finished)
         assert opened.texts is not None
         start_ns = opened.start_ns
-        self.truth.host(start_ns, end_ns)
         first: object = opened.external
         second = opened.python
         if opened.python:
@@ -240,7 +241,6 @@ class Recorder:
             make = self.call_format(api, self.current_thread, kernel)
             began = self.text.time(start)
             self.gpu.append(make(began, self.text.length(end - start), external, self.correlation, began))
-            self.truth.host(start, end)
         return call
 
     def call(self, api: Api, start_ns: int, end_ns: int) -> int:
@@ -309,7 +309,7 @@ class Recorder:
         if called_ns >= self.window.to_ns or (call.at is None and begins_ns < self.window.from_ns):
             return
         if self.gpu_loss and self.draw_loss() < self.gpu_loss:
-            self.truth.lost_calls.append(call)
+            self.truth.lost(call)
             return
         start, end = self.local_ns(begins_ns), self.local_ns(ends_ns)
         make = self.kernel_format(kernel, stream, group, collective, node)
@@ -355,7 +355,6 @@ class Recorder:
             return
         start, end = self.window_ns(end_ns)
         for index, name in enumerate(ROOTS):
-            self.truth.host(start, end)
             make = self.text.frame(Frame("python_function", name), "main")
             times = self.text.time(start), self.text.length(end - start)
             self.python.append(make(*times, index or "null", index + 1, index))

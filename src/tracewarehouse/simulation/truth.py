@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 from msgspec import Struct, field
@@ -265,9 +265,9 @@ class RankTruth:
         self.waiting = 0
         self.steps: list[Step] = []
         self.open_step: Step | None = None
-        self.first_host: int | None = None
-        self.last_host = 0
         self.lost_calls: list[Call] = []  # of GPU activities that the profiler lost
+        self.lost_in: dict[int | None, list[Call]] = defaultdict(list)  # the same by step
+        self.end_ns: int | None = None  # if the recording stops early
         self.flows_without_start = 0
         self.collective_rows: list[Row] = []
         self.arrivals: list[tuple[str, int, int, int, Parts]] = []  # group, number, size, wait, time since
@@ -286,13 +286,6 @@ class RankTruth:
             self.open_step.end_ns = end_ns
             self.steps.append(self.open_step)
 
-    def host(self, start_ns: int, end_ns: int) -> None:
-        """A recorded host slice."""
-        if self.first_host is None or start_ns < self.first_host:
-            self.first_host = start_ns
-        if end_ns > self.last_host:
-            self.last_host = end_ns
-
     def memory(self, change: int, allocated: int) -> None:
         """A recorded allocation or release, and the bytes in use after it."""
         self.changes, self.net = self.changes + 1, self.net + change
@@ -308,6 +301,12 @@ class RankTruth:
         times = start_ns, end_ns
         self.rows.append(GpuActivity(at, call, kernel.name, kernel.kind, stream, *times, step, group_name))
         self.rows[-1].node = node
+
+    def lost(self, call: Call) -> None:
+        """A GPU activity that the profiler lost."""
+        self.lost_calls.append(call)
+        if call.at is not None and "Memset" not in call.api:
+            self.lost_in[self.open_step and self.open_step.number].append(call)
 
     def assign_event_ids(self, base: int) -> None:
         """Turns indexes of pending GPU texts into event ids; they are written from `base` on."""
@@ -351,8 +350,8 @@ class RankTruth:
         yield "step_summary", self._steps()
         hosts = self.annotations.get((False, decode_annotation(self.job)), [])
         yield "inference_steps", expected_steps(self.job, self.rank, self.rows, self.steps, hosts)
-        in_order = sorted(self.rows, key=_time_order)
-        yield "idle_breakdown", [(self.rank, self.device, *row) for row in _idle_causes(in_order)]
+        idle = _idle_parts(sorted(self.rows, key=_time_order), self._usual_latency_ns())
+        yield "idle_breakdown", [(self.rank, self.device, *row) for row in idle]
         yield "stream_idle", self._stream_idle()
         yield "queue_length_summary", self._queues()
         yield "collectives", self.collective_rows
@@ -486,20 +485,32 @@ class RankTruth:
             done = max(before or 0, step.start_ns, step.end_ns if ends is None else ends)
             length = None if starts is None or ends is None else ends - starts
             period = done - (step.start_ns if before is None else before)
-            partial = self._is_partial(step, starts, ends)
+            partial = self._is_partial(step, launched)
             rows.append((self.rank, step.number, step.end_ns - step.start_ns, length, period, partial))
             before = done
         return rows
 
-    def _is_partial(self, step: Step, starts: int | None, ends: int | None) -> bool:
-        """Whether the step touches the start or end of the host or GPU recording."""
-        if step.start_ns <= (self.first_host or 0) or step.end_ns >= self.last_host:
+    def _is_partial(self, step: Step, rows: list[GpuActivity]) -> bool:
+        """Whether the recording stops in the step, or more than 1 % of its launches or a node are lost."""
+        if step.end_ns == self.end_ns:
             return True
-        if starts is None or ends is None:
-            return False
-        first = min(row.start_ns for row in self.rows)
-        last = max(row.end_ns for row in self.rows)
-        return starts <= first or ends >= last
+        lost = {call.correlation: call for call in self.lost_in[step.number]}
+        gone = sum(not call.rows for call in lost.values())
+        launched = {row.call.correlation for row in rows if "Memset" not in row.call.api}
+        if 100 * gone > len(launched) + gone or any(call.rows for call in lost.values()):
+            return True
+        return not rows and any(row.step is None and row.call.at is not None for row in self.rows)
+
+    def _usual_latency_ns(self) -> int:
+        """The median time from the return of a call to the start of its activity on an idle stream."""
+        found: list[int] = []
+        for rows in self._by_stream().values():
+            reached = 0
+            for row in rows:
+                if row.call.at is not None and reached <= row.call.start_ns < row.start_ns:
+                    found.append(max(row.start_ns - row.call.end_ns, 0))
+                reached = max(reached, row.end_ns)
+        return sorted(found)[(len(found) - 1) // 2] if found else 0
 
     def _stream_idle(self) -> list[Row]:
         """Idle time of each stream, including before its first and after its last activity."""
@@ -536,8 +547,32 @@ def _time_order(row: GpuActivity) -> tuple[int, ...]:
     return (row.start_ns, row.end_ns, not known, row.call.start_ns if known else 0, row.stream, row.event_id)
 
 
+def _idle_parts(rows: list[GpuActivity], usual_ns: int) -> list[tuple[str, int, int]]:
+    """Idle time of the device by part as (part, ns, gaps), from the earliest launch of pending activities."""
+    times = {"known": lambda call: (call.start_ns, call.end_ns), "before_window": lambda _: (0, 0)}
+    never = (1 << 62, 1 << 62)
+    calls = [times[row.state](row.call) if row.state in times else never for row in rows]
+    earliest = [*accumulate(reversed(calls), min)][::-1]
+    ended = {row.end_ns: row for row in rows}
+    found: dict[str, list[int]] = defaultdict(list)
+    for at, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
+        row, (called_ns, returned_ns) = rows[at], earliest[at]
+        if "GraphLaunch" in row.call.api and ended[began].call is row.call:
+            found["graph"].append(length)
+        elif row.state == "missing" and called_ns > began:
+            found["unknown"].append(length)
+        else:
+            edges = [called_ns, returned_ns, returned_ns + usual_ns]
+            edges = [began, *(min(max(edge, began), row.start_ns) for edge in edges), row.start_ns]
+            for name, (start, end) in zip(
+                ("host", "call", "latency", "queued"), pairwise(edges), strict=True
+            ):
+                found[name] += [end - start] if end > start else []
+    return [(part, sum(lengths), len(lengths)) for part, lengths in sorted(found.items()) if lengths]
+
+
 def _idle_causes(rows: list[GpuActivity]) -> list[tuple[str, int, int]]:
-    """Idle time by cause as (cause, ns, gaps); rows in time order."""
+    """Idle time of a stream by HTA's cause as (cause, ns, gaps); rows in time order."""
     found: dict[str, list[int]] = defaultdict(list)
     for at, began, length in gaps([(row.start_ns, row.end_ns) for row in rows]):
         call = rows[at].call

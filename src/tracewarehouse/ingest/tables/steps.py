@@ -283,8 +283,9 @@ def _steps_of_rank(
 
     The device time of a step goes from its first to its last GPU activity. Its period ends with its last GPU
     activity (with its annotation if it has none), but no earlier than the previous period: periods tile the
-    profiling window. A step is also cut off if it reaches beyond the window that the profiler recorded; if
-    the file does not say which, if its host or device time touches the edge of what was recorded.
+    profiling window. A step is also cut off if it begins before the window that the profiler recorded or was
+    open at its end; if the file does not say which, if its host or device time touches the edge of what was
+    recorded.
     """
     step, number = np.unique(annotations.step, return_inverse=True)
     count = len(step)
@@ -297,7 +298,7 @@ def _steps_of_rank(
     done, period_start = _periods(host_start, np.where(has_device, device_end, host_end), by_start)
     is_cut = np.isin(step, cut)
     if (recorded := _recorded_window(columns, rows)) is not None:
-        is_cut |= (host_start < recorded[0]) | (host_end > recorded[1])
+        is_cut |= (host_start < recorded[0]) | (host_end >= recorded[1])
     elif count:
         is_cut |= _touches(host_start, host_end, *window(columns, columns.valid("pre"), rows))
         if has_device.any():
