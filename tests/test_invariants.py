@@ -68,8 +68,13 @@ RULES = {
         SELECT run_id, rank, device, NULL AS stream, cause, idle_ns, count FROM idle_breakdown
         UNION ALL SELECT run_id, rank, device, stream, cause, idle_ns, count FROM stream_idle
         EXCEPT (
-            SELECT run_id, rank, device, NULL, cause, sum(idle_ns)::BIGINT, count(*)
-            FROM idle_intervals GROUP BY ALL
+            SELECT run_id, rank, device, NULL, part, sum(part_ns)::BIGINT, count(*)
+            FROM (
+                SELECT run_id, rank, device, unnest(['host', 'call', 'latency', 'queued', cause]) AS part,
+                    unnest([host_ns, call_ns, latency_ns, queued_ns,
+                        idle_ns - host_ns - call_ns - latency_ns - queued_ns]) AS part_ns
+                FROM idle_intervals)
+            WHERE part_ns > 0 GROUP BY ALL
             UNION ALL SELECT run_id, rank, device, stream, cause, sum(idle_ns)::BIGINT, count(*)
             FROM stream_idle_intervals GROUP BY ALL))""",
     "no gap is empty, the next activity ends it": """FROM stream_idle_intervals AS gap LEFT JOIN kernels
@@ -173,10 +178,10 @@ RULES = {
         ) AS split USING (run_id, rank, compute_ns, exposed_comm_ns, exposed_memory_ns, other_ns, idle_ns)
         WHERE window_ns > 0 AND segments.run_id IS NULL""",
     "causes of a rank with one device are those of its gaps": """FROM (
-        SELECT run_id, rank, CASE WHEN cause IN ('unknown', 'ready') THEN cause ELSE 'host_wait' END AS cause,
+        SELECT run_id, rank, CASE WHEN cause IN ('sync', 'dataloader') THEN 'host' ELSE cause END AS cause,
             sum(segment_ns)::BIGINT AS idle_ns
         FROM device_segments WHERE cause <> 'outside' GROUP BY ALL) AS segments FULL JOIN (
-        SELECT run_id, rank, device, cause, sum(idle_ns)::BIGINT AS idle_ns FROM device_gaps GROUP BY ALL
+        SELECT run_id, rank, device, cause, idle_ns FROM idle_breakdown
         ) AS gaps USING (run_id, rank, cause, idle_ns)
         WHERE (segments.run_id IS NULL OR gaps.run_id IS NULL) AND (run_id, rank) IN (
             SELECT (run_id, rank) FROM kernels GROUP BY run_id, rank HAVING count(DISTINCT device) = 1)""",

@@ -165,4 +165,5 @@ def test_a_window_that_begins_late_is_matched_by_sequence_number(runs: dict[str,
     true = {(row["rank"], row["group"], row["number"]): row["dur_ns"] for row in run.met()}
     for row in run.matched():
         assert row["dur_ns"] == true[row["rank"], row["process_group"], row["sequence"]]
-    assert {"complete", "partial"} <= {row["state"] for row in run.waits}
+    assert {"complete", "late_start"} == {row["state"] for row in run.waits}
+    assert not any(row["wait_ns"] for row in run.waits if row["state"] == "late_start")

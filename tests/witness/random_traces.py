@@ -85,11 +85,7 @@ class Rank:
         self.lines.append(f"call t{thread} {api} {start} {end - start} id={correlation}")
         if end - start > 2 * GRID_NS and self.dice.random() < 0.2:
             self.lines.append(f"call t{thread} cuLaunchKernel {start + GRID_NS} {GRID_NS} id={correlation}")
-        rows = (
-            self.dice.randint(2, 5)
-            if graph
-            else self.dice.choice([0, 1, 1, 1] if self.loses else [1, 1, 1, 1])
-        )
+        rows = self.dice.randint(2, 5) if graph else self.dice.choice([0 if self.loses else 1, 1, 1, 1])
         for _ in range(rows):
             self.gpu(start + self.time(300) - self.dice.choice([0, 0, 0, 50]), f"id={correlation}")
         return end

@@ -173,20 +173,30 @@ def _late(version: RunVersion) -> Iterator[Reason]:
 def _late_ns(version: RunVersion, windows: Mapping[int, tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The ranks whose recording starts late, and by how much.
 
-    A recording that also ends later by what a clock may be off is shifted, not late.
+    A recording that starts and ends later, or earlier, than most by what a clock may be off is shifted.
     """
     if len(windows) < 2:
         return
-    first = min(start for start, _ in windows.values())
+    starts, ends = (sorted(each) for each in zip(*windows.values(), strict=True))
     shortest = min(end - start for start, end in windows.values())
     steps = (rank.facts.get("step_ns") for rank in version.by_rank)
     step_ns = max((each for each in steps if isinstance(each, int)), default=0)
     allowed = max(_LATE_NS, _LATE_SHARE * shortest, _LATE_STEPS * step_ns)
-    last = sorted(end for _, end in windows.values())[len(windows) // 2]
-    for rank, (start, end) in windows.items():
-        shift = max(end - last, 0)
-        if start - first - (shift if shift <= _CLOCK_ERROR_NS else 0) > allowed:
+    middle = len(windows) // 2
+    shifted = {
+        rank: start - _shift_ns(start - starts[middle], end - ends[middle])
+        for rank, (start, end) in windows.items()
+    }
+    first = min(shifted.values())
+    for rank, start in shifted.items():
+        if start - first > allowed:
             yield rank, start - first
+
+
+def _shift_ns(start: int, end: int) -> int:
+    """How far a clock seems to be off, from the distances of start and end to those of most ranks."""
+    shift = min(start, end, key=abs) if (start < 0) == (end < 0) else 0
+    return shift if abs(shift) <= _CLOCK_ERROR_NS else 0
 
 
 def limits_of(reasons: Iterable[Reason]) -> tuple[dict[str, Any], ...]:

@@ -547,6 +547,9 @@ def _time_order(row: GpuActivity) -> tuple[int, ...]:
     return (row.start_ns, row.end_ns, not known, row.call.start_ns if known else 0, row.stream, row.event_id)
 
 
+_PARTS = ("host", "call", "latency", "queued")
+
+
 def _idle_parts(rows: list[GpuActivity], usual_ns: int) -> list[tuple[str, int, int]]:
     """Idle time of the device by part as (part, ns, gaps), from the earliest launch of pending activities."""
     times = {"known": lambda call: (call.start_ns, call.end_ns), "before_window": lambda _: (0, 0)}
