@@ -161,7 +161,7 @@ def test_the_saving_of_input_bound_equals_the_breakdown(wh: Warehouse, everythin
         one = wh.select("data", ranks=found["rank"])
         whole = {row["step"] for row in one.step_summary().rows() if not row["partial"]}
         waits = [row for row in one.step_account().rows() if row["category"] == "idle_dataloader"]
-        assert found["steps"] == len(whole) == 2
+        assert found["steps"] == len(whole) == 4
         assert found["saving_ns"] == sum(row["category_ns"] for row in waits if row["step"] in whole) > 0
 
 
@@ -266,7 +266,7 @@ def test_skipped_ranks_are_listed_with_their_rules(wh: Warehouse, tmp_path: Path
     silent = {rule for each in found.abstained for rule in each.reason.partition(": ")[2].split(", ")}
     assert {"input_bound", "low_gpu_use", "launch_bound"} <= silent
     shown = command("check", "-w", host.root, "-f", "table")
-    assert shown.code == 0 and shown.out.startswith("1 finding: 1 info\n")
+    assert shown.code == 0 and shown.out.startswith("recording: sound\n\n1 finding: 1 info\n")
     assert "skipped 1 of 1 rank: no GPU activities recorded: " in shown.err
 
 

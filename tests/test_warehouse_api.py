@@ -162,7 +162,11 @@ def test_ranks_without_needed_data_are_skipped_with_reasons(
 def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "c", (1,), status="damaged")
     notices = wh.select("c").run("kernel_time").notices
-    assert notices == ("1 rank has a damaged trace (c rank 1)", "c is incomplete: 1 of 2 ranks")
+    assert notices == (
+        "1 rank has a damaged trace (c rank 1)",
+        "c is incomplete: 1 of 2 ranks",
+        "recording of c: usable with limits: rank 1: the file is damaged; lost events: 1 or more",
+    )
     assert wh.select("a").query("SELECT 1").notices == ()
     store_run(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
     notices = wh.select("d").run("launch_time").notices

@@ -25,7 +25,18 @@
 -- ///
 WITH
   segment AS (
-    SELECT run_id, rank, start_ns, segment_ns, after_id, step, steps, analyzed_ns, cause, cause AS label, kind = 'idle' AS matches
+    SELECT
+      run_id,
+      rank,
+      start_ns,
+      segment_ns,
+      after_id,
+      step,
+      steps,
+      analyzed_ns,
+      -- In short gaps, as `launch_bound` counts them, the host does not launch fast enough.
+      CASE WHEN cause IN ('call', 'latency') AND gap_ns <= 100000 THEN 'host' ELSE cause END AS label,
+      kind = 'idle' AS matches
     FROM analyzed_segments
   ),
   per_rank AS (
@@ -40,7 +51,7 @@ WITH
       arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
       arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
-      2 * coalesce(sum(segment_ns) FILTER (cause IN ('host', 'sync', 'dataloader')), 0) >= saving_ns AS is_context,
+      2 * coalesce(sum(segment_ns) FILTER (label IN ('host', 'sync', 'dataloader')), 0) >= saving_ns AS is_context,
       from_ns + max(segment_ns) FILTER (matches) AS to_ns
     FROM segment
     GROUP BY run_id, rank

@@ -368,7 +368,7 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         missing = set(range(expected)) - set(each.version.ranks)
         if limits and _matters(contract):
             recorded.append(f"recording of {each.run}: {verdict(limits)}")
-        elif missing and not limits:
+        if missing and all(limit["reason"] != "ranks_missing" for limit in limits):
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
         more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits (table recording)"
