@@ -271,7 +271,7 @@ def test_a_step_is_exported_on_host_and_device(job: tw.Warehouse) -> None:
     kernels = [event for event in theirs(document) if event.get("cat") == "kernel"]
     assert len(kernels) >= launched[0]["rows"]
     periods = {event["name"] for event in ours(document) if "host ns" in event["args"]}
-    assert periods == {"step 1 (partial)", "step 2"}
+    assert periods == {"step 1", "step 2"}
 
 
 @pytest.mark.deep
