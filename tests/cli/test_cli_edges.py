@@ -143,10 +143,11 @@ def test_repr_of_a_result_is_a_table(tmp_path: Path) -> None:
     write(tmp_path / "job")
     take(tmp_path / "w", tmp_path / "job")
     warehouse = Warehouse(tmp_path / "w")
-    title, heading, row = repr(warehouse.temporal_breakdown()).splitlines()
+    title, heading, row, limits = repr(warehouse.temporal_breakdown()).splitlines()
     assert title == "temporal_breakdown@1: 1 row of job@v1"
     assert heading.split()[:2] == ["run_id", "rank"] and row.split()[:2] == ["job", "0"]
-    assert repr(warehouse.query("SELECT 1 AS n")) == "query: 1 row of job@v1\nn\n1"
+    assert limits == "recording of job: usable with limits: rank 0: no complete step among 1"
+    assert repr(warehouse.query("SELECT 1 AS n")) == f"query: 1 row of job@v1\nn\n1\n{limits}"
 
 
 def test_replacing_with_a_damaged_file_reports_its_losses(tmp_path: Path) -> None:
@@ -163,7 +164,7 @@ def test_a_failed_refresh_is_only_a_notice(tmp_path: Path) -> None:
     write(tmp_path / "job")
     (tmp_path / "w" / "warehouse.duckdb" / "in the way").mkdir(parents=True)
     cli = tw("ingest", tmp_path / "job", "-w", tmp_path / "w")
-    assert (cli.code, cli.out.splitlines()[0]) == (0, "ingested 1 rank of 1 run")
+    assert (cli.code, cli.out.splitlines()[1]) == (0, "ingested 1 rank of 1 run")
     assert cli.errors[0].startswith("note: warehouse.duckdb is out of date: ")
     assert f"{tmp_path / 'w' / 'warehouse.duckdb'}: expected a file, found a folder" in cli.errors[0]
     verified = tw("verify", "-w", tmp_path / "w")

@@ -42,8 +42,8 @@ def names(warehouse: Path) -> list[str]:
 def test_ingest_prints_a_summary(ingested: tuple[Path, CliResult]) -> None:
     _, cli = ingested
     assert (cli.code, cli.err) == (0, "")
-    lines = cli.out.splitlines()
-    assert lines[0] == "ingested 4 ranks of 1 run"
+    recording, *lines = cli.out.splitlines()
+    assert (recording, lines[0]) == ("recording: sound", "ingested 4 ranks of 1 run")
     assert lines[1] == "  run first-steps  v1, ranks 0-3 of 4"
     facts = dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines[2:7])
     assert list(facts) == ["events", "steps", "coverage", "data quality", "time"]
@@ -71,7 +71,7 @@ def test_ingesting_the_same_content_again_changes_nothing(warehouse: Path) -> No
     before = sorted(path for path in warehouse.rglob("*") if path.is_file() and path.suffix != ".duckdb")
     cli = tw("ingest", FIRST_STEPS, "-w", warehouse)
     assert cli.code == 0
-    assert cli.out.splitlines()[:2] == [
+    assert cli.out.splitlines()[1:3] == [
         "no traces ingested, 4 already stored",
         "  run first-steps  v1, ranks 0-3 of 4",
     ]
