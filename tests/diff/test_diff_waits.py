@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_the_account_has_a_row_for_the_rank_that_is_waited_for(wh: tw.Warehouse)
     waits = {row["waits_for"]: row["ns"] for row in wh.select("slow").query(sql).rows()}
     # Blame, where another test derived it, names the same rank.
     assert rows["exposed_wait for rank 1"].head >= waits[1] / (4 * 6)
-    assert sum(row.head for row in rows.values()) == sum(waits.values()) / (4 * 6)
+    assert sum(row.head for row in rows.values()) == Fraction(sum(waits.values()), 4 * 6)
     assert list(exposed(wh, "base", "base")) in ([], ["exposed_wait"])
 
 
