@@ -23,18 +23,34 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
+WITH
+  gap AS (
+    SELECT
+      run_id,
+      rank,
+      any_value(steps) AS steps,
+      any_value(analyzed_ns) AS analyzed_ns,
+      coalesce(cause IN ('host', 'call', 'latency') AND gap_ns <= $short_gap_ns, FALSE) AS matches,
+      after_id,
+      step,
+      sum(segment_ns)::BIGINT AS lost_ns,
+      min(start_ns) AS from_ns,
+      max(start_ns + segment_ns) AS to_ns
+    FROM analyzed_segments
+    GROUP BY run_id, rank, matches, after_id, step
+  )
 SELECT
-  segment.run_id,
-  segment.rank,
-  segment.steps,
-  segment.analyzed_ns,
-  segment.cause IN ('host', 'call', 'latency') AND segment.gap_ns <= $short_gap_ns AS matches,
+  gap.run_id,
+  gap.rank,
+  gap.steps,
+  gap.analyzed_ns,
+  gap.matches,
   coalesce(op.name, next.short_name, next.name, 'unknown')[:80] AS label,
-  segment.segment_ns AS lost_ns,
-  segment.after_id AS event_id,
-  segment.step,
-  segment.start_ns AS from_ns,
-  segment.start_ns + segment.segment_ns AS to_ns,
+  gap.lost_ns,
+  gap.after_id AS event_id,
+  gap.step,
+  gap.from_ns,
+  gap.to_ns,
   CASE WHEN ranks.stacks THEN 1 ELSE 0 END AS doubt,
   {
     subject: 'launches',
@@ -46,8 +62,8 @@ SELECT
     only_largest: FALSE,
     is_context: FALSE
   } AS words
-FROM analyzed_segments AS segment
+FROM gap
 LEFT JOIN kernels AS next
-  ON next.run_id = segment.run_id AND next.rank = segment.rank AND next.event_id = segment.after_id
+  ON next.run_id = gap.run_id AND next.rank = gap.rank AND next.event_id = gap.after_id
 LEFT JOIN events AS op ON op.run_id = next.run_id AND op.rank = next.rank AND op.event_id = next.op_id
-JOIN ranks ON ranks.run_id = segment.run_id AND ranks.rank = segment.rank
+JOIN ranks ON ranks.run_id = gap.run_id AND ranks.rank = gap.rank
