@@ -197,7 +197,7 @@ def test_usage_errors_are_in_the_envelope() -> None:
     envelope = json.loads(cli.out)
     assert cli.code == 2
     assert list(envelope) == [
-        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "quality", "error",
+        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "recording", "quality", "error",
     ]  # fmt: skip
     assert (envelope["tw"], envelope["command"], envelope["ok"]) == (1, "list", False)
     assert envelope["error"]["class"] == "UsageError"
@@ -295,7 +295,7 @@ def test_a_run_given_as_an_argument_is_suggested_as_an_option() -> None:
 
 
 def test_a_parameter_and_its_value_are_separate_arguments(stored: Path) -> None:
-    cli = tw("show", "idle_breakdown", "--kernel-wait-ns", "30us", "-w", stored / "warehouse")
+    cli = tw("show", "stream_idle", "--kernel-wait-ns", "30us", "-w", stored / "warehouse")
     assert cli.code == 0, cli.err
 
 

@@ -97,7 +97,7 @@ def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
     assert rows["gemm"] == (20, "slower")
     assert rows["old → new"] == (10, "replaced")
     assert rows["relu"] == (0, "unchanged")
-    assert rows["idle_kernel_wait"] == (-30, "shorter")
+    assert rows["idle_queued"] == (-30, "shorter")
     assert parts(found.level("operators"))["gelu"] == (10, "slower")
     gemm = next(row for row in found.level("kernels").result().rows() if row["name"] == "gemm")
     assert (gemm["calls_ns"], gemm["speed_ns"], gemm["significant"]) == (0, 20, True)
@@ -246,7 +246,7 @@ def test_rows_have_the_same_ns_however_many_are_shown() -> None:
 
 def test_levels_have_their_declared_columns(wh: tw.Warehouse, tmp_path: Path) -> None:
     result = breakdown_of(wh, ["short"], ["base"], per="window").level("kernels").result(2)
-    assert [row["name"] for row in result.rows()][-1] == "other (3 rows)"
+    assert [row["name"] for row in result.rows()][-1] == "other (5 rows)"
     assert result.contract is not None and result.contract.name == "account_kernels"
     assert {field.name: field.unit for field in result.columns()}["delta_ns"] == "ns"
     assert result.write(tmp_path / "kernels.parquet").exists()

@@ -40,13 +40,11 @@ def test_a_view_has_the_rows_of_the_analysis(house: Warehouse) -> None:
 
 def test_a_macro_takes_parameters_and_joins(house: Warehouse) -> None:
     sql = (
-        "SELECT run_id, sum(idle_ns) AS idle_ns FROM idle_breakdown(kernel_wait_ns := {})"
+        "SELECT run_id, sum(idle_ns) AS idle_ns FROM stream_idle(kernel_wait_ns := {})"
         " JOIN runs USING (run_id) WHERE cause = 'kernel_wait' GROUP BY ALL"
     )
     assert house.query(sql.format(1)).rows() == []
-    expected = [
-        row for row in house.idle_breakdown(kernel_wait_ns=1000).rows() if row["cause"] == "kernel_wait"
-    ]
+    expected = [row for row in house.stream_idle(kernel_wait_ns=1000).rows() if row["cause"] == "kernel_wait"]
     assert house.query(sql.format(1000)).rows() == [
         {"run_id": row["run_id"], "idle_ns": row["idle_ns"]} for row in expected
     ]
