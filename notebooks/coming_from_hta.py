@@ -54,7 +54,7 @@ assert (breakdown.select(pl.sum_horizontal(parts)).to_series() == breakdown["win
 print(run.comm_comp_overlap().polars().select("rank", "comm_ns", "overlap_ns", "overlap"))
 
 # analyzer.get_idle_time_breakdown()
-print(run.idle_breakdown().polars().select("rank", "cause", "idle_ns", "count"))  # stream_idle has HTA's causes
+print(run.idle_breakdown().polars().select("rank", "cause", "idle_ns", "count"))  # HTA's: stream_idle
 
 # %% [markdown]
 # ## Kernels
