@@ -149,7 +149,9 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Collectives that took far longer than usual, with what else the traces show at that time, as
         hypotheses about the cause."""
-    def low_gpu_use(self, *, warning_share: float = 0.5, critical_share: float = 0.8) -> T_co:
+    def low_gpu_use(
+        self, *, warning_share: float = 0.5, critical_share: float = 0.8, short_gap_ns: int | str = 100000
+    ) -> T_co:
         """Detects GPUs that are idle most of the time."""
     def low_roofline_hot_ops(
         self,

@@ -11,6 +11,7 @@
 -- [params]
 -- warning_share  = { default = 0.5 }
 -- critical_share = { default = 0.8 }
+-- short_gap_ns   = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "In gaps up to this duration, the launching call and usual latency count as the host." }
 --
 -- [columns]
 -- subject   = { doc = "Always: GPU. Ranks without GPU activity in their complete steps have no row." }
@@ -35,7 +36,7 @@ WITH
       steps,
       analyzed_ns,
       -- In short gaps, as `launch_bound` counts them, the host does not launch fast enough.
-      CASE WHEN cause IN ('call', 'latency') AND gap_ns <= 100000 THEN 'host' ELSE cause END AS label,
+      CASE WHEN cause IN ('call', 'latency') AND gap_ns <= $short_gap_ns THEN 'host' ELSE cause END AS label,
       kind = 'idle' AS matches
     FROM analyzed_segments
   ),

@@ -186,7 +186,7 @@ WITH RECURSIVE
     GROUP BY run_id, rank, sequence_number
   ),
   climbed AS (
-    -- From each operator up to the call of a module; from one of backward by way of its forward.
+    -- From each operator up to the call of a module; from one of backward through its forward.
     SELECT op_work.run_id, op_work.rank, op_work.event_id AS op_id, line.event_id, line.parent_id, line.sequence_number,
       op_work.pass = 'backward' AS is_backward
     FROM op_work

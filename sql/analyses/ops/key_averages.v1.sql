@@ -169,7 +169,7 @@ WITH RECURSIVE
       ON around.level = inside.level - 1 AND around.place < inside.place
   ),
   stack AS MATERIALIZED (
-    -- The frames around each event, innermost first, the event around it that is no frame, and the function of
+    -- The frames around each event, innermost first, the event around it that is not a frame, and the function of
     -- the autograd engine that it is or is within.
     SELECT place, []::VARCHAR[] AS callers, NULL::BIGINT AS owner, NULL::BIGINT AS backward
     FROM nested
@@ -200,7 +200,7 @@ WITH RECURSIVE
         array_to_string(
           list_filter(
             coalesce(placed.call_stack, stack.callers),
-            lambda frame: NOT regexp_matches(frame, 'autograd/__init__.*(_make_grads|backward)|torch/tensor.*backward')
+            LAMBDA frame: NOT regexp_matches(frame, 'autograd/__init__.*(_make_grads|backward)|torch/tensor.*backward')
           )[1:5],
           ' < '
         ),

@@ -80,7 +80,7 @@ def _seal(content: bytes | memoryview) -> bytes:
 
 
 def _changed(files: Mapping[str, list[int]], entries: Mapping[str, os.DirEntry[str]]) -> Iterator[str]:
-    """The files that are not those that the contracts were compiled from. Most are told by their time."""
+    """The files that are not those that the contracts were compiled from. Most are known by their time."""
     yield from files.keys() ^ entries.keys()
     for name in files.keys() & entries.keys():
         size, *dated = files[name]

@@ -26,7 +26,7 @@ Span: TypeAlias = tuple[int, int]
 
 
 class Recording(Struct, frozen=True):
-    """A source, stored or new, as far as it tells its attempt.
+    """A source, stored or new, as far as its attempt is known.
 
     `content` identifies what is in the file; `keys` are those of the trace handler, `process` is its process,
     "" for files that it did not write. `is_replaceable`: another recording may take its place.

@@ -141,7 +141,7 @@ def _distributed() -> Any:
 
 
 def attempt_keys(environment: Mapping[str, str], shared: str | None = None) -> dict[str, str]:
-    """What tells this start of a job from others: hashes by kind, the most reliable first.
+    """What sets this start of a job apart from others: hashes by kind, the most reliable first.
 
     `shared` is a value that all ranks have in common. A restart of torchelastic or Slurm is another start.
     """
@@ -158,7 +158,7 @@ def attempt_keys(environment: Mapping[str, str], shared: str | None = None) -> d
 def _shared_value() -> str | None:
     """The value of rank 0, which it shares with all ranks of this start; None if there is none yet.
 
-    It is written anew at every start: the store may be that of torchelastic, which survives a restart.
+    It is written again at every start: the store may be that of torchelastic, which survives a restart.
     """
     try:
         if (group := _distributed()) is None:
@@ -188,7 +188,7 @@ class _Handler(Struct):
     windows: int = 0
 
     def __post_init__(self) -> None:
-        _shared_value()  # rank 0 shares it before another rank asks
+        _shared_value()  # rank 0 shares it before another rank reads it
 
     def __call__(self, profiler: Profiler) -> None:
         """Spools a trace; a failure is a warning."""

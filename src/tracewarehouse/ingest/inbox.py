@@ -35,7 +35,7 @@ _ORPHAN_AGE_S = 3600.0
 class SpoolNote(Struct, frozen=True):
     """What the trace handler wrote about a trace; empty for a file that was copied into the inbox.
 
-    `process` is equal for the windows of one process. `attempt` tells the starts of a job apart: hashes by
+    `process` is equal for the windows of one process. `attempt` sets the starts of a job apart: hashes by
     kind, the most reliable first.
     """
 
@@ -73,7 +73,7 @@ def spooled_files(warehouse: Path) -> list[Path]:
 
 
 def _remove_orphan(path: Path) -> None:
-    """Removes a file that nobody has written to for long."""
+    """Removes a file that no process has written to for long."""
     with suppress(OSError):
         if time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
             path.unlink()

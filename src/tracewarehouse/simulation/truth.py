@@ -306,7 +306,7 @@ class RankTruth:
         """A GPU activity that the profiler lost."""
         self.lost_calls.append(call)
         if call.at is not None and "Memset" not in call.api:
-            self.lost_in[self.open_step and self.open_step.number].append(call)
+            self.lost_in[self.open_step.number if self.open_step else None].append(call)
 
     def assign_event_ids(self, base: int) -> None:
         """Turns indexes of pending GPU texts into event ids; they are written from `base` on."""
@@ -552,9 +552,8 @@ _PARTS = ("host", "call", "latency", "queued")
 
 def _idle_parts(rows: list[GpuActivity], usual_ns: int) -> list[tuple[str, int, int]]:
     """Idle time of the device by part as (part, ns, gaps), from the earliest launch of pending activities."""
-    times = {"known": lambda call: (call.start_ns, call.end_ns), "before_window": lambda _: (0, 0)}
-    never = (1 << 62, 1 << 62)
-    calls = [times[row.state](row.call) if row.state in times else never for row in rows]
+    unknown = {"before_window": (0, 0), "missing": (1 << 62, 1 << 62)}
+    calls = [unknown.get(row.state, (row.call.start_ns, row.call.end_ns)) for row in rows]
     earliest = [*accumulate(reversed(calls), min)][::-1]
     ended = {row.end_ns: row for row in rows}
     found: dict[str, list[int]] = defaultdict(list)
