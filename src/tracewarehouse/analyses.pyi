@@ -244,6 +244,8 @@ class Analyses(Generic[T_co]):
         """Queue depth of each stream over time: activities launched but not yet started."""
     def queue_length_summary(self) -> T_co:
         """Queue depth statistics of each stream, over its changes and over time."""
+    def recording(self) -> T_co:
+        """What the recording of each rank and run can carry, why, and what to change when recording."""
     def roofline(
         self,
         *,

@@ -109,9 +109,17 @@ def text(result: Result, out: Output) -> str:
         parts += [_markdown(block) for block in blocks.values()]
     else:
         width = line_width(out) or _WIDTH
-        parts = ["\n".join(wrap(f"recording: {recorded}", width, subsequent_indent="  ")), _headline(rows)]
+        lines = wrap(f"recording: {recorded}", width, subsequent_indent="  ")
+        lines += [f"  see: tw show recording{_of_run(result)}"] if result.recording else []
+        parts = ["\n".join(lines), _headline(rows)]
         parts += [_block(block, width) for block in blocks.values()]
     return "\n\n".join(parts) + "\n"
+
+
+def _of_run(result: Result) -> str:
+    """The option that selects the run, if there is only one."""
+    runs = {each["run_id"] for each in result.recording}
+    return f" --run {quote(runs.pop())}" if len(runs) == 1 else ""
 
 
 def _headline(rows: Sequence[Row]) -> str:

@@ -34,7 +34,7 @@ _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 OWN_FOLDER = "TW_SQL"
 _OWN = ("analyses", "formats")
 RUN_SCOPE_TABLES = (
-    "runs", "secrets", "ranks", "rank_sources", "recording", "data_quality", "blame", "blame_basis",
+    "runs", "secrets", "ranks", "rank_sources", "recording_reasons", "data_quality", "blame", "blame_basis",
 )  # fmt: skip
 
 

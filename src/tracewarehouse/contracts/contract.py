@@ -204,7 +204,7 @@ DERIVED_NEEDS = ("critical_path", "blame")
 DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"}
 COUNTED_NEEDS = late_regex(r"(steps|ranks)>=[1-9]\d*")
 # Tables that are built from published versions on read.
-RUN_TABLES = ("runs", "ranks", "rank_sources", "recording")
+RUN_TABLES = ("runs", "ranks", "rank_sources", "recording_reasons")
 
 FILE_NAME = late_regex(r"([a-z][a-z0-9_]*)\.v([1-9]\d*)\.sql")
 

@@ -149,7 +149,7 @@ def built_rows(
     wanted = contract.columns if columns is None else tuple(columns)
     if contract.name == "runs":
         return [run_row(each.version) for each in selected]
-    if contract.name == "recording":
+    if contract.name == "recording_reasons":
         found = (recording(each.version, expected_ranks(each.version), each.ranks) for each in selected)
         return [row for reasons in found for row in rows_of(reasons)]
     if contract.name == "rank_sources":
@@ -371,7 +371,7 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         if missing and all(limit["reason"] != "ranks_missing" for limit in limits):
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
-        more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits (table recording)"
+        more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits (tw show recording)"
         recorded = [*recorded[:_NAMED_RUNS], more]
     lines += recorded
     return tuple(lines)

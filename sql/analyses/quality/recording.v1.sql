@@ -1,9 +1,10 @@
 -- /// tw
--- kind     = "table"
+-- kind     = "analysis"
 -- scope    = "run"
 -- name     = "recording"
 -- version  = 1
--- summary  = "What the recording of a rank or run can carry: a row per reason that limits it, or one row without a reason."
+-- summary  = "What the recording of each rank and run can carry, why, and what to change when recording."
+-- requires = ["recording_reasons@1"]
 -- grain    = ["run_id", "rank", "reason"]
 -- order    = ["run_id", "rank", "level", "reason"]
 --
@@ -24,3 +25,17 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
+SELECT
+  run_id,
+  rank,
+  state,
+  reason,
+  level,
+  rows,
+  steps,
+  ranks,
+  share,
+  affected_ns,
+  text,
+  advice
+FROM recording_reasons
