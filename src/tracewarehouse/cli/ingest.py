@@ -166,6 +166,7 @@ def _print_report(session: Session, report: IngestReport) -> None:
         sys.stderr.writelines(file.details for file in report.files if file.details)
 
 
+_NAMED_RECORDINGS = 5
 STATES_LISTED_PER_FILE = ("refused", "damaged", "repaired", "pending", "skipped")
 
 
@@ -212,8 +213,10 @@ def summary(report: IngestReport) -> str:
 def _recordings(report: IngestReport) -> Iterator[str]:
     """What the recordings can carry: a line for each run with limits, or one for all if there are none."""
     states = {run.run: run.recording for run in report.runs if run.recording}
-    limited = {run: state for run, state in states.items() if state != SOUND}
-    yield from (f"recording of {run}: {state}" for run, state in limited.items())
+    limited = [f"recording of {run}: {state}" for run, state in states.items() if state != SOUND]
+    yield from limited[:_NAMED_RECORDINGS]
+    if len(limited) > _NAMED_RECORDINGS:
+        yield f"recordings of {len(limited) - _NAMED_RECORDINGS} more runs have limits (tw show recording)"
     if states and not limited:
         yield f"recording: {SOUND}"
 
