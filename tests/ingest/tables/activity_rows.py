@@ -15,7 +15,16 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.duck.arrow import schema_of
 from tracewarehouse.ingest.columns import Columns, SpilledColumns
 from tracewarehouse.ingest.rules import rules_of
-from tracewarehouse.ingest.tables import attribution, events, kernels, launches, nesting, segments, steps
+from tracewarehouse.ingest.tables import (
+    attribution,
+    events,
+    kernels,
+    launches,
+    nesting,
+    recording,
+    segments,
+    steps,
+)
 from tracewarehouse.ingest.tables import model as rows_module
 from tracewarehouse.ingest.tables.model import Attribution, Calls, Launches, Nesting
 
@@ -111,10 +120,12 @@ def build_tables(columns: Columns) -> Built:
     launched = launches.find_launches(columns, rules, nest, calls)
     annotations = steps.find_step_annotations(columns, rules)
     steps.put_steps(columns, rules, annotations, launched)
+    launched = recording.clipped(columns, launched, annotations)
     owned = attribution.attribute_calls(columns, nest, calls, launched)
     by_name = launches.calls_by_name(columns, rules, calls)
     classes = kernels.classify(columns, rules, launched, owned)
-    (step_rows,) = steps.steps(columns, annotations, launched)
+    unrecorded = recording.find_unrecorded(columns, calls, launched, by_name[0])
+    (step_rows,) = steps.steps(columns, annotations, launched, unrecorded)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),
         "steps": step_rows,
