@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 LAUNCH = re.compile("launch|memcpy|memset", re.IGNORECASE)
 FACTOR = 10
+COMPARED = 8  # how many later activities of a stream an activity is compared with
 LOST_SHARE = 0.01
 
 
@@ -35,23 +36,23 @@ def cut(trace: Trace) -> list[Slice]:
             is_long |= bool(longest) and row.length > longest
             if not is_long or is_graph(trace.launch(row)):
                 continue
-            later = [other for other in rows[place + 1 :] if other.start < row.end]
-            starts = [other.start for other in later if other.start > row.start]
-            if sum(other.end <= row.end for other in rows[place + 1 :]) >= 2 and starts:
+            later = rows[place + 1 : place + 1 + COMPARED]
+            starts = [other.start for other in later if row.start < other.start < row.end]
+            if sum(other.end <= row.end for other in later) >= 2 and starts:
                 ends[row.event_id] = min(starts)
     return [replace(row, end=ends.get(row.event_id, row.end)) for row in trace.gpu]
 
 
 def is_graph(call: Slice | None) -> bool:
     """Whether the call launches a graph."""
-    return call is not None and "GraphLaunch" in call.name
+    return call is not None and "GraphLaunch" in (call.name or "")
 
 
 def kind(call: Slice) -> str:
     """What a call launches."""
     if is_graph(call):
         return "graph"
-    return next((word for word in ("memset", "memcpy") if word in call.name.lower()), "kernel")
+    return next((word for word in ("memset", "memcpy") if word in (call.name or "").lower()), "kernel")
 
 
 class Recording:
@@ -62,25 +63,25 @@ class Recording:
         self.contents: dict[Slice, Counter[str]] = defaultdict(Counter)
         for row in trace.gpu:
             if call := trace.launch(row):
-                self.contents[call][row.name] += 1
+                self.contents[call][row.name or ""] += 1
 
     @cached_property
     def launches(self) -> list[Slice]:
         """The calls that should have GPU activities, without those for another call of their ID."""
         kinds = {kind(call) for call in self.contents}
-        ids = {row.correlation for row in self.trace.gpu} - {None, 0, -1}
+        ids = {row.correlation for row in self.trace.gpu if self.trace.launch(row)} - {None, 0, -1}
         return [
             call
             for call in self.trace.calls
-            if LAUNCH.search(call.name) and kind(call) != "memset" and kind(call) in kinds
-            if call in self.contents or not (call.correlation in ids or self._is_inner(call))
+            if LAUNCH.search(call.name or "") and kind(call) != "memset" and kind(call) in kinds
+            if call in self.contents or not (call.correlation in ids or self.is_inner(call))
         ]
 
-    def _is_inner(self, call: Slice) -> bool:
+    def is_inner(self, call: Slice) -> bool:
         """Whether the call is directly inside another one."""
         outer = [
             row
-            for row in (*self.trace.calls, *self.trace.ops, *self.trace.frames, *self.trace.notes)
+            for row in (*self.trace.calls, *self.trace.ops, *self.trace.frames)
             if row.thread == call.thread and row != call and _encloses(row, call)
         ]
         closest = max(outer, key=lambda row: (row.start, -row.length, row.event_id), default=None)

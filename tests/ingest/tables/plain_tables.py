@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from activity_rows import SENTINELS, Row
 
+from witness import recording, trace
 from witness.stack import Place, Slice, nest
 
 DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
@@ -228,6 +230,53 @@ def steps_of_rows(rows: Sequence[Row], links: dict[int, tuple[int, str]]) -> lis
     return found
 
 
+@dataclass(frozen=True)
+class Linked(trace.Trace):
+    """The calls and GPU activities of the rows, with the links between them."""
+
+    rows: Sequence[Row] = ()
+    by_id: Mapping[int, trace.Slice] = field(default_factory=dict)
+    links: Mapping[int, tuple[int, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], links: dict[int, tuple[int, str]]) -> Linked:
+        made = {n: _made(n, rows[n]) for n in (*calls(rows), *gpu_activities(rows))}
+        gpu, host = ([made[n] for n in found] for found in (gpu_activities(rows), calls(rows)))
+        steps = [_made(n, rows[n]) for _, n, _, _ in marks(rows)]
+        return cls(gpu, host, [], steps, rows=rows, by_id=made, links=links)
+
+    def launch(self, row: trace.Slice) -> trace.Slice | None:
+        return self.by_id[self.links[row.event_id][0]] if row.event_id in self.links else None
+
+    def step(self, call: trace.Slice | None) -> int | None:
+        return None if call is None else step_at(self.rows, call.start)
+
+
+def _made(n: int, row: Row) -> trace.Slice:
+    args = {name: -1 if row.get(name) is None else row[name] for name in ("device", "stream")}
+    args["correlation"] = row["correlation"] if pairs(row.get("correlation")) else None
+    return trace.Slice(
+        n, row["category"], row["name"], (row["pid"], row["tid"]), row["ts_ns"], end(row), args
+    )
+
+
+class Recording(recording.Recording):
+    """What the rows lack; places of host slices say what is inside what."""
+
+    def __init__(self, linked: Linked, found: dict[int, Place]) -> None:
+        super().__init__(linked)
+        self.linked, self.found = linked, found
+
+    def is_inner(self, call: trace.Slice) -> bool:
+        return self.found[call.event_id].parent_id in calls(self.linked.rows)
+
+
+def cut(rows: Sequence[Row], links: dict[int, tuple[int, str]]) -> list[Row]:
+    """The rows, malformed durations of GPU activities cut."""
+    lengths = {each.event_id: each.length for each in recording.cut(Linked.of(rows, links))}
+    return [{**row, "dur_ns": lengths[n]} if n in lengths else row for n, row in enumerate(rows)]
+
+
 def step_table(
     rows: Sequence[Row], found: dict[int, Place], links: dict[int, tuple[int, str]]
 ) -> list[dict[str, Any]]:
@@ -235,7 +284,7 @@ def step_table(
     step_of, gpu = steps_of_rows(rows, links), gpu_activities(rows)
     host = (min((rows[n]["ts_ns"] for n in found), default=0), max((end(rows[n]) for n in found), default=0))
     device = (min((rows[n]["ts_ns"] for n in gpu), default=0), max((end(rows[n]) for n in gpu), default=0))
-    table, done = [], None
+    table, done, lacks = [], None, Recording(Linked.of(rows, links), found)
     by_step = {number: [m for m in marks(rows) if m[3] == number] for *_, number in marks(rows)}
     for number, own in sorted(by_step.items(), key=lambda each: (min(each[1])[0], each[0])):
         start, event_id = min(own)[:2]
@@ -247,14 +296,18 @@ def step_table(
         reached = last_gpu if last_gpu is not None else last
         highest = reached if not table else max(reached, table[-1]["_highest"])
         done = max(start, highest)
-        partial = start <= host[0] or last >= host[1]
+        incomplete = lacks.incomplete(number, [lacks.linked.by_id[n] for n in kernels])
+        touches = start <= host[0] or last >= host[1]
         if first_gpu is not None and last_gpu is not None:
-            partial |= first_gpu <= device[0] or last_gpu >= device[1]
+            touches |= first_gpu <= device[0] or last_gpu >= device[1]
+        if touches and incomplete != "lost_records":
+            incomplete = "cut_off"
         table.append({
             "step": number, "event_id": event_id, "host_start_ns": start, "host_ns": last - start,
             "device_start_ns": first_gpu,
             "device_ns": None if first_gpu is None or last_gpu is None else last_gpu - first_gpu,
-            "period_start_ns": begin, "period_ns": done - begin, "partial": partial, "_highest": highest,
+            "period_start_ns": begin, "period_ns": done - begin, "partial": incomplete is not None,
+            "incomplete": incomplete, "_highest": highest,
         })  # fmt: skip
     for row in table:
         del row["_highest"]

@@ -120,9 +120,10 @@ def find_unrecorded(columns: Columns, calls: Calls, launches: Launches, is_launc
     rank, kind = columns.rank_of(calls.rows), _kinds(columns, calls)
     known = np.isin(calls.rows, launches.runtime)
     ids = pairing_ids(columns, launches.rows[launches.runtime >= 0])
-    is_outer = ~(np.isin(calls.correlation.values, ids.values[ids.valid]) & calls.correlation.valid) | known
+    is_outer = ~(np.isin(calls.correlation.values, ids.values[ids.valid]) & calls.correlation.valid)
     inside = columns.ints("parent_id", calls.rows)
     is_outer &= ~(inside.valid & np.isin(inside.values, calls.rows))
+    is_outer |= known
     pair = rank * 4 + kind
     recorded = np.isin(pair, pair[known])
     eligible = is_launch & is_outer & (kind != _FILL) & recorded
