@@ -88,7 +88,14 @@ def test_a_sound_recording_has_no_limits(tmp_path: Path) -> None:
             ],
             id="captured",
         ),
-        pytest.param(["call t1 cudaMemsetAsync 250000 10 id=77"], id="empty fill"),
+        pytest.param(
+            [
+                "call t1 cudaMemsetAsync 249000 10 id=76",
+                "gpu s7 'Memset (Device)' 249500 10 id=76",
+                "call t1 cudaMemsetAsync 250000 10 id=77",
+            ],
+            id="empty fill",
+        ),
         pytest.param(["call t1 cudaMemcpyAsync 250000 10 id=77"], id="no copy was recorded"),
         pytest.param(["call t1 cudaGraphLaunch 250000 10 id=77"], id="no graph was recorded"),
         pytest.param(["call t1 cudaStreamSynchronize 250000 10 id=77"], id="launches nothing"),
@@ -108,16 +115,36 @@ def test_a_launch_after_a_capture_is_lost(tmp_path: Path) -> None:
     assert Found([*steps(20), *lines], tmp_path).limits["lost_records"]["rows"] == 1
 
 
+def window(start: int, end: int) -> list[str]:
+    """The marks of the profiler at the start and end of its recording."""
+    marks = (("Iteration Start: PyTorch Profiler", start), ("Record Window End", end))
+    return [
+        f'raw {{"ph": "i", "name": "{name}", "ts": {at / 1000}, "pid": "", "tid": ""}}' for name, at in marks
+    ]
+
+
 def test_what_was_queued_at_the_end_is_cut_off_not_lost(tmp_path: Path) -> None:
-    """The GPU is busy to the end with the last kernel, and two more launches wait."""
+    """The GPU is busy to the end with the last kernel, and one more launch waits."""
     end = 4 * STEP_NS
-    busy = [*launch(end - 2_000, 1_000, length=50_000), *launch(end - 1_500, 1_001, lost=True)]
-    lines = [f"op t1 start 0 {STEP_NS}", *steps(20, count=3), *busy]
-    found = Found([line for line in lines if "id=900002" not in line and "op t1 end" not in line], tmp_path)
-    assert not found.limits and found.incomplete[-1] == "cut_off"
-    idle = [*busy, f"call t1 cudaDeviceSynchronize {end + 200_000} 10"]
-    found = Found([*steps(20), *idle], tmp_path / "idle")
-    assert "lost_records" in found.limits
+    whole = [*steps(20), *window(0, end + 100_000)]
+    lines = [line for line in whole if "id=900002" not in line and "op t1 end" not in line]
+    lines += [*launch(end - 2_000, 1_000, length=50_000), *launch(end - 1_500, 1_001, lost=True)]
+    found = Found(lines, tmp_path)
+    assert not found.limits and found.incomplete == [None, None, "cut_off"]
+    idle = Found([*lines, f"call t1 cudaDeviceSynchronize {end + 200_000} 10"], tmp_path / "idle")
+    assert idle.incomplete[-1] == "lost_records"
+
+
+def test_the_window_of_the_profiler_decides_which_steps_are_complete(tmp_path: Path) -> None:
+    lines = [line for line in steps(20) if "90000" not in line and "op t1 end" not in line]
+    first, last = STEP_NS, 4 * STEP_NS
+    assert Found(lines, tmp_path).incomplete == ["cut_off", None, "cut_off"]
+    for name, marks, wanted in (
+        ("whole", window(first, last + 1), [None] * 3),
+        ("late", window(first + 1, last + 1), ["cut_off", None, None]),
+        ("open at the end", window(first, last), [None, None, "cut_off"]),
+    ):
+        assert Found([*lines, *marks], tmp_path / name).incomplete == wanted, name
 
 
 def test_without_any_gpu_record_nothing_is_lost(tmp_path: Path) -> None:
@@ -200,6 +227,15 @@ def test_a_graph_launch_with_fewer_activities_than_others_lost_some(tmp_path: Pa
     found = Found(graphs("abcda", "abcda", "abda", "abcda"), tmp_path)
     assert found.incomplete == [None, None, "lost_records", None]
     assert (found.limits["lost_records"]["rows"], found.limits["lost_records"]["steps"]) == (1, 1)
+
+
+def test_one_short_graph_launch_among_many_launches_leaves_the_step_out(tmp_path: Path) -> None:
+    many = [line for place in range(150) for line in launch(3 * STEP_NS + 9_000 + 1_000 * place, 100 + place)]
+    assert Found([*graphs("abcda", "abcda", "abda"), *many], tmp_path).incomplete == [
+        None,
+        None,
+        "lost_records",
+    ]
 
 
 @pytest.mark.parametrize(
