@@ -70,7 +70,7 @@ def apply_rules(
     ]
     rows.sort(key=_sort_key)
     recorded = max((each.recording for each in results.values()), key=len, default=())
-    limits = (f"recording: {verdict(recorded)}",) if recorded else ()
+    limits = (f"recording: {verdict(recorded, len({run for run, _ in ranks}) > 1)}",) if recorded else ()
     notices = (*limits, *_checked(results), *(each for result in results.values() for each in result.notices))
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),

@@ -100,7 +100,7 @@ Row = Mapping[str, Any]
 
 def text(result: Result, out: Output) -> str:
     """One block per rule and subject of a run, with all its ranks; most severe first."""
-    rows, recorded = result.rows(), verdict(result.recording)
+    rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
     blocks: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)

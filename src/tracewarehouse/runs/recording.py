@@ -209,8 +209,8 @@ def rows_of(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
     return [asdict(reason) for reason in reasons]
 
 
-def verdict(limits: Iterable[Mapping[str, Any]]) -> str:
-    """The state and the limits of runs in one line, each reason once with its ranks."""
+def verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:
+    """The state and the limits in one line, each reason once with its ranks; and runs, of `several`."""
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
     for each in limits:
         by_reason.setdefault(each["reason"], []).append(each)
@@ -221,6 +221,7 @@ def verdict(limits: Iterable[Mapping[str, Any]]) -> str:
     for found in by_reason.values():
         worst = max(found, key=lambda each: (each["affected_ns"] or 0, each["rows"] or 0))
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-        where = "" if worst["rank"] is None else f"rank {worst['rank']}{more}: "
-        texts.append(where + worst["text"])
+        where = [worst["run_id"]] if several else []
+        where += [] if worst["rank"] is None else [f"rank {worst['rank']}{more}"]
+        texts.append(": ".join([*filter(None, [" ".join(where)]), worst["text"]]))
     return f"{USABLE if is_basis else NO_BASIS}: {'; '.join(texts)}"

@@ -525,7 +525,7 @@ def changes(
         bandwidth=bandwidth(*whole_sides),
         waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
-        recording=recording_verdict(recording_limits([*base.selected(), *head.selected()])),
+        recording=recording_verdict(recording_limits([*base.selected(), *head.selected()]), several=True),
     )
 
 
