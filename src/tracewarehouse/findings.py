@@ -69,13 +69,14 @@ def apply_rules(
         if passed or row["severity"] != NONE
     ]
     rows.sort(key=_sort_key)
+    ranks = tuple(ranks)
     recorded = max((each.recording for each in results.values()), key=len, default=())
     limits = (f"recording: {verdict(recorded, len({run for run, _ in ranks}) > 1)}",) if recorded else ()
     notices = (*limits, *_checked(results), *(each for result in results.values() for each in result.notices))
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
-        abstained=tuple(_abstained(results, tuple(ranks))),
+        abstained=tuple(_abstained(results, ranks)),
         recording=recorded,
         notices=tuple(dict.fromkeys(notices)),
     )

@@ -60,7 +60,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_every_command_has_the_shared_options(words: tuple[str, ...]) -> None:
-    if words in (("dev",), ("export",), ("publish",), ("derive",)):
+    if words in (("dev",), ("export",), ("publish",), ("derive",), ("inbox",)):
         return
     text = tw(*words, "--help").out
     hidden = HIDDEN.get(words[0], ())

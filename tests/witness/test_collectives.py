@@ -182,7 +182,7 @@ def test_slow_collectives_save_the_time_above_the_typical_duration(
     warehouse, _ = drawn
     alike: dict[tuple[str, int], dict[tuple[Any, ...], list[int]]] = defaultdict(lambda: defaultdict(list))
     for row in warehouse.collective_waits().rows():
-        if row["transfer_ns"] is not None:
+        if row["transfer_ns"] is not None and row["state"] == "complete":
             kind = row["collective"], row["process_group"], row["bytes"]
             alike[row["run_id"], row["rank"]][kind].append(row["transfer_ns"])
     found = {}

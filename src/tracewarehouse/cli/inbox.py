@@ -28,7 +28,7 @@ def inbox() -> None:
 )
 @result_options
 def list_(session: Session, /) -> None:
-    """List the runs in the inbox, with the number and size of their traces."""
+    """List the runs in the inbox with their traces and size."""
     session.out.print_result(session.open().inbox())
 
 
