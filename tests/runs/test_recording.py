@@ -73,7 +73,18 @@ def reasons(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[tuple[in
 
 
 @pytest.mark.parametrize(
-    "run", ["together", STEPPED, "stops early", "clock ahead", "clock behind", "two clocks", "two ranks"]
+    "run",
+    [
+        "together",
+        "less than 1 ms",
+        "stops early, clock behind",
+        STEPPED,
+        "stops early",
+        "clock ahead",
+        "clock behind",
+        "two clocks",
+        "two ranks",
+    ],
 )
 def test_recordings_that_start_together_have_no_limit(reasons: Any, run: str) -> None:
     assert reasons[run.replace(",", "")] == {}
