@@ -41,10 +41,15 @@ INJECTED = {
     "imbalance": "imbalance:rank=1,factor=3",
     "growing-memory": "growing-memory:mb=64",
     "clock": "clock:rank=1,offset_us=1500.25,drift_ppm=30",
-    "missing-rank": "missing-rank:rank=1",
+    "drop-ranks": "drop-ranks:rank=1",
     "truncated-window": "truncated-window:rank=0,from_ms=0.4,to_ms=1.2",
     "before-window": "before-window:rank=0,count=25",
-    "lost-gpu": "lost-gpu:share=0.2",
+    "skew-start": "skew-start:rank=1,ms=1.3",
+    "restart": "restart:rank=1,s=60",
+    "merge-files": "merge-files:rank=0",
+    "lose-records": "lose-records:share=0.2",
+    "malformed-duration": "malformed-duration:ms=50",
+    "graph-gap": "graph-gap:us=300",
     "lost-launch": "lost-launch:step=1,share=0.2",
 }
 

@@ -154,7 +154,7 @@ def test_analyses_match_the_expected_results_for_many_seeds(tmp_path: Path) -> N
 
 
 # Faults of the job, of its data, and of the trace; the others are deep.
-SOME = ("slow-rank", "dataloader-stall", "missing-rank", "before-window", "lost-launch")
+SOME = ("slow-rank", "dataloader-stall", "drop-ranks", "before-window", "lost-launch")
 
 
 def injected(folder: Path, kinds: Sequence[str]) -> tuple[Path, Answers]:
@@ -192,7 +192,8 @@ def test_truth_holds_with_other_injections(others: tuple[Path, Answers], kind: s
 
 def truth_holds(injected: tuple[Path, Answers], kind: str) -> None:
     folder, found = injected
-    check(found, kind, folder / kind)
+    if kind != "merge-files":  # the truth has no analyses of several processes
+        check(found, kind, folder / kind)
     cli = [each["kind"] for each in truth(folder / kind)["injected"]]
     assert cli == ([] if kind == "none" else [kind])
 

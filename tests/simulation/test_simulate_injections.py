@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from simulated import read, section, simulate_injections, truth
+from simulated import INJECTED, read, section, simulate_injections, truth
 from tracewarehouse.simulation.truth import CAUSES
+
+# See test_simulate_recording.py.
+OF_RECORDINGS = ("skew-start", "restart", "merge-files", "malformed-duration", "graph-gap")
 
 
 @pytest.fixture(scope="module")
 def injected(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of runs with injected faults."""
     folder = tmp_path_factory.mktemp("injected")
-    simulate_injections(folder)
+    simulate_injections(folder, [kind for kind in INJECTED if kind not in OF_RECORDINGS])
     return folder
 
 
@@ -151,15 +154,15 @@ def test_a_clock_has_offset_and_drift(injected: Path) -> None:
 
 
 def test_a_rank_is_missing(injected: Path, tmp_path: Path) -> None:
-    assert [path.name for path in sorted((injected / "missing-rank").iterdir())] == [
+    assert [path.name for path in sorted((injected / "drop-ranks").iterdir())] == [
         "rank0.json.gz",
         "truth.json",
     ]
     wh = tw.open(tmp_path / "warehouse")
-    wh.ingest(injected / "missing-rank", run="missing")
+    wh.ingest(injected / "drop-ranks", run="missing")
     rules = wh.select(runs="missing").quality().rows()
     assert [row["rule"] for row in rules if row["rank"] is None] == ["ranks_missing"]
-    assert truth(injected / "missing-rank")["missing_ranks"] == [1]
+    assert truth(injected / "drop-ranks")["missing_ranks"] == [1]
 
 
 def test_a_window_is_truncated(injected: Path) -> None:
@@ -183,8 +186,8 @@ def test_a_window_is_truncated(injected: Path) -> None:
 def test_lost_launches_and_lost_activities(injected: Path) -> None:
     before = only(section(injected / "before-window", "quality"), rank=0, rule="before_window")
     assert [row["rows"] for row in before] == [25]
-    launches = only(section(injected / "lost-gpu", "quality"), rule="launch_without_gpu_activity")
-    kept, usual = (len(section(injected / name, "launch_stats")) for name in ("lost-gpu", "none"))
+    launches = only(section(injected / "lose-records", "quality"), rule="launch_without_gpu_activity")
+    kept, usual = (len(section(injected / name, "launch_stats")) for name in ("lose-records", "none"))
     assert sum(row["rows"] for row in launches) == usual - kept > 0
     linked = [row for row in section(injected / "lost-launch", "launch_stats") if row["runtime_id"] is None]
     assert 0 < len(linked) < usual / 3

@@ -320,11 +320,16 @@ WITHOUT_STEP = (
     "slow-link",
     "long-collective",
     "clock",
-    "missing-rank",
+    "drop-ranks",
     "truncated-window",
+    "skew-start",
+    "restart",
+    "merge-files",
     "before-window",
     "imbalance",
 )
+# Earlier names.
+RENAMED = {"missing-rank": "drop-ranks", "lost-gpu": "lose-records"}
 WITHOUT_RANK = ("slow-link", "long-collective")
 # Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
@@ -354,10 +359,15 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
             "offset a rank's clock and let it drift",
             {"rank": None, "offset_us": 0.0, "drift_ppm": 0.0},
         ),
-        "missing-rank": ("omit the trace of a rank", {"rank": None}),
+        "drop-ranks": ("omit the trace of a rank", {"rank": None}),
         "truncated-window": ("start the recording late or stop it early", {"from_ms": 0.0, "to_ms": 0.0}),
         "before-window": ("omit the first launches, as before the recording", {"count": 20}),
-        "lost-gpu": ("drop a share of the GPU activities", {"share": 0.05}),
+        "skew-start": ("start the recording of a rank later", {"rank": None, "ms": 2.0}),
+        "restart": ("record a rank in another attempt, s seconds later", {"rank": None, "s": 60.0}),
+        "merge-files": ("write the events of the next rank into the file of a rank, too", {"rank": None}),
+        "lose-records": ("drop a share of the GPU activities", {"share": 0.05}),
+        "malformed-duration": ("prolong a kernel in each step, in the file only", {"ms": 50.0}),
+        "graph-gap": ("add a gap in the middle of each graph launch", {"us": 300.0}),
         "lost-launch": ("drop a share of the launches, not their activities", {"share": 0.05}),
     }
 )
@@ -375,6 +385,7 @@ class Injection(Struct, frozen=True):
     def parse(cls, text: str) -> Injection:
         """Parses `KIND[:KEY=VALUE,…]`. Raises UnknownName, ParamError."""
         kind, _, rest = text.partition(":")
+        kind = RENAMED.get(kind, kind)
         if kind not in KINDS:
             raise UnknownName("injection", kind, KINDS)
         given = dict(_parse_value(kind, part) for part in rest.split(",") if part)

@@ -307,6 +307,14 @@ class Faults:
         """Additional time of the data loader."""
         return sum(round(each.number("ms") * 1_000_000) for each in self.of("dataloader-stall", rank, step))
 
+    def graph_gap_ns(self, rank: int, step: int) -> int:
+        """Additional gap in the middle of a graph launch."""
+        return sum(round(each.number("us") * 1_000) for each in self.of("graph-gap", rank, step))
+
+    def malformed_ns(self, rank: int, step: int) -> int:
+        """By how much a kernel of the step is prolonged in the file."""
+        return sum(round(each.number("ms") * 1_000_000) for each in self.of("malformed-duration", rank, step))
+
     def share(self, kind: str, rank: int, step: int) -> float:
         """Share of a rank's activities of a step that is lost."""
         return max((each.number("share") for each in self.of(kind, rank, step)), default=0.0)
@@ -316,7 +324,7 @@ class Faults:
         found = set()
         for each in self.all:
             cause = each.text_value("what") if each.kind == "slow-rank" else each.kind
-            if each.rank is not None and cause in _CAUSES and not self.ever("missing-rank", each.rank):
+            if each.rank is not None and cause in _CAUSES and not self.ever("drop-ranks", each.rank):
                 found.add((each.rank, _CAUSES[cause]))
         return sorted(found)
 
@@ -339,6 +347,8 @@ class Faults:
         """Offset in ns and drift in parts per 10^9 of a rank's clock."""
         clocks = [each for each in self.all if each.kind == "clock" and each.rank in (None, rank)]
         offset = sum(each.number("offset_us") for each in clocks)
+        restart = self.ever("restart", rank)
+        offset += 1_000_000 * restart.number("s") if restart else 0
         drift = sum(each.number("drift_ppm") for each in clocks)
         return round(offset * 1_000), round(drift * 1_000)
 

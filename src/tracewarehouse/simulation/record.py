@@ -39,6 +39,7 @@ class Recorder:
         if self.window.to_ns < 1 << 62:
             self.truth.end_ns = self.local_ns(self.window.to_ns)
         self.gpu_loss, self.launch_loss = 0.0, 0.0  # shares of GPU activities and launches lost in this step
+        self.prolonged_ns = 0  # of the next kernel in the file
         self.draw_loss = Random(f"{job.seed}/lost/{rank}").random
         self.faults, self.rank = faults, rank
         self.skipped = self.window.skipped
@@ -80,7 +81,8 @@ class Recorder:
         """Begins a profiler step."""
         self.base_sequence = self.most_sequence
         self.is_last_step = self.job.capture and number - FIRST_STEP == self.job.steps - 1
-        self.gpu_loss = self.faults.share("lost-gpu", self.rank, number - FIRST_STEP)
+        self.gpu_loss = self.faults.share("lose-records", self.rank, number - FIRST_STEP)
+        self.prolonged_ns = self.faults.malformed_ns(self.rank, number - FIRST_STEP)
         self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
         stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
         self.begin(Frame("user_annotation", f"ProfilerStep#{number}", stack=stack), at_ns)
@@ -317,12 +319,13 @@ class Recorder:
         # Nodes of a graph have their process group from the capture, except on AMD.
         known_group = None if node is not None and self.text.amd else group
         self.truth.kernel(kernel, number, call, len(self.gpu), start, end, known_group, node)
-        began = self.text.time(start)
-        rate = kernel.bytes / max(end - start, 1)
+        began, length = self.text.time(start), end - start
+        rate = kernel.bytes / max(length, 1)
+        if self.prolonged_ns and node is None and kernel.kind == "computation" and call.at is not None:
+            length, self.prolonged_ns = length + self.prolonged_ns, 0
+            self.truth.malformed[number] = self.truth.rows[-1]
         self.gpu.append(
-            make(
-                began, self.text.length(end - start), call.external, call.correlation, self.last_number, rate
-            )
+            make(began, self.text.length(length), call.external, call.correlation, self.last_number, rate)
         )
         self.gpu.append(self.flow_format("f", "ac2g", self.text.device, number)(call.correlation, began))
         if call.at is None:

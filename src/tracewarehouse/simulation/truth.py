@@ -268,6 +268,7 @@ class RankTruth:
         self.lost_calls: list[Call] = []  # of GPU activities that the profiler lost
         self.lost_in: dict[int | None, list[Call]] = defaultdict(list)  # the same by step
         self.end_ns: int | None = None  # if the recording stops early
+        self.malformed: dict[int, GpuActivity] = {}  # the last activity of a stream, if its duration is
         self.flows_without_start = 0
         self.collective_rows: list[Row] = []
         self.arrivals: list[tuple[str, int, int, int, Parts]] = []  # group, number, size, wait, time since
@@ -299,6 +300,8 @@ class RankTruth:
         has_group = group is not None and not self.old and (call.at is not None or not self.amd)
         group_name = group.name if group is not None and has_group else None
         times = start_ns, end_ns
+        if stream in self.malformed:  # it is cut where the next one starts
+            self.malformed.pop(stream).end_ns = start_ns
         self.rows.append(GpuActivity(at, call, kernel.name, kernel.kind, stream, *times, step, group_name))
         self.rows[-1].node = node
 
@@ -641,8 +644,10 @@ class Window(Struct, frozen=True):
         """The window of a rank."""
         cut, early = faults.ever("truncated-window", rank), faults.ever("before-window", rank)
         to_ns = round(cut.number("to_ms") * 1_000_000) if cut else 0
+        skew = faults.ever("skew-start", rank)
+        from_ms = (cut.number("from_ms") if cut else 0) + (skew.number("ms") if skew else 0)
         return cls(
-            round(cut.number("from_ms") * 1_000_000) if cut else 0,
+            round(from_ms * 1_000_000),
             to_ns or 1 << 62,
             round(early.number("count")) if early else 0,
         )

@@ -121,7 +121,7 @@ class RankSimulator:
         self.turn = rank * 131 % TABLE
         self.host = self.gpu = ONE
         self.wait_factor = 1.0
-        self.stall = 0
+        self.stall = self.graph_gap_ns = 0
         self.kernels: dict[str, int] = {}
         self.queue = Queue(state.job.queue_limit) if state.queues else None
         self.loader = Loader(state.job.workers)
@@ -162,6 +162,7 @@ class RankSimulator:
         self.kernels["copy"] = scaled(compute * faults.factor("copies", rank, step))
         self.wait_factor = noise * faults.factor("data", rank, step)
         self.stall = faults.stall_ns(rank, step)
+        self.graph_gap_ns = faults.graph_gap_ns(rank, step)
         self.now += GAP_NS
         if self.out is not None:
             self.out.begin_step(step + FIRST_STEP, self.now)
@@ -277,8 +278,10 @@ class RankSimulator:
                 ends = at + self._length(member)
                 path += ends - at << COMPUTE_SHIFT
                 self._node(member, node, at, ends, None, None)
+            self.tails[COMPUTE], self.paths[COMPUTE] = ends, path
             at = ends + GRAPH_GAP_NS
-        self.tails[COMPUTE], self.paths[COMPUTE] = at - GRAPH_GAP_NS, path
+            if node == len(operand.nodes) // 2:
+                at += self.graph_gap_ns
 
     def _node(self, kernel: Kernel, node: int, begins: int, ends: int, group: Group | None,
               collective: Collective | None) -> None:  # fmt: skip
@@ -424,7 +427,7 @@ def simulate(
     groups: dict[str, Group] = {}
     try:
         for rank in range(job.ranks):
-            written = state.faults.ever("missing-rank", rank) is None
+            written = state.faults.ever("drop-ranks", rank) is None
             count = _write_rank(state, rank, target if written else None, truth, waits)
             groups |= {group.name: group for group in state.groups.all_of(rank)}
             state.groups.forget(rank)
@@ -461,8 +464,9 @@ def _write_rank(
         recorder, count = _record(state, rank, write)
     for arrival in recorder.truth.arrivals:
         waits.add(rank, *arrival)
+    is_merged = state.faults.ever("merge-files", rank) is not None
     for name, rows in recorder.truth.sections():
-        if folder is not None:
+        if folder is not None and not is_merged:  # the truth has no analyses of several processes
             truth.add(name, rows)
     graph = recorder.graph_launched
     if folder is not None and state.job.capture and graph is not None:
@@ -473,7 +477,7 @@ def _write_rank(
 
 
 def _facts(job: Job, state: JobState, groups: list[Group], events: int) -> dict[str, object]:
-    missing = [rank for rank in range(job.ranks) if state.faults.ever("missing-rank", rank)]
+    missing = [rank for rank in range(job.ranks) if state.faults.ever("drop-ranks", rank)]
     return {
         "truth": 1,
         "job": job.as_json(),
@@ -527,6 +531,13 @@ def _record(state: JobState, rank: int, write: Callable[[str], int]) -> tuple[Re
     for _ in RankSimulator(state, rank, recorder).run():
         pass  # all collectives are resolved
     recorder.flush()
+    if state.faults.ever("merge-files", rank):
+        other = (rank + 1) % job.ranks
+        merged = Recorder(job, other, state.faults, write_events)
+        for _ in RankSimulator(state, other, merged).run():
+            pass
+        merged.flush()
+        recorder.written += merged.written
     rest = [*([] if job.dialect == "new" else naming)]
     rest += closing(recorder.text, *recorder.window_ns(ends_ns + 1_000))
     write_events(rest)

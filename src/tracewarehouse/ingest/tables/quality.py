@@ -111,6 +111,18 @@ def _repeated_ids(given: QualityInput) -> tuple[Positions, Flags]:
     return order[repeated + 1], process[repeated + 1] == process[repeated]
 
 
+def _shared_ids(given: QualityInput) -> Positions:
+    """Calls with the id of a call of another process."""
+    calls = given.calls
+    process = given.columns.codes("pid", calls.rows).codes
+    with_id = np.flatnonzero(calls.correlation.valid)
+    if (process[with_id] == process[with_id[:1]]).all():
+        return with_id[:0]
+    order = with_id[np.lexsort((process[with_id], calls.correlation.values[with_id]))]
+    ids, process = calls.correlation.values[order], process[order]
+    return order[1:][(ids[1:] == ids[:-1]) & (process[1:] != process[:-1])]
+
+
 def _start_before_launch(given: QualityInput) -> RuleHits:
     """The affected time is how long before its call it starts."""
     launches = given.launches
@@ -142,9 +154,9 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     device = group_numbers(devices.values[known], rank[known])
     which = np.zeros(len(rank), np.bool_)
     which[known[_of_later_process(columns, launches.rows[known], device)]] = True
-    reused, is_same_process = _repeated_ids(given)
-    if not is_same_process.all():
-        merged = columns.rank_of(given.calls.rows[reused[~is_same_process]])
+    shared = _shared_ids(given)
+    if len(shared):
+        merged = columns.rank_of(given.calls.rows[shared])
         launched = np.flatnonzero((launches.runtime >= 0) & np.isin(rank, merged))
         which[launched[_of_later_process(columns, launches.runtime[launched], rank[launched])]] = True
     return _activities(given, which)
