@@ -15,7 +15,7 @@ TRAINED: dict[str, Any] = {**SMALL, "ranks": 3, "steps": 8, "stacks": False, "me
 SERVED: dict[str, Any] = {**TRAINED, "mode": "inference", "graphs": True}
 # Reason → the job, its fault, and the rank that is named, None for the run.
 FAULTS: dict[str, tuple[dict[str, Any], str, int | None]] = {
-    "lost_records": (TRAINED, "lose-records:rank=1,step=3,share=0.05", 1),
+    "lost_records": (TRAINED, "lose-records:rank=1,step=3,share=0.1", 1),
     "malformed_duration": (TRAINED, "malformed-duration:rank=1,ms=50", 1),
     "late_start": (TRAINED, "skew-start:rank=1,ms=3", 1),
     "ranks_missing": (TRAINED, "drop-ranks:rank=1", None),
