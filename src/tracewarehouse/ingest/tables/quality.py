@@ -120,7 +120,8 @@ def _shared_ids(given: QualityInput) -> Positions:
         return with_id[:0]
     order = with_id[np.lexsort((process[with_id], calls.correlation.values[with_id]))]
     ids, process = calls.correlation.values[order], process[order]
-    return order[1:][(ids[1:] == ids[:-1]) & (process[1:] != process[:-1])]
+    found: Positions = order[1:][(ids[1:] == ids[:-1]) & (process[1:] != process[:-1])]
+    return found
 
 
 def _start_before_launch(given: QualityInput) -> RuleHits:
