@@ -49,7 +49,7 @@ INJECTED = {
     "merge-files": "merge-files:rank=0",
     "lose-records": "lose-records:share=0.2",
     "malformed-duration": "malformed-duration:ms=50",
-    "graph-gap": "graph-gap:us=300",
+    "graph-gap": "graph-gap:ms=0.3",
     "lost-launch": "lost-launch:step=1,share=0.2",
 }
 

@@ -21,7 +21,7 @@ FAULTS: dict[str, tuple[dict[str, Any], str, int | None]] = {
     "ranks_missing": (TRAINED, "drop-ranks:rank=1", None),
     "mixed_attempts": (TRAINED, "restart:rank=1,s=60", None),
     "several_processes": (TRAINED, "merge-files:rank=1", 1),
-    "graph_gap": (SERVED, "graph-gap:rank=1,us=300", 1),
+    "graph_gap": (SERVED, "graph-gap:rank=1,ms=0.3", 1),
 }
 CLEAN = {name: LAYOUTS[name] for name in ("data", "tensor", "pipeline", "graphs", "amd", "old")}
 

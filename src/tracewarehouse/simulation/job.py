@@ -273,15 +273,11 @@ def _parse_start(text: str) -> datetime:
 
 
 def _check_counts(job: Job) -> None:
-    counted = "ranks steps layers hidden batch sequence microbatches tensor pipeline ranks_per_node"
-    for name in [
-        *counted.split(),
-        "network_gb_per_s",
-        "launch_ns",
-        "link_gb_per_s",
-        "queue_limit",
-        "load_us",
-    ]:
+    counted = (
+        "ranks steps layers hidden batch sequence microbatches tensor pipeline ranks_per_node "
+        "network_gb_per_s launch_ns link_gb_per_s queue_limit load_us"
+    )
+    for name in counted.split():
         value = getattr(job, name)
         if value is not None and not 1 <= value <= _LARGEST:
             raise ParamError(f"{name} is {value}", f"must be between 1 and {_LARGEST:,}")
@@ -316,21 +312,10 @@ SLOW_TARGETS = ("compute", "host", "data", "copies")
 _LIMITS = {"share": (0, 1), "offset_us": (-(10**12), 10**12), "drift_ppm": (-_LARGEST, _LARGEST)}
 TEXT_KEYS = ("what", "kernel", "to", "group")
 
-WITHOUT_STEP = (
-    "slow-link",
-    "long-collective",
-    "clock",
-    "drop-ranks",
-    "truncated-window",
-    "skew-start",
-    "restart",
-    "merge-files",
-    "before-window",
-    "imbalance",
-)
 # Earlier names.
 RENAMED = {"missing-rank": "drop-ranks", "lost-gpu": "lose-records"}
 WITHOUT_RANK = ("slow-link", "long-collective")
+OF_WINDOW = ("truncated-window", "before-window")
 # Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
@@ -367,7 +352,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
         "merge-files": ("write the events of the next rank into the file of a rank, too", {"rank": None}),
         "lose-records": ("drop a share of the GPU activities", {"share": 0.05}),
         "malformed-duration": ("prolong a kernel in each step, in the file only", {"ms": 50.0}),
-        "graph-gap": ("add a gap in the middle of each graph launch", {"us": 300.0}),
+        "graph-gap": ("add a gap in the middle of each graph launch", {"ms": 0.3}),
         "lost-launch": ("drop a share of the launches, not their activities", {"share": 0.05}),
     }
 )
@@ -426,7 +411,9 @@ class Injection(Struct, frozen=True):
 
     def check(self, ranks: int, steps: int) -> None:
         """Raises ParamError for values that the job or the kind does not support."""
-        for name, value, kinds in (("rank", self.rank, WITHOUT_RANK), ("step", self.step, WITHOUT_STEP)):
+        # What needs a rank is about its whole recording.
+        without_step = (*WITHOUT_RANK, *OF_WINDOW, *(kind for kind in KINDS if "rank" in KINDS[kind][1]))
+        for name, value, kinds in (("rank", self.rank, WITHOUT_RANK), ("step", self.step, without_step)):
             if value is not None and self.kind in kinds:
                 raise ParamError(f"{self.kind} does not accept {name}", f"remove {name}={value}")
         for name, value, size in (("rank", self.rank, ranks), ("step", self.step, steps)):

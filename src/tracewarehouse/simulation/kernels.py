@@ -303,17 +303,9 @@ class Faults:
             factors[key] = factors.get(key, 1.0) * (1 + each.number("percent") / 100)
         return factors
 
-    def stall_ns(self, rank: int, step: int) -> int:
-        """Additional time of the data loader."""
-        return sum(round(each.number("ms") * 1_000_000) for each in self.of("dataloader-stall", rank, step))
-
-    def graph_gap_ns(self, rank: int, step: int) -> int:
-        """Additional gap in the middle of a graph launch."""
-        return sum(round(each.number("us") * 1_000) for each in self.of("graph-gap", rank, step))
-
-    def malformed_ns(self, rank: int, step: int) -> int:
-        """By how much a kernel of the step is prolonged in the file."""
-        return sum(round(each.number("ms") * 1_000_000) for each in self.of("malformed-duration", rank, step))
+    def additional_ns(self, kind: str, rank: int, step: int) -> int:
+        """The time that injections of a kind add: of the data loader, in a graph launch, of a kernel."""
+        return sum(round(each.number("ms") * 1_000_000) for each in self.of(kind, rank, step))
 
     def share(self, kind: str, rank: int, step: int) -> float:
         """Share of a rank's activities of a step that is lost."""
@@ -328,20 +320,18 @@ class Faults:
                 found.add((each.rank, _CAUSES[cause]))
         return sorted(found)
 
+    def _of_group(self, kind: str, group: str) -> list[Injection]:
+        return [each for each in self.all if each.kind == kind and each.text_value("group") == group]
+
     def link_factor(self, group: str) -> float:
         """Slowdown of the links of a group."""
-        slow = [each for each in self.all if each.kind == "slow-link" and each.text_value("group") == group]
-        return math.prod((each.number("factor") for each in slow), start=1.0)
+        return math.prod((each.number("factor") for each in self._of_group("slow-link", group)), start=1.0)
 
     def longer_ns(self, group: str, number: int) -> int:
         """Additional time of the n-th collective of a group (zero-based)."""
-        return sum(
-            round(each.number("ms") * 1_000_000)
-            for each in self.all
-            if each.kind == "long-collective"
-            and each.text_value("group") == group
-            and each.number("collective") == number
-        )
+        found = self._of_group("long-collective", group)
+        longer = (each for each in found if each.number("collective") == number)
+        return sum(round(each.number("ms") * 1_000_000) for each in longer)
 
     def clock(self, rank: int) -> tuple[int, int]:
         """Offset in ns and drift in parts per 10^9 of a rank's clock."""

@@ -39,7 +39,6 @@ class Recorder:
         if self.window.to_ns < 1 << 62:
             self.truth.end_ns = self.local_ns(self.window.to_ns)
         self.gpu_loss, self.launch_loss = 0.0, 0.0  # shares of GPU activities and launches lost in this step
-        self.prolonged_ns = 0  # of the next kernel in the file
         self.draw_loss = Random(f"{job.seed}/lost/{rank}").random
         self.faults, self.rank = faults, rank
         self.skipped = self.window.skipped
@@ -67,7 +66,7 @@ class Recorder:
         self.waits = not self.text.amd and not self.text.old
         self.syncs = self.waits and job.syncs
         self.is_last_step = False  # of a job with captures
-        self.busy_ns = self.last_number = self.graph_start_ns = 0
+        self.busy_ns = self.last_number = self.graph_start_ns = self.prolonged_ns = 0
 
     def window_ns(self, end_ns: int) -> tuple[int, int]:
         """Start and end of the recording, for a run that ends at `end_ns`."""
@@ -82,7 +81,7 @@ class Recorder:
         self.base_sequence = self.most_sequence
         self.is_last_step = self.job.capture and number - FIRST_STEP == self.job.steps - 1
         self.gpu_loss = self.faults.share("lose-records", self.rank, number - FIRST_STEP)
-        self.prolonged_ns = self.faults.malformed_ns(self.rank, number - FIRST_STEP)
+        self.prolonged_ns = self.faults.additional_ns("malformed-duration", self.rank, number - FIRST_STEP)
         self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
         stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
         self.begin(Frame("user_annotation", f"ProfilerStep#{number}", stack=stack), at_ns)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any
 
 from msgspec import Struct, field
 
-from tracewarehouse.simulation.job import Frame, Job, Kernel
+from tracewarehouse.simulation.job import OF_WINDOW, Frame, Job, Kernel
 from tracewarehouse.simulation.kernels import Faults, Group
 
 COMPUTE_SHIFT, WAIT_SHIFT = 64, 128  # bits; data has the lowest ones
@@ -265,8 +265,7 @@ class RankTruth:
         self.waiting = 0
         self.steps: list[Step] = []
         self.open_step: Step | None = None
-        self.lost_calls: list[Call] = []  # of GPU activities that the profiler lost
-        self.lost_in: dict[int | None, list[Call]] = defaultdict(list)  # the same by step
+        self.lost_in: dict[int | None, list[Call]] = defaultdict(list)  # of lost GPU activities, by step
         self.end_ns: int | None = None  # if the recording stops early
         self.malformed: dict[int, GpuActivity] = {}  # the last activity of a stream, if its duration is
         self.flows_without_start = 0
@@ -307,9 +306,7 @@ class RankTruth:
 
     def lost(self, call: Call) -> None:
         """A GPU activity that the profiler lost."""
-        self.lost_calls.append(call)
-        if call.at is not None and "Memset" not in call.api:
-            self.lost_in[self.open_step.number if self.open_step else None].append(call)
+        self.lost_in[self.open_step.number if self.open_step else None].append(call)
 
     def assign_event_ids(self, base: int) -> None:
         """Turns indexes of pending GPU texts into event ids; they are written from `base` on."""
@@ -317,7 +314,7 @@ class RankTruth:
             row.event_id += base
             if row.call.at is not None and row.call.event_id is None:
                 row.call.event_id = base + row.call.at
-        for call in self.lost_calls:
+        for call in chain.from_iterable(self.lost_in.values()):
             if call.at is not None and call.event_id is None:
                 call.event_id = base + call.at
         self.waiting = len(self.rows)
@@ -430,8 +427,8 @@ class RankTruth:
 
     def _alone(self) -> list[Call]:
         """Calls of which the profiler lost all rows."""
-        calls = {call.correlation: call for call in self.lost_calls if call.at is not None and not call.rows}
-        return list(calls.values())
+        calls = {call.correlation: call for call in chain.from_iterable(self.lost_in.values())}
+        return [call for call in calls.values() if call.at is not None and not call.rows]
 
     def _launch(self, row: GpuActivity) -> Row:
         call, known = row.call, row.call.at is not None
@@ -495,14 +492,12 @@ class RankTruth:
 
     def _is_partial(self, step: Step, rows: list[GpuActivity]) -> bool:
         """Whether the recording stops in the step, or more than 1 % of its launches or a node are lost."""
-        if step.end_ns == self.end_ns:
-            return True
-        lost = {call.correlation: call for call in self.lost_in[step.number]}
-        gone = sum(not call.rows for call in lost.values())
+        lost = {call.correlation: call for call in self.lost_in[step.number] if call.at is not None}
+        gone = sum(not call.rows and "Memset" not in call.api for call in lost.values())
         launched = {row.call.correlation for row in rows if "Memset" not in row.call.api}
-        if 100 * gone > len(launched) + gone or any(call.rows for call in lost.values()):
-            return True
-        return not rows and any(row.step is None and row.call.at is not None for row in self.rows)
+        is_lost = 100 * gone > len(launched) + gone or any(call.rows for call in lost.values())
+        is_idle = not rows and any(row.step is None and row.call.at is not None for row in self.rows)
+        return step.end_ns == self.end_ns or is_lost or is_idle
 
     def _usual_latency_ns(self) -> int:
         """The median time from the return of a call to the start of its activity on an idle stream."""
@@ -642,15 +637,11 @@ class Window(Struct, frozen=True):
     @classmethod
     def of(cls, faults: Faults, rank: int) -> Window:
         """The window of a rank."""
-        cut, early = faults.ever("truncated-window", rank), faults.ever("before-window", rank)
+        cut, early, skew = (faults.ever(kind, rank) for kind in (*OF_WINDOW, "skew-start"))
         to_ns = round(cut.number("to_ms") * 1_000_000) if cut else 0
-        skew = faults.ever("skew-start", rank)
         from_ms = (cut.number("from_ms") if cut else 0) + (skew.number("ms") if skew else 0)
-        return cls(
-            round(from_ms * 1_000_000),
-            to_ns or 1 << 62,
-            round(early.number("count")) if early else 0,
-        )
+        skipped = round(early.number("count")) if early else 0
+        return cls(round(from_ms * 1_000_000), to_ns or 1 << 62, skipped)
 
 
 class RankClock(Struct, frozen=True):

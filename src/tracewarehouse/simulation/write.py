@@ -161,8 +161,8 @@ class RankSimulator:
         }
         self.kernels["copy"] = scaled(compute * faults.factor("copies", rank, step))
         self.wait_factor = noise * faults.factor("data", rank, step)
-        self.stall = faults.stall_ns(rank, step)
-        self.graph_gap_ns = faults.graph_gap_ns(rank, step)
+        self.stall = faults.additional_ns("dataloader-stall", rank, step)
+        self.graph_gap_ns = faults.additional_ns("graph-gap", rank, step)
         self.now += GAP_NS
         if self.out is not None:
             self.out.begin_step(step + FIRST_STEP, self.now)
@@ -528,21 +528,17 @@ def _record(state: JobState, rank: int, write: Callable[[str], int]) -> tuple[Re
         recorder.written = len(naming)
     ends_ns = state.ends[rank]  # known from resolve_collectives
     recorder.write_root_frames(ends_ns + 500)
-    for _ in RankSimulator(state, rank, recorder).run():
-        pass  # all collectives are resolved
-    recorder.flush()
-    if state.faults.ever("merge-files", rank):
-        other = (rank + 1) % job.ranks
-        merged = Recorder(job, other, state.faults, write_events)
-        for _ in RankSimulator(state, other, merged).run():
-            pass
-        merged.flush()
-        recorder.written += merged.written
+    merged = [(rank + 1) % job.ranks] if state.faults.ever("merge-files", rank) else []
+    recorders = {rank: recorder} | {each: Recorder(job, each, state.faults, write_events) for each in merged}
+    for each, out in recorders.items():
+        for _ in RankSimulator(state, each, out).run():
+            pass  # all collectives are resolved
+        out.flush()
     rest = [*([] if job.dialect == "new" else naming)]
     rest += closing(recorder.text, *recorder.window_ns(ends_ns + 1_000))
     write_events(rest)
     write(tail(job, rank))
-    return recorder, recorder.written + len(rest)
+    return recorder, sum(out.written for out in recorders.values()) + len(rest)
 
 
 class TruthFile:

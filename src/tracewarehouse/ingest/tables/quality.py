@@ -98,30 +98,11 @@ def _many_activities_per_launch(given: QualityInput) -> RuleHits:
 
 def _correlation_reused(given: QualityInput) -> RuleHits:
     """Calls that are no part of an earlier one of their process with their id."""
-    reused, is_same_process = _repeated_ids(given)
-    return RuleHits(given.calls.rows[reused[is_same_process]])
-
-
-def _repeated_ids(given: QualityInput) -> tuple[Positions, Flags]:
-    """Calls with the id of an earlier one that they are no part of; whether their process is the same."""
     calls = given.calls
     order = outermost_calls(calls)
     ids, process = calls.correlation.values[order], given.columns.codes("pid", calls.rows[order]).codes
-    repeated = np.flatnonzero(ids[1:] == ids[:-1])
-    return order[repeated + 1], process[repeated + 1] == process[repeated]
-
-
-def _shared_ids(given: QualityInput) -> Positions:
-    """Calls with the id of a call of another process."""
-    calls = given.calls
-    process = given.columns.codes("pid", calls.rows).codes
-    with_id = np.flatnonzero(calls.correlation.valid)
-    if (process[with_id] == process[with_id[:1]]).all():
-        return with_id[:0]
-    order = with_id[np.lexsort((process[with_id], calls.correlation.values[with_id]))]
-    ids, process = calls.correlation.values[order], process[order]
-    found: Positions = order[1:][(ids[1:] == ids[:-1]) & (process[1:] != process[:-1])]
-    return found
+    reused = (ids[1:] == ids[:-1]) & (process[1:] == process[:-1])
+    return RuleHits(calls.rows[order[1:][reused]])
 
 
 def _start_before_launch(given: QualityInput) -> RuleHits:
@@ -155,9 +136,14 @@ def _multiple_processes(given: QualityInput) -> RuleHits:
     device = group_numbers(devices.values[known], rank[known])
     which = np.zeros(len(rank), np.bool_)
     which[known[_of_later_process(columns, launches.rows[known], device)]] = True
-    shared = _shared_ids(given)
-    if len(shared):
-        merged = columns.rank_of(given.calls.rows[shared])
+    calls = given.calls
+    with_id = np.flatnonzero(calls.correlation.valid)
+    caller = columns.codes("pid", calls.rows[with_id]).codes
+    order = np.lexsort((caller, calls.correlation.values[with_id]))
+    ids, caller = calls.correlation.values[with_id[order]], caller[order]
+    is_shared = (ids[1:] == ids[:-1]) & (caller[1:] != caller[:-1])
+    if is_shared.any():
+        merged = columns.rank_of(calls.rows[with_id[order[1:][is_shared]]])
         launched = np.flatnonzero((launches.runtime >= 0) & np.isin(rank, merged))
         which[launched[_of_later_process(columns, launches.runtime[launched], rank[launched])]] = True
     return _activities(given, which)
