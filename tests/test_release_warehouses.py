@@ -36,7 +36,23 @@ CHANGED = {
     "host_copies@1": "ranks with GPU activities are skipped by name",
     "host_data_loading@1": "ranks with GPU activities are skipped by name",
     "host_operators@1": "ranks with GPU activities are skipped by name",
-}
+    **dict.fromkeys(
+        ("gpu_timeline@1", "idle_breakdown@1", "idle_intervals@1", "step_account@1", "window_account@1"),
+        "gaps have parts",
+    ),
+    **dict.fromkeys(
+        ("critical_edges@1", "critical_nodes@1", "critical_path@1", "critical_path_breakdown@1",
+         "critical_path_by_op@1", "mfu_run@1", "step_summary@1", "steps@1"),
+        "all steps that the profiler recorded are complete",
+    ),
+    **dict.fromkeys(
+        ("allocator_calls@1", "blocking_copies@1", "blocking_syncs@1", "exposed_comm@1", "host_bound@1",
+         "input_bound@1", "launch_bound@1", "low_gpu_use@1", "low_roofline_hot_ops@1", "memory_pressure@1",
+         "misaligned_gemm@1", "pageable_copies@1", "slow_collectives@1", "slow_network@1", "slow_rank@1",
+         "tensor_cores@1"),
+        "complete steps, parts of gaps, and limits of the recording",
+    ),
+}  # fmt: skip
 # Sums of floats depend on the order in which threads add.
 FLOATS_WITHIN = 1e-12
 
@@ -90,6 +106,9 @@ def compared(old: Mapping[str, Any], wh: tw.Warehouse, runs: Sequence[str] = ())
         if not runs or file in runs
     }
     new = json.loads(json.dumps(releases.answers(wh, runs), default=str))
+    for answer in (answer for side in (kept, new) for each in side.values() for answer in each.values()):
+        if "notices" in answer:
+            answer["notices"] = [each for each in answer["notices"] if not each.startswith("recording of ")]
     return list(differences(kept, new))
 
 
@@ -104,6 +123,8 @@ def test_answers_are_the_same_after_an_upgrade(release: Path, wh: tw.Warehouse) 
     assert set(old) == {"good", "slow", "odd", "timeline", "hang", "history"}
     # Deriving published a version of `good`.
     found = [each for each in compared(old, tw.open(wh.root)) if ".version[0]: was 2, is 3" not in each]
+    # What depends on kinds of kernels has the rules of users in its definition.
+    found = [each for each in found if ".definition[" not in each]
     assert not found, "\n".join([f"{len(found)} differences after the upgrade", *found[:20]])
     assert wh.upgrade().lines == ()
 

@@ -345,8 +345,8 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
         "ingested_at",
     }
     beside = {"rank_in_file", "tables", "redaction", "status", "gpu_ns", "launch_known_ns", "with_op_ns"}
-    beside |= {"source_folder"}
-    found_later = {"critical_path", "blame", "source_schema", "clock"}
+    beside |= {"source_folder", "limits", "step_ns"}
+    found_later = {"critical_path", "blame", "source_schema", "clock", "common_start_ns"}
     assert set(facts) - beside == expected - carried_by_the_source - found_later
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size

@@ -136,7 +136,7 @@ def test_a_file_of_the_same_run_is_joined_from_the_front_door(tmp_path: Path) ->
     trace(NAMES, tmp_path / "t")
     nodes_file(NAMES, tmp_path / "t/job/rank0_et.json")
     ingested = command("ingest", tmp_path / "t/job", "-w", tmp_path / "w")
-    assert ingested.code == 0 and ingested.out.startswith("ingested 1 rank of 1 run\n")
+    assert ingested.code == 0 and ingested.out.startswith("recording: sound\ningested 1 rank of 1 run\n")
     row = joined(tmp_path)
     assert (row["is_joined"], row["id_count"], row["op_count"], row["equal_share"]) == (True, 5, 5, 1.0)
     shown = command("info", "job", "-w", tmp_path / "w").out
