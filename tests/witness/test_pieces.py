@@ -186,7 +186,7 @@ def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotat
 SHORT_GAP_NS = 120  # some of the random gaps are longer, others are not
 # Each rule that reads segments: its parameters, and which segments count.
 RULES: dict[str, tuple[dict[str, int], Callable[[Trace, pieces.Piece], bool]]] = {
-    "low_gpu_use": ({}, lambda _, piece: piece.owner is None),
+    "low_gpu_use": ({}, lambda _, piece: piece.owner is None and piece.cause != "graph"),
     "input_bound": ({}, lambda _, piece: piece.cause == "dataloader"),
     "host_bound": (
         {"short_gap_ns": SHORT_GAP_NS},

@@ -16,7 +16,7 @@
 -- [columns]
 -- subject   = { doc = "Always: GPU. Ranks without GPU activity in their complete steps have no row." }
 -- severity  = { doc = "critical, warning, info (most of it has causes that other rules name: the host, blocking calls or the data loader) or none." }
--- share     = { doc = "Idle time as a share of analyzed_ns." }
+-- share     = { doc = "Idle time outside of graph launches as a share of analyzed_ns." }
 -- count     = { doc = "Number of idle segments, split where the cause changes." }
 -- culprit   = { doc = "The idle cause with the largest share." }
 -- event_id  = { doc = "The GPU activity that ends the gap with the longest idle segment of one cause; null before the first and after the last activity." }
@@ -37,7 +37,7 @@ WITH
       analyzed_ns,
       -- In short gaps, as `launch_bound` counts them, the host does not launch fast enough.
       CASE WHEN cause IN ('call', 'latency') AND gap_ns <= $short_gap_ns THEN 'host' ELSE cause END AS label,
-      kind = 'idle' AS matches
+      kind = 'idle' AND cause IS DISTINCT FROM 'graph' AS matches
     FROM analyzed_segments
   ),
   per_rank AS (
@@ -88,7 +88,6 @@ SELECT
     WHEN 'call' THEN 'inside the calls that launch work: the driver loads modules, waits for a full queue or copies.'
     WHEN 'latency' THEN 'the usual latency of launches.'
     WHEN 'queued' THEN 'before work that had been launched: it waited for other streams, the device, or something that was not recorded.'
-    WHEN 'graph' THEN 'inside graph launches: no launch explains it.'
     WHEN 'outside' THEN 'before the first and after the last GPU activity.'
     ELSE 'before activities whose launch is missing from the trace.'
   END AS observation,
