@@ -29,7 +29,7 @@ BY_RANK = {
 }
 MAPPED = {each.name for each in CATALOG.analyses() if mapped_views(CATALOG, each)}
 # They read stored tables alone, or compare ranks of tables.
-WHOLE = {"straggler_causes"}
+WHOLE = {"recording", "straggler_causes"}
 # No rank has what they need: snapshots of the allocator, hardware counters.
 NO_DATA = {
     "cupti_counters",

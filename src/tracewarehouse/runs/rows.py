@@ -371,7 +371,7 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         if missing and all(limit["reason"] != "ranks_missing" for limit in limits):
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
-        more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits (tw show recording)"
+        more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits: analysis recording"
         recorded = [*recorded[:_NAMED_RUNS], more]
     lines += recorded
     return tuple(lines)
