@@ -50,10 +50,10 @@ def derived(folder: Path, runs: Runs) -> Warehouse:
 
 
 def categories(wh: Warehouse, run: str) -> dict[str, float]:
-    """Share of each category in the complete step."""
+    """Share of each category in the step that others precede and follow."""
     rows = wh.select(runs=run, ranks=0).critical_path_breakdown().rows()
-    assert {row["scope"] for row in rows} == {"step 2"}
-    return defaultdict(float, {row["category"]: row["share"] for row in rows})
+    assert {row["scope"] for row in rows} == {"step 1", "step 2", "step 3"}
+    return defaultdict(float, {row["category"]: row["share"] for row in rows if row["scope"] == "step 2"})
 
 
 def length(wh: Warehouse, run: str, *scales: str) -> int:
