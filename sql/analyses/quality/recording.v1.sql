@@ -6,7 +6,7 @@
 -- summary  = "What the recording of each rank and run can carry, why, and what to change when recording."
 -- requires = ["recording_reasons@1"]
 -- grain    = ["run_id", "rank", "reason"]
--- order    = ["run_id", "rank", "level", "reason"]
+-- order    = ["run_id", "level", "rank", "reason"]
 --
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }

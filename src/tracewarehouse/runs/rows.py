@@ -366,8 +366,8 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
         expected = expected_ranks(each.version) or 0
         limits = recording_limits([each])
         missing = set(range(expected)) - set(each.version.ranks)
-        if limits and _matters(contract):
-            recorded.append(f"recording of {each.run}: {verdict(limits)}")
+        if relevant := [limit for limit in limits if _matters(contract, limit)]:
+            recorded.append(f"recording of {each.run}: {verdict(relevant)}")
         if missing and all(limit["reason"] != "ranks_missing" for limit in limits):
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
@@ -383,11 +383,14 @@ def recording_limits(selected: Iterable[SelectedRun]) -> tuple[dict[str, Any], .
     return limits_of(reason for reasons in found for reason in reasons)
 
 
-def _matters(contract: Contract | None) -> bool:
-    """Whether limits of recordings change what an analysis answers; findings state theirs themselves."""
+def _matters(contract: Contract | None, limit: Mapping[str, Any]) -> bool:
+    """Whether a limit changes what an analysis answers; findings state theirs themselves."""
     if contract is None or contract.kind != "analysis":
         return True
-    return contract.group != "findings" and not {"gpu", "collectives"}.isdisjoint(contract.needs)
+    # What is about other ranks changes no answer about one.
+    of_ranks = limit["rank"] is None or limit["reason"] == "late_start"
+    reads = contract.scope == "run" or not of_ranks
+    return reads and contract.group != "findings" and not {"gpu", "collectives"}.isdisjoint(contract.needs)
 
 
 def partly_read(
