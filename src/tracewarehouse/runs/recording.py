@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
@@ -201,12 +201,7 @@ def _shift_ns(start: int, end: int) -> int:
 
 def limits_of(reasons: Iterable[Reason]) -> tuple[dict[str, Any], ...]:
     """The limits as rows, for results."""
-    return tuple(rows_of([each for each in reasons if each.level == LIMIT]))
-
-
-def rows_of(reasons: Sequence[Reason]) -> list[dict[str, Any]]:
-    """The rows by column name."""
-    return [asdict(reason) for reason in reasons]
+    return tuple(asdict(each) for each in reasons if each.level == LIMIT)
 
 
 def verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
@@ -19,7 +19,7 @@ from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
-from tracewarehouse.runs.recording import common_start_ns, limits_of, recording, rows_of, verdict
+from tracewarehouse.runs.recording import common_start_ns, limits_of, recording, verdict
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import (
     Json,
@@ -151,7 +151,7 @@ def built_rows(
         return [run_row(each.version) for each in selected]
     if contract.name == "recording_reasons":
         found = (recording(each.version, expected_ranks(each.version), each.ranks) for each in selected)
-        return [row for reasons in found for row in rows_of(reasons)]
+        return [asdict(reason) for reasons in found for reason in reasons]
     if contract.name == "rank_sources":
         return [_source_row(wanted, source) for each in selected for source in each.sources]
     ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
