@@ -124,14 +124,17 @@ def build_tables(columns: Columns) -> Built:
     owned = attribution.attribute_calls(columns, nest, calls, launched)
     by_name = launches.calls_by_name(columns, rules, calls)
     classes = kernels.classify(columns, rules, launched, owned)
+    idle = kernels.stream_idle(columns, launched)
     unrecorded = recording.find_unrecorded(columns, calls, launched, by_name[0])
     (step_rows,) = steps.steps(columns, annotations, launched, unrecorded)
     tables = {
         "events": pa.concat_tables(events.events(columns, slab_rows=64)),
         "steps": step_rows,
-        "kernels": pa.concat_tables(kernels.kernels(columns, launched, owned, classes)),
+        "kernels": pa.concat_tables(kernels.kernels(columns, launched, owned, classes, idle)),
         "runtime": launches.runtime(columns, calls, launched, owned, by_name),
-        "device_segments": segments.device_segments(columns, calls, launched, classes, by_name[1], step_rows),
+        "device_segments": segments.device_segments(
+            columns, calls, launched, classes, by_name[1], idle, step_rows
+        ),
         "correlations": launches.correlations(calls, launched),
         "annotations": events.annotation_table(columns),
         "syncs": launches.syncs(columns, calls),

@@ -98,7 +98,10 @@ def test_texts_of_deep_paths_are_not_all_in_memory_at_once() -> None:
     launched = launches.find_launches(columns, rules, nest, calls)
     owned = attribution.attribute_calls(columns, nest, calls, launched)
     classes = kernels.classify(columns, rules, launched, owned)
-    slabs = [slab["path_sig"].nbytes for slab in kernels.kernels(columns, launched, owned, classes)]
+    slabs = [
+        slab["path_sig"].nbytes
+        for slab in kernels.kernels(columns, launched, owned, classes, kernels.stream_idle(columns, launched))
+    ]
     assert len(slabs) > 4 and max(slabs) < 4_000_000
 
 

@@ -29,7 +29,7 @@ from tracewarehouse.ingest.tables.events import (
     flow_slabs,
     samples_gpu,
 )
-from tracewarehouse.ingest.tables.kernels import KINDS, classify, kernels
+from tracewarehouse.ingest.tables.kernels import KINDS, classify, kernels, stream_idle
 from tracewarehouse.ingest.tables.launches import (
     calls_by_name,
     correlations,
@@ -261,25 +261,31 @@ class _Builders(Struct):
         attribution = attribute_calls(columns, nesting, calls, launches)
         self.coverage = coverage(columns, launches, attribution)
         classes = classify(columns, rules, launches, attribution)
-        yield "kernels", kernels(columns, launches, attribution, classes)
+        idle = stream_idle(columns, launches)
+        yield "kernels", kernels(columns, launches, attribution, classes, idle)
         by_name = calls_by_name(columns, rules, calls)
         yield "runtime", runtime(columns, calls, launches, attribution, by_name)
         yield "correlations", correlations(calls, launches)
         unrecorded = find_unrecorded(columns, calls, launches, by_name[0])
         step_rows = steps(columns, step_annotations, launches, unrecorded)
-        self.limits = limits(columns, unrecorded, launches, step_rows)
         self.of_steps = [step_facts(rows) for rows in step_rows]
         yield "steps", step_rows
         parts_of = zip(columns.slices(calls.rows), columns.slices(launches.rows), step_rows, strict=True)
-        yield (
-            "device_segments",
-            [
-                device_segments(
-                    columns, calls.part(c), launches.part(g), classes.part(g), by_name[1][c], of_rank
-                )
-                for c, g, of_rank in parts_of
-            ],
-        )
+        segments = [
+            device_segments(
+                columns,
+                calls.part(c),
+                launches.part(g),
+                classes.part(g),
+                by_name[1][c],
+                idle.part(g),
+                of_rank,
+            )
+            for c, g, of_rank in parts_of
+        ]
+        self.limits = limits(columns, unrecorded, launches, step_rows, segments)
+        yield "device_segments", segments
+        del idle, segments
         if (frames := find_modules(columns, nesting)) is not None:
             rows = kernel_modules(columns, nesting, calls, launches, attribution, classes, frames)
             yield "modules", module_table(columns, frames)

@@ -47,6 +47,10 @@ class StreamIdle(NamedTuple):
     is_first: Flags
     previous: Rows
 
+    def part(self, some: slice) -> StreamIdle:
+        """Of some of the GPU activities."""
+        return StreamIdle(self.idle_ns[some], self.is_first[some], self.previous[some])
+
 
 def stream_idle(columns: Columns, launches: Launches) -> StreamIdle:
     """The idle time before every GPU activity, in the order of `launches`."""
@@ -101,10 +105,10 @@ _STATES: Final = tuple(state.name.lower() for state in LaunchState)
 
 
 def kernels(
-    columns: Columns, launches: Launches, attribution: Attribution, classes: Classes
+    columns: Columns, launches: Launches, attribution: Attribution, classes: Classes, idle: StreamIdle
 ) -> Iterator[pa.Table]:
-    """Table `kernels` in slabs, in row order."""
-    call_index, idle = call_indexes(attribution, launches.runtime), stream_idle(columns, launches)
+    """Table `kernels` in slabs, in row order; `idle` is `stream_idle`."""
+    call_index = call_indexes(attribution, launches.runtime)
     for part in _slabs(attribution, call_index):
         yield _slab(columns, launches, attribution, classes, idle, call_index[part], part)
 

@@ -239,6 +239,13 @@ def outermost_calls(calls: Calls) -> Times:
     return order[kept]
 
 
+def have_id_of_launched(columns: Columns, calls: Calls, launches: Launches) -> Flags:
+    """Whether each call has the id of a GPU activity with a launch: then it is that launch, or inside it."""
+    ids = pairing_ids(columns, launches.rows[launches.runtime >= 0])
+    found: Flags = np.isin(calls.correlation.values, ids.values[ids.valid]) & calls.correlation.valid
+    return found
+
+
 def runtime(
     columns: Columns, calls: Calls, launches: Launches, attribution: Attribution, by_name: tuple[Flags, Flags]
 ) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 
 from tracewarehouse.ingest.columns import among
-from tracewarehouse.ingest.tables.launches import calls_by_name, outermost_calls
+from tracewarehouse.ingest.tables.launches import calls_by_name, have_id_of_launched, outermost_calls
 from tracewarehouse.ingest.tables.model import (
     MODULE_FRAME,
     SENTINEL_IDS,
@@ -24,7 +24,6 @@ from tracewarehouse.ingest.tables.model import (
     group_numbers,
     is_slice,
     latest_before,
-    pairing_ids,
     slabs,
     start_and_end,
     used_texts,
@@ -71,8 +70,7 @@ def _unknown_launch(given: QualityInput) -> RuleHits:
 def _launch_without_gpu_activity(given: QualityInput) -> RuleHits:
     """Excludes a driver call inside the runtime call that launched a GPU activity: it has the same id."""
     calls, launches = given.calls, given.launches
-    ids = pairing_ids(given.columns, launches.rows[launches.runtime >= 0])
-    shares = np.isin(calls.correlation.values, ids.values[ids.valid]) & calls.correlation.valid
+    shares = have_id_of_launched(given.columns, calls, launches)
     is_launch, _ = calls_by_name(given.columns, given.rules, calls)
     return _calls(given, is_launch & ~np.isin(calls.rows, launches.runtime) & ~shares)
 

@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracewarehouse.ingest.tables.launches import have_id_of_launched
 from tracewarehouse.ingest.tables.model import (
     distinct_combinations,
     flags,
     last_before,
-    pairing_ids,
     used_texts,
 )
 
@@ -70,12 +70,11 @@ def clipped(columns: Columns, launches: Launches, annotations: Sequence[StepAnno
     for distance in range(1, min(_COMPARED, len(order) - 1) + 1):
         same = group[distance:] == group[:-distance]
         covered[:-distance] += same & (end[distance:] <= end[:-distance])
-        later = np.where(
-            same & (start[distance:] > start[:-distance]), start[distance:], next_start[:-distance]
-        )
-        next_start[:-distance] = np.minimum(next_start[:-distance], later)
-    may_be = order[(covered >= 2) & (next_start < end)]
-    cut_ns = (next_start - start)[(covered >= 2) & (next_start < end)]
+        is_later = same & (start[distance:] > start[:-distance])
+        earliest = next_start[:-distance]
+        np.minimum(earliest, start[distance:], out=earliest, where=is_later)
+    some = np.flatnonzero((covered >= 2) & (next_start < end))
+    may_be, cut_ns = order[some], next_start[some] - start[some]
     kept = ~launches.is_graph[may_be] & _is_long(columns, launches, annotations, may_be)
     if not kept.any():
         return launches
@@ -119,8 +118,7 @@ def find_unrecorded(columns: Columns, calls: Calls, launches: Launches, is_launc
     """Which launches have lost GPU activities; `is_launch` marks calls that launch by their name."""
     rank, kind = columns.rank_of(calls.rows), _kinds(columns, calls)
     known = np.isin(calls.rows, launches.runtime)
-    ids = pairing_ids(columns, launches.rows[launches.runtime >= 0])
-    is_outer = ~(np.isin(calls.correlation.values, ids.values[ids.valid]) & calls.correlation.valid)
+    is_outer = ~have_id_of_launched(columns, calls, launches)
     inside = columns.ints("parent_id", calls.rows)
     is_outer &= ~(inside.valid & np.isin(inside.values, calls.rows))
     is_outer |= known
@@ -203,14 +201,12 @@ def _short_graph_launches(columns: Columns, launches: Launches) -> Rows:
     rows, first = np.unique(runtime, return_index=True)
     contents = [part.tobytes() for part in np.split(node, first[1:])]
     shapes = Counter(contents).most_common()
-    nodes = {shape: Counter(np.frombuffer(shape, node.dtype).tolist()) for shape, _ in shapes[:_MOST_SHAPES]}
+    nodes = {shape: Counter(np.frombuffer(shape, node.dtype).tolist()) for shape, _ in shapes}
     short = {
         shape
         for shape, count in shapes
         if any(
-            often > count
-            and len(shape) < len(whole) < 2 * len(shape)
-            and Counter(np.frombuffer(shape, node.dtype).tolist()) <= nodes[whole]
+            often > count and len(shape) < len(whole) < 2 * len(shape) and nodes[shape] <= nodes[whole]
             for whole, often in shapes[:_MOST_SHAPES]
         )
     }
@@ -222,8 +218,8 @@ def lost_steps(columns: Columns, unrecorded: Unrecorded, rank: int) -> Numbers:
     launched, lost, short = (
         _steps_of(columns, rows, rank) for rows in (unrecorded.launched, unrecorded.lost, unrecorded.short)
     )
-    steps, count = np.unique(lost, return_counts=True)
-    of = np.array([np.count_nonzero(launched == step) for step in steps.tolist()], np.int64)
+    steps, number = np.unique(np.concatenate((lost, launched)), return_inverse=True)
+    count, of = (np.bincount(each, minlength=len(steps)) for each in np.split(number, [len(lost)]))
     selected: Numbers = steps[(count > LOST_SHARE * np.maximum(of, 1)) | np.isin(steps, short)]
     return selected
 
@@ -243,15 +239,22 @@ Limit = dict[str, Any]
 
 
 def limits(
-    columns: Columns, unrecorded: Unrecorded, launches: Launches, steps: Sequence[pa.Table]
+    columns: Columns,
+    unrecorded: Unrecorded,
+    launches: Launches,
+    steps: Sequence[pa.Table],
+    segments: Sequence[pa.Table],
 ) -> list[list[Limit]]:
-    """The reasons of each rank, for its facts: name, level, affected steps and rows, share and time."""
+    """The reasons of each rank, for its facts: name, level, affected steps and rows, share and time.
+
+    `steps` and `segments` are the tables `steps` and `device_segments` of each rank.
+    """
     return [
         [
             *_lost(columns, unrecorded, rank, steps[rank]),
             *_of_steps(steps[rank]),
             *_malformed(columns, launches.part(some)),
-            *_graph_gap(launches.part(some)),
+            *_graph_gap(launches.part(some), segments[rank]),
         ]
         for rank, some in enumerate(columns.slices(launches.rows))
     ]
@@ -294,19 +297,15 @@ def _malformed(columns: Columns, launches: Launches) -> Iterator[Limit]:
         yield _reason("malformed_duration", True, rows=rows, affected_ns=int(excess_ns.sum()))
 
 
-def _graph_gap(launches: Launches) -> Iterator[Limit]:
-    """Time in which no activity of the rank runs, between two of one graph launch."""
+def _graph_gap(launches: Launches, segments: pa.Table) -> Iterator[Limit]:
+    """Long gaps inside graph launches, if they are a part of the GPU window."""
     if not launches.is_graph.any():
         return
-    order = np.argsort(launches.ts_ns, kind="stable")
-    end = np.maximum.accumulate(launches.end_ns[order])
-    start, runtime = launches.ts_ns[order], launches.runtime[order]
-    is_graph = launches.is_graph[order]
-    gap_ns = (start[1:] - end[:-1])[is_graph[1:] & (runtime[1:] == runtime[:-1])]
-    long_ns = gap_ns[gap_ns > _GRAPH_GAP_NS]
-    total_ns = int(long_ns.sum())
-    if total_ns > _GRAPH_GAP_SHARE * (int(end[-1]) - int(start[0])):
-        yield _reason("graph_gap", True, rows=len(long_ns), affected_ns=total_ns)
+    is_long = pc.and_(pc.equal(segments["cause"], "graph"), pc.greater(segments["gap_ns"], _GRAPH_GAP_NS))
+    gaps = segments.filter(is_long)
+    total_ns = pc.sum(gaps["segment_ns"]).as_py() or 0
+    if total_ns > _GRAPH_GAP_SHARE * (int(launches.end_ns.max()) - int(launches.ts_ns.min())):
+        yield _reason("graph_gap", True, rows=len(gaps["after_id"].unique()), affected_ns=total_ns)
 
 
 def several_processes(fired: Iterable[FiredRule]) -> Iterator[Limit]:

@@ -24,14 +24,13 @@ from tracewarehouse.ingest.tables.model import (
     flags,
     id_column,
     last_before,
-    latest_before,
     start_and_end,
     thread_numbers,
 )
 
 if TYPE_CHECKING:
     from tracewarehouse.ingest.columns import Columns
-    from tracewarehouse.ingest.tables.kernels import Classes
+    from tracewarehouse.ingest.tables.kernels import Classes, StreamIdle
     from tracewarehouse.ingest.tables.model import Calls, Flags, Launches, Numbers, Positions, Rows, Times
 
 
@@ -98,11 +97,17 @@ class _Gaps(Struct, frozen=True):
 
 
 def device_segments(
-    columns: Columns, calls: Calls, launches: Launches, classes: Classes, is_sync: Flags, steps: pa.Table
+    columns: Columns,
+    calls: Calls,
+    launches: Launches,
+    classes: Classes,
+    is_sync: Flags,
+    streams: StreamIdle,
+    steps: pa.Table,
 ) -> pa.Table:
-    """Table `device_segments`; `is_sync` marks the calls that wait, `steps` is the table of that name."""
+    """Table `device_segments` of a rank; `is_sync` marks the calls that wait, `steps` is its table."""
     end = launches.end_ns
-    idle = _idle(columns, calls, launches, end, is_sync, classes.is_copy)
+    idle = _idle(columns, calls, launches, streams, is_sync, classes.is_copy)
     layers = [_layer(launches, end, classes.kind == KINDS.index(name)) for name in _BY_PRIORITY]
     step, step_start = _periods(steps, len(end) > 0)
     edges = [each for _, *times in layers for each in times]
@@ -160,14 +165,15 @@ def _layer(launches: Launches, end: Times, selected: Flags) -> tuple[Rows, Times
 
 
 def _idle(
-    columns: Columns, calls: Calls, launches: Launches, end: Times, is_sync: Flags, is_copy: Flags
+    columns: Columns, calls: Calls, launches: Launches, streams: StreamIdle, is_sync: Flags, is_copy: Flags
 ) -> _Idle:
+    end = launches.end_ns
     gaps, pending, launched_ns, in_graph = _gaps(launches, end)
     call = np.searchsorted(calls.rows, launches.runtime)
     return_ns = np.append(calls.end_ns, _FIRST)[np.where(launches.runtime >= 0, call, -1)]
     is_lost = (launches.state[gaps.after] == LaunchState.MISSING) & (launched_ns > gaps.start_ns)
     # When the call begins, when it returns, and when the activity usually starts, within each gap.
-    starts = return_ns[pending] + _usual_latency_ns(columns, launches, return_ns)
+    starts = return_ns[pending] + _usual_latency_ns(launches, streams, return_ns)
     edges = [np.clip(each, gaps.start_ns, gaps.end_ns) for each in (launched_ns, return_ns[pending], starts)]
     edges = [np.where(is_lost | in_graph, gaps.start_ns, each) for each in edges]
     late = edges[0] > gaps.start_ns
@@ -200,19 +206,15 @@ def _idle(
     )
 
 
-def _usual_latency_ns(columns: Columns, launches: Launches, return_ns: Times) -> int:
+def _usual_latency_ns(launches: Launches, streams: StreamIdle, return_ns: Times) -> int:
     """The median time from the return of a call to the start of its activity on an idle stream; 0 if unknown.
 
     The stream was idle if all its earlier activities had ended when the call began. Activities that start
     before their calls (clocks are off) do not count.
     """
-    lane = launches.lanes(columns)
-    call = np.where(launches.runtime >= 0, launches.call_ts_ns, _LAST)
-    order = np.lexsort((launches.rows, call, launches.end_ns, launches.ts_ns, lane))
-    reached, has_earlier = latest_before(lane[order], launches.end_ns[order])
-    is_idle = ~has_earlier | (reached <= launches.call_ts_ns[order])
-    some = order[is_idle & (launches.runtime[order] >= 0)]
-    some = some[launches.ts_ns[some] > launches.call_ts_ns[some]]
+    to_start_ns = launches.ts_ns - launches.call_ts_ns
+    is_idle = streams.is_first | (streams.idle_ns >= to_start_ns)
+    some = is_idle & (launches.runtime >= 0) & (to_start_ns > 0)
     latency = np.sort(np.maximum(launches.ts_ns[some] - return_ns[some], 0))
     return int(latency[(len(latency) - 1) // 2]) if len(latency) else 0
 

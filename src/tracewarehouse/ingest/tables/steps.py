@@ -12,7 +12,6 @@ thread must rise; a pattern without a group numbers its annotations from 0.
 
 from __future__ import annotations
 
-import itertools
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
@@ -262,24 +261,16 @@ def steps(
     columns: Columns, annotations: Sequence[StepAnnotations], launches: Launches, unrecorded: Unrecorded
 ) -> list[pa.Table]:
     """Table `steps` of each rank: host time, device time and period of each step."""
-    bounds = columns.bounds.tolist()
-    parts = zip(annotations, columns.slices(launches.rows), itertools.pairwise(bounds), strict=True)
-    found = []
-    for rank, (each, some, rows) in enumerate(parts):
-        cut, lost = cut_off_steps(columns, unrecorded, rank), lost_steps(columns, unrecorded, rank)
-        found.append(_steps_of_rank(columns, each, launches.part(some), slice(*rows), cut, lost))
-    return found
+    return [
+        _steps_of_rank(columns, annotations[rank], launches.part(some), unrecorded, rank)
+        for rank, some in enumerate(columns.slices(launches.rows))
+    ]
 
 
 def _steps_of_rank(
-    columns: Columns,
-    annotations: StepAnnotations,
-    launches: Launches,
-    rows: slice,
-    cut: Numbers,
-    lost: Numbers,
+    columns: Columns, annotations: StepAnnotations, launches: Launches, unrecorded: Unrecorded, rank: int
 ) -> pa.Table:
-    """The steps of the rank with these rows; `cut` are cut off at the end, `lost` lack GPU activities.
+    """The steps of a rank, of its annotations and launches.
 
     The device time of a step goes from its first to its last GPU activity. Its period ends with its last GPU
     activity (with its annotation if it has none), but no earlier than the previous period: periods tile the
@@ -287,6 +278,7 @@ def _steps_of_rank(
     open at its end; if the file does not say which, if its host or device time touches the edge of what was
     recorded.
     """
+    rows = slice(*columns.bounds[rank : rank + 2].tolist())
     step, number = np.unique(annotations.step, return_inverse=True)
     count = len(step)
     first = np.full(count, -1, np.int64)
@@ -296,7 +288,7 @@ def _steps_of_rank(
     device_start, device_end, has_device = _device_intervals(columns, launches, step)
     by_start = np.lexsort((step, host_start))
     done, period_start = _periods(host_start, np.where(has_device, device_end, host_end), by_start)
-    is_cut = np.isin(step, cut)
+    is_cut = np.isin(step, cut_off_steps(columns, unrecorded, rank))
     if (recorded := _recorded_window(columns, rows)) is not None:
         is_cut |= (host_start < recorded[0]) | (host_end >= recorded[1])
     elif count:
@@ -306,7 +298,8 @@ def _steps_of_rank(
             is_cut |= has_device & _touches(device_start, device_end, first_ns, last_ns)
     is_outside = (launches.runtime >= 0) & ~columns.valid("step", launches.rows)
     is_idle = ~has_device & is_outside.any()
-    reason = np.select([np.isin(step, lost), is_cut, is_idle], range(3), -1)
+    has_lost = np.isin(step, lost_steps(columns, unrecorded, rank))
+    reason = np.select([has_lost, is_cut, is_idle], range(3), -1)
     return pa.table(
         {
             "step": bigint_column(step),
@@ -329,9 +322,8 @@ def _recorded_window(columns: Columns, rows: slice) -> tuple[int, int] | None:
     ends = flags(pc.equal(columns.words("name"), _WINDOW_END))
     if not starts.any() or not ends.any():
         return None
-    marks = (
-        np.flatnonzero(columns.where("name", starts | ends, rows) & columns.valid("ts_ns", rows)) + rows.start
-    )
+    is_mark = columns.where("name", starts | ends, rows) & columns.valid("ts_ns", rows)
+    marks = rows.start + np.flatnonzero(is_mark)
     is_end = columns.where("name", ends, marks)
     if not is_end.any() or is_end.all():
         return None
