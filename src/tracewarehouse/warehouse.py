@@ -523,18 +523,9 @@ class Warehouse(Analyses[Result]):
 
     def inbox(self) -> Result:
         """What waits in the inbox to be ingested: a row per run, with the number and bytes of its traces."""
-        from tracewarehouse.ingest.survey import discover_inbox
-        from tracewarehouse.result import Field, from_rows
+        from tracewarehouse.ingest.pipeline import waiting
 
-        by_run: dict[str, list[int]] = {}
-        for file in discover_inbox(objects_at(self.root)):
-            by_run.setdefault(file.path.parent.name, []).append(file.stamp[0])
-        fields = [
-            Field("run", "VARCHAR"),
-            Field("files", "BIGINT", "count"),
-            Field("bytes", "BIGINT", "bytes"),
-        ]
-        return from_rows(fields, [(run, len(sizes), sum(sizes)) for run, sizes in sorted(by_run.items())])
+        return waiting(objects_at(self.root))
 
     @writing
     def discard(self, runs: str | Iterable[str]) -> list[Path]:

@@ -59,6 +59,7 @@ from tracewarehouse.ingest.sources import Source, TraceFile
 from tracewarehouse.ingest.stored import StoredRanks, conflict
 from tracewarehouse.ingest.survey import Discovered, discover, discover_inbox, discover_objects, survey
 from tracewarehouse.location import is_url
+from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.objects import Objects
@@ -123,11 +124,26 @@ def _with_advice(report: IngestReport, engine: EngineOrName) -> IngestReport:
     return replace(report, notes=(*report.notes, note)) if note else report
 
 
-def discard(warehouse: Objects, runs: Iterable[str]) -> list[Path]:
-    """Deletes the traces of runs from the inbox. Raises UnknownName for a run without any."""
+def spooled_runs(warehouse: Objects) -> dict[str, list[TraceFile]]:
+    """Run → its traces in the inbox, by run."""
     by_run: dict[str, list[TraceFile]] = {}
     for file in discover_inbox(warehouse):
         by_run.setdefault(file.path.parent.name, []).append(file)
+    return dict(sorted(by_run.items()))
+
+
+def waiting(warehouse: Objects) -> Result:
+    """A row per run in the inbox, with the number and bytes of its traces."""
+    fields = [Field("run", "VARCHAR"), Field("files", "BIGINT", "count"), Field("bytes", "BIGINT", "bytes")]
+    spooled = spooled_runs(warehouse)
+    return from_rows(
+        fields, [(run, len(of), sum(file.stamp[0] for file in of)) for run, of in spooled.items()]
+    )
+
+
+def discard(warehouse: Objects, runs: Iterable[str]) -> list[Path]:
+    """Deletes the traces of runs from the inbox. Raises UnknownName for a run without any."""
+    by_run = spooled_runs(warehouse)
     chosen = sorted(set(runs))
     for run in chosen:
         if run not in by_run:
@@ -140,12 +156,11 @@ def discard(warehouse: Objects, runs: Iterable[str]) -> list[Path]:
 
 def _discovered(store: Store, paths: list[str | PathLike[str]], options: Options) -> Discovered:
     if options.inbox and not paths:
-        spooled = discover_inbox(store.objects)
-        runs = sorted({file.path.parent.name for file in spooled})
-        if options.run is not None and len(runs) > 1:
-            text = f"the inbox has traces of {len(runs)} runs: {', '.join(runs)}"
+        spooled = spooled_runs(store.objects)
+        if options.run is not None and len(spooled) > 1:
+            text = f"the inbox has traces of {len(spooled)} runs: {', '.join(spooled)}"
             raise ParamError(text, "name the files of one of them, or ingest the others first")
-        return spooled, []
+        return [file for files in spooled.values() for file in files], []
     files, outcomes = discover(path for path in paths if not is_url(os.fspath(path)))
     if options.inbox:
         files = [replace(file, note=spool_note(file.path)) for file in files]
