@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, Final
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import values_list
@@ -52,20 +51,29 @@ class Reason(Struct, frozen=True):
     advice: str | None = None
 
 
-def recording(version: RunVersion, expected: int | None, ranks: Iterable[int] | None = None) -> list[Reason]:
-    """The rows of a run and of these ranks (None: all), limits first; what compares ranks compares all."""
-    chosen = None if ranks is None else set(ranks)
-    of_run = [*_missing(version, expected), *_attempts(version)]
-    late = [] if of_run and of_run[-1].reason == "mixed_attempts" else list(_late(version))
-    found = list(of_run)
-    for rank in version.by_rank:
-        if chosen is not None and rank.rank not in chosen:
-            continue
-        own = [*_of_rank(rank), *(each for each in late if each.rank == rank.rank)]
-        if not any(each.level == LIMIT for each in own):
-            found.append(Reason(version.run, rank.rank, SOUND))
-        found += own
+def recording(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
+    """The rows of a run and of these ranks; what compares ranks compares all of the run."""
+    found = limits(version, expected, ranks)
+    limited = {each.rank for each in found}
+    for rank in _chosen(version, ranks):
+        found += [] if rank.rank in limited else [Reason(version.run, rank.rank, SOUND)]
+        found += _of_rank(rank, _NOT_RECORDED)
     return found
+
+
+def limits(version: RunVersion, expected: int | None, ranks: Iterable[int]) -> list[Reason]:
+    """The limits of a run and of these ranks: few, whatever the number of ranks."""
+    found = [*_missing(version, expected), *(attempts := [*_attempts(version)])]
+    late = {} if attempts else {each.rank: each for each in _late(version)}
+    for rank in _chosen(version, ranks):
+        found += _of_rank(rank, LIMIT)
+        found += [late[rank.rank]] if rank.rank in late else []
+    return found
+
+
+def _chosen(version: RunVersion, ranks: Iterable[int]) -> Iterator[Rank]:
+    chosen = set(ranks)
+    return (rank for rank in version.by_rank if rank.rank in chosen)
 
 
 def common_start_ns(version: RunVersion) -> int | None:
@@ -112,21 +120,21 @@ def _time(ns: int) -> str:
     return f"{ns / 1e9:,.2f} s" if ns >= 10**9 else f"{ns / 1e6:.1f} ms"
 
 
-def _of_rank(rank: Rank) -> Iterator[Reason]:
-    """The reasons that the rank's own files give."""
+def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
+    """The reasons of a level that the files of a rank give; only their words are made."""
     facts = rank.facts
-    limits = [each for each in facts.get("limits") or () if isinstance(each, dict)]  # type: ignore[union-attr]
+    found = [each for each in facts.get("limits") or () if isinstance(each, dict)]  # type: ignore[union-attr]
     if rank.status == "damaged":
-        limits.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
-    is_trace = bool(facts.get("events")) and facts.get("shapes") is not None
-    if is_trace and rank.main.format == "kineto":
+        found.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
+    if rank.main.format == "kineto" and facts.get("events") and facts.get("shapes") is not None:
         lacking = [reason for fact, reason in _LACKING.items() if facts.get(fact) is False]
         lacking += ["no_steps"] if facts.get("steps") == 0 else []
-        limits += [{"reason": reason, "level": _NOT_RECORDED} for reason in lacking]
-    for limit in limits:
-        is_basis = limit["reason"] != "lost_records" or facts.get("complete_steps")
-        state = USABLE if is_basis else NO_BASIS
-        yield _reason(rank.run, rank.rank, limit, state, of_steps=facts.get("steps"))
+        found += [{"reason": reason, "level": _NOT_RECORDED} for reason in lacking]
+    for limit in found:
+        if limit.get("level", LIMIT) == level:
+            is_basis = limit["reason"] != "lost_records" or facts.get("complete_steps")
+            state = USABLE if is_basis else NO_BASIS
+            yield _reason(rank.run, rank.rank, limit, state, of_steps=facts.get("steps"))
 
 
 def _missing(version: RunVersion, expected: int | None) -> Iterator[Reason]:
@@ -199,11 +207,6 @@ def _shift_ns(start: int, end: int) -> int:
     return shift if abs(shift) <= _CLOCK_ERROR_NS else 0
 
 
-def limits_of(reasons: Iterable[Reason]) -> tuple[dict[str, Any], ...]:
-    """The limits as rows, for results."""
-    return tuple(asdict(each) for each in reasons if each.level == LIMIT)
-
-
 def verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:
     """The state and the limits in one line, each reason once with its ranks; and runs, of `several`."""
     by_reason: dict[str, list[Mapping[str, Any]]] = {}
@@ -218,5 +221,5 @@ def verdict(limits: Iterable[Mapping[str, Any]], several: bool = False) -> str:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         where = [worst["run_id"]] if several else []
         where += [] if worst["rank"] is None else [f"rank {worst['rank']}{more}"]
-        texts.append(": ".join([*filter(None, [" ".join(where)]), worst["text"]]))
+        texts.append(f"{' '.join(where)}: {worst['text']}" if where else worst["text"])
     return f"{USABLE if is_basis else NO_BASIS}: {'; '.join(texts)}"

@@ -19,7 +19,7 @@ from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
-from tracewarehouse.runs.recording import common_start_ns, limits_of, recording, verdict
+from tracewarehouse.runs.recording import common_start_ns, limits, recording, verdict
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import (
     Json,
@@ -133,6 +133,7 @@ def _rank_issue(rank: Rank, rule: str, severity: str, example: str) -> QualityIs
 
 
 _HEADER = "header"
+_COMMON_START = "common_start_ns"
 _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
 
 
@@ -155,11 +156,10 @@ def built_rows(
     if contract.name == "rank_sources":
         return [_source_row(wanted, source) for each in selected for source in each.sources]
     ranks = [(each.version, rank) for each in selected for rank in each.by_rank]
-    headers: Mapping[str, str] = {}
-    if any(column.name == _HEADER for column in wanted):
-        headers = _headers(store, [rank for _, rank in ranks])
-    starts = {each.run: common_start_ns(each.version) for each in selected}
-    return [_rank_row(wanted, version, rank, headers, starts[version.run]) for version, rank in ranks]
+    names = {column.name for column in wanted}
+    headers = _headers(store, [rank for _, rank in ranks]) if _HEADER in names else {}
+    starts = {each.run: common_start_ns(each.version) for each in selected} if _COMMON_START in names else {}
+    return [_rank_row(wanted, version, rank, headers, starts.get(version.run)) for version, rank in ranks]
 
 
 def _headers(store: Versions, ranks: Sequence[Rank]) -> Mapping[str, str]:
@@ -250,7 +250,7 @@ def _rank_row(
     ingest = _ingest_columns(rank.main) | {"status": rank.status, "ingested_at": rank.committed_at}
     derived = {name: is_current(version, rank, name) for name in OF_RUN}
     header = headers.get(rank.main.name)
-    row = {**rank.facts, **ingest, **derived, "common_start_ns": common_start, _HEADER: header}
+    row = {**rank.facts, **ingest, **derived, _COMMON_START: common_start, _HEADER: header}
     return {column.name: _value(row.get(column.name), column.type) for column in columns}
 
 
@@ -364,11 +364,11 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
     recorded: list[str] = []
     for each in selected:
         expected = expected_ranks(each.version) or 0
-        limits = recording_limits([each])
+        recorded_limits = recording_limits([each])
         missing = set(range(expected)) - set(each.version.ranks)
-        if relevant := [limit for limit in limits if _matters(contract, limit)]:
+        if relevant := [limit for limit in recorded_limits if _matters(contract, limit)]:
             recorded.append(f"recording of {each.run}: {verdict(relevant)}")
-        if missing and all(limit["reason"] != "ranks_missing" for limit in limits):
+        if missing and all(limit["reason"] != "ranks_missing" for limit in recorded_limits):
             lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
         more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits: analysis recording"
@@ -379,8 +379,8 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
 
 def recording_limits(selected: Iterable[SelectedRun]) -> tuple[dict[str, Any], ...]:
     """What limits the recordings of the selected runs and ranks, as rows of `recording`."""
-    found = (recording(each.version, expected_ranks(each.version), each.ranks) for each in selected)
-    return limits_of(reason for reasons in found for reason in reasons)
+    found = (limits(each.version, expected_ranks(each.version), each.ranks) for each in selected)
+    return tuple(asdict(reason) for reasons in found for reason in reasons)
 
 
 def _matters(contract: Contract | None, limit: Mapping[str, Any]) -> bool:
