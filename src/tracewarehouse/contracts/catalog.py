@@ -83,7 +83,8 @@ def _require_errors(contract: Contract, contracts: Mapping[Ref, Contract]) -> It
         if ref in contracts and contracts[ref].kind == "view":
             refs += [below for below in contracts[ref].requires if below not in refs]
     stored = {ref.name for ref in refs if ref in contracts and contracts[ref].is_stored}
-    if unknown_reasons := {*contract.excluded_by, *contract.limited_by} - _reasons(contracts):
+    reasons = {*contract.excluded_by, *contract.limited_by}
+    if reasons and (unknown_reasons := reasons - _reasons(contracts)):
         names = ", ".join(sorted(unknown_reasons))
         yield reference_error(contract, f"no reason in recording_rules is named {names}", "write one of them")
     for name in sorted(set(contract.optional) - stored):
