@@ -608,7 +608,6 @@ class Warehouse(Analyses[Result]):
         """Stores results of analyses (`name` or `name@2`; None: all summaries) for `history`.
 
         Summaries are the analyses without a row per event, point in time or interval, in the newest version.
-
         Results of the runs (selectors; None: all) that are not recorded yet are computed, over all ranks,
         with default parameters, per step if an analysis supports it: in this process, or by the workers of
         `engine`. Raises UnknownName, EngineError.
@@ -656,11 +655,10 @@ class Warehouse(Analyses[Result]):
         `blame` and `graphs` read all ranks of the run and have no scopes. `graphs` finds the operators of
         kernels in graph launches: captures are looked for in the trace itself, then in the run `capture`, by
         default in traces of the same folder with `capture` in their file name, for the same rank and world
-        size. `critical_path` is computed for each complete
-        step by default, or for the entire trace if there are no steps; else for steps by number, annotations
-        as `NAME#K` (the K-th of that name, from 0), or the `entire_trace`. What is already derived is not
-        computed again. The ranks of a critical path are derived by the workers of `engine`. Raises
-        UnknownName, ParamError, EngineError.
+        size. `critical_path` is computed for each complete step by default, or for the entire trace if there
+        are no steps; else for steps by number, annotations as `NAME#K` (the K-th of that name, from 0), or
+        the `entire_trace`. What is already derived is not computed again. The ranks of a critical path are
+        derived by the workers of `engine`. Raises UnknownName, ParamError, EngineError.
         """
         from tracewarehouse.derive.critical_path import ScopeRequest
         from tracewarehouse.derive.derivations import derive_tables
@@ -677,7 +675,6 @@ class Warehouse(Analyses[Result]):
         `https://` need.
         """
         from tracewarehouse.query.shell_file import refresh
-        from tracewarehouse.runs.rows import catalog_row
 
         if not (isinstance(self.root, StoreUrl) and self.root.is_web):
             self.store.list_runs(catalog_row)
@@ -688,16 +685,13 @@ class Warehouse(Analyses[Result]):
         """Rebuilds tables that are stored in another version or by an earlier definition, from `events`.
 
         A warehouse of release 0.2.0 is converted first. Results that were recorded under an earlier
-        definition are recorded again. The report has a line per
-        rebuilt table and run, and per run with new results; none if nothing was done. It names runs that
-        could not be rebuilt, and why.
+        definition are recorded again. The report has a line per rebuilt table and run, and per run with new
+        results; none if nothing was done. It names runs that could not be rebuilt, and why.
         """
-        from tracewarehouse.ingest import format2
+        from tracewarehouse.ingest.format2 import convert
         from tracewarehouse.upkeep import upgrade
 
-        objects = objects_at(self.root)
-        is_old = format2.is_format_2(objects)
-        converted = format2.convert(objects, self.catalog, __version__) if is_old else ()
+        converted = convert(objects_at(self.root), self.catalog, __version__)
         report = upgrade(self.selection)
         return replace(report, lines=(*converted, *report.lines))
 
@@ -728,8 +722,7 @@ class Warehouse(Analyses[Result]):
         steps = restore_identity(objects_at(self.root), dry_run)
         if steps and dry_run:
             return RepairReport(steps)
-        paths = [source] if isinstance(source, str | PathLike) else source
-        return repair(self.selection, as_list(runs), paths, dry_run, steps)
+        return repair(self.selection, as_list(runs), paths_in([source]), dry_run, steps)
 
     @writing
     def compact(

@@ -65,7 +65,7 @@ class _Version(Struct, frozen=True):
     sources: tuple[_Stored, ...]
 
 
-def is_format_2(objects: Objects) -> bool:
+def _is_format_2(objects: Objects) -> bool:
     """Whether the warehouse has the format, or a conversion was killed before it deleted what is old."""
     try:
         number = json.loads(objects.get(layout.WAREHOUSE))["format"]
@@ -76,10 +76,12 @@ def is_format_2(objects: Objects) -> bool:
 
 
 def convert(objects: Objects, catalog: Catalog, tool: str) -> list[str]:
-    """Converts a warehouse in place; a line per run. No other process may use it.
+    """Converts a warehouse of the format in place; a line per run. No other process may use it.
 
     Raises WarehouseError if something cannot be read; then nothing has changed.
     """
+    if not _is_format_2(objects):
+        return []
     objects.check_writable()
     objects.check_conditions()
     fields = json.loads(objects.get(layout.WAREHOUSE))
