@@ -20,7 +20,7 @@ LINEAR = {"HASH_JOIN", "ASOF_JOIN"}
 # Rule lists have a dozen rows, and each distinct name is matched once.
 RULES = {
     "regexp_matches(label, pattern)": "collective_rules over the distinct names of collectives",
-    "regexp_matches(device_name, pattern)": "link_rules over the devices of runs",
+    "regexp_matches(device_name, pattern)": "device_specs over the devices of runs",
     "regexp_matches(name, pattern)": "kernel_rules and call_rules over distinct names",
     "regexp_matches(op_sig, pattern)": "serving_attention_rules over distinct operators",
     "regexp_matches(((COALESCE(file, '') || ':') || COALESCE(name, '')), pattern)": "stack_rules over frames",

@@ -4,7 +4,7 @@
 -- name     = "collective_bandwidth"
 -- version  = 1
 -- summary  = "Algorithm and bus bandwidth of collectives by process group, element type and message size, with skew kept apart."
--- requires = ["collective_instances@1", "link_rules@1", "ranks@1"]
+-- requires = ["collective_instances@1", "device_specs@1", "ranks@1"]
 -- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "group_key", "collective", "dtype", "size_bucket_bytes"]
 -- order    = ["run_id", "group_key", "collective", "-size_bucket_bytes"]
@@ -28,7 +28,7 @@
 -- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", null = true, better = "higher", doc = "Median bus bandwidth, which can be compared with the speed of links: algbw_bytes_per_ns × 2(n-1)/n for all_reduce, × (n-1)/n for all_gather, reduce_scatter, all_to_all. Never from the duration on one rank." }
 -- resolution_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Time resolution of the traces' durations." }
 -- resolution_share   = { type = "DOUBLE", unit = "ratio", null = true, doc = "resolution_ns / transfer_p50_ns: relative error of both bandwidths that the resolution alone causes." }
--- link_share         = { type = "DOUBLE", unit = "ratio", null = true, doc = "busbw_bytes_per_ns as a share of the peak of a GPU's links in one direction (`link_rules`). May exceed 1 with reduction in the switch (NVLS, SHARP). Null unless all ranks of the group are on one host and the device is listed." }
+-- link_share         = { type = "DOUBLE", unit = "ratio", null = true, doc = "busbw_bytes_per_ns as a share of the peak of a GPU's links in one direction (`device_specs`). May exceed 1 with reduction in the switch (NVLS, SHARP). Null unless all ranks of the group are on one host and the links of the device are listed." }
 -- other_groups       = { type = "BIGINT", unit = "count", doc = "Number of other groups with as many ranks and a bandwidth for the same collective, element type and size bucket." }
 -- relative_busbw     = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "busbw_bytes_per_ns divided by the median busbw_bytes_per_ns of these other groups; well below 1 means slow links of this group, which no rank is to blame for. Null with fewer than min_groups other groups." }
 --
@@ -43,13 +43,13 @@ WITH
     HAVING count(DISTINCT device_name) = 1
   ),
   peak AS (
-    SELECT named.device_name, arg_min(rule.peak_bytes_per_ns, rule.rule_id) AS peak_bytes_per_ns
+    SELECT named.device_name, arg_min_null(spec.device_link_bytes_per_ns, spec.rule_id) AS link_bytes_per_ns
     FROM (SELECT DISTINCT device_name FROM ranks) AS named
-    JOIN link_rules AS rule ON regexp_matches(named.device_name, rule.pattern)
+    JOIN device_specs AS spec ON regexp_matches(named.device_name, spec.pattern)
     GROUP BY named.device_name
   ),
   linked AS (
-    SELECT device.run_id, peak.peak_bytes_per_ns
+    SELECT device.run_id, peak.link_bytes_per_ns
     FROM device
     JOIN peak ON peak.device_name = device.device_name
   ),
@@ -110,7 +110,7 @@ SELECT
   bucket.busbw_bytes_per_ns,
   bucket.resolution_ns,
   bucket.resolution_ns / nullif(bucket.transfer_p50_ns, 0) AS resolution_share,
-  CASE WHEN bucket.one_host THEN bucket.busbw_bytes_per_ns / linked.peak_bytes_per_ns END AS link_share,
+  CASE WHEN bucket.one_host THEN bucket.busbw_bytes_per_ns / linked.link_bytes_per_ns END AS link_share,
   coalesce(others.other_groups, 0) AS other_groups,
   CASE WHEN others.other_groups >= $min_groups THEN bucket.busbw_bytes_per_ns / nullif(others.other_bytes_per_ns, 0) END AS relative_busbw
 FROM bucket
