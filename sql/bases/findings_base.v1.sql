@@ -37,15 +37,15 @@
 -- ///
 -- A rule also returns is_finding (the share reaches the warning threshold, and any other conditions of the
 -- rule hold) and is_representative (FALSE if the trace has no complete step and the rule needs one). It may
--- return step, culprit, is_context (severity info at most), detail_ns and doubt (levels of confidence below
--- that of the rule). Its observation may contain {lost}, {worst}, {where} and {detail}: the saving, the
+-- return step, culprit, is_context (severity info at most), detail_ns, doubt (levels of confidence below
+-- that of the rule) and unchecked (why it could not be checked). Its observation may contain {lost}, {worst}, {where} and {detail}: the saving, the
 -- duration and step of the worst occurrence, detail_ns.
 SELECT
   finding.run_id,
   finding.rank,
   subject,
   CASE
-    WHEN NOT is_finding OR limits.why_not IS NOT NULL THEN 'none'
+    WHEN NOT is_finding OR coalesce(limits.why_not, unchecked) IS NOT NULL THEN 'none'
     WHEN is_context THEN 'info'
     WHEN share < $critical_share THEN 'warning'
     ELSE 'critical'
@@ -62,7 +62,7 @@ SELECT
     ELSE ['low', 'medium', 'high'][greatest(list_position(['low', 'medium', 'high'], $confidence) - doubt - (limits.limit_text IS NOT NULL)::INTEGER, 1)]
   END AS confidence,
   CASE
-    WHEN limits.why_not IS NOT NULL THEN 'Could not be checked: ' || limits.why_not || '.'
+    WHEN coalesce(limits.why_not, unchecked) IS NOT NULL THEN 'Could not be checked: ' || coalesce(limits.why_not, unchecked) || '.'
     WHEN count = 0 AND NOT is_finding AND limits.limit_text IS NOT NULL
       THEN 'No such case in what was recorded, but not all could be checked: ' || limits.limit_text || '.'
     WHEN count = 0 AND NOT is_finding THEN 'No such case was found.'
@@ -122,6 +122,7 @@ FROM (
     to_ns,
     step,
     culprit,
+    unchecked,
     CASE WHEN steps > 0 THEN saving_ns // steps END AS saving_step_ns,
     saving_ns / analyzed_ns AS saving_share,
     [
@@ -135,7 +136,7 @@ FROM (
     ] AS durations
   FROM (
     -- What a rule does not return is null.
-    SELECT NULL::BIGINT AS step, NULL::VARCHAR AS culprit, NULL::BOOLEAN AS is_context, NULL::BIGINT AS detail_ns, NULL::INTEGER AS doubt
+    SELECT NULL::BIGINT AS step, NULL::VARCHAR AS culprit, NULL::BOOLEAN AS is_context, NULL::BIGINT AS detail_ns, NULL::INTEGER AS doubt, NULL::VARCHAR AS unchecked
     WHERE FALSE
     UNION ALL BY NAME
     FROM base_input

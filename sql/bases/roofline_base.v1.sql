@@ -17,8 +17,9 @@
 -- flop_per_ns         = { type = "DOUBLE", unit = "flop_per_ns", null = true, better = "higher", doc = "hardware_flop / gpu_union_ns." }
 -- bytes_per_ns        = { type = "DOUBLE", unit = "bytes_per_ns", null = true, better = "higher", doc = "bytes / gpu_union_ns." }
 -- intensity           = { type = "DOUBLE", null = true, doc = "FLOP per byte: hardware_flop / bytes." }
--- limit_flop_per_ns   = { type = "DOUBLE", unit = "flop_per_ns", null = true, doc = "Peak rate for the type of the arithmetic; null without FLOP or if the device is not listed (`device_specs`). `checked` in `device_specs` says whether the figure was compared with the vendor's documentation." }
+-- limit_flop_per_ns   = { type = "DOUBLE", unit = "flop_per_ns", null = true, doc = "Peak rate for the type of the arithmetic; null without FLOP, or as limit_reason says. `checked` in `device_specs` says whether the figure was compared with the vendor's documentation." }
 -- limit_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Peak memory bandwidth." }
+-- limit_reason        = { type = "VARCHAR", null = true, doc = "Why a limit is null: `device_specs` does not have it for the device, which is named here." }
 -- roofline            = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Share of the nearer limit that was reached: FLOP / peak rate or bytes / peak bandwidth, whichever is longer, divided by gpu_union_ns. Never clipped: above 1, see quality rule `over_peak`. Null if work or peak is not known." }
 -- bound_by            = { type = "VARCHAR", null = true, doc = "compute or memory: the nearer limit; neither if less than low_roofline of it is reached; over above 1." }
 -- best_roofline       = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "The highest roofline of a single operator." }
@@ -28,8 +29,8 @@
 -- flop_coverage       = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "Share of the rank's computation time in operators of known FLOP: what all rows together account for. Null without computation." }
 -- ///
 -- An analysis requires op_limits and work_coverage and returns, for each operator in `op_limits`, run_id, rank,
--- family, model_flop, hardware_flop, bytes, gpu_union_ns, bound, reason, limit_flop_per_ns, limit_bytes_per_ns, and
--- keys: a STRUCT of the columns that it sums by, which it declares between rank and count.
+-- family, compute_dtype, model_flop, hardware_flop, bytes, gpu_union_ns, bound, reason, device_name, limit_flop_per_ns,
+-- limit_bytes_per_ns, and keys: a STRUCT of the columns that it sums by, which it declares between rank and count.
 SELECT
   summed.run_id,
   summed.rank,
@@ -44,6 +45,7 @@ SELECT
   CASE WHEN summed.hardware_flop > 0 AND summed.bytes > 0 THEN summed.hardware_flop / summed.bytes END AS intensity,
   summed.limit_flop_per_ns,
   summed.limit_bytes_per_ns,
+  summed.limit_reason,
   summed.roofline,
   CASE
     WHEN summed.roofline > 1 THEN 'over'
@@ -70,7 +72,9 @@ FROM (
         bound,
         reason,
         CASE WHEN hardware_flop > 0 THEN coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), limit_flop_per_ns) END AS limit_flop_per_ns,
-        coalesce(nullif(greatest($memory_bytes_per_ns, 0), 0), limit_bytes_per_ns) AS limit_bytes_per_ns
+        coalesce(nullif(greatest($memory_bytes_per_ns, 0), 0), limit_bytes_per_ns) AS limit_bytes_per_ns,
+        compute_dtype,
+        device_name
       FROM base_input
     ),
     single AS (
@@ -87,6 +91,12 @@ FROM (
         reason,
         limit_flop_per_ns,
         limit_bytes_per_ns,
+        CASE
+          WHEN hardware_flop > 0 AND limit_flop_per_ns IS NULL
+            THEN coalesce('no peak rate of ' || device_name || ' is known', 'no device name was recorded, so no peak rate is known') || coalesce(' for ' || compute_dtype, '')
+          WHEN bytes > 0 AND limit_bytes_per_ns IS NULL
+            THEN coalesce('no memory bandwidth of ' || device_name || ' is known', 'no device name was recorded, so no memory bandwidth is known')
+        END AS limit_reason,
         hardware_flop / limit_flop_per_ns AS compute_ns,
         bytes / limit_bytes_per_ns AS memory_ns,
         -- FLOP without a known peak have no roofline, even if their bytes have one.
@@ -111,6 +121,7 @@ FROM (
     sum(gpu_union_ns)::BIGINT AS gpu_union_ns,
     max(limit_flop_per_ns) AS limit_flop_per_ns,
     max(limit_bytes_per_ns) AS limit_bytes_per_ns,
+    min(limit_reason) AS limit_reason,
     -- Ordered, so that rounding does not depend on threads.
     coalesce(sum(compute_ns ORDER BY compute_ns), 0) AS compute_ns,
     coalesce(sum(memory_ns ORDER BY memory_ns), 0) AS memory_ns,

@@ -4,7 +4,7 @@
 -- ///
 -- A rule requires analyzed_segments and returns, for each operator in `op_limits`, run_id, rank, kernel_id,
 -- label, roofline, matches (whether it counts), is_known (whether a limit of the device is known; without any
--- the rank has no row), min_share (of the analyzed time, below which a label does not count), and words: a
+-- the rank could not be checked), device_name, min_share (of the analyzed time, below which a label does not count), and words: a
 -- STRUCT of its texts: subject, saving_limit, observation (with {culprit} and {reached}), advice,
 -- evidence, evidence_filter.
 SELECT
@@ -32,14 +32,21 @@ SELECT
   to_ns,
   step,
   culprit,
-  part_ns // greatest(steps, 1) AS detail_ns
+  part_ns // greatest(steps, 1) AS detail_ns,
+  CASE
+    WHEN NOT is_known THEN 'the peak rates of ' || coalesce(device_name, 'the device') || ' are not known'
+  END AS unchecked
 FROM (
   WITH
     named AS (
-      SELECT run_id, rank, any_value(words) AS words
+      SELECT
+        run_id,
+        rank,
+        any_value(words) AS words,
+        bool_or(is_known) AS is_known,
+        min(device_name) AS device_name
       FROM base_input
       GROUP BY run_id, rank
-      HAVING bool_or(is_known)
     ),
     analyzed AS (
       SELECT run_id, rank, any_value(steps) AS steps, any_value(analyzed_ns) AS analyzed_ns
@@ -60,7 +67,7 @@ FROM (
       FROM analyzed_segments AS segment
       JOIN base_input AS slow
         ON slow.run_id = segment.run_id AND slow.rank = segment.rank AND slow.kernel_id = segment.kernel_id
-      WHERE slow.matches
+      WHERE slow.matches AND slow.is_known
     ),
     hot AS (
       SELECT
@@ -117,6 +124,8 @@ FROM (
     analyzed.steps,
     analyzed.analyzed_ns,
     named.words,
+    named.is_known,
+    named.device_name,
     coalesce(per_rank.count, 0) AS count,
     coalesce(per_rank.saving_ns, 0) AS saving_ns,
     per_rank.event_id,

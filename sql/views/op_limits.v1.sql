@@ -32,6 +32,7 @@
 -- start_ns            = { type = "BIGINT", unit = "ts", signed = true, doc = "Its start." }
 -- end_ns              = { type = "BIGINT", unit = "ts", signed = true, doc = "Its end." }
 -- gpu_union_ns        = { type = "BIGINT", unit = "ns", doc = "Time in which GPU activities of the operator ran; always positive." }
+-- device_name         = { type = "VARCHAR", null = true, doc = "Name of the device, as recorded." }
 -- limit_flop_per_ns   = { type = "DOUBLE", unit = "flop_per_ns", null = true, doc = "Peak rate for compute_dtype." }
 -- limit_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Peak memory bandwidth." }
 --
@@ -63,6 +64,7 @@ SELECT
   kernels.ts_ns AS start_ns,
   kernels.ts_ns + kernels.dur_ns AS end_ns,
   worked.gpu_union_ns,
+  worked.device_name,
   worked.limit_flop_per_ns,
   worked.limit_bytes_per_ns
 FROM op_peaks AS worked

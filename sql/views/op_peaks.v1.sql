@@ -28,6 +28,7 @@
 -- reason              = { type = "VARCHAR", null = true, doc = "Why the work is not known exactly." }
 -- kernel_id           = { type = "BIGINT", unit = "id", doc = "The main kernel." }
 -- gpu_union_ns        = { type = "BIGINT", unit = "ns", doc = "Time in which GPU activities of the operator ran; always positive." }
+-- device_name         = { type = "VARCHAR", null = true, doc = "Name of the device, as recorded." }
 -- limit_flop_per_ns   = { type = "DOUBLE", unit = "flop_per_ns", null = true, doc = "Peak rate for compute_dtype." }
 -- limit_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", null = true, doc = "Peak memory bandwidth." }
 --
@@ -107,6 +108,7 @@ SELECT
   worked.reason,
   worked.main_kernel_id AS kernel_id,
   worked.gpu_union_ns,
+  worked.device_name,
   peak.flop_per_ns AS limit_flop_per_ns,
   worked.limit_bytes_per_ns
 FROM worked

@@ -17,6 +17,7 @@
 -- covered_ns        = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of computation in operators of known FLOP." }
 -- computation_ns    = { type = "BIGINT", unit = "ns", doc = "Sum of the durations of all computation." }
 -- peak_dtype        = { type = "VARCHAR", null = true, doc = "Type of the arithmetic of most FLOP of the rank." }
+-- device_name       = { type = "VARCHAR", null = true, doc = "Name of the device, as recorded." }
 -- limit_flop_per_ns = { type = "DOUBLE", null = true, unit = "flop_per_ns", doc = "Peak rate of the device for that type." }
 -- dtype_known       = { type = "BOOLEAN", null = true, doc = "False if the type or its peak is not certain." }
 --
@@ -30,6 +31,7 @@ WITH
       rank,
       compute_dtype,
       sum(hardware_flop) AS flop,
+      min(device_name) AS device_name,
       max(limit_flop_per_ns) AS limit_flop_per_ns,
       bool_and(dtype_known) AS dtype_known
     FROM op_peaks
@@ -41,6 +43,7 @@ WITH
       run_id,
       rank,
       arg_max(compute_dtype, (flop, compute_dtype)) AS peak_dtype,
+      min(device_name) AS device_name,
       arg_max_null(limit_flop_per_ns, (flop, compute_dtype)) AS limit_flop_per_ns,
       arg_max(dtype_known, (flop, compute_dtype)) AS dtype_known
     FROM by_dtype
@@ -86,6 +89,7 @@ SELECT
   worked.covered_ns,
   worked.computation_ns,
   peak.peak_dtype,
+  peak.device_name,
   peak.limit_flop_per_ns,
   peak.dtype_known
 FROM worked

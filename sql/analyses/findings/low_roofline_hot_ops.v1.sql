@@ -16,7 +16,7 @@
 -- min_gpu_ns     = { type = "BIGINT", unit = "ns", default = 20000, min = 0, doc = "Shorter operators are not counted: they are too short to reach any limit." }
 --
 -- [columns]
--- subject   = { doc = "Always: operators. Ranks without input shapes or on a device without known peaks (`device_specs`) have no row." }
+-- subject   = { doc = "Always: operators. Ranks without input shapes have no row; on a device without known peaks (`device_specs`) it could not be checked." }
 -- share     = { doc = "Time that such operators lose against the limits of the device, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such operators." }
 -- culprit   = { doc = "Name and shapes of the operator that loses most." }
@@ -38,6 +38,7 @@ SELECT
   AND (hardware_flop = 0 OR limit_flop_per_ns IS NOT NULL)
   AND bytes IS NOT NULL AS matches,
   limit_bytes_per_ns IS NOT NULL AS is_known,
+  device_name,
   $min_op_share AS min_share,
   {
     subject: 'operators',

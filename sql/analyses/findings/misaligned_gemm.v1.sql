@@ -14,7 +14,7 @@
 -- max_roofline   = { type = "DOUBLE", unit = "ratio", default = 0.5, min = 0, max = 1, doc = "Products that come closer to the limits of the device than this are not counted." }
 --
 -- [columns]
--- subject   = { doc = "Always: matrix products. Ranks without input shapes or on a device without known peaks (`device_specs`) have no row." }
+-- subject   = { doc = "Always: matrix products. Ranks without input shapes have no row; on a device without known peaks (`device_specs`) it could not be checked." }
 -- share     = { doc = "Time that such products lose against the limits of the device, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such products." }
 -- culprit   = { doc = "Name and shapes of the product that loses most." }
@@ -34,6 +34,7 @@ SELECT
   AND (m % 8 <> 0 OR n % 8 <> 0 OR k % 8 <> 0)
   AND regexp_matches(kernel_name, 'align1(\D|$)') AS matches,
   limit_bytes_per_ns IS NOT NULL AS is_known,
+  device_name,
   0 AS min_share,
   {
     subject: 'matrix products',

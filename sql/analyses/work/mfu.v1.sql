@@ -58,7 +58,7 @@ WITH
         WHEN coverage.model_flop IS NULL THEN 'no operator of known FLOP'
         WHEN coverage.flop_coverage < $min_coverage THEN format('FLOP known for {:.0f} % of computation time', floor(coverage.flop_coverage * 100))
         WHEN peak.peak_dtype IS NULL AND coverage.hardware_flop = 0 THEN 'no operator with FLOP'
-        WHEN coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), peak.limit_flop_per_ns) IS NULL THEN 'no known peak of the device for ' || coalesce(peak.peak_dtype, 'an unknown type')
+        WHEN coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), peak.limit_flop_per_ns) IS NULL THEN coalesce('no peak rate of ' || peak.device_name || ' is known', 'no device name was recorded, so no peak rate is known') || ' for ' || coalesce(peak.peak_dtype, 'an unknown type')
         WHEN span.period_ns = 0 THEN 'no duration'
       END AS reason
     FROM span

@@ -43,6 +43,7 @@ WITH
       CASE WHEN sum(computation_ns) > 0 THEN sum(covered_ns) / sum(computation_ns) END AS flop_coverage,
       CASE WHEN count(DISTINCT peak_dtype) = 1 THEN min(peak_dtype) END AS peak_dtype,
       count(DISTINCT peak_dtype) AS peak_dtypes,
+      string_agg(DISTINCT device_name, ', ' ORDER BY device_name) AS device_names,
       max(limit_flop_per_ns) AS limit_flop_per_ns,
       bool_and(dtype_known) AS dtype_known
     FROM rank_work
@@ -59,6 +60,7 @@ WITH
       flop_coverage,
       peak_dtype,
       peak_dtypes,
+      device_names,
       ranks * coalesce(nullif(greatest($peak_flop_per_ns, 0), 0), limit_flop_per_ns) AS limit_flop_per_ns,
       dtype_known
     FROM summed
@@ -80,7 +82,7 @@ WITH
         WHEN model_flop IS NULL THEN 'no operator of known FLOP'
         WHEN flop_coverage < $min_coverage THEN format('FLOP known for {:.0f} % of computation time', floor(flop_coverage * 100))
         WHEN peak_dtypes = 0 AND hardware_flop = 0 THEN 'no operator with FLOP'
-        WHEN limit_flop_per_ns IS NULL THEN 'no known peak of the device for ' || coalesce(peak_dtype, 'several types')
+        WHEN limit_flop_per_ns IS NULL THEN coalesce('no peak rate of ' || device_names || ' is known', 'no device name was recorded, so no peak rate is known') || ' for ' || coalesce(peak_dtype, 'several types')
         WHEN period_ns = 0 THEN 'no duration'
       END AS reason
     FROM limited

@@ -31,6 +31,8 @@ SELECT
   gpu_union_ns,
   bound,
   reason,
+  compute_dtype,
+  device_name,
   limit_flop_per_ns,
   limit_bytes_per_ns
 FROM op_limits

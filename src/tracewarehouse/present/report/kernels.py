@@ -423,7 +423,7 @@ _MAX_DOTS = 60
 _KERNELS = """
 SELECT kernel, sum(count)::BIGINT AS count, sum(hardware_flop)::HUGEINT::DOUBLE AS flop,
   sum(bytes)::HUGEINT::DOUBLE AS bytes, sum(gpu_union_ns)::BIGINT AS ns,
-  max(roofline) AS roofline, any_value(bound_by) AS bound_by,
+  max(roofline) AS roofline, any_value(bound_by) AS bound_by, min(limit_reason) AS limit_reason,
   max(limit_flop_per_ns) AS limit_flop_per_ns, max(limit_bytes_per_ns) AS limit_bytes_per_ns
 FROM roofline
 GROUP BY kernel
@@ -487,7 +487,7 @@ def _roofline_cards(data: ReportData) -> list[Card]:
     ]
     first = shown[0]
     reached = (
-        "the peak of the device is not known"
+        (first["limit_reason"] or "the peak of the device is not known")
         if first["roofline"] is None
         else f"it reaches {percent(first['roofline'], 1)} of the nearer limit"
     )
