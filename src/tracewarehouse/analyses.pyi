@@ -107,9 +107,11 @@ class Analyses(Generic[T_co]):
     def kernel_gpu_metrics(self) -> T_co:
         """Measured use of the GPU while each kernel runs: activity of SMs and tensor cores and DRAM
         bandwidth, from sampled metrics."""
-    def kernel_limits(self, *, min_share: float = 0.6, low_occupancy: float = 0.5) -> T_co:
-        """What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; with
-        its time in the trace."""
+    def kernel_limits(
+        self, *, min_share: float = 0.6, high_share: float = 0.8, min_lead: float = 0.1
+    ) -> T_co:
+        """What limits each kernel that Nsight Compute profiled: compute, memory, both alike (balanced) or
+        latency; with its time in the trace."""
     def kernel_sequences(
         self,
         *,

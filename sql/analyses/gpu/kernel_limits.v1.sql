@@ -2,15 +2,16 @@
 -- kind     = "analysis"
 -- name     = "kernel_limits"
 -- version  = 1
--- summary  = "What limits each kernel that Nsight Compute profiled: compute, memory, occupancy or latency; with its time in the trace."
+-- summary  = "What limits each kernel that Nsight Compute profiled: compute, memory, both alike (balanced) or latency; with its time in the trace."
 -- requires = ["profiled_launches@1"]
 -- needs    = ["kernel_metrics"]
 -- grain    = ["run_id", "rank", "kernel", "grid", "block"]
 -- order    = ["run_id", "rank", "-trace_sum_ns", "kernel", "grid", "block"]
 --
 -- [params]
--- min_share     = { type = "DOUBLE", unit = "ratio", default = 0.6, min = 0, max = 1, doc = "Lowest share of a peak at which that peak counts as the limit." }
--- low_occupancy = { type = "DOUBLE", unit = "ratio", default = 0.5, min = 0, max = 1, doc = "If no peak is near, occupancy below this counts as the limit." }
+-- min_share  = { type = "DOUBLE", unit = "ratio", default = 0.6, min = 0, max = 1, doc = "With both shares below this, neither compute nor memory is the limit." }
+-- high_share = { type = "DOUBLE", unit = "ratio", default = 0.8, min = 0, max = 1, doc = "With a share above this, the higher one is the limit." }
+-- min_lead   = { type = "DOUBLE", unit = "ratio", default = 0.1, min = 0, max = 1, doc = "Between them, the higher share is the limit if it leads by at least this; else they are balanced." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
@@ -19,7 +20,7 @@
 -- grid            = { type = "VARCHAR", null = true, doc = "Blocks as `(x, y, z)`." }
 -- block           = { type = "VARCHAR", null = true, doc = "Threads of a block as `(x, y, z)`." }
 -- profiled_count  = { type = "BIGINT", unit = "count", doc = "Number of profiled launches." }
--- limited_by      = { type = "VARCHAR", null = true, doc = "compute, memory: the higher share, if it is at least min_share; else occupancy, if it is below low_occupancy; else latency: warps wait for something else. Null without both shares." }
+-- limited_by      = { type = "VARCHAR", null = true, doc = "latency, with both shares below min_share: warps wait, as with low occupancy. Otherwise compute or memory, the higher share, if it is above high_share or leads by at least min_lead; else balanced. Null without both shares." }
 -- compute_share   = { type = "DOUBLE", null = true, unit = "ratio", better = "higher", doc = "Mean share of the peak throughput of the SMs." }
 -- memory_share    = { type = "DOUBLE", null = true, unit = "ratio", better = "higher", doc = "Mean share of the peak throughput of memory and caches." }
 -- occupancy_share = { type = "DOUBLE", null = true, unit = "ratio", better = "higher", doc = "Mean achieved occupancy." }
@@ -30,7 +31,7 @@
 -- pass            = { type = "VARCHAR", null = true, doc = "Pass of their operators: forward, backward, …; null if they belong to several, or without a match." }
 --
 -- [changes]
--- 1 = "First version. The limits follow the utilization that Nsight Compute calls high, 60 %. Untested on real data."
+-- 1 = "First version. The limits are those of Nsight Compute's own rules: 60 %, 80 %, 10 points. Untested on real data."
 -- ///
 WITH
   per_shape AS (
@@ -61,10 +62,11 @@ SELECT
   profiled_count,
   CASE
     WHEN compute_share IS NULL OR memory_share IS NULL THEN NULL
-    WHEN greatest(compute_share, memory_share) >= $min_share
+    WHEN greatest(compute_share, memory_share) < $min_share THEN 'latency'
+    -- Shares are percentages with two decimals; their difference is rounded, as 0.7 - 0.6 is less than 0.1.
+    WHEN greatest(compute_share, memory_share) > $high_share OR round(abs(compute_share - memory_share), 6) >= $min_lead
       THEN CASE WHEN compute_share >= memory_share THEN 'compute' ELSE 'memory' END
-    WHEN occupancy_share < $low_occupancy THEN 'occupancy'
-    ELSE 'latency'
+    ELSE 'balanced'
   END AS limited_by,
   compute_share,
   memory_share,
