@@ -4,9 +4,9 @@
 -- ///
 -- A rule requires analyzed_segments and returns, for each operator in `op_limits`, run_id, rank, kernel_id,
 -- label, roofline, matches (whether it counts), is_known (whether a limit of the device is known; without any
--- the rank could not be checked), device_name, min_share (of the analyzed time, below which a label does not count), and words: a
--- STRUCT of its texts: subject, saving_limit, observation (with {culprit} and {reached}), advice,
--- evidence, evidence_filter.
+-- the rank could not be checked), device_name, min_share (of the analyzed time, below which a label does not
+-- count), and words: a STRUCT of its texts: subject, saving_limit, observation (with {culprit} and {reached}),
+-- advice, evidence, evidence_filter. It may return doubt.
 SELECT
   run_id,
   rank,
@@ -32,6 +32,7 @@ SELECT
   to_ns,
   step,
   culprit,
+  doubt,
   part_ns // greatest(steps, 1) AS detail_ns,
   CASE
     WHEN NOT is_known THEN 'the peak rates of ' || coalesce(device_name, 'the device') || ' are not known'
@@ -44,8 +45,10 @@ FROM (
         rank,
         any_value(words) AS words,
         bool_or(is_known) AS is_known,
-        min(device_name) AS device_name
-      FROM base_input
+        min(device_name) AS device_name,
+        max(doubt) AS doubt
+      -- What a rule does not return is null.
+      FROM (SELECT NULL::INTEGER AS doubt WHERE FALSE UNION ALL BY NAME FROM base_input)
       GROUP BY run_id, rank
     ),
     analyzed AS (
@@ -124,6 +127,7 @@ FROM (
     analyzed.steps,
     analyzed.analyzed_ns,
     named.words,
+    named.doubt,
     named.is_known,
     named.device_name,
     coalesce(per_rank.count, 0) AS count,

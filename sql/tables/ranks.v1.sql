@@ -28,6 +28,7 @@
 -- device_count      = { type = "INTEGER", unit = "count", null = true, doc = "Number of devices that the trace describes." }
 -- backend           = { type = "VARCHAR", null = true, doc = "Backend of the collectives." }
 -- world_size        = { type = "INTEGER", unit = "count", null = true, doc = "World size as recorded in this file." }
+-- framework         = { type = "VARCHAR", null = true, doc = "pytorch or jax, by the names of events; null for other programs, and if it was stored by an earlier release." }
 -- framework_version = { type = "VARCHAR", null = true, doc = "Framework version." }
 -- process_groups    = { type = "JSON", null = true, doc = "Process groups as recorded in the file." }
 -- header            = { type = "JSON", null = true, doc = "All top-level keys except the events, as in the file, with secrets redacted." }

@@ -3,7 +3,7 @@
 -- name     = "analyzed_segments"
 -- version  = 1
 -- summary  = "Segments of `device_segments` within the analyzed interval of each rank: its complete steps, or its GPU window if there are none."
--- requires = ["device_segments@1", "analyzed_intervals@1"]
+-- requires = ["device_segments@1", "analyzed_intervals@1", "host_stalls@1"]
 -- grain    = ["run_id", "rank", "start_ns"]
 -- order    = ["run_id", "rank", "start_ns"]
 --
@@ -15,8 +15,8 @@
 -- step        = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null outside of steps." }
 -- kind        = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
 -- kernel_id   = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
--- cause       = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy." }
--- wait_id     = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that delayed the launch; null unless the cause is sync." }
+-- cause       = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy. As in `device_segments`, but startup or compilation where a slice of `host_stalls` covers at least half of the segment." }
+-- wait_id     = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that delayed the launch, or the slice of `host_stalls`; null for other causes." }
 -- after_id    = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that ends the gap; null if busy or outside." }
 -- gap_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Duration of the entire gap; null if busy or outside." }
 -- steps       = { type = "BIGINT", unit = "count", doc = "Complete steps in the analyzed interval; 0 if there are none." }
@@ -25,6 +25,57 @@
 -- [changes]
 -- 1 = "First version."
 -- ///
+WITH
+  segment AS (
+    SELECT
+      segment.run_id,
+      segment.rank,
+      segment.start_ns,
+      segment.segment_ns,
+      segment.step,
+      segment.kind,
+      segment.kernel_id,
+      segment.cause,
+      segment.wait_id,
+      segment.after_id,
+      segment.gap_ns,
+      analyzed.steps,
+      analyzed.analyzed_ns
+    FROM device_segments AS segment
+    JOIN analyzed_intervals AS analyzed
+      ON analyzed.run_id = segment.run_id
+      AND analyzed.rank = segment.rank
+      AND segment.start_ns >= analyzed.start_ns
+      AND segment.start_ns < analyzed.end_ns
+  ),
+  overlap AS (
+    SELECT
+      segment.run_id,
+      segment.rank,
+      segment.start_ns,
+      segment.segment_ns,
+      work.kind,
+      work.event_id,
+      least(work.end_ns, segment.start_ns + segment.segment_ns) - greatest(work.start_ns, segment.start_ns) AS overlap_ns
+    FROM segment
+    JOIN host_stalls AS work
+      ON work.run_id = segment.run_id
+      AND work.rank = segment.rank
+      AND work.start_ns < segment.start_ns + segment.segment_ns
+      AND work.end_ns > segment.start_ns
+    WHERE segment.cause IN ('host', 'call', 'latency', 'queued', 'unknown')
+  ),
+  covered AS (
+    SELECT
+      run_id,
+      rank,
+      start_ns,
+      arg_max(kind, (overlap_ns, -event_id)) AS cause,
+      arg_max(event_id, (overlap_ns, -event_id)) AS wait_id
+    FROM overlap
+    WHERE 2 * overlap_ns >= segment_ns
+    GROUP BY run_id, rank, start_ns
+  )
 SELECT
   segment.run_id,
   segment.rank,
@@ -33,15 +84,12 @@ SELECT
   segment.step,
   segment.kind,
   segment.kernel_id,
-  segment.cause,
-  segment.wait_id,
+  coalesce(covered.cause, segment.cause) AS cause,
+  coalesce(covered.wait_id, segment.wait_id) AS wait_id,
   segment.after_id,
   segment.gap_ns,
-  analyzed.steps,
-  analyzed.analyzed_ns
-FROM device_segments AS segment
-JOIN analyzed_intervals AS analyzed
-  ON analyzed.run_id = segment.run_id
-  AND analyzed.rank = segment.rank
-  AND segment.start_ns >= analyzed.start_ns
-  AND segment.start_ns < analyzed.end_ns
+  segment.steps,
+  segment.analyzed_ns
+FROM segment
+LEFT JOIN covered
+  ON covered.run_id = segment.run_id AND covered.rank = segment.rank AND covered.start_ns = segment.start_ns

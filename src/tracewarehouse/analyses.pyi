@@ -14,7 +14,9 @@ class Analyses(Generic[T_co]):
     def run(self, name: str, version: int | None = None, **params: object) -> T_co:
         """The rows of an analysis. Raises UnknownName, ParamError."""
     def __dir__(self) -> list[str]: ...
-    def allocator_calls(self, *, warning_share: float = 0.01, critical_share: float = 0.05) -> T_co:
+    def allocator_calls(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, min_calls: int = 20
+    ) -> T_co:
         """Detects driver calls that allocate or free memory after the first complete step."""
     def alltoall_imbalance(self) -> T_co:
         """How unevenly each all-to-all is spread over its ranks (MoE routing): largest and mean input and
@@ -22,6 +24,8 @@ class Analyses(Generic[T_co]):
     def alltoall_matrix(self) -> T_co:
         """Bytes that each rank sends to each other rank in all-to-all collectives with recorded split
         sizes."""
+    def analyzed_account(self) -> T_co:
+        """What the analyzed time of each rank is spent on, with the finding rules that can explain it."""
     def annotation_breakdown(self) -> T_co:
         """Count and duration statistics of each annotation, on the host or as the profiler's copy on a
         GPU."""
@@ -59,13 +63,25 @@ class Analyses(Generic[T_co]):
     def execution_trace(self) -> T_co:
         """Whether the execution trace of each rank belongs to its trace, and what it adds: operators with
         inputs and outputs, process groups and numbers of collectives."""
-    def exposed_comm(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
+    def exposed_comm(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
+    def exposed_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Detects copies and memsets that run while the GPU does nothing else."""
     def flight_mismatches(self) -> T_co:
         """Collectives that the ranks of a process group did not all call, or called differently, from flight
         recorder dumps."""
     def fragmentation(self, *, warning_share: float = 0.2, critical_share: float = 0.4) -> T_co:
         """Detects GPU memory that is reserved and free, but only in blocks between blocks in use."""
+    def fusible_chain(
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.3,
+        min_bytes: int = 1000000,
+        min_kernel_ns: int | str = 5000,
+    ) -> T_co:
+        """Detects elementwise operators that read what the operator before them wrote, so that one kernel
+        could do both."""
     def gpu_metrics(self) -> T_co:
         """Measured use of the GPU per step: activity of SMs and tensor cores and DRAM bandwidth, from sampled
         metrics."""
@@ -80,10 +96,14 @@ class Analyses(Generic[T_co]):
     def host_account(self, *, entire_trace: bool = False) -> T_co:
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
         Python, annotations, waiting."""
+    def host_blocked(self, *, warning_share: float = 0.15, critical_share: float = 1) -> T_co:
+        """Detects operators that block the launching thread until the GPU is done, even while the GPU is
+        busy."""
     def host_bound(
-        self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
+        self, *, warning_share: float = 0.05, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
-        """Detects long GPU idle gaps in which the host is busy with work other than launching."""
+        """Detects GPU idle time because the host launches late, most of it in long gaps in which it is busy
+        with other work."""
     def host_copies(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
         """Detects CPU-only runs that spend much of their time copying and converting tensors."""
     def host_data_loading(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
@@ -130,15 +150,19 @@ class Analyses(Generic[T_co]):
     def key_averages(self, *, by_shapes: bool = False, by_stack: bool = False, frames: bool = True) -> T_co:
         """The table of PyTorch's `prof.key_averages()`: calls, self and total time and memory by name."""
     def launch_bound(
-        self, *, warning_share: float = 0.1, critical_share: float = 0.3, short_gap_ns: int | str = 100000
+        self, *, warning_share: float = 0.05, critical_share: float = 0.3, short_gap_ns: int | str = 100000
     ) -> T_co:
-        """Detects short GPU idle gaps because the host cannot launch kernels fast enough (launch-bound)."""
+        """Detects GPU idle time because the host cannot launch kernels fast enough, most of it in short gaps
+        (launch-bound)."""
     def launch_stats(self) -> T_co:
         """GPU activities with the host call that launched each, and the launch delays."""
     def launch_summary(
         self, *, runtime_cutoff_ns: int | str = 50000, delay_cutoff_ns: int | str = 100000
     ) -> T_co:
         """Launch statistics by host function: counts, short kernels, slow calls, long delays."""
+    def layout_conversions(self, *, warning_share: float = 0.05, critical_share: float = 0.3) -> T_co:
+        """Detects kernels that convert tensors between the memory layouts NCHW and NHWC around
+        convolutions."""
     def long_collectives(
         self,
         *,
@@ -158,14 +182,16 @@ class Analyses(Generic[T_co]):
     def low_roofline_hot_ops(
         self,
         *,
-        warning_share: float = 0.1,
+        warning_share: float = 0.05,
         critical_share: float = 0.4,
         max_roofline: float = 0.3,
+        max_matmul: float = 0.5,
+        max_blocks: float = 0.75,
         min_op_share: float = 0.03,
         min_gpu_ns: int | str = 20000,
     ) -> T_co:
-        """Detects operators that take much time and come close neither to the peak rate nor to the memory
-        bandwidth of the device."""
+        """Detects operators and kernels that take much time and use little of the device: far from its peak
+        rate and memory bandwidth, or with fewer blocks than multiprocessors."""
     def memory_bandwidth(self, *, by_stream: bool = False) -> T_co:
         """Memcpy and memset bandwidth of each device by direction, over time."""
     def memory_bandwidth_summary(self, *, by_stream: bool = False) -> T_co:
@@ -180,6 +206,8 @@ class Analyses(Generic[T_co]):
         timeline."""
     def memory_curve(self) -> T_co:
         """Allocated and reserved memory of each device after each allocation and free."""
+    def memory_growth(self, *, warning_share: float = 0.02, critical_share: float = 0.5) -> T_co:
+        """Detects GPU memory that grows from step to step."""
     def memory_live(self) -> T_co:
         """Allocations live at the peak memory of each device, with operator and age, and the rest of the
         peak."""
@@ -232,11 +260,13 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Work of operators on the GPU by name, input shapes, type and pass, and how close each comes to the
         limits of the device."""
-    def pageable_copies(self, *, warning_share: float = 0.02, critical_share: float = 0.1) -> T_co:
+    def pageable_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects exposed copies from or to pageable memory."""
     def pipeline_bubbles(self) -> T_co:
         """Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain and
         waits, and the ideal bubble for comparison."""
+    def pipeline_wait(self, *, warning_share: float = 0.1, critical_share: float = 0.4) -> T_co:
+        """Detects ranks that wait in receives for another stage of a pipeline."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
@@ -246,6 +276,8 @@ class Analyses(Generic[T_co]):
         """Queue depth of each stream over time: activities launched but not yet started."""
     def queue_length_summary(self) -> T_co:
         """Queue depth statistics of each stream, over its changes and over time."""
+    def recompilation(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+        """Detects GPU idle time while the host compiles in later steps."""
     def recording(self) -> T_co:
         """What the recording of each rank and run can carry, why, and what to change when recording."""
     def roofline(
@@ -267,6 +299,17 @@ class Analyses(Generic[T_co]):
         min_excess_ns: int | str = 100000,
     ) -> T_co:
         """Detects outlier collectives that took far longer than the median of their kind and size."""
+    def slow_elementwise(
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.2,
+        max_bandwidth: float = 0.6,
+        achievable: float = 0.85,
+        large_bytes: int = 100000000,
+    ) -> T_co:
+        """Detects elementwise operators, norms, softmax and copies on large tensors that stay far below the
+        memory bandwidth."""
     def slow_links(self, *, min_groups: int = 3) -> T_co:
         """Bus bandwidth of the process groups that use a link (pair of hosts, or rank) compared with that of
         the other groups."""
@@ -296,6 +339,9 @@ class Analyses(Generic[T_co]):
     def snapshot_peak(self) -> T_co:
         """What holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
         frame outside of PyTorch."""
+    def startup(self, *, warning_share: float = 0.1, critical_share: float = 0.5) -> T_co:
+        """Detects recordings of which first calls and compilation at the start take much, which later steps
+        do not repeat."""
     def step_account(self) -> T_co:
         """Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."""
     def step_kernels(self) -> T_co:

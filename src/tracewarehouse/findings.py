@@ -17,6 +17,7 @@ from tracewarehouse.result import Abstained, Field, Provenance, Result, from_row
 from tracewarehouse.runs.recording import verdict
 
 GROUP = "findings"
+ACCOUNT = "analyzed_account"
 NONE = "none"
 NOT_APPLICABLE = late_regex(
     r"no collectives recorded|no memory snapshot|no flight recorder dump|requires \d+ ranks"
@@ -25,7 +26,11 @@ NOT_APPLICABLE = late_regex(
 # Evidence that compares ranks: it has no rows if only one is selected.
 OF_ALL_RANKS = frozenset({"collective_bandwidth", "collective_waits", "stragglers", "stuck_collective"})
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
+UNEXPLAINED = "unexplained: "  # begins the notice about time that no rule explains
+_MUCH = 0.2  # of the analyzed time: what is said even if no rule explains it
 CONFIDENCE = ("low", "medium", "high")
+# What these rules find is explained by the others, if one of them has a finding.
+GENERAL_RULES = frozenset({"low_gpu_use"})
 
 
 def rules(catalog: Catalog) -> tuple[Contract, ...]:
@@ -54,7 +59,7 @@ def apply_rules(
     *,
     passed: bool = False,
 ) -> Result:
-    """The findings of all rules by severity, confidence and saving; with `passed` also checks that passed.
+    """The findings of all rules by severity and saving; with `passed` also checks that passed.
 
     `run` runs an analysis over the `ranks` (run, rank). Ranks that a rule skipped because the trace lacks
     what it needs are in `abstained`, with the rules after the reason; not those that it cannot apply to: of
@@ -72,7 +77,8 @@ def apply_rules(
     ranks = tuple(ranks)
     recorded = max((each.recording for each in results.values()), key=len, default=())
     limits = (f"recording: {verdict(recorded, len({run for run, _ in ranks}) > 1)}",) if recorded else ()
-    notices = (*limits, *_checked(results), *(each for result in results.values() for each in result.notices))
+    unexplained = _unexplained(run(ACCOUNT).rows(), rows)
+    notices = (*unexplained, *limits, *_checked(results), *(each for result in results.values() for each in result.notices))
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
@@ -84,7 +90,7 @@ def apply_rules(
 
 def check_runs(selection: Selection, *, passed: bool = False) -> Result:
     """The findings of the selected runs and ranks; see `apply_rules`."""
-    selection.pool.will_read(rules(selection.catalog))
+    selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
     return apply_rules(selection.catalog, selection.analyze_or_skip, ranks, passed=passed)
 
@@ -95,12 +101,30 @@ def at_least(result: Result, severity: str) -> int:
     return sum(row["severity"] in severities for row in result.rows())
 
 
-def _sort_key(row: dict[str, Any]) -> tuple[object, ...]:
-    """The most severe first, then the most certain, then by saving."""
-    saving, severity = row["saving_ns"], SEVERITIES.index(row["severity"])
-    where = (row["run_id"], row["rank"], row["rule"], row["subject"])
-    confidence = CONFIDENCE.index(row["confidence"])
-    return (-severity, -confidence, saving is None, -(saving or 0), *where)
+def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:
+    return (*order(row), row["run_id"], row["rank"], row["rule"], row["subject"])
+
+
+def order(row: Mapping[str, Any]) -> tuple[object, ...]:
+    """The most severe first, then by time weighted by confidence; what only says that something is wrong last."""
+    share = row["share"] if row["saving_ns"] is None else row["saving_ns"] / row["analyzed_ns"]
+    weight = (CONFIDENCE.index(row["confidence"]) + 1) / len(CONFIDENCE)
+    return (-SEVERITIES.index(row["severity"]), row["rule"] in GENERAL_RULES, -share * weight)
+
+
+def _unexplained(account: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A sentence per run and category that takes much of the time of a rank without any finding about it."""
+    found = {(row["run_id"], row["rule"]) for row in rows if row["severity"] != NONE}
+    largest: dict[tuple[str, str], tuple[float, int]] = {}
+    for row in account:
+        run, rank = row["run_id"], row["rank"]
+        explained = row["explained_by"]
+        if explained is None or row["share"] < _MUCH:
+            continue
+        if not any((run, rule) in found for rule in explained.split(", ")):
+            largest[run, row["what"]] = max(largest.get((run, row["what"]), (0, 0)), (row["share"], rank))
+    for (run, what), (share, rank) in sorted(largest.items(), key=lambda item: -item[1][0]):
+        yield f"{UNEXPLAINED}{100 * share:.1f} % of the time of {run} rank {rank} is {what}; no rule explains it"
 
 
 def _checked(results: Mapping[str, Result]) -> Iterator[str]:

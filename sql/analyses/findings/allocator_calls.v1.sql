@@ -4,21 +4,22 @@
 -- name     = "allocator_calls"
 -- version  = 1
 -- summary  = "Detects driver calls that allocate or free memory after the first complete step."
--- requires = ["runtime@1", "steps@1"]
--- needs    = ["gpu", "launches", "steps>=2"]
+-- requires = ["runtime@1", "steps@1", "analyzed_intervals@1", "host_stalls@1"]
+-- needs    = ["gpu", "launches"]
 -- excluded_by = []
 -- limited_by = ["lost_events", "several_processes"]
 -- confidence = "high"
 --
 -- [params]
--- warning_share  = { default = 0.01 }
--- critical_share = { default = 0.05 }
+-- warning_share  = { default = 0.05 }
+-- critical_share = { default = 0.2 }
+-- min_calls      = { type = "BIGINT", unit = "count", default = 20, min = 1, doc = "Without two complete steps, fewer calls are not a finding." }
 --
 -- [columns]
--- subject   = { doc = "Always: allocations. Ranks with fewer than two complete steps have no row." }
+-- subject   = { doc = "Always: allocations." }
 -- share     = { doc = "Time in calls that allocate or free memory, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such calls." }
--- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary." }
+-- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary. With fewer than two complete steps, what was recorded, without start-up (`host_stalls`); then only many calls (min_calls) are a finding." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
 -- culprit   = { doc = "The function with most of this time." }
 -- event_id  = { doc = "The longest such call." }
@@ -37,6 +38,10 @@ WITH
     SELECT run_id, rank, count(*) AS steps, sum(period_ns)::BIGINT AS analyzed_ns
     FROM later_step
     GROUP BY run_id, rank
+    UNION ALL
+    SELECT DISTINCT run_id, rank, 0, analyzed_ns
+    FROM analyzed_intervals AS recorded
+    ANTI JOIN later_step ON later_step.run_id = recorded.run_id AND later_step.rank = recorded.rank
   ),
   call AS (
     SELECT
@@ -50,9 +55,14 @@ WITH
       -- Latest end of earlier calls: time up to here is already counted.
       greatest(runtime.ts_ns, coalesce(max(runtime.ts_ns + runtime.dur_ns) OVER earlier, runtime.ts_ns)) AS uncounted_ns
     FROM runtime
-    SEMI JOIN later_step
+    JOIN analyzed ON analyzed.run_id = runtime.run_id AND analyzed.rank = runtime.rank
+    LEFT JOIN later_step
       ON later_step.run_id = runtime.run_id AND later_step.rank = runtime.rank AND later_step.step = runtime.step
-    WHERE regexp_matches(runtime.name, '^(cuda|hip)(Malloc|Free)(Host|Managed|Pitch|Array|3D)?$|^(cuda|hip)Host(Alloc|Malloc|Free)$')
+    LEFT JOIN host_stalls AS stall
+      ON stall.run_id = runtime.run_id AND stall.rank = runtime.rank AND stall.event_id = runtime.event_id
+    WHERE
+      CASE WHEN analyzed.steps = 0 THEN stall.kind IS DISTINCT FROM 'startup' ELSE later_step.step IS NOT NULL END
+      AND regexp_matches(runtime.name, '^(cuda|hip)(Malloc|Free)(Host|Managed|Pitch|Array|3D)?$|^(cuda|hip)Host(Alloc|Malloc|Free)$')
     WINDOW earlier AS (
       PARTITION BY runtime.run_id, runtime.rank
       ORDER BY runtime.ts_ns, runtime.event_id
@@ -67,7 +77,7 @@ WITH
       any_value(analyzed.analyzed_ns) AS analyzed_ns,
       count(call.event_id) AS count,
       coalesce(sum(greatest(call.ts_ns + call.dur_ns - call.uncounted_ns, 0)), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed.analyzed_ns) AS share,
+      least(saving_ns / any_value(analyzed.analyzed_ns), 1) AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
       from_ns + max(call.dur_ns) AS to_ns,
@@ -90,15 +100,15 @@ SELECT
   per_rank.run_id,
   per_rank.rank,
   'allocations' AS subject,
-  share >= $warning_share AS is_finding,
-  TRUE AS is_representative,
+  share >= $warning_share AND (steps > 0 OR count >= $min_calls) AS is_finding,
+  steps > 0 AS is_representative,
   share,
   count,
   steps,
   analyzed_ns,
   saving_ns,
   'the time in these calls; less where the GPU is busy meanwhile' AS saving_limit,
-  'After the first complete step the host still allocates or frees memory in the driver, which can stall the device: {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}); the longest call takes {worst}{where}.' AS observation,
+  CASE WHEN steps > 0 THEN 'After the first complete step the' ELSE 'The' END || ' host ' || if(steps > 0, 'still ', '') || 'allocates or frees memory in the driver, which can stall the device: {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}); the longest call takes {worst}{where}.' AS observation,
   'Let the caching allocator keep its memory: no torch.cuda.empty_cache() in the loop, sizes that do not change from step to step, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.' AS advice,
   'name_summary' AS evidence,
   'category = ''cuda_runtime''' AS evidence_filter,

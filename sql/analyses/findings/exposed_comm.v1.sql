@@ -12,8 +12,8 @@
 -- confidence = "high"
 --
 -- [params]
--- warning_share  = { default = 0.1 }
--- critical_share = { default = 0.3 }
+-- warning_share  = { default = 0.05 }
+-- critical_share = { default = 0.2 }
 --
 -- [columns]
 -- subject   = { doc = "transfer: exposed communication after the last rank arrived. unmatched: exposed communication that is not matched with another rank, so that waiting and transfer cannot be separated. Waiting for a matched rank is not counted here: see `slow_rank`." }

@@ -3,20 +3,20 @@
 -- like     = "findings_base@1"
 -- name     = "host_bound"
 -- version  = 1
--- summary  = "Detects long GPU idle gaps in which the host is busy with work other than launching."
--- requires = ["analyzed_segments@1", "kernels@1", "runtime@1", "events@1", "ranks@1"]
+-- summary  = "Detects GPU idle time because the host launches late, most of it in long gaps in which it is busy with other work."
+-- requires = ["analyzed_segments@1", "kernels@1", "runtime@1", "events@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "medium"
 --
 -- [params]
--- warning_share  = { default = 0.1 }
+-- warning_share  = { default = 0.05 }
 -- critical_share = { default = 0.3 }
 -- short_gap_ns   = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Gaps up to this duration are short: the host was busy launching." }
 --
 -- [columns]
 -- subject   = { doc = "Always: host." }
--- share     = { doc = "Idle time in long gaps until pending work is launched, as a share of analyzed_ns." }
--- count     = { doc = "Number of such gaps." }
+-- share     = { doc = "Idle time until pending work is launched, as a share of analyzed_ns: in long gaps, and in short ones as in `launch_bound`. Where short gaps have most of it, that rule has the finding." }
+-- count     = { doc = "Number of such segments in long gaps." }
 -- culprit   = { doc = "What the launching thread was in for at least half of the longest such gap: the innermost call, operator, annotation or Python function; null if nothing was recorded there." }
 -- event_id  = { doc = "The GPU activity that ends the longest such gap." }
 --
@@ -25,7 +25,17 @@
 -- ///
 WITH
   segment AS (
-    SELECT run_id, rank, start_ns, segment_ns, after_id, step, steps, analyzed_ns, cause = 'host' AND gap_ns > $short_gap_ns AS matches
+    SELECT
+      run_id,
+      rank,
+      start_ns,
+      segment_ns,
+      after_id,
+      step,
+      steps,
+      analyzed_ns,
+      cause = 'host' AND gap_ns > $short_gap_ns AS matches,
+      cause IN ('host', 'call', 'latency') AND gap_ns <= $short_gap_ns AS is_short
     FROM analyzed_segments
   ),
   per_rank AS (
@@ -35,7 +45,9 @@ WITH
       any_value(steps) AS steps,
       any_value(analyzed_ns) AS analyzed_ns,
       count(*) FILTER (matches) AS count,
-      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS saving_ns,
+      coalesce(sum(segment_ns) FILTER (matches), 0)::BIGINT AS long_ns,
+      coalesce(sum(segment_ns) FILTER (is_short), 0)::BIGINT AS short_ns,
+      long_ns + short_ns AS saving_ns,
       saving_ns / any_value(analyzed_ns) AS share,
       arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
@@ -96,16 +108,16 @@ SELECT
   per_rank.run_id,
   per_rank.rank,
   'host' AS subject,
-  share >= $warning_share AS is_finding,
+  share >= $warning_share AND long_ns >= short_ns AS is_finding,
   per_rank.steps > 0 AS is_representative,
   share,
   count,
   per_rank.steps,
   analyzed_ns,
   saving_ns,
-  'the idle time in these gaps, without waits for data and blocking calls' AS saving_limit,
+  'the idle time in these gaps, without waits for data, blocking calls and first calls' AS saving_limit,
   CASE WHEN ranks.stacks THEN 1 ELSE 0 END AS doubt,
-  'The GPU idles {lost} in long gaps, because the host launches late. The longest gap, {worst}{where}, is before '
+  'The GPU idles {lost}, because the host launches late' || format(': {:.0f} % of it in gaps longer than ', 100 * long_ns / saving_ns) || $short_gap_ns // 1000 || ' µs. The longest gap, {worst}{where}, is before '
   || coalesce(worst.next_name, 'an activity') || ': '
   || CASE
     WHEN host.name IS NULL THEN 'nothing that was recorded on the launching thread covers half of it.'
@@ -120,8 +132,6 @@ SELECT
       'A launch that takes this long loads or compiles the kernel, or waits for a full queue: run warm-up iterations before recording (and before serving), or load modules early (CUDA_MODULE_LOADING=EAGER).'
     WHEN host.category IN ('cuda_runtime', 'cuda_driver') AND regexp_matches(host.name, '(?i)memcpy') THEN
       'The copy blocks the host: copy from and to pinned memory with non_blocking=True, and read the result later.'
-    WHEN host.category IN ('cuda_runtime', 'cuda_driver') AND regexp_matches(host.name, '(?i)malloc|free|hostalloc') THEN
-      'Allocate before the loop, and let the caching allocator keep its memory.'
     WHEN host.category IN ('cuda_runtime', 'cuda_driver') THEN
       'Move this call out of the loop, or run warm-up iterations before recording if it happens once.'
     WHEN host.name IS NULL THEN

@@ -3,19 +3,19 @@
 -- like     = "culprit_base@1"
 -- name     = "launch_bound"
 -- version  = 1
--- summary  = "Detects short GPU idle gaps because the host cannot launch kernels fast enough (launch-bound)."
--- requires = ["analyzed_segments@1", "kernels@1", "events@1", "ranks@1"]
+-- summary  = "Detects GPU idle time because the host cannot launch kernels fast enough, most of it in short gaps (launch-bound)."
+-- requires = ["analyzed_segments@1", "kernels@1", "events@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "medium"
 --
 -- [params]
--- warning_share  = { default = 0.1 }
+-- warning_share  = { default = 0.05 }
 -- critical_share = { default = 0.3 }
 -- short_gap_ns   = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Gaps up to this duration are short: the host was busy launching." }
 --
 -- [columns]
 -- subject   = { doc = "Always: launches." }
--- share     = { doc = "Idle time in short gaps until work is launched, its call has returned and it usually starts, as a share of analyzed_ns." }
+-- share     = { doc = "Idle time in short gaps until work is launched, its call has returned and it usually starts, and in long ones until it is launched, as a share of analyzed_ns. Where long gaps have most of it, `host_bound` has the finding, and this is 0." }
 -- count     = { doc = "Number of such gaps." }
 -- culprit   = { doc = "The operator, or else the kernel, that most of this time is before." }
 -- event_id  = { doc = "The GPU activity that ends the longest such gap." }
@@ -30,21 +30,23 @@ WITH
       rank,
       any_value(steps) AS steps,
       any_value(analyzed_ns) AS analyzed_ns,
-      coalesce(cause IN ('host', 'call', 'latency') AND gap_ns <= $short_gap_ns, FALSE) AS matches,
+      gap_ns <= $short_gap_ns AS is_short,
+      coalesce(cause IN ('host', 'call', 'latency') AND (gap_ns <= $short_gap_ns OR cause = 'host'), FALSE) AS is_late,
       after_id,
       step,
       sum(segment_ns)::BIGINT AS lost_ns,
       min(start_ns) AS from_ns,
       max(start_ns + segment_ns) AS to_ns
     FROM analyzed_segments
-    GROUP BY run_id, rank, matches, after_id, step
+    GROUP BY run_id, rank, is_short, is_late, after_id, step
   )
 SELECT
   gap.run_id,
   gap.rank,
   gap.steps,
   gap.analyzed_ns,
-  gap.matches,
+  gap.is_late
+  AND sum(gap.lost_ns) FILTER (gap.is_late AND gap.is_short) OVER of_rank > coalesce(sum(gap.lost_ns) FILTER (gap.is_late AND NOT gap.is_short) OVER of_rank, 0) AS matches,
   coalesce(op.name, next.short_name, next.name, 'unknown')[:80] AS label,
   gap.lost_ns,
   gap.after_id AS event_id,
@@ -55,7 +57,7 @@ SELECT
   {
     subject: 'launches',
     saving_limit: 'the idle time in these gaps, with zero launch overhead',
-    observation: 'Kernels finish before the host launches the next one: the GPU idles {lost} in short gaps. The largest part of it is before {culprit} ({detail}).',
+    observation: 'Kernels finish before the host launches the next one: the GPU idles {lost}, mostly in short gaps. The largest part of it is before {culprit} ({detail}).',
     advice: 'Use CUDA graphs, fuse small kernels (torch.compile, fused or foreach optimizers), or give each kernel more work with a larger batch.',
     evidence: 'idle_intervals',
     evidence_filter: 'cause IN (''host'', ''call'', ''latency'')',
@@ -67,3 +69,4 @@ LEFT JOIN kernels AS next
   ON next.run_id = gap.run_id AND next.rank = gap.rank AND next.event_id = gap.after_id
 LEFT JOIN events AS op ON op.run_id = next.run_id AND op.rank = next.rank AND op.event_id = next.op_id
 JOIN ranks ON ranks.run_id = gap.run_id AND ranks.rank = gap.rank
+WINDOW of_rank AS (PARTITION BY gap.run_id, gap.rank)

@@ -15,8 +15,8 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: GPU. Ranks without GPU activity in their complete steps have no row." }
--- severity  = { doc = "critical, warning, info (most of it has causes that other rules name: the host, blocking calls or the data loader) or none." }
--- share     = { doc = "Idle time outside of graph launches as a share of analyzed_ns." }
+-- severity  = { doc = "critical, warning, info (most of it has causes that other rules name: the host, blocking calls, first calls or the data loader) or none." }
+-- share     = { doc = "Idle time as a share of analyzed_ns, without time in which the GPU may have worked on what was not recorded: inside graph launches, while work was queued, and before the first and after the last activity." }
 -- count     = { doc = "Number of idle segments, split where the cause changes." }
 -- culprit   = { doc = "The idle cause with the largest share." }
 -- event_id  = { doc = "The GPU activity that ends the gap with the longest idle segment of one cause; null before the first and after the last activity." }
@@ -37,7 +37,7 @@ WITH
       analyzed_ns,
       -- In short gaps, as `launch_bound` counts them, the host does not launch fast enough.
       CASE WHEN cause IN ('call', 'latency') AND gap_ns <= $short_gap_ns THEN 'host' ELSE cause END AS label,
-      kind = 'idle' AND cause IS DISTINCT FROM 'graph' AS matches
+      kind = 'idle' AND coalesce(cause NOT IN ('graph', 'queued', 'outside'), TRUE) AS matches
     FROM analyzed_segments
   ),
   per_rank AS (
@@ -52,7 +52,7 @@ WITH
       arg_max(after_id, (segment_ns, -start_ns)) FILTER (matches) AS event_id,
       arg_max(start_ns, (segment_ns, -start_ns)) FILTER (matches) AS from_ns,
       arg_max(step, (segment_ns, -start_ns)) FILTER (matches) AS step,
-      2 * coalesce(sum(segment_ns) FILTER (label IN ('host', 'sync', 'dataloader')), 0) >= saving_ns AS is_context,
+      2 * coalesce(sum(segment_ns) FILTER (label IN ('host', 'sync', 'dataloader', 'startup', 'compilation', 'allocation')), 0) >= saving_ns AS is_context,
       from_ns + max(segment_ns) FILTER (matches) AS to_ns
     FROM segment
     GROUP BY run_id, rank
@@ -85,15 +85,15 @@ SELECT
     WHEN 'dataloader' THEN 'waiting for the data loader.'
     WHEN 'sync' THEN 'after calls that block the host.'
     WHEN 'host' THEN 'waiting for the host to launch work.'
+    WHEN 'startup' THEN 'during first calls, which load modules or set up libraries.'
+    WHEN 'compilation' THEN 'while the host compiles.'
+    WHEN 'allocation' THEN 'in calls that allocate or free memory.'
     WHEN 'call' THEN 'inside the calls that launch work: the driver loads modules, waits for a full queue or copies.'
     WHEN 'latency' THEN 'the usual latency of launches.'
-    WHEN 'queued' THEN 'before work that had been launched: it waited for other streams, the device, or something that was not recorded.'
-    WHEN 'outside' THEN 'before the first and after the last GPU activity.'
     ELSE 'before activities whose launch is missing from the trace.'
   END AS observation,
   CASE
-    WHEN largest.culprit IN ('dataloader', 'sync', 'host') THEN 'See the findings about this cause. If the batch is small, a larger one gives each launch more work.'
-    WHEN largest.culprit = 'outside' THEN 'Check what the host does at the start and end of the steps, and record more steps.'
+    WHEN largest.culprit IN ('dataloader', 'sync', 'host', 'startup', 'compilation', 'allocation') THEN 'See the findings about this cause. If the batch is small, a larger one gives each launch more work.'
     ELSE 'Check the longest gap in the trace (tw export trace). If the batch is small, a larger one gives each launch more work.'
   END AS advice,
   CASE WHEN steps = 0 THEN 'window_account' ELSE 'step_account' END AS evidence,

@@ -9,8 +9,8 @@
 -- confidence = "high"
 --
 -- [params]
--- warning_share  = { default = 0.02 }
--- critical_share = { default = 0.1 }
+-- warning_share  = { default = 0.05 }
+-- critical_share = { default = 0.2 }
 --
 -- [columns]
 -- subject   = { doc = "Always: copies of pageable memory. Ranks whose copies do not record the memory type have no row." }

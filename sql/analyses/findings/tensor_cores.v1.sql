@@ -4,8 +4,8 @@
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "ranks@1", "events@1", "graph_nodes@1"]
--- needs    = ["gpu", "device_properties"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1"]
+-- needs    = ["gpu"]
 -- confidence = "medium"
 --
 -- [params]
@@ -15,7 +15,7 @@
 -- compute_major  = { type = "BIGINT", default = 7, unit = "count", min = 1, doc = "Lowest major compute capability of NVIDIA GPUs with tensor cores." }
 --
 -- [columns]
--- subject   = { doc = "Always: GEMMs and convolutions. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major), or without a kernel recognized as GEMM or convolution, have no row." }
+-- subject   = { doc = "Always: GEMMs and convolutions. Ranks without an NVIDIA GPU of compute capability 7.0 or higher (compute_major; without device properties, by the names of its kernels), or without a kernel recognized as GEMM or convolution, have no row." }
 -- share     = { doc = "Computation time attributed to GEMMs and convolutions without tensor cores, as a share of all computation time." }
 -- count     = { doc = "Number of such segments." }
 -- culprit   = { doc = "The kernel, and the operator enclosing its launch, with most of this time." }
@@ -44,10 +44,21 @@ WITH
     FROM device
     GROUP BY run_id, rank
   ),
+  -- Without device properties, the names of kernels show what they were compiled for.
+  named AS (
+    SELECT DISTINCT run_id, rank
+    FROM kernels
+    WHERE regexp_matches(name, '(^|[^a-z])(volta|turing|ampere|hopper|blackwell)_|sm_?(7\d|8\d|9\d|10\d|12\d)_|cutlass_?(7|8|9|10)\d_|nvjet')
+  ),
   with_tensor_cores AS (
     SELECT run_id, rank
     FROM generation
-    WHERE major >= $compute_major AND NOT is_amd
+    WHERE major >= $compute_major AND NOT coalesce(is_amd, FALSE)
+    UNION
+    SELECT named.run_id, named.rank
+    FROM named
+    LEFT JOIN generation ON generation.run_id = named.run_id AND generation.rank = named.rank
+    WHERE generation.major IS NULL
   ),
   segment AS (
     SELECT

@@ -24,7 +24,7 @@ from tracewarehouse.cli.session import (
 )
 from tracewarehouse.errors import DamagedRunError, TwError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES, is_of_one_rank
+from tracewarehouse.findings import SEVERITIES, UNEXPLAINED, is_of_one_rank
 from tracewarehouse.present.render.text import one_line, plural, show
 from tracewarehouse.runs.recording import verdict
 
@@ -81,11 +81,13 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     ranks = sum(len(each.ranks) for each in warehouse.selected())
     if not session.json and not session.wide and session.out.resolved_format == "csv":
         findings = findings.select(*_CSV_COLUMNS)
+    stated = [each.removeprefix(UNEXPLAINED) for each in findings.notices if each.startswith(UNEXPLAINED)]
     if not session.json and session.out.resolved_format != "csv":
-        # The text states it first.
-        notices = (each for each in findings.notices if not each.startswith("recording: "))
-        findings = replace(findings, notices=tuple(notices))
-    session.out.print_result(findings, error, ranks, as_text=partial(text, out=session.out))
+        # The text states them first.
+        first = ("recording: ", UNEXPLAINED)
+        findings = replace(findings, notices=tuple(n for n in findings.notices if not n.startswith(first)))
+    as_text = partial(text, unexplained=stated, out=session.out)
+    session.out.print_result(findings, error, ranks, as_text=as_text)
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 
@@ -98,19 +100,24 @@ _CSV_COLUMNS = (
 Row = Mapping[str, Any]
 
 
-def text(result: Result, out: Output) -> str:
-    """One block per rule and subject of a run, with all its ranks; most severe first."""
+def text(result: Result, unexplained: Sequence[str], out: Output) -> str:
+    """One block per rule and subject of a run, with all its ranks; most severe first.
+
+    Before them, what the recording can carry, and what takes much time without a finding.
+    """
     rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
     blocks: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
     if out.resolved_format == "md":
-        parts = [f"**Recording: {recorded}**", f"### {_headline(rows)}"]
+        parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
+        parts += [f"### {_headline(rows)}"]
         parts += [_markdown(block) for block in blocks.values()]
     else:
         width = line_width(out) or _WIDTH
         lines = wrap(f"recording: {recorded}", width, subsequent_indent="  ")
         lines += [f"  see: tw show recording{_of_run(result)}"] if result.recording else []
+        lines += chain.from_iterable(wrap(each, width, subsequent_indent="  ") for each in unexplained)
         parts = ["\n".join(lines), _headline(rows)]
         parts += [_block(block, width) for block in blocks.values()]
     return "\n\n".join(parts) + "\n"

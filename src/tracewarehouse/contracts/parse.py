@@ -358,6 +358,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         listed = ", ".join(map(quote_text, distinct(getattr(block, key), key, place)))
         body = body.replace(f"${key}", f"[{listed}]::VARCHAR[]")
     body = body.replace("$confidence", quote_text(block.confidence or "medium"))
+    body = body.replace("$rule", quote_text(block.name))
     contract = Contract(
         kind=block.kind,
         scope=block.scope,

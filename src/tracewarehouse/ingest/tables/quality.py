@@ -521,6 +521,7 @@ ADDED_TABLES: Final = tuple(name for table, _, others in ADDITIONS.values() for 
 _NO_TABLES: Final[dict[str, Any]] = {}
 # Annotations of collectives of backends that run on the host.
 _HOST_COLLECTIVE: Final = r"^(gloo|mpi):\w"
+_FRAMEWORKS: Final = {"pytorch": r"^(aten|c10d|torch)::|^ProfilerStep#", "jax": r"^XlaModule|^PjRt|^jit_"}
 _ANNOTATIONS: Final = ("user_annotation", "gpu_user_annotation")
 
 
@@ -664,10 +665,20 @@ def _device(columns: Columns, launches: Launches) -> dict[str, Any]:
     }
 
 
-def _host(columns: Columns) -> dict[str, bool]:
+def _framework(columns: Columns) -> str | None:
+    """The framework that writes operators or modules of these names."""
+    names = columns.words("name")
+    for framework, pattern in _FRAMEWORKS.items():
+        if pc.any(pc.match_substring_regex(names, pattern)).as_py():
+            return framework
+    return None
+
+
+def _host(columns: Columns) -> dict[str, bool | str | None]:
     frames = columns.is_one_of("category", ["python_function"])
     modules = flags(pc.starts_with(columns.words("name"), MODULE_FRAME))
     return {
+        "framework": _framework(columns),
         "stacks": bool(frames.any()),
         "modules": bool((frames & columns.where("name", modules)).any()),
         "kernel_counters": bool(columns.is_one_of("category", ["cuda_profiler_range"]).any()),

@@ -9,7 +9,7 @@ from typing import Any
 
 from tracewarehouse.display_names import CATEGORIES
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.findings import SEVERITIES, is_of_one_rank
+from tracewarehouse.findings import SEVERITIES, is_of_one_rank, order
 from tracewarehouse.present.render.text import plural
 from tracewarehouse.present.report.data import ReportData, breakdown
 from tracewarehouse.present.report.document import (
@@ -62,9 +62,6 @@ def _has_dump(data: ReportData) -> bool:
 
 Row = Mapping[str, Any]
 Group = Sequence[Row]
-# What these rules find is explained by the others, if one of them has a finding.
-_GENERAL_RULES = frozenset({"low_gpu_use"})
-_CONFIDENCES = ("high", "medium", "low")
 _MAX_OTHERS = 3
 
 
@@ -91,26 +88,14 @@ def run_verdict(data: ReportData, findings: Result) -> Verdict:
 def finding_groups(findings: Iterable[Row]) -> list[Group]:
     """The findings of one rule and subject together, the rank with the largest share first.
 
-    The groups are in order of severity, then of confidence, then of the share that a fix could save. Rules
-    that only say that something is wrong come after those that say what.
+    The groups are in the order of `tw check`.
     """
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in findings:
         groups.setdefault((row["rule"], row["subject"]), []).append(row)
     for rows in groups.values():
         rows.sort(key=lambda row: (-SEVERITIES.index(row["severity"]), -row["share"], row["rank"]))
-    return sorted(groups.values(), key=_group_order)
-
-
-def _group_order(group: Group) -> tuple[object, ...]:
-    worst = group[0]
-    return (
-        -SEVERITIES.index(worst["severity"]),
-        worst["rule"] in _GENERAL_RULES,
-        _CONFIDENCES.index(worst["confidence"]),
-        -(worst["saving_ns"] or 0) / worst["analyzed_ns"],
-        worst["rule"],
-    )
+    return sorted(groups.values(), key=lambda group: (*order(group[0]), group[0]["rule"]))
 
 
 def sentences(text: str) -> list[str]:

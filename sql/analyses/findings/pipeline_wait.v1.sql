@@ -1,0 +1,87 @@
+-- /// tw
+-- kind     = "analysis"
+-- like     = "culprit_base@1"
+-- scope    = "run"
+-- name     = "pipeline_wait"
+-- version  = 1
+-- summary  = "Detects ranks that wait in receives for another stage of a pipeline."
+-- requires = ["account_segments@1", "analyzed_intervals@1", "collective_arrivals@1", "host_occurrences@1"]
+-- needs    = ["collectives"]
+-- excluded_by = ["lost_records", "mixed_attempts"]
+-- limited_by = ["lost_events", "several_processes", "late_start"]
+-- confidence = "medium"
+--
+-- [params]
+-- warning_share  = { default = 0.1 }
+-- critical_share = { default = 0.4 }
+--
+-- [columns]
+-- subject   = { doc = "Always: receives." }
+-- share     = { doc = "Time in receives until the other stage sends, as a share of analyzed_ns. On the GPU: exposed waits of receives that are matched with their send. On ranks without GPU activity: time of the training thread in receives." }
+-- count     = { doc = "Number of such waits." }
+-- culprit   = { doc = "The rank, or else the receive, that most of this time is spent waiting for." }
+-- event_id  = { doc = "The longest such receive." }
+--
+-- [changes]
+-- 1 = "First version."
+-- ///
+WITH
+  wait AS (
+    SELECT
+      account.run_id,
+      account.rank,
+      analyzed.steps,
+      analyzed.analyzed_ns,
+      account.exposure = 'wait' AND arrival.direction = 'receive' AS matches,
+      coalesce('rank ' || arrival.peer, 'a receive') AS label,
+      account.segment_ns AS lost_ns,
+      account.kernel_id AS event_id,
+      account.step,
+      account.start_ns AS from_ns,
+      account.start_ns + account.segment_ns AS to_ns
+    FROM account_segments AS account
+    JOIN analyzed_intervals AS analyzed
+      ON analyzed.run_id = account.run_id
+      AND analyzed.rank = account.rank
+      AND account.start_ns >= analyzed.start_ns
+      AND account.start_ns < analyzed.end_ns
+    LEFT JOIN collective_arrivals AS arrival
+      ON arrival.run_id = account.run_id AND arrival.rank = account.rank AND arrival.event_id = account.kernel_id
+    UNION ALL
+    SELECT
+      run_id,
+      rank,
+      steps,
+      analyzed_ns,
+      regexp_matches(label, '(?i)recv|receive') AND NOT is_operator,
+      label,
+      self_ns,
+      slice_id,
+      step,
+      start_ns,
+      end_ns
+    FROM host_occurrences
+  )
+SELECT
+  run_id,
+  rank,
+  steps,
+  analyzed_ns,
+  coalesce(matches, FALSE) AS matches,
+  label,
+  lost_ns,
+  event_id,
+  step,
+  from_ns,
+  to_ns,
+  {
+    subject: 'receives',
+    saving_limit: 'all of these waits; a pipeline of p stages and m microbatches has a bubble of (p - 1) / (m + p - 1) even if its stages take equally long',
+    observation: 'This rank waits {lost} in receives for another stage of the pipeline. Most of it is for {culprit} ({detail}); the longest wait takes {worst}{where}.',
+    advice: 'Balance the stages (tw show pipeline_bubbles, step_summary by rank), use more microbatches or an interleaved schedule, and send as soon as a result is there.',
+    evidence: 'stragglers',
+    evidence_filter: NULL::VARCHAR,
+    only_largest: FALSE,
+    is_context: FALSE
+  } AS words
+FROM wait
