@@ -77,8 +77,8 @@ def apply_rules(
     ranks = tuple(ranks)
     recorded = max((each.recording for each in results.values()), key=len, default=())
     limits = (f"recording: {verdict(recorded, len({run for run, _ in ranks}) > 1)}",) if recorded else ()
-    unexplained = _unexplained(run(ACCOUNT).rows(), rows)
-    notices = (*unexplained, *limits, *_checked(results), *(each for result in results.values() for each in result.notices))
+    of_rules = (each for result in results.values() for each in result.notices)
+    notices = (*_unexplained(run(ACCOUNT).rows(), rows), *limits, *_checked(results), *of_rules)
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
@@ -106,7 +106,7 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def order(row: Mapping[str, Any]) -> tuple[object, ...]:
-    """The most severe first, then by time weighted by confidence; what only says that something is wrong last."""
+    """By severity, then by time weighted by confidence; rules that only say that something is wrong last."""
     share = row["share"] if row["saving_ns"] is None else row["saving_ns"] / row["analyzed_ns"]
     weight = (CONFIDENCE.index(row["confidence"]) + 1) / len(CONFIDENCE)
     return (-SEVERITIES.index(row["severity"]), row["rule"] in GENERAL_RULES, -share * weight)
@@ -124,7 +124,8 @@ def _unexplained(account: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[st
         if not any((run, rule) in found for rule in explained.split(", ")):
             largest[run, row["what"]] = max(largest.get((run, row["what"]), (0, 0)), (row["share"], rank))
     for (run, what), (share, rank) in sorted(largest.items(), key=lambda item: -item[1][0]):
-        yield f"{UNEXPLAINED}{100 * share:.1f} % of the time of {run} rank {rank} is {what}; no rule explains it"
+        percent = f"{100 * share:.1f} %"
+        yield f"{UNEXPLAINED}{percent} of the time of {run} rank {rank} is {what}; no rule explains it"
 
 
 def _checked(results: Mapping[str, Result]) -> Iterator[str]:
