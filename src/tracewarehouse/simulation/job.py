@@ -62,7 +62,7 @@ class Api(Struct, frozen=True, eq=False):
 
 
 class Kernel(Struct, frozen=True, eq=False):
-    """A GPU activity and its duration on an idle GPU."""
+    """A GPU activity and its duration on an idle GPU; `lost` is the share that an injected fault costs."""
 
     key: str
     name: str
@@ -76,6 +76,8 @@ class Kernel(Struct, frozen=True, eq=False):
     shared_bytes: int = 0
     bytes: int = 0
     early_ns: int = 0
+    fault: str = ""
+    lost: float = 1.0
 
 
 class Collective(Struct, frozen=True, eq=False):
@@ -92,7 +94,7 @@ class Collective(Struct, frozen=True, eq=False):
 
 
 class Spend(Struct, frozen=True, eq=False):
-    """Host time without GPU work: of the data loader (`data`) or other."""
+    """Host time without GPU work: of the data loader (`data`), of an injected fault (its kind), or other."""
 
     ns: int
     what: str = "host"
@@ -229,6 +231,11 @@ class Job(Struct, frozen=True):
             raise ParamError("capture needs graphs", "add graphs")
         for injection in self.injections:
             injection.check(self.ranks, self.steps)
+            if injection.kind in OF_EAGER_TRAINING and (self.graphs or self.mode != "training"):
+                raise ParamError(f"{injection.kind} needs training without graphs", "remove graphs and mode")
+            if injection.kind == "slow-stage" and injection.number("stage") >= self.pipeline:
+                hint = f"the job has {self.pipeline} pipeline stages, from 0"
+                raise ParamError(f"slow-stage: no stage {injection.values['stage']}", hint)
 
     @property
     def data(self) -> int:
@@ -307,15 +314,21 @@ def _check_words(job: Job) -> None:
         )
 
 
-INTEGER_KEYS = ("rank", "step", "count", "collective")
-SLOW_TARGETS = ("compute", "host", "data", "copies")
-_LIMITS = {"share": (0, 1), "offset_us": (-(10**12), 10**12), "drift_ppm": (-_LARGEST, _LARGEST)}
+INTEGER_KEYS = ("rank", "step", "count", "collective", "stage")
+# Of `what`.
+TARGETS = {"slow-rank": ("compute", "host", "data", "copies"), "more-work": ("tokens", "calls")}
+_LIMITS: dict[str, tuple[float, float]] = {"share": (0, 1), "bandwidth": (0.01, 1)}
+_LIMITS |= {"offset_us": (-(10**12), 10**12), "drift_ppm": (-_LARGEST, _LARGEST)}
 TEXT_KEYS = ("what", "kernel", "to", "group")
 
 # Earlier names.
 RENAMED = {"missing-rank": "drop-ranks", "lost-gpu": "lose-records"}
-WITHOUT_RANK = ("slow-link", "long-collective")
+WITHOUT_RANK = ("slow-link", "long-collective", "slow-stage")
 OF_WINDOW = ("truncated-window", "before-window")
+OF_EAGER_TRAINING = ("host-blocked", "recompilation")
+# The finding rule that names a fault, if it is not called like the fault.
+RULES = {"growing-memory": "memory_growth", "slow-stage": "pipeline_wait"}
+RULES |= {"more-work": "slow_rank", "slow-kernel": "slow_rank"}
 # Kind: (description, its parameters with defaults; None = required).
 KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
     {
@@ -339,6 +352,14 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
             "send more tokens to the experts of a rank: in each all-to-all, factor times as many",
             {"rank": None, "factor": 2.0},
         ),
+        "more-work": ("give a rank more tokens or calls", {"rank": None, "what": "tokens", "factor": 1.5}),
+        "slow-stage": ("slow down the computation of a pipeline stage", {"stage": None, "factor": 2.0}),
+        "exposed-copies": ("copy weights from pinned host memory in each step", {"mb": 64.0}),
+        "host-blocked": ("wait for a value (.item()) before the optimizer, while work is queued", {}),
+        "startup": ("load modules in the first kernel launch", {"ms": 40.0}),
+        "recompilation": ("compile the forward pass again in a step", {"step": None, "ms": 300.0}),
+        "slow-elementwise": ("add slow elementwise kernels", {"mb": 256.0, "count": 3, "bandwidth": 0.3}),
+        "fusible-chain": ("add elementwise operators in a row", {"mb": 400.0, "count": 6, "bandwidth": 0.8}),
         "growing-memory": ("leak memory in each step", {"mb": 64.0}),
         "clock": (
             "offset a rank's clock and let it drift",
@@ -419,9 +440,10 @@ class Injection(Struct, frozen=True):
         for name, value, size in (("rank", self.rank, ranks), ("step", self.step, steps)):
             if value is not None and not 0 <= value < size:
                 raise ParamError(f"{self.kind}: no {name} {value}", f"the job has {name}s 0 to {size - 1}")
-        if self.kind == "slow-rank" and self.text_value("what") not in SLOW_TARGETS:
+        targets = TARGETS.get(self.kind)
+        if targets is not None and self.text_value("what") not in targets:
             raise ParamError(
-                f"slow-rank: what={self.text_value('what')}", f"use one of {', '.join(SLOW_TARGETS)}"
+                f"{self.kind}: what={self.text_value('what')}", f"use one of {', '.join(targets)}"
             )
         for key in sorted(self.values.keys() - {*TEXT_KEYS, "collective"}):
             least, most = _LIMITS.get(key, (0, _LARGEST))

@@ -12,6 +12,7 @@ from random import Random
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.simulation.job import DATA, STAGE, TENSOR, Api, Collective, Injection, Job, Kernel
@@ -25,6 +26,12 @@ _BF16 = "c10::BFloat16"
 _INFO = f"at::cuda::detail::TensorInfo<{_BF16}, unsigned int>"
 _LISTS = "at::native::(anonymous namespace)::FusedOptimizerTensorListMetadata<4>"
 _ADD = f"at::native::CUDAFunctor_add<{_BF16}>"
+_MUL = f"at::native::BUnaryFunctor<{_BF16}, at::native::binary_internal::MulFunctor<float> >"
+_SCALE = f"{_NATIVE}vectorized_elementwise_kernel<4, {_MUL}, at::detail::Array<char*, 2> >(int, {_MUL})"
+_CALL = (
+    f"at::native::gpu_kernel_impl_nocast<{_ADD} >(at::TensorIteratorBase&, {_ADD} const&)::{{lambda(int)#1}}"
+)
+_STRIDED = f"{_NATIVE}elementwise_kernel<128, 4, {_CALL}>(int, {_CALL})"
 _REDUCE = f"at::native::ReduceOp<{_BF16}>"
 # Key: name (AMD adds a suffix), registers, shared memory, threads per block.
 NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
@@ -76,6 +83,8 @@ NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
             0,
             128,
         ),
+        "mul": (_SCALE, 24, 0, 128),
+        "strided_add": (_STRIDED, 34, 0, 128),
         "dropout": (
             f"{_HERE}fused_dropout_kernel_vec<{_BF16}, float, unsigned int, 1, 4>({_INFO})",
             36,
@@ -101,7 +110,7 @@ NAMES: Mapping[str, tuple[str, int, int, int]] = MappingProxyType(
 )
 AMD_GEMM = "Cijk_Alik_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB1_AFC1_AFEM1.kd"
 HOOKED = ("gemm", "layer_norm")  # gradient collectives are started by these
-REMOVABLE = tuple(key for key in NAMES if key not in (*HOOKED, "extra"))
+REMOVABLE = tuple(key for key in NAMES if key not in (*HOOKED, "extra", "mul", "strided_add"))
 _COLLECTIVES: Mapping[str, str] = MappingProxyType(
     {
         "allreduce": "AllReduce_Sum_bf16_RING_LL",
@@ -169,10 +178,10 @@ class Kernels:
         flop = 4 * tokens * self.job.sequence * hidden * (5 if key == "flash_backward" else 2) // 4
         return self._kernel(key, flop // self.job.machine.flop_per_ns, (max(tokens // 128, 1), 8, 1))
 
-    def stream(self, key: str, elements: int, passes: int = 2) -> Kernel:
-        """A memory-bound kernel that reads or writes its elements `passes` times."""
+    def stream(self, key: str, elements: int, passes: int = 2, bandwidth: float = 1.0) -> Kernel:
+        """A kernel that reads or writes its elements `passes` times, at a share of the memory bandwidth."""
         ns = elements * ELEMENT_BYTES * passes // self.job.machine.memory_bytes_per_ns
-        return self._kernel(key, ns, (max(elements // 1024, 1), 1, 1))
+        return self._kernel(key, round(ns / bandwidth), (max(elements // 1024, 1), 1, 1))
 
     def fixed(self, key: str, ns: int) -> Kernel:
         """A kernel with a given duration."""
@@ -218,7 +227,11 @@ VOCABULARY = 32_000
 
 
 class Variant(Struct, frozen=True):
-    """The program of a step: its pipeline stage and the faults that change it."""
+    """The program of a step: its pipeline stage and the faults that change it.
+
+    `elementwise`: the kind, size of the tensor in MB, number of operators and share of the bandwidth;
+    `compiled`: how often the forward pass was compiled again, None if it is not compiled.
+    """
 
     stage: int
     removed: frozenset[str] = frozenset()
@@ -226,6 +239,13 @@ class Variant(Struct, frozen=True):
     item: bool = False
     overlap: bool = True
     leak_bytes: int = 0
+    copied_bytes: int = 0
+    is_blocked: bool = False
+    elementwise: tuple[tuple[str, float, int, float], ...] = ()
+    compiled: int | None = None
+    compile_ns: int = 0
+    tokens: float = 1.0
+    calls: int = 1
 
 
 class Model:
@@ -261,7 +281,11 @@ _CAUSES = {
     "extra-kernel": "computation",
     "dataloader-stall": "data",
     "blocking-item": "host",
+    "recompilation": "host",
+    "startup": "host",
+    "exposed-copies": "copies",
 }
+_CAUSES |= dict.fromkeys(("slow-elementwise", "fusible-chain", "more-work", "slow-stage"), "computation")
 
 
 class Faults:
@@ -273,7 +297,8 @@ class Faults:
 
     def of(self, kind: str, rank: int, step: int) -> list[Injection]:
         """The injections of a kind that apply to a rank in a step (zero-based)."""
-        return [each for each in self.all if each.kind == kind and each.applies_to(rank, step)]
+        found = [each for each in self.all if each.kind == kind and each.applies_to(rank, step)]
+        return [each for each in found if each.values.get("stage") in (None, self.job.coordinates(rank)[0])]
 
     def ever(self, kind: str, rank: int) -> Injection | None:
         """The first injection of a kind that applies to a rank in any step."""
@@ -287,13 +312,37 @@ class Faults:
             sum(round(each.number("us") * 1_000) for each in self.of("extra-kernel", rank, step)),
             bool(self.of("blocking-item", rank, step)),
             not self.of("no-overlap", rank, step),
-            sum(round(each.number("mb") * 1_000_000) for each in self.of("growing-memory", rank, step)),
+            self.additional("growing-memory", rank, step, "mb"),
+            self.additional("exposed-copies", rank, step, "mb"),
+            bool(self.of("host-blocked", rank, step)),
+            tuple(
+                (kind, each.number("mb"), round(each.number("count")), each.number("bandwidth"))
+                for kind in ("slow-elementwise", "fusible-chain")
+                for each in self.of(kind, rank, step)
+            ),
+            self._recompilations(rank, step),
+            self.additional("recompilation", rank, step),
+            self.factor("tokens", rank, step, "more-work"),
+            math.ceil(self.factor("calls", rank, step, "more-work")),
         )
 
-    def factor(self, what: str, rank: int, step: int) -> float:
-        """Slowdown of a rank in `compute`, `host`, `data` or `copies`."""
-        slow = [each for each in self.of("slow-rank", rank, step) if each.text_value("what") == what]
-        return math.prod((each.number("factor") for each in slow), start=1.0)
+    def _recompilations(self, rank: int, step: int) -> int | None:
+        """How often the forward pass was compiled again up to a step; None if it is not compiled."""
+        found = [each for each in self.all if each.kind == "recompilation" and each.rank in (None, rank)]
+        return sum((each.step or 0) <= step for each in found) if found else None
+
+    def factor(self, what: str, rank: int, step: int, kind: str = "slow-rank") -> float:
+        """Slowdown of a rank in `compute`, `host`, `data` or `copies`, or how much more work it has."""
+        found = [each for each in self.of(kind, rank, step) if each.values.get("what") in (None, what)]
+        return math.prod((each.number("factor") for each in found), start=1.0)
+
+    def compute_factor(self, rank: int, step: int) -> float:
+        """Slowdown of the computation of a rank, by itself and by its stage."""
+        return self.factor("compute", rank, step) * self.factor("compute", rank, step, "slow-stage")
+
+    def without(self, kind: str) -> Faults:
+        """The other injections of the job."""
+        return Faults(replace(self.job, injections=tuple(each for each in self.all if each.kind != kind)))
 
     def kernel_factors(self, rank: int, step: int) -> dict[str, float]:
         """Slowdown of kernels by key."""
@@ -303,9 +352,9 @@ class Faults:
             factors[key] = factors.get(key, 1.0) * (1 + each.number("percent") / 100)
         return factors
 
-    def additional_ns(self, kind: str, rank: int, step: int) -> int:
-        """The time that injections of a kind add: of the data loader, in a graph launch, of a kernel."""
-        return sum(round(each.number("ms") * 1_000_000) for each in self.of(kind, rank, step))
+    def additional(self, kind: str, rank: int, step: int, key: str = "ms") -> int:
+        """The time in ns or the bytes (`mb`) that injections of a kind add."""
+        return sum(round(each.number(key) * 1_000_000) for each in self.of(kind, rank, step))
 
     def share(self, kind: str, rank: int, step: int) -> float:
         """Share of a rank's activities of a step that is lost."""
@@ -316,8 +365,10 @@ class Faults:
         found = set()
         for each in self.all:
             cause = each.text_value("what") if each.kind == "slow-rank" else each.kind
-            if each.rank is not None and cause in _CAUSES and not self.ever("drop-ranks", each.rank):
-                found.add((each.rank, _CAUSES[cause]))
+            for rank in range(self.job.ranks) if cause in _CAUSES else ():
+                is_late = rank == each.rank or self.job.coordinates(rank)[0] == each.values.get("stage")
+                if is_late and not self.ever("drop-ranks", rank):
+                    found.add((rank, _CAUSES[cause]))
         return sorted(found)
 
     def _of_group(self, kind: str, group: str) -> list[Injection]:

@@ -81,7 +81,7 @@ class Recorder:
         self.base_sequence = self.most_sequence
         self.is_last_step = self.job.capture and number - FIRST_STEP == self.job.steps - 1
         self.gpu_loss = self.faults.share("lose-records", self.rank, number - FIRST_STEP)
-        self.prolonged_ns = self.faults.additional_ns("malformed-duration", self.rank, number - FIRST_STEP)
+        self.prolonged_ns = self.faults.additional("malformed-duration", self.rank, number - FIRST_STEP)
         self.launch_loss = self.faults.share("lost-launch", self.rank, number - FIRST_STEP)
         stack = ";".join(reversed(ROOTS)) if self.text.old and self.job.stacks else None
         self.begin(Frame("user_annotation", f"ProfilerStep#{number}", stack=stack), at_ns)
@@ -220,6 +220,8 @@ class Recorder:
         if not self._records(at_ns):
             return
         self.truth.memory(memory.bytes, self.allocated)
+        if memory.key < 0:
+            self.truth.lose("growing-memory", 0, memory.bytes)
         make = self.memory_format(self.current_thread)
         self.indexes += 1
         time = self.text.time(self.local_ns(at_ns))
@@ -348,6 +350,8 @@ class Recorder:
         what = (self.rank, group.name, number, collective.name, size, group.size)
         self.truth.collective_rows.append((*what, wait_ns, ends_ns - last_ns, ends_ns - arrives_ns))
         self.truth.arrivals.append((group.name, number, group.size, wait_ns, since))
+        if collective.name == "recv" and any(each.kind == "slow-stage" for each in self.faults.all):
+            self.truth.lose("slow-stage", wait_ns, size)
 
     def write_root_frames(self, end_ns: int) -> None:
         """Writes the outermost Python frames of a run that ends at `end_ns`, and the clock at that time."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import cycle, islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,6 +29,18 @@ from tracewarehouse.simulation.kernels import ELEMENT_BYTES, VOCABULARY, Kernels
 from tracewarehouse.simulation.truth import decode_annotation
 
 Shape = tuple[int, ...]
+# Elementwise operators of a fault, in turn: names, kernel, inputs, and how often it reads or writes a tensor.
+ELEMENTWISE = {
+    "slow-elementwise": ((("aten::add",), "strided_add", 2, 3),),
+    "fusible-chain": (
+        (("aten::mul",), "mul", 1, 2),
+        (("aten::add",), "add", 2, 3),
+        (("aten::gelu",), "gelu", 1, 2),
+        (("aten::dropout", "aten::native_dropout"), "dropout", 1, 2),
+    ),
+}
+# As PyTorch 2.13 records them; before, they are annotations.
+COMPILING = ("_compile.compile_inner", "compile_fx_inner", "async_compile.wait")
 ROOTS = ("train.py(1): <module>", "train.py(120): main")  # the outermost Python frames
 
 
@@ -239,7 +252,7 @@ class Layers:
     def __init__(self, model: Model, program: Program, variant: Variant) -> None:
         self.model, self.program, self.variant = model, program, variant
         self.job, self.kernels = model.job, model.kernels
-        self.tokens, self.hidden = model.tokens, model.job.hidden
+        self.tokens, self.hidden = round(model.tokens * variant.tokens), model.job.hidden
         self.part = max(self.hidden // self.job.tensor, 1)
 
     def block(self, number: int) -> None:
@@ -264,9 +277,10 @@ class Layers:
         with self.program.module("MLP", number):
             if exchange:
                 self._exchange()
-            self._linear(4 * number + 2, self.hidden, 4 * self.part)
-            self._gelu(number)
-            self._linear(4 * number + 3, 4 * self.part, self.hidden)
+            for _ in range(self.variant.calls):
+                self._linear(4 * number + 2, self.hidden, 4 * self.part)
+                self._gelu(number)
+                self._linear(4 * number + 3, 4 * self.part, self.hidden)
             if exchange:
                 self._exchange()
         self._reduce()
@@ -352,11 +366,11 @@ class Layers:
     def _reduce(self) -> None:
         if self.job.tensor == 1:
             return
-        sums = self.model.collective("allreduce", TENSOR, self.tokens * self.hidden)
+        sums = self.model.collective("allreduce", TENSOR, self.model.tokens * self.hidden)
         self._both_ways(sums, "allreduce_")
 
     def _exchange(self) -> None:
-        tokens = self.model.collective("all_to_all", DATA, self.tokens * self.hidden)
+        tokens = self.model.collective("all_to_all", DATA, self.model.tokens * self.hidden)
         self._both_ways(tokens, "alltoall_base_")
 
     def _both_ways(self, collective: Collective, op: str) -> None:
@@ -390,16 +404,41 @@ class Layers:
 
     def input(self, size: int) -> None:
         """Copies input from pinned host memory."""
-        name = "Memcpy HtoD (Host -> Device)" if self.kernels.amd else "Memcpy HtoD (Pinned -> Device)"
         with (
             self.program.op("aten::to", ((size,), (), (), (), ())),
             self.program.op("aten::_to_copy", ((size,), (), (), (), (), ())),
-            self.program.op("aten::copy_", ((size,), (size,), ())),
         ):
-            self.program.launch(self.kernels.copy(name, 8 * size))
+            self._copy(size, 8 * size)
+
+    def _copy(self, elements: int, size: int, fault: str = "") -> None:
+        """Copies from pinned host memory."""
+        name = "Memcpy HtoD (Host -> Device)" if self.kernels.amd else "Memcpy HtoD (Pinned -> Device)"
+        with self.program.op("aten::copy_", ((elements,), (elements,), ())):
+            self.program.launch(replace(self.kernels.copy(name, size), fault=fault))
+
+    def _elementwise(self, fault: str, mb: float, count: int, bandwidth: float) -> None:
+        """Operators on a tensor, each on the result of the one before."""
+        chain = [*islice(cycle(ELEMENTWISE[fault]), count)]
+        passes = sum(each[3] for each in chain)
+        fused = 2 + sum(each[2] - 1 for each in chain)  # its result, and each input once
+        lost = 1 - (bandwidth if fault == "slow-elementwise" else fused / max(passes, 1))
+        shape = (max(round(mb * 1_000_000) // (ELEMENT_BYTES * self.hidden), 1), self.hidden)
+        size = ELEMENT_BYTES * shape[0] * shape[1]
+        for names, key, inputs, passes in chain:
+            kernel = self.kernels.stream(key, size // ELEMENT_BYTES, passes, bandwidth)
+            for name in names:
+                self.program.begin(Frame("cpu_op", name, (*(shape,) * inputs, ())))
+            self.program.launch(replace(kernel, fault=fault, lost=lost, bytes=passes * size))
+            for _ in names:
+                self.program.emit(Op.END)
 
     def _injected(self) -> None:
-        """The kernel and the leak that faults add to a step."""
+        """The operators and the leak that faults add to a step."""
+        for _ in self.stage_layers() if self.variant.copied_bytes else ():
+            size = self.variant.copied_bytes // len(self.stage_layers())
+            self._copy(size // ELEMENT_BYTES, size, "exposed-copies")
+        for each in self.variant.elementwise:
+            self._elementwise(*each)
         if self.variant.extra_ns:
             with self.program.op("aten::clone", ((self.tokens, self.hidden),)):
                 self.program.launch(self.kernels.fixed("extra", self.variant.extra_ns))
@@ -407,7 +446,7 @@ class Layers:
             self.program.emit(Op.MEMORY, Memory(self.variant.leak_bytes, -1))
 
     def _pass_on(self, name: str, edge: int, *, wait: bool) -> None:
-        size = self.tokens * self.hidden
+        size = self.model.tokens * self.hidden
         self.program.collective(self.model.collective(name, STAGE, size, edge), name, wait=wait)
 
     def item(self) -> None:
@@ -416,6 +455,19 @@ class Layers:
         with self.program.op("aten::item", ((),)), self.program.op("aten::_local_scalar_dense", ((),)):
             self.program.launch(self.kernels.copy(name, 4))
             self.program.emit(Op.SYNC, COMPUTE)
+
+    def _compiled(self, number: int) -> AbstractContextManager[None]:
+        """The region of torch.compile, if it is used, after the lookup; the first microbatch may compile."""
+        if self.variant.compiled is None:
+            return nullcontext()
+        with self.program.frame(Frame("cpu_op", "TorchDynamo Cache Lookup")):
+            pass
+        category = "cpu_op" if self.job.dialect == "new" else "user_annotation"
+        with ExitStack() as stack:
+            for name in COMPILING if self.variant.compile_ns and not number else ():
+                stack.enter_context(self.program.frame(Frame(category, f"{name} (dynamo_timed)")))
+            self.program.emit(Op.SPEND, Spend(self.variant.compile_ns * (not number), "recompilation"))
+        return self.program.frame(Frame("cpu_op", f"Torch-Compiled Region: 0/{self.variant.compiled}"))
 
     def _replay(self, write: Callable[[], None]) -> None:
         """Builds the instructions separately, and adds the kernels as nodes of one graph on one stream."""
@@ -482,7 +534,7 @@ class _Training(Layers):
 
     def _forward(self, number: int) -> list[Node]:
         self.program.nodes = []
-        with self.program.annotation("forward"), self.program.module("GPT", 0):
+        with self.program.annotation("forward"), self._compiled(number), self.program.module("GPT", 0):
             if self.variant.stage > self.model.first:
                 self._pass_on("recv", self.variant.stage - 1, wait=True)
             else:
@@ -547,6 +599,8 @@ class _Training(Layers):
     def _optimizer(self) -> None:
         shards = self.job.data if self.job.sharded else 1
         weights = 12 * self.hidden * self.part // shards
+        if self.variant.is_blocked:
+            self.item()
         with (
             self.program.python("torch/optim/optimizer.py(484): wrapper"),
             self.program.annotation("Optimizer.step#AdamW.step"),

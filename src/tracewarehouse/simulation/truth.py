@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from tracewarehouse.simulation.job import OF_WINDOW, Frame, Job, Kernel
+from tracewarehouse.simulation.job import OF_WINDOW, RULES, Frame, Job, Kernel
 from tracewarehouse.simulation.kernels import Faults, Group
 
 COMPUTE_SHIFT, WAIT_SHIFT = 64, 128  # bits; data has the lowest ones
@@ -253,6 +253,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     ),
     "graph_nodes": ("rank", "event_id", "how", "place_known", "capture_launch_id", "op_name", "module_path"),
     "memory_peak": ("rank", "device", "changes", "net_bytes", "peak_bytes", "end_bytes"),
+    "faults": ("rank", "kind", "rule", "step", "lost_ns", "bytes"),  # what each costs; only if there are any
 }  # fmt: skip
 
 
@@ -275,6 +276,7 @@ class RankTruth:
         self.old, self.amd = job.dialect == "old", job.machine.vendor == "amd"
         self.annotations: dict[tuple[bool, str], list[Span]] = defaultdict(list)
         self.allocated = self.peak = self.net = self.changes = 0
+        self.lost_to: dict[tuple[str, str, int], list[int]] = defaultdict(lambda: [0, 0])
 
     def begin_step(self, number: int | None, start_ns: int) -> None:
         """Begins a step; None if the profiler did not record it."""
@@ -303,6 +305,15 @@ class RankTruth:
             self.malformed.pop(stream).end_ns = start_ns
         self.rows.append(GpuActivity(at, call, kernel.name, kernel.kind, stream, *times, step, group_name))
         self.rows[-1].node = node
+        if kernel.fault:
+            self.lose(kernel.fault, round((end_ns - start_ns) * kernel.lost), kernel.bytes)
+
+    def lose(self, fault: str, ns: int, size: int = 0) -> None:
+        """Adds what an injected fault costs in the open step, in time and bytes."""
+        if self.open_step is not None and (ns or size):
+            rule = RULES.get(fault, fault.replace("-", "_"))
+            sums = self.lost_to[fault, rule, self.open_step.number]
+            sums[0], sums[1] = sums[0] + ns, sums[1] + size
 
     def lost(self, call: Call) -> None:
         """A GPU activity that the profiler lost."""
@@ -359,6 +370,7 @@ class RankTruth:
         totals = (None, None) if self.old else (self.peak, self.allocated)  # old PyTorch has no totals
         memory: Row = (self.rank, self.device, self.changes, self.net, *totals)
         yield "memory_peak", [memory] if self.changes else []
+        yield "faults", [(self.rank, *fault, *sums) for fault, sums in sorted(self.lost_to.items())]
 
     def _classify_without_launch(self) -> None:
         """Classifies activities without a launch: launched before the recording, or launch missing."""

@@ -55,6 +55,7 @@ from tracewarehouse.simulation.kernels import (
     Model,
     Noise,
     Rendezvous,
+    Variant,
     scaled,
 )
 from tracewarehouse.simulation.record import Recorder
@@ -72,7 +73,6 @@ from tracewarehouse.simulation.truth import (
 )
 
 GAP_NS = 250  # between two calls of the host
-MORE_LAUNCHES = 16  # launches that faults may add to a step
 GRAPH_GAP_NS = 700  # between two nodes of a graph
 
 
@@ -98,9 +98,11 @@ class JobState:
     @cached_property
     def queues(self) -> bool:
         """Whether a stream's queue can be full: the host is at most two steps ahead."""
-        stages = [self.faults.variant(stage, 0, 0) for stage in range(self.job.pipeline)]
-        launches = [sum(op is Op.LAUNCH for op, _ in self.tape(stage)) for stage in stages]
-        return 2 * max(launches) + MORE_LAUNCHES > self.job.queue_limit
+        steps = range(self.job.steps if self.faults.all else 1)
+        ranks = [(self.job.coordinates(rank)[0], rank) for rank in range(self.job.ranks)]
+        variants = {self.faults.variant(*rank, step) for rank in ranks for step in steps}
+        launches = [sum(op is Op.LAUNCH for op, _ in self.tape(variant)) for variant in variants]
+        return 2 * max(launches) > self.job.queue_limit
 
 
 Arrival = tuple[Group, int]
@@ -121,7 +123,8 @@ class RankSimulator:
         self.turn = rank * 131 % TABLE
         self.host = self.gpu = ONE
         self.wait_factor = 1.0
-        self.stall = self.graph_gap_ns = 0
+        self.stall = self.graph_gap_ns = self.loading_ns = 0
+        self.variant = Variant(self.stage)
         self.kernels: dict[str, int] = {}
         self.queue = Queue(state.job.queue_limit) if state.queues else None
         self.loader = Loader(state.job.workers)
@@ -150,23 +153,44 @@ class RankSimulator:
                 self.out.end_step(self.now)
         self.state.ends[self.rank] = self.now
 
-    def _start(self, step: int) -> Any:
+    def _start(self, step: int) -> Variant:
         faults, rank = self.state.faults, self.rank
         noise = self.state.noise.step(step)
         self.host = scaled(noise * faults.factor("host", rank, step))
-        compute = noise * faults.factor("compute", rank, step)
+        compute = noise * faults.compute_factor(rank, step)
         self.gpu = scaled(compute)
         self.kernels = {
             key: scaled(compute * factor) for key, factor in faults.kernel_factors(rank, step).items()
         }
         self.kernels["copy"] = scaled(compute * faults.factor("copies", rank, step))
         self.wait_factor = noise * faults.factor("data", rank, step)
-        self.stall = faults.additional_ns("dataloader-stall", rank, step)
-        self.graph_gap_ns = faults.additional_ns("graph-gap", rank, step)
+        self.stall = faults.additional("dataloader-stall", rank, step)
+        self.graph_gap_ns = faults.additional("graph-gap", rank, step)
+        self.loading_ns = 0 if step else faults.additional("startup", rank, step)
+        self.variant = faults.variant(self.stage, rank, step)
         self.now += GAP_NS
         if self.out is not None:
             self.out.begin_step(step + FIRST_STEP, self.now)
-        return faults.variant(self.stage, rank, step)
+            self._charge(self.out, step)
+        return self.variant
+
+    def _charge(self, out: Recorder, step: int) -> None:
+        """What makes this rank alone slow costs additional computation, here without the noise of kernels."""
+        faults = self.state.faults
+        for kind in ("slow-rank", "slow-kernel", "more-work"):
+            if any(each.rank == self.rank for each in faults.of(kind, self.rank, step)):
+                lost = self._computation_ns(faults, step) - self._computation_ns(faults.without(kind), step)
+                out.truth.lose(kind, round(lost))
+
+    def _computation_ns(self, faults: Faults, step: int) -> float:
+        """The usual time of the kernels of a step with these faults."""
+        factors = faults.kernel_factors(self.rank, step)
+        ns = 0.0
+        for _, operand in self.state.tape(faults.variant(self.stage, self.rank, step)):
+            for each in operand.nodes if isinstance(operand, Graph) else [operand]:
+                if isinstance(each, Kernel) and each.kind == "computation":
+                    ns += each.ns * factors.get(each.key, 1.0)
+        return ns * self.state.noise.step(step) * faults.compute_factor(self.rank, step)
 
     def begin(self, frame: Frame) -> None:
         """Begins a host slice."""
@@ -187,7 +211,10 @@ class RankSimulator:
             self.now += waits
             self.path += waits
         else:
-            self.now += spend.ns * self.host >> 20
+            spent_ns = spend.ns * self.host >> 20
+            self.now += spent_ns
+            if self.out is not None and spend.what != "host":
+                self.out.truth.lose(spend.what, spent_ns)
 
     def memory(self, memory: Memory) -> None:
         """An allocation or a release."""
@@ -211,7 +238,12 @@ class RankSimulator:
         """Launches a kernel, memcpy or memset on the compute stream."""
         start = self._call(kernel.api)
         length = self._length(kernel)
-        begins, path = self._first_start(COMPUTE, start, kernel.early_ns)
+        loading_ns = self.loading_ns if kernel.category == "kernel" else 0
+        if loading_ns:
+            self.now, self.loading_ns = self.now + loading_ns, 0
+            if self.out is not None:
+                self.out.truth.lose("startup", loading_ns)
+        begins, path = self._first_start(COMPUTE, start + loading_ns, kernel.early_ns)
         if self.queue is not None:
             room = self.queue.room_at(self.now)
             if room > self.now:  # the launch blocks while the queue of the stream is full
@@ -310,7 +342,10 @@ class RankSimulator:
     def sync(self, stream: str) -> None:
         """Lets the host wait for a stream."""
         until = self.tails.get(stream, 0), self.paths.get(stream, 0)
+        began_ns = self.now
         self._block(self.state.sync_api, "Stream Sync", stream, *until, 0)
+        if self.out is not None and self.variant.is_blocked:
+            self.out.truth.lose("host-blocked", self.now - began_ns)
 
     def _block(self, api: Api, kind: str, stream: str, until: int, path: int, marked: int) -> None:
         start = self._call(api)
@@ -573,6 +608,8 @@ class TruthFile:
             out.write(f'"straggler": {{"columns": {json.dumps(columns)}, "rows": [\n{rows}]}}')
             out.write(f',\n"blame": {{"columns": ["rank", "cause"], "rows": {json.dumps(late)}}}')
             for name, columns_of in SECTIONS.items():
+                if name == "faults" and name not in self.filled:
+                    continue
                 out.write(f',\n"{name}": {{"columns": {json.dumps(columns_of)}, "rows": [')
                 self.parts[name].close()
                 with self._part(name).open(encoding="utf-8") as part:
