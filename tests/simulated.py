@@ -39,6 +39,14 @@ INJECTED = {
     "slow-link": "slow-link:group=data0,factor=10",
     "long-collective": "long-collective:group=data0,collective=2,ms=4",
     "imbalance": "imbalance:rank=1,factor=3",
+    "more-work": "more-work:rank=1,factor=1.5",
+    "slow-stage": "slow-stage:stage=1,factor=2",
+    "exposed-copies": "exposed-copies:mb=64",
+    "host-blocked": "host-blocked",
+    "startup": "startup:ms=20",
+    "recompilation": "recompilation:step=1,ms=120",
+    "slow-elementwise": "slow-elementwise:mb=128,count=2,bandwidth=0.25",
+    "fusible-chain": "fusible-chain:mb=256,count=6,bandwidth=0.8",
     "growing-memory": "growing-memory:mb=64",
     "clock": "clock:rank=1,offset_us=1500.25,drift_ppm=30",
     "drop-ranks": "drop-ranks:rank=1",
@@ -52,6 +60,9 @@ INJECTED = {
     "graph-gap": "graph-gap:ms=0.3",
     "lost-launch": "lost-launch:step=1,share=0.2",
 }
+
+# Settings that a fault needs.
+NEEDED: dict[str, dict[str, Any]] = {"slow-stage": {"pipeline": 2, "microbatches": 2}}
 
 
 def read(folder: Path, rank: int = 0) -> dict[str, Any]:
@@ -78,4 +89,4 @@ def simulate_injections(folder: Path, kinds: Iterable[str] = tuple(INJECTED)) ->
     settings: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 3, "noise": Noise(0, 0, 0, 0)}
     tw.simulate(folder / "none", **settings)
     for kind in kinds:
-        tw.simulate(folder / kind, injections=[INJECTED[kind]], **settings)
+        tw.simulate(folder / kind, injections=[INJECTED[kind]], **settings, **NEEDED.get(kind, {}))

@@ -156,14 +156,19 @@ class Gpu(Struct, frozen=True):
     major: int
     minor: int
     warp: int
+    host_bytes_per_ns: int
 
 
 GPUS: Mapping[str, Gpu] = MappingProxyType(
     {
-        "V100": Gpu("Tesla V100-SXM2-32GB", "nvidia", 80, 34_079_899_648, 100_000, 900, 130, 7, 0, 32),
-        "A100": Gpu("NVIDIA A100-SXM4-80GB", "nvidia", 108, 85_031_714_816, 280_000, 2_000, 270, 8, 0, 32),
-        "H100": Gpu("NVIDIA H100 80GB HBM3", "nvidia", 132, 85_045_477_376, 700_000, 3_300, 400, 9, 0, 32),
-        "MI300X": Gpu("AMD Instinct MI300X", "amd", 304, 206_141_652_992, 800_000, 5_000, 350, 9, 4, 64),
+        "V100": Gpu("Tesla V100-SXM2-32GB", "nvidia", 80, 34_079_899_648, 100_000, 900, 130, 7, 0, 32, 12),
+        "A100": Gpu(
+            "NVIDIA A100-SXM4-80GB", "nvidia", 108, 85_031_714_816, 280_000, 2_000, 270, 8, 0, 32, 25
+        ),
+        "H100": Gpu(
+            "NVIDIA H100 80GB HBM3", "nvidia", 132, 85_045_477_376, 700_000, 3_300, 400, 9, 0, 32, 52
+        ),
+        "MI300X": Gpu("AMD Instinct MI300X", "amd", 304, 206_141_652_992, 800_000, 5_000, 350, 9, 4, 64, 52),
     }
 )
 
@@ -354,7 +359,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
         ),
         "more-work": ("give a rank more tokens or calls", {"rank": None, "what": "tokens", "factor": 1.5}),
         "slow-stage": ("slow down the computation of a pipeline stage", {"stage": None, "factor": 2.0}),
-        "exposed-copies": ("copy weights from pinned host memory in each step", {"mb": 64.0}),
+        "exposed-copies": ("copy weights from pinned host memory in each step", {"mb": 128.0}),
         "host-blocked": ("wait for a value (.item()) before the optimizer, while work is queued", {}),
         "startup": ("load modules in the first kernel launch", {"ms": 40.0}),
         "recompilation": ("compile the forward pass again in a step", {"step": None, "ms": 300.0}),

@@ -410,11 +410,11 @@ class Layers:
         ):
             self._copy(size, 8 * size)
 
-    def _copy(self, elements: int, size: int, fault: str = "") -> None:
+    def _copy(self, elements: int, size: int, bytes_per_ns: int = 25, fault: str = "") -> None:
         """Copies from pinned host memory."""
         name = "Memcpy HtoD (Host -> Device)" if self.kernels.amd else "Memcpy HtoD (Pinned -> Device)"
         with self.program.op("aten::copy_", ((elements,), (elements,), ())):
-            self.program.launch(replace(self.kernels.copy(name, size), fault=fault))
+            self.program.launch(replace(self.kernels.copy(name, size, bytes_per_ns), fault=fault))
 
     def _elementwise(self, fault: str, mb: float, count: int, bandwidth: float) -> None:
         """Operators on a tensor, each on the result of the one before."""
@@ -436,7 +436,8 @@ class Layers:
         """The operators and the leak that faults add to a step."""
         for _ in self.stage_layers() if self.variant.copied_bytes else ():
             size = self.variant.copied_bytes // len(self.stage_layers())
-            self._copy(size // ELEMENT_BYTES, size, "exposed-copies")
+            rate = self.job.machine.host_bytes_per_ns
+            self._copy(size // ELEMENT_BYTES, size, rate, "exposed-copies")
         for each in self.variant.elementwise:
             self._elementwise(*each)
         if self.variant.extra_ns:

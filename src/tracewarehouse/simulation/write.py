@@ -342,10 +342,10 @@ class RankSimulator:
     def sync(self, stream: str) -> None:
         """Lets the host wait for a stream."""
         until = self.tails.get(stream, 0), self.paths.get(stream, 0)
-        began_ns = self.now
+        called_ns = self.now + GAP_NS
         self._block(self.state.sync_api, "Stream Sync", stream, *until, 0)
         if self.out is not None and self.variant.is_blocked:
-            self.out.truth.lose("host-blocked", self.now - began_ns)
+            self.out.truth.lose("host-blocked", self.now - called_ns)
 
     def _block(self, api: Api, kind: str, stream: str, until: int, path: int, marked: int) -> None:
         start = self._call(api)
