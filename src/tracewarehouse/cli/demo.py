@@ -265,7 +265,7 @@ def simulate(session: Session, /, folder: Path, **settings: Any) -> None:
     """Generate traces of a simulated distributed job.
 
     FOLDER gets one trace file per rank in PyTorch's format, and truth.json with the expected results of
-    analyses.
+    analyses, and what injected faults cost per step.
     """
     from tracewarehouse.simulation import simulate as write
 

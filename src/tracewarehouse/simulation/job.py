@@ -364,7 +364,7 @@ KINDS: Mapping[str, tuple[str, Mapping[str, object]]] = MappingProxyType(
         "startup": ("load modules in the first kernel launch", {"ms": 40.0}),
         "recompilation": ("compile the forward pass again in a step", {"step": None, "ms": 300.0}),
         "slow-elementwise": ("add slow elementwise kernels", {"mb": 256.0, "count": 3, "bandwidth": 0.3}),
-        "fusible-chain": ("add elementwise operators in a row", {"mb": 400.0, "count": 6, "bandwidth": 0.8}),
+        "fusible-chain": ("chain elementwise operators", {"mb": 400.0, "count": 6, "bandwidth": 0.8}),
         "growing-memory": ("leak memory in each step", {"mb": 64.0}),
         "clock": (
             "offset a rank's clock and let it drift",

@@ -124,7 +124,6 @@ class RankSimulator:
         self.host = self.gpu = ONE
         self.wait_factor = 1.0
         self.stall = self.graph_gap_ns = self.loading_ns = 0
-        self.variant = Variant(self.stage)
         self.kernels: dict[str, int] = {}
         self.queue = Queue(state.job.queue_limit) if state.queues else None
         self.loader = Loader(state.job.workers)
