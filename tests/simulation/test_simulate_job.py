@@ -192,6 +192,12 @@ def test_the_model_runs_without_a_kernel(tmp_path: Path, kernel: str) -> None:
         ({"injections": ["missing-rank:rank=2"]}, ParamError, "no rank 2"),
         ({"injections": ["clock:rank=0,step=1"]}, ParamError, "does not accept step"),
         ({"injections": ["slow-link:group=data0,rank=1"]}, ParamError, "does not accept rank"),
+        ({"injections": ["slow-stage:stage=1"]}, ParamError, "no stage 1"),
+        ({"injections": ["slow-stage:stage=0,rank=1"]}, ParamError, "does not accept rank"),
+        ({"injections": ["more-work:rank=0,what=layers"]}, ParamError, "what=layers"),
+        ({"injections": ["slow-elementwise:bandwidth=0"]}, ParamError, "bandwidth is 0"),
+        ({"injections": ["host-blocked"], "graphs": True}, ParamError, "needs training without graphs"),
+        ({"injections": ["recompilation:step=1"], "mode": "inference"}, ParamError, "needs training"),
     ],
 )
 def test_invalid_settings_are_refused(
