@@ -61,8 +61,11 @@ INJECTED = {
     "lost-launch": "lost-launch:step=1,share=0.2",
 }
 
-# Settings that a fault needs.
-NEEDED: dict[str, dict[str, Any]] = {"slow-stage": {"pipeline": 2, "microbatches": 2}}
+# Settings with which a fault is tested.
+NEEDED: dict[str, dict[str, Any]] = {
+    "slow-stage": {"pipeline": 2, "microbatches": 2},
+    "recompilation": {"microbatches": 2},  # of which only the first compiles
+}
 
 
 def read(folder: Path, rank: int = 0) -> dict[str, Any]:
