@@ -63,7 +63,7 @@ class Analyses(Generic[T_co]):
     def execution_trace(self) -> T_co:
         """Whether the execution trace of each rank belongs to its trace, and what it adds: operators with
         inputs and outputs, process groups and numbers of collectives."""
-    def exposed_comm(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def exposed_comm(self, *, warning_share: float = 0.08, critical_share: float = 0.2) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
     def exposed_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
         """Detects copies and memsets that run while the GPU does nothing else."""
@@ -75,7 +75,7 @@ class Analyses(Generic[T_co]):
     def fusible_chain(
         self,
         *,
-        warning_share: float = 0.05,
+        warning_share: float = 0.1,
         critical_share: float = 0.3,
         min_bytes: int = 1000000,
         min_kernel_ns: int | str = 5000,

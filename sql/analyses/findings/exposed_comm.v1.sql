@@ -12,7 +12,7 @@
 -- confidence = "high"
 --
 -- [params]
--- warning_share  = { default = 0.05 }
+-- warning_share  = { default = 0.08 }
 -- critical_share = { default = 0.2 }
 --
 -- [columns]

@@ -9,7 +9,7 @@
 -- confidence = "medium"
 --
 -- [params]
--- warning_share  = { default = 0.05 }
+-- warning_share  = { default = 0.1 }
 -- critical_share = { default = 0.3 }
 -- min_bytes      = { type = "BIGINT", unit = "bytes", default = 1000000, min = 0, doc = "Smaller intermediate results are not counted." }
 -- min_kernel_ns  = { type = "BIGINT", unit = "ns", default = 5000, min = 0, doc = "Without input shapes, shorter kernels end a chain." }
@@ -54,6 +54,7 @@ WITH
       AND op.rank = kernels.rank
       AND op.kernel_id = kernels.event_id
       AND op.family IN ('elementwise', 'norm', 'softmax', 'copy')
+      AND kernels.kind = 'computation'
     LEFT JOIN op_work AS work
       ON work.run_id = op.run_id AND work.rank = op.rank AND work.event_id = op.event_id AND work.kernel_count = 1
     WHERE kernels.kind IN ('computation', 'memory')

@@ -4,7 +4,7 @@
 -- name     = "memory_growth"
 -- version  = 1
 -- summary  = "Detects GPU memory that grows from step to step."
--- requires = ["memory_changes@1", "steps@1", "analyzed_intervals@1"]
+-- requires = ["memory_changes@1", "steps@1", "analyzed_intervals@1", "kernels@1"]
 -- needs    = ["memory_events", "steps>=3"]
 -- confidence = "medium"
 --
@@ -13,7 +13,7 @@
 -- critical_share = { default = 0.5 }
 --
 -- [columns]
--- subject   = { doc = "The device. Ranks without GPU memory events in three complete steps have no row." }
+-- subject   = { doc = "The device. Ranks without GPU memory events in three complete steps have no row, nor do ranks that do not train: caches of inference grow with the text." }
 -- share     = { doc = "Growth from the start of the first complete step to that of the last, as a share of what was allocated at the first; 0 unless it grows in every step." }
 -- count     = { doc = "Number of steps that start with more memory than the one before." }
 -- culprit   = { doc = "Always null." }
@@ -95,4 +95,6 @@ SELECT
 FROM per_device
 JOIN (SELECT DISTINCT run_id, rank, steps, analyzed_ns FROM analyzed_intervals) AS analyzed
   ON analyzed.run_id = per_device.run_id AND analyzed.rank = per_device.rank
+SEMI JOIN (SELECT run_id, rank FROM kernels WHERE pass IN ('backward', 'optimizer')) AS training
+  ON training.run_id = per_device.run_id AND training.rank = per_device.rank
 WHERE pairs >= 2

@@ -4,7 +4,7 @@
 -- name     = "slow_elementwise"
 -- version  = 1
 -- summary  = "Detects elementwise operators, norms, softmax and copies on large tensors that stay far below the memory bandwidth."
--- requires = ["analyzed_segments@1", "op_limits@1", "device_specs@1"]
+-- requires = ["analyzed_segments@1", "op_limits@1", "device_specs@1", "kernels@1"]
 -- needs    = ["gpu", "shapes"]
 -- confidence = "medium"
 --
@@ -40,9 +40,10 @@ WITH
       op.name || ' ' || op.shapes AS label,
       op.bytes / op.gpu_union_ns AS bytes_per_ns,
       op.limit_bytes_per_ns,
-      op.family IN ('elementwise', 'norm', 'softmax', 'copy') AND op.bytes > coalesce(cache.l2_bytes, $large_bytes) AS is_large,
+      op.family IN ('elementwise', 'norm', 'softmax', 'copy') AND kernels.kind = 'computation' AND op.bytes > coalesce(cache.l2_bytes, $large_bytes) AS is_large,
       op.device_name
     FROM op_limits AS op
+    JOIN kernels ON kernels.run_id = op.run_id AND kernels.rank = op.rank AND kernels.event_id = op.kernel_id
     LEFT JOIN cache ON cache.run_id = op.run_id AND cache.rank = op.rank
   ),
   achieved AS (
