@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
@@ -47,6 +49,7 @@ def is_of_one_rank(finding: Mapping[str, Any]) -> bool:
 def finding_fields(rule: Contract) -> tuple[Field, ...]:
     """The columns of findings: those of every rule, with the rule's name after the rank."""
     own = [Field(each.name, each.type, each.unit) for each in rule.columns]
+    own.append(Field("source", "VARCHAR"))
     keys = ("run_id", "rank")
     first = [each for each in own if each.name in keys]
     return (*first, Field("rule", "VARCHAR"), *(each for each in own if each.name not in keys))
@@ -56,14 +59,15 @@ def apply_rules(
     catalog: Catalog,
     run: Callable[[str], Result],
     ranks: Iterable[tuple[str, int]],
+    sources: Callable[[Sequence[Mapping[str, Any]]], Mapping[_Event, str]],
     *,
     passed: bool = False,
 ) -> Result:
     """The findings of all rules by severity and saving; with `passed` also checks that passed.
 
-    `run` runs an analysis over the `ranks` (run, rank). Ranks that a rule skipped because the trace lacks
-    what it needs are in `abstained`, with the rules after the reason; not those that it cannot apply to: of
-    a job without communication, or without what it is about.
+    `run` runs an analysis over the `ranks` (run, rank), `sources` gives the source line of events. Ranks
+    that a rule skipped because the trace lacks what it needs are in `abstained`, with the rules after the
+    reason; not those that it cannot apply to: of a job without communication, or without what it is about.
     """
     results = {rule.name: run(rule.name) for rule in rules(catalog)}
     fields = finding_fields(rules(catalog)[0])
@@ -74,6 +78,8 @@ def apply_rules(
         if passed or row["severity"] != NONE
     ]
     rows.sort(key=_sort_key)
+    lines = sources(rows)
+    rows = [{**row, "source": lines.get(_event(row))} for row in rows]
     ranks = tuple(ranks)
     recorded = max((each.recording for each in results.values()), key=len, default=())
     limits = (f"recording: {verdict(recorded, len({run for run, _ in ranks}) > 1)}",) if recorded else ()
@@ -89,10 +95,51 @@ def apply_rules(
 
 
 def check_runs(selection: Selection, *, passed: bool = False) -> Result:
-    """The findings of the selected runs and ranks; see `apply_rules`."""
+    """The findings of the selected runs and ranks, with source lines; see `apply_rules`."""
     selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
-    return apply_rules(selection.catalog, selection.analyze_or_skip, ranks, passed=passed)
+    sources = partial(_sources, selection)
+    return apply_rules(selection.catalog, selection.analyze_or_skip, ranks, sources, passed=passed)
+
+
+# The innermost frame of the program around each event, or around the launch of a GPU activity.
+_SOURCES = """
+SELECT found.run_id, found.rank, found.event_id, arg_max(frame.source, frame.pre) AS source
+FROM (VALUES {}) AS found (run_id, rank, event_id)
+LEFT JOIN kernels
+  ON kernels.run_id = found.run_id AND kernels.rank = found.rank AND kernels.event_id = found.event_id
+JOIN events AS host
+  ON host.run_id = found.run_id AND host.rank = found.rank
+  AND host.event_id = coalesce(kernels.runtime_id, found.event_id)
+JOIN source_frames AS frame
+  ON frame.run_id = host.run_id AND frame.rank = host.rank AND host.pre BETWEEN frame.pre AND frame.post
+GROUP BY found.run_id, found.rank, found.event_id
+"""
+
+
+def _sources(selection: Selection, findings: Sequence[Mapping[str, Any]]) -> dict[_Event, str]:
+    """The source line of each finding's worst occurrence, where stacks were recorded."""
+    recorded = {
+        (run.run, rank.rank)
+        for run in selection.selected()
+        for rank in run.by_rank
+        if rank.main.facts.get("stacks")
+    }
+    events = {_event(row) for row in findings if row["severity"] != NONE and row["event_id"] is not None}
+    values = [
+        f"({quote_text(run)}, {rank}, {event})" for run, rank, event in events if (run, rank) in recorded
+    ]
+    if not values:
+        return {}
+    lines = selection.query_all(_SOURCES.format(", ".join(values))).rows()
+    return {_event(line): line["source"] for line in lines}
+
+
+_Event = tuple[str, int, int]
+
+
+def _event(row: Mapping[str, Any]) -> _Event:
+    return row["run_id"], row["rank"], row["event_id"]
 
 
 def at_least(result: Result, severity: str) -> int:

@@ -169,6 +169,8 @@ def _sentences(rows: Sequence[Row]) -> Iterator[str]:
     yield f"{prefix}{analyzed}{occurrences}; threshold {threshold}"
     yield one_line(_saving(worst) + worst["saving_limit"])
     yield one_line(f"confidence: {worst['confidence']}")
+    if worst["source"]:
+        yield one_line(f"source: {worst['source']}")
     yield one_line(f"try: {worst['advice']}")
 
 
@@ -178,8 +180,8 @@ def _saving(row: Row) -> str:
         return ""
     share = show(row["saving_share"], "ratio")
     if row["saving_step_ns"] is None:
-        return f"saves at most {show(row['saving_ns'], 'ns')} of the profiling window ({share}): "
-    return f"saves at most {show(row['saving_step_ns'], 'ns')} per step ({share}): "
+        return f"saves up to {show(row['saving_ns'], 'ns')} of the profiling window ({share}): "
+    return f"saves up to {show(row['saving_step_ns'], 'ns')} per step ({share}): "
 
 
 def _evidence(row: Row) -> Iterator[str]:
