@@ -41,7 +41,12 @@ WITH
       runtime.tid,
       runtime.name || ' under ' || op.name AS label
     FROM runtime
-    JOIN events AS op ON op.run_id = runtime.run_id AND op.rank = runtime.rank AND op.event_id = runtime.op_id
+    JOIN events AS op
+      ON op.run_id = runtime.run_id
+      AND op.rank = runtime.rank
+      AND op.event_id = runtime.op_id
+      -- Of old versions of PyTorch, steps are operators.
+      AND NOT starts_with(op.name, 'ProfilerStep')
     JOIN analyzed_intervals AS analyzed
       ON analyzed.run_id = runtime.run_id
       AND analyzed.rank = runtime.rank
