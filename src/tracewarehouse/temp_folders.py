@@ -19,6 +19,7 @@ from pathlib import Path
 
 PREFIX = "tw-"
 LOCK = ".lock"
+CACHE = "TW_CACHE"
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 50, 0.001
 # Process id → its folder and the open lock file: a forked child has its own.
 _own: dict[int, tuple[Path, int]] = {}
@@ -123,7 +124,9 @@ def _delete_own(process: int) -> None:
 
 
 def cache_folder() -> Path:
-    """The user's cache folder for this tool; raises RuntimeError if there is no home folder."""
+    """TW_CACHE, else the user's cache folder for this tool; raises RuntimeError if there is no home folder."""
+    if named := os.environ.get(CACHE):
+        return Path(named).absolute()
     from platformdirs import user_cache_path
 
     return user_cache_path("tracewarehouse", appauthor=False)

@@ -40,23 +40,30 @@ class FindingsFailed(TwError):
 
 
 @command(
+    "tw check traces/",
     "tw check @latest",
     "tw check fp8-on --rank 0-3 -f md > findings.md",
     "tw check fp8-on --fail-on critical",
     "tw check fp8-on --all -f json",
 )
-@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+@click.argument("runs", metavar="[RUN|PATH]...", nargs=-1, shell_complete=complete_runs)
 @click.option("--all", "passed", is_flag=True, help="Include passing checks (severity none).")
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "critical"]),
     help="Exit with code 3 if a finding has this severity or higher.",
 )
+@click.option("--brief", is_flag=True, help="Print the recording and the first finding, for a log.")
 @verify_option
 @rank_option
 @result_options
-def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None) -> None:
-    """Find performance problems in runs, with suggested fixes.
+def check(
+    session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None, brief: bool
+) -> None:
+    """Find performance problems in runs or traces, with suggested fixes.
+
+    A PATH is a trace file or a folder of them: it is ingested into the cache, the same content once, and the
+    three most severe problems are printed; --all, --json and -f csv have all.
 
     Each finding has the evidence, a confidence, an upper bound on the saving and what limits it, a
     suggestion, and a command that shows the data. Savings overlap and cannot be summed. Severity info:
@@ -69,7 +76,8 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     """
     from tracewarehouse.findings import at_least
 
-    session.runs = runs
+    is_answer = session.format is None and session.output is None and session.limit is None and not passed
+    session.runs = session.resolve(runs)
     warehouse = session.open()
     findings = warehouse.check(passed=passed)
     if fail_on is not None and (left_out := warehouse.left_out):
@@ -86,41 +94,79 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
         # The text states them first.
         first = ("recording: ", UNEXPLAINED)
         findings = replace(findings, notices=tuple(n for n in findings.notices if not n.startswith(first)))
-    as_text = partial(text, unexplained=stated, out=session.out)
-    session.out.print_result(findings, error, ranks, as_text=as_text)
+    if brief:
+        session.out.print_text("\n".join(_brief(findings, stated, session.place)), findings.rows(), error)
+    else:
+        most = _MOST if session.place and is_answer else None
+        as_text = partial(text, unexplained=stated, out=session.out, place=session.place, most=most)
+        session.out.print_result(findings, error, ranks, as_text)
     if error is not None:
         raise click.exceptions.Exit(error.exit_code)
 
 
-_WIDTH = 100
+_WIDTH, _MOST = 100, 3
 _CSV_COLUMNS = (
     *("run_id", "rank", "severity", "rule", "subject", "culprit", "step", "share", "saving_step_ns"),
     *("saving_ns", "confidence", "observation"),
 )
+# Findings that differ only in rank form a block.
+_OF_BLOCK = ("severity", "run_id", "rule", "subject")
 Row = Mapping[str, Any]
 
 
-def text(result: Result, unexplained: Sequence[str], out: Output) -> str:
-    """One block per rule and subject of a run, with all its ranks; most severe first.
+def text(
+    result: Result, unexplained: Sequence[str], out: Output, place: str = "", most: int | None = None
+) -> str:
+    """One block per rule and subject of a run, with all its ranks, or for the first ones; most severe first.
 
-    Before them, what the recording can carry, and what takes much time without a finding.
+    Before them, what the recording can carry, and what takes much time without a finding. `place` is the
+    option that selects the warehouse in printed commands.
     """
     rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
     blocks: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
+        blocks.setdefault(tuple(row[key] for key in _OF_BLOCK), []).append(row)
+    shown = list(blocks.values())[:most]
     if out.resolved_format == "md":
         parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
         parts += [f"### {_headline(rows)}"]
-        parts += [_markdown(block) for block in blocks.values()]
+        parts += [_markdown(block, place) for block in shown]
     else:
         width = line_width(out) or _WIDTH
         lines = wrap(f"recording: {recorded}", width, subsequent_indent="  ")
-        lines += [f"  see: tw show recording{_of_run(result)}"] if result.recording else []
+        lines += [f"  see: tw show recording{_of_run(result)}{place}"] if result.recording else []
         lines += chain.from_iterable(wrap(each, width, subsequent_indent="  ") for each in unexplained)
         parts = ["\n".join(lines), _headline(rows)]
-        parts += [_block(block, width) for block in blocks.values()]
+        parts += [_block(block, width, place) for block in shown]
+    if most is not None:
+        left = len(rows) - sum(map(len, shown))
+        runs = quote(",".join(run.partition("@v")[0] for run in result.provenance.runs))
+        more = [f"{plural(left, 'more finding')}: tw check {runs}{place}"] if left else []
+        parts.append("\n".join([*more, f"report: {_report(result, place)}"]))
     return "\n\n".join(parts) + "\n"
+
+
+def _brief(result: Result, unexplained: Sequence[str], place: str) -> Iterator[str]:
+    """The recording, the first finding, and the command that opens the evidence: a line each.
+
+    Between them, what takes much time without a finding.
+    """
+    yield one_line(f"recording: {verdict(result.recording, len(result.provenance.runs) > 1)}")
+    yield from map(one_line, unexplained)
+    rows = result.rows()
+    if not rows:
+        yield _headline(rows)
+    for first in rows[:1]:
+        block = [row for row in rows if all(row[key] == first[key] for key in _OF_BLOCK)]
+        saving = _saving(first).removesuffix(": ")
+        yield f"{_title(block)}: {one_line(first['observation'])}{saving and f' A fix {saving}.'}"
+    yield f"report: {_report(result, place)}"
+
+
+def _report(result: Result, place: str) -> str:
+    """The command that writes the page about the run with the first finding."""
+    runs = (*(row["run_id"] for row in result.rows()), *result.provenance.runs)
+    return f"tw report {quote(runs[0].partition('@v')[0])}{place}"
 
 
 def _of_run(result: Result) -> str:
@@ -138,15 +184,15 @@ def _headline(rows: Sequence[Row]) -> str:
     return plural(len(rows), "finding") + (f": {by_severity}" if by_severity else "")
 
 
-def _block(rows: Sequence[Row], width: int) -> str:
+def _block(rows: Sequence[Row], width: int, place: str) -> str:
     fits = partial(wrap, width=max(width - 2, 20), subsequent_indent="  ", break_on_hyphens=False)
     # Commands are not wrapped: a line break would be part of what is pasted.
-    lines = [*chain.from_iterable(map(fits, _sentences(rows))), *map(one_line, _evidence(rows[0]))]
+    lines = [*chain.from_iterable(map(fits, _sentences(rows))), *map(one_line, _evidence(rows[0], place))]
     return "\n".join([_title(rows), *(f"  {line}" for line in lines)])
 
 
-def _markdown(rows: Sequence[Row]) -> str:
-    first, *rest = (*_sentences(rows), *map(one_line, _evidence(rows[0])))
+def _markdown(rows: Sequence[Row], place: str) -> str:
+    first, *rest = (*_sentences(rows), *map(one_line, _evidence(rows[0], place)))
     return "\n".join([f"**{_title(rows)}**", "", first, "", *(f"- {line}" for line in rest)])
 
 
@@ -184,17 +230,17 @@ def _saving(row: Row) -> str:
     return f"saves up to {show(row['saving_step_ns'], 'ns')} per step ({share}): "
 
 
-def _evidence(row: Row) -> Iterator[str]:
+def _evidence(row: Row, place: str) -> Iterator[str]:
     """The command that shows the data, and the one that writes the worst occurrence as a trace."""
     run, rank, rule = quote(row["run_id"]), row["rank"], row["rule"]
     where = f" --where {_quoted(row['evidence_filter'])}" if row["evidence_filter"] is not None else ""
     one = f" --rank {rank}" if is_of_one_rank(row) else ""
-    yield f"see: tw show {row['evidence']} --run {run}{one}{where}"
+    yield f"see: tw show {row['evidence']} --run {run}{one}{where}{place}"
     if row["from_ns"] is not None:
         length_ns = row["to_ns"] - row["from_ns"]
         lasts = f" (interval of {show(length_ns, 'ns')})" if length_ns else ""
         step = "" if row["step"] is None else f" in step {row['step']}"
-        export_command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz"
+        export_command = f"tw export trace {run} --rank {rank} --around {rule} -o {rule}.json.gz{place}"
         yield f"worst occurrence{step}{lasts}: {export_command}"
 
 

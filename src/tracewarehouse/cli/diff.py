@@ -151,6 +151,7 @@ class DiffCommand(AnalysisCommand):
 
 @command(
     "tw diff fp8-off fp8-on",
+    "tw diff traces/fp8-off traces/fp8-on",
     "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
     "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
     "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
@@ -159,8 +160,8 @@ class DiffCommand(AnalysisCommand):
     "tw diff fp8-off fp8-on temporal_breakdown --by-rank",
     cls=DiffCommand,
 )
-@click.argument("base_run", metavar="BASE", shell_complete=complete_runs)
-@click.argument("head_run", metavar="HEAD", shell_complete=complete_runs)
+@click.argument("base_run", metavar="BASE|PATH", shell_complete=complete_runs)
+@click.argument("head_run", metavar="HEAD|PATH", shell_complete=complete_runs)
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1, shell_complete=complete_analyses)
 @click.option(
     "--per", metavar="RANGE", help="Break down per step, window or annotation:NAME. [default: step]"
@@ -238,7 +239,7 @@ class DiffCommand(AnalysisCommand):
 @rows_options
 @result_options
 def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ...], **options: Any) -> None:
-    """Compare two runs, or two sets of runs.
+    """Compare two runs, two sets of runs, or two trace files or folders.
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
@@ -271,6 +272,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
         raise click.UsageError("--same needs @baseline or --spread history")
     if not names:
         check_options_of_gates(own, gates)
+    base_run, head_run = session.resolve((base_run, head_run), by_name=True)
     warehouse = session.open()
     if gates:
         _check_intact(warehouse, base_run, head_run)
@@ -285,6 +287,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
         raise click.UsageError("--by-rank, --all-steps and --measure need the name of an analysis")
     try:
         _print_change(session, warehouse.diff(base_run, head_run, **thresholds), own, gates)
+        if session.place:
+            session.out.notice(f"report: tw report {base_run} {head_run}{session.place}")
     except NoBaseline as error:
         if not gates:
             raise

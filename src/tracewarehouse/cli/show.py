@@ -226,13 +226,14 @@ def _option(param: Param) -> click.Option:
 
 
 @command(
+    "tw report traces/",
     "tw report fp8-on",
     "tw report @latest -o report.html",
     "tw report fp8-off fp8-on",
     "tw report --runs label:sweep=batch --metric memory_peak.peak_bytes -o runs.html",
 )
-@click.argument("run", metavar="[RUN]", required=False, shell_complete=complete_runs)
-@click.argument("head_run", metavar="[HEAD]", required=False, shell_complete=complete_runs)
+@click.argument("run", metavar="[RUN|PATH]", required=False, shell_complete=complete_runs)
+@click.argument("head_run", metavar="[HEAD|PATH]", required=False, shell_complete=complete_runs)
 @click.option(
     "--runs",
     "many",
@@ -261,7 +262,7 @@ def report(
     metrics: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Write a self-contained HTML report for a run.
+    """Write a self-contained HTML report for a run, or for a trace file or folder.
 
     With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels; with
     --runs, it has a row per run. The page makes no network requests. It is written to RUN.html,
@@ -280,6 +281,10 @@ def report(
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
+    sides = [each for each in (run, head_run) if each is not None]
+    run, head_run, *_ = *session.resolve(sides, by_name=len(sides) > 1), None, None
+    if run is not None and session.place and head_run is None and "," in run:
+        run, many = None, (run,)  # the traces are of several runs
     warehouse = session.open()
     notify = session.out.notice if sys.stderr.isatty() else None  # logs do not need progress
     if run is None:
@@ -287,6 +292,6 @@ def report(
     else:
         page = warehouse.report(run, head_run, force=force, notify=notify)
     path = session.output or Path(f"{page.name}.html")
-    page = page.linked(path.parent)
+    page = page.linked(path.parent).at(session.place)
     out = replace(session.out, output=None if str(path) == "-" else path)
     out.print_stream(page.html(), {"sections": len(page.sections)})
