@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from tracewarehouse.ingest.handler import trace_handler as trace_handler
     from tracewarehouse.result import Result as Result
     from tracewarehouse.simulation import simulate as simulate
+    from tracewarehouse.training_log import verdict as verdict
     from tracewarehouse.warehouse import Warehouse as Warehouse
 
 __all__ = ["Result", "TwError", "Warehouse", "__version__", "engine", "open", "simulate", "trace_handler"]
+__all__ += ["verdict"]
 
 # Imported on first use, so that a training script that uses trace_handler imports nothing else.
 _HOMES = {
@@ -33,6 +35,7 @@ _HOMES = {
     "engine": "tracewarehouse.engines",
     "simulate": "tracewarehouse.simulation",
     "trace_handler": "tracewarehouse.ingest.handler",
+    "verdict": "tracewarehouse.training_log",
 }
 
 

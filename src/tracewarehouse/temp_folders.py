@@ -124,7 +124,7 @@ def _delete_own(process: int) -> None:
 
 
 def cache_folder() -> Path:
-    """TW_CACHE, else the user's cache folder for this tool; raises RuntimeError if there is no home folder."""
+    """TW_CACHE, else the user's cache folder of this tool; raises RuntimeError without a home folder."""
     if named := os.environ.get(CACHE):
         return Path(named).absolute()
     from platformdirs import user_cache_path

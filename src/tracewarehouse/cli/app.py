@@ -154,9 +154,7 @@ def _own_folder(ctx: click.Context, param: click.Parameter, value: str | None) -
 @click.command(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog=examples(
-        "tw ingest traces/ && tw check @latest",
-    ),
+    epilog=examples("tw check traces/", "tw ingest traces/ && tw check @latest"),
 )
 @click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Print the version."

@@ -14,6 +14,7 @@ import click
 from msgspec.structs import replace
 
 from tracewarehouse.cli.output import line_width
+from tracewarehouse.cli.paths import resolve
 from tracewarehouse.cli.session import (
     Session,
     command,
@@ -57,9 +58,7 @@ class FindingsFailed(TwError):
 @verify_option
 @rank_option
 @result_options
-def check(
-    session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None, brief: bool
-) -> None:
+def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None, brief: bool) -> None:
     """Find performance problems in runs or traces, with suggested fixes.
 
     A PATH is a trace file or a folder of them: it is ingested into the cache, the same content once, and the
@@ -77,7 +76,7 @@ def check(
     from tracewarehouse.findings import at_least
 
     is_answer = session.format is None and session.output is None and session.limit is None and not passed
-    session.runs = session.resolve(runs)
+    session.runs = resolve(session, runs)
     warehouse = session.open()
     findings = warehouse.check(passed=passed)
     if fail_on is not None and (left_out := warehouse.left_out):
@@ -109,8 +108,6 @@ _CSV_COLUMNS = (
     *("run_id", "rank", "severity", "rule", "subject", "culprit", "step", "share", "saving_step_ns"),
     *("saving_ns", "confidence", "observation"),
 )
-# Findings that differ only in rank form a block.
-_OF_BLOCK = ("severity", "run_id", "rule", "subject")
 Row = Mapping[str, Any]
 
 
@@ -125,7 +122,7 @@ def text(
     rows, recorded = result.rows(), verdict(result.recording, len(result.provenance.runs) > 1)
     blocks: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
-        blocks.setdefault(tuple(row[key] for key in _OF_BLOCK), []).append(row)
+        blocks.setdefault((row["severity"], row["run_id"], row["rule"], row["subject"]), []).append(row)
     shown = list(blocks.values())[:most]
     if out.resolved_format == "md":
         parts = [f"**Recording: {recorded}**", *(f"**{each}**" for each in unexplained)]
@@ -153,13 +150,11 @@ def _brief(result: Result, unexplained: Sequence[str], place: str) -> Iterator[s
     """
     yield one_line(f"recording: {verdict(result.recording, len(result.provenance.runs) > 1)}")
     yield from map(one_line, unexplained)
-    rows = result.rows()
-    if not rows:
-        yield _headline(rows)
-    for first in rows[:1]:
-        block = [row for row in rows if all(row[key] == first[key] for key in _OF_BLOCK)]
-        saving = _saving(first).removesuffix(": ")
-        yield f"{_title(block)}: {one_line(first['observation'])}{saving and f' A fix {saving}.'}"
+    if first := result.rows()[:1]:
+        saving = _saving(first[0]).removesuffix(": ")
+        yield f"{_title(first)}: {one_line(first[0]['observation'])}{saving and f' A fix {saving}.'}"
+    else:
+        yield _headline(first)
     yield f"report: {_report(result, place)}"
 
 

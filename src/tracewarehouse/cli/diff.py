@@ -12,6 +12,7 @@ import click
 from msgspec import to_builtins
 from msgspec.structs import asdict
 
+from tracewarehouse.cli.paths import resolve
 from tracewarehouse.cli.session import (
     FORMATS,
     STEPS,
@@ -272,7 +273,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
         raise click.UsageError("--same needs @baseline or --spread history")
     if not names:
         check_options_of_gates(own, gates)
-    base_run, head_run = session.resolve((base_run, head_run), by_name=True)
+    base_run, head_run = resolve(session, (base_run, head_run), by_name=True)
     warehouse = session.open()
     if gates:
         _check_intact(warehouse, base_run, head_run)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from shlex import quote
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
 from tracewarehouse.cli.session import (
     DURATION,
@@ -144,61 +141,6 @@ def ingest(
         except (TwError, OSError) as error:  # the runs are already published
             session.out.notice(f"note: warehouse.duckdb is out of date: {error}; rebuild it with tw refresh")
     return report.exit_code
-
-
-def store_in_cache(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str, ...]:
-    """Selectors of the runs of trace files in the cache, which becomes the warehouse of the call.
-
-    There is one selector for all; `by_name`, one for each, whose run is named after the path. Raises TwError
-    if nothing could be stored.
-    """
-    from tracewarehouse.contracts.catalog import Catalog
-    from tracewarehouse.ingest.cache import cached
-    from tracewarehouse.present.render.progress import bars
-    from tracewarehouse.warehouse import Warehouse
-
-    names = _distinct_names(paths) if by_name else [None]
-    parts = [[path] for path in paths] if by_name else [paths]
-    files: set[Path] = set()
-
-    def fill(folder: Path) -> list[str]:
-        lines: list[str] = []
-        for name, part in zip(names, parts, strict=True):
-            with bars() as progress:
-                report = Warehouse(folder).ingest(part, run=name, settle_s=0, progress=progress)
-            lines += notices(replace(report, notes=()))  # the others are about names
-            if error := failed(report):
-                for line in lines:
-                    session.out.notice(line)
-                raise error
-            files.update(file.path for file in report.stored)
-        return lines
-
-    catalog = Catalog.load()
-    entry = cached(paths, [catalog.digest, *names], fill)
-    done = f"ingested {plural(len(files), 'file')} into" if entry.is_new else "ingested before into"
-    for line in (*entry.notes, f"{done} {entry.folder}"):
-        session.out.notice(line)
-    session.warehouse, session.place = entry.folder, f" -w {quote(str(entry.folder))}"
-    runs = Warehouse(entry.folder, catalog=catalog).store.runs()
-    by_side = [[run for run in runs if name is None or run.partition("~")[0] == name] for name in names]
-    return tuple(map(",".join, by_side))
-
-
-def _distinct_names(paths: Sequence[str]) -> list[str]:
-    """Names of runs after two files or folders: of as many folders above them as make the names differ."""
-    from tracewarehouse.ingest.naming import folder_run_name, stem
-
-    places = [Path(path).resolve() for path in paths]
-    for depth in range(max(len(place.parts) for place in places)):
-        names = [
-            folder_run_name(".".join([*place.parent.parts[len(place.parts) - 1 - depth :], stem(place.name)]))
-            for place in places
-        ]
-        names = [name.replace("~", "-") for name in names]
-        if len({name.casefold() for name in names}) == len(names):
-            return names
-    raise click.UsageError(f"{paths[0]} and {paths[1]} are the same")
 
 
 def _print_report(session: Session, report: IngestReport) -> None:

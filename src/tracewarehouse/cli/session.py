@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -16,10 +15,8 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 from msgspec import Struct
 
-from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import age_ns
 from tracewarehouse.location import Location, StoreUrl, is_url, store_url
-from tracewarehouse.storage.layout import WAREHOUSE
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
@@ -182,57 +179,9 @@ class Session(Struct, dict=True):
             return warehouse
         return warehouse.select(runs=self.runs or None, ranks=self.ranks)
 
-    def resolve(self, names: Sequence[str], by_name: bool = False) -> tuple[str, ...]:
-        """Selectors of the runs that arguments name; trace files and folders are stored in the cache.
-
-        The cache is then the warehouse of this call. There is one selector for all paths; `by_name`, one each.
-        Raises UsageError for runs mixed with paths, TwError if nothing could be stored.
-        """
-        paths = [name for name in names if self._is_path(name)]
-        if not paths:
-            return tuple(names)
-        if others := [name for name in names if name not in paths]:
-            raise click.UsageError(f"{paths[0]} is a path, {others[0]} a run: give runs or paths, not both")
-        from tracewarehouse.cli.ingest import store_in_cache
-
-        if self.format is None and self.output is None:
-            self.format = "table"  # an answer for a reader, in a pipe too
-        return store_in_cache(self, paths, by_name)
-
-    def _is_path(self, name: str) -> bool:
-        """Whether an argument is a path: there is such a file, and no run with exactly this name.
-
-        Raises TwError for a path that does not exist, is a warehouse, or is given with -w.
-        """
-        if is_url(name) or not (exists := name != "" and Path(name).exists()) and os.sep not in name:
-            return False
-        run = self._run(name)
-        if not exists:
-            if run is None:
-                raise TwError(f"{name}: no such file, folder or run", "check the path; tw runs lists runs")
-            return False
-        is_chosen = "warehouse" in self.defaults or _is_given(click.get_current_context(), "warehouse")
-        if run is None and is_chosen:
-            what = f"{self.warehouse} has no run {name}"
-            raise TwError(what, f"it is a path: leave out -w, or run tw ingest {name} -w {self.warehouse}")
-        if run == name or is_chosen:
-            if not is_chosen:
-                self.out.notice(f"note: {name} is a run of {self.warehouse}; ./{name} is the path")
-            return False
-        if (Path(name) / WAREHOUSE).is_file():
-            raise TwError(f"{name} is a warehouse, not traces", f"select it with -w {name}")
-        if run is not None:
-            self.out.notice(f"note: {name} is the path; {run} is the run")
-        return True
-
-    def _run(self, name: str) -> str | None:
-        """The run of the warehouse that a name selects, if there is one."""
-        from tracewarehouse.runs.selection import StoredRuns, match_runs
-        from tracewarehouse.warehouse import Warehouse
-
-        with suppress(TwError, OSError):
-            return match_runs([name], StoredRuns(Warehouse(self.warehouse).store))[0].run
-        return None
+    def is_chosen(self) -> bool:
+        """Whether the command line selects the warehouse."""
+        return "warehouse" in self.defaults or _is_given(click.get_current_context(), "warehouse")
 
     @contextmanager
     def engine(self, jobs: int | None = None) -> Iterator[EngineOrName]:

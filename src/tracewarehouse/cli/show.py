@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from tracewarehouse.cli.paths import resolve
 from tracewarehouse.cli.session import (
     Session,
     command,
@@ -281,10 +282,11 @@ def report(
     check_installed()  # before any work
     if session.output is not None and str(session.output) != "-":
         check_writable(session.output)
-    sides = [each for each in (run, head_run) if each is not None]
-    run, head_run, *_ = *session.resolve(sides, by_name=len(sides) > 1), None, None
-    if run is not None and session.place and head_run is None and "," in run:
-        run, many = None, (run,)  # the traces are of several runs
+    given = [each for each in (run, head_run) if each is not None]
+    sides = resolve(session, given, by_name=head_run is not None)
+    run, head_run = [*sides, None, None][:2]
+    if session.place and head_run is None and "," in sides[0]:  # traces of several runs
+        run, many = None, sides
     warehouse = session.open()
     notify = session.out.notice if sys.stderr.isatty() else None  # logs do not need progress
     if run is None:
@@ -292,6 +294,6 @@ def report(
     else:
         page = warehouse.report(run, head_run, force=force, notify=notify)
     path = session.output or Path(f"{page.name}.html")
-    page = page.linked(path.parent).at(session.place)
+    page = replace(page.linked(path.parent), place=session.place)
     out = replace(session.out, output=None if str(path) == "-" else path)
     out.print_stream(page.html(), {"sections": len(page.sections)})

@@ -14,38 +14,29 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import Struct
-
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.formats.redact import POLICY_VARIABLE
-from tracewarehouse.ingest.naming import split_path
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.storage.layout import DATA
 from tracewarehouse.temp_folders import CACHE, cache_folder
 from tracewarehouse.version import __version__
 
 _LIMIT_BYTES: Final = 5 << 30
+# A file, and the folders above it that may name its run.
+_NAMING_PARTS: Final = 4
 # Lock file → its handle, open until this process ends.
 _handles: dict[Path, int] = {}
 
 
-class Entry(Struct, frozen=True):
-    """A warehouse in the cache; `notes` are what its ingest said, `is_new` whether this call stored it."""
-
-    folder: Path
-    notes: tuple[str, ...]
-    is_new: bool
-
-
 def cached(
     paths: Sequence[str | Path], settings: Sequence[object], fill: Callable[[Path], Sequence[str]]
-) -> Entry:
-    """The entry of files and folders; `fill` ingests them into an empty folder, and returns its notes.
+) -> tuple[Path, list[str]]:
+    """The warehouse with files and folders, and the notes of its ingest: `fill` stores them in a new folder.
 
     `settings` are what else decides the tables. Other processes that need the entry wait meanwhile. Raises
     what `fill` raises, and WarehouseError if no folder can be written.
@@ -53,49 +44,41 @@ def cached(
     root, notes = _root()
     folder = root / _key(paths, [__version__, *settings])
     lock = folder.with_suffix(".lock")
-    if lock not in _handles:
-        _handles[lock] = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-    handle, is_new = _handles[lock], False
+    _handles[lock] = handle = _handles.get(lock) or os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     _lock(handle, fcntl.LOCK_SH)
     while (facts := _complete(handle, folder)) is None:
         _lock(handle, fcntl.LOCK_EX)
         if _complete(handle, folder) is None:
             _fill(handle, folder, fill)
             _evict(root)
-            is_new = True
         _lock(handle, fcntl.LOCK_SH)
     os.utime(lock)  # the time of the last use
-    return Entry(folder, (*notes, *facts["notes"]), is_new)
+    return folder, [*notes, *facts["notes"]]
 
 
 def _root() -> tuple[Path, list[str]]:
-    """The folder of all entries, and a note if it is not that of the user's cache, which cannot be written."""
+    """The folder of all entries, and a note if it is not in the user's cache, which cannot be written."""
     try:
         root = cache_folder() / "traces"
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=root):
             return root, []
     except (OSError, RuntimeError) as error:
-        root = Path(tempfile.gettempdir(), f"tracewarehouse-{os.getuid()}")
-        why = f"the cache cannot be written ({error}): using {root}; {CACHE} names another folder"
-        with suppress(OSError):
-            root.mkdir(mode=0o700, exist_ok=True)
-            # Anyone may have made a folder of this name.
-            if not root.is_symlink() and root.stat().st_uid == os.getuid() and os.access(root, os.W_OK):
-                return root, [f"note: {why}"]
-        raise WarehouseError(f"{root}: cannot be used", f"set {CACHE} to a folder of yours") from error
+        why = f"the cache cannot be written ({error})"
+    root = Path(tempfile.gettempdir(), f"tracewarehouse-{os.getuid()}")
+    root.mkdir(mode=0o700, exist_ok=True)
+    if root.is_symlink() or root.stat().st_uid != os.getuid():  # anyone may have made it
+        raise WarehouseError(f"{why}, and {root} is of another user", f"set {CACHE} to a folder of yours")
+    return root, [f"note: {why}: using {root}; {CACHE} names another folder"]
 
 
 def _key(paths: Sequence[str | Path], settings: Sequence[object]) -> str:
-    """The same for the same content under the same names of jobs and files, wherever they are."""
-    files, _ = discover(paths)
-    jobs = {Path(os.path.abspath(split_path(file.path.absolute()).job)) for file in files}  # noqa: PTH100
-    above = Path(os.path.commonpath(jobs)).parent if jobs else Path()
-    told = [*map(str, settings), *_policy()]
-    for file in files:
+    """The same for the same content in folders and files of the same names, wherever they are."""
+    told = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
+    for file in discover(paths)[0]:
         path = Path(os.path.abspath(file.path))  # noqa: PTH100
         for part in sorted(path.iterdir()) if path.is_dir() else [path]:
-            told += [os.path.relpath(part, above), str(file.named), _content(part)]
+            told += [*part.parts[-_NAMING_PARTS:], str(file.named), _content(part)]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
 
 
@@ -103,11 +86,6 @@ def _content(path: Path) -> str:
     with suppress(OSError), path.open("rb") as file:  # ingest says what cannot be read
         return hashlib.file_digest(file, "blake2b").hexdigest()
     return ""
-
-
-def _policy() -> Iterator[str]:
-    if named := os.environ.get(POLICY_VARIABLE):
-        yield _content(Path(named))
 
 
 def _lock(handle: int, how: int) -> None:
@@ -145,22 +123,15 @@ def _empty(handle: int, folder: Path) -> None:
 
 
 def _evict(root: Path) -> None:
-    """Deletes what is not complete, then the least recently used entries above the limit."""
-    locks = sorted(root.glob("*.lock"), key=lambda lock: lock.stat().st_mtime)
-    sizes = dict.fromkeys(locks, 0)
-    for lock in locks:
-        with suppress(OSError, ValueError):
-            sizes[lock] = json.loads(lock.read_bytes())["bytes"]
-    total = sum(sizes.values())
-    for lock, size in sizes.items():
-        if size and total <= _LIMIT_BYTES:
-            continue
-        handle = os.open(lock, os.O_RDWR)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            _empty(handle, lock.with_suffix(""))
-            total -= size
-        except OSError:  # in use, or a file system without locks
-            pass
-        finally:
-            os.close(handle)
+    """Deletes what is not complete, and the least recently used entries beyond the limit."""
+    total = 0
+    for lock in sorted(root.glob("*.lock"), key=lambda lock: lock.stat().st_mtime, reverse=True):
+        handle, size = os.open(lock, os.O_RDWR), 0
+        with suppress(ValueError):
+            size = json.loads(lock.read_bytes())["bytes"]
+        total += size
+        if not size or total > _LIMIT_BYTES:
+            with suppress(OSError):  # in use, or a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _empty(handle, lock.with_suffix(""))
+        os.close(handle)

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from tracewarehouse import training_log
 from tracewarehouse.errors import ParamError
 from tracewarehouse.formats.redact import Redactor, check_text, policy_of
 from tracewarehouse.ingest.environment import labels_of_process
@@ -31,6 +32,7 @@ from tracewarehouse.ingest.inbox import NOTE_SUFFIX, inbox_folder, note_path
 from tracewarehouse.location import is_url, store_url
 from tracewarehouse.storage.layout import check_labels, run_name
 from tracewarehouse.storage.remote import missing_package
+from tracewarehouse.temp_folders import cache_folder
 from tracewarehouse.version import __version__
 
 _UPLOAD = "tracewarehouse.ingest.inbox"
@@ -66,6 +68,7 @@ def trace_handler(
     also: str | os.PathLike[str] | None = None,
     auto_labels: bool = True,
     spool: str | os.PathLike[str] | None = None,
+    log: bool = False,
 ) -> Callable[[Profiler], None]:
     """A function for `torch.profiler.profile(on_trace_ready=…)` that spools each trace to a warehouse.
 
@@ -85,6 +88,10 @@ def trace_handler(
     it. With `wait=True` the handler waits for the upload; otherwise the process does at its end, for up to a
     minute. A trace that was not uploaded stays in the folder, and is uploaded with the next one.
 
+    With `log`, the verdict on each trace of rank 0 goes to stderr, as `tw.verdict` returns it. A process of
+    its own computes it, at low priority: the training never waits for it, and may end before. Why there is no
+    verdict is one line.
+
     Raises ParamError for a run name or label that is invalid or looks like a secret, WarehouseError for a URL
     without a store.
     """
@@ -100,8 +107,8 @@ def trace_handler(
         warnings.warn(message, RuntimeWarning, stacklevel=2)
     automatic, beside = redactor if auto_labels else None, None if also is None else Path(also)
     if url is None:
-        return _Handler(folder, name, dict(labels or {}), wait, beside, automatic)
-    return _UploadingHandler(folder, name, dict(labels or {}), wait, beside, automatic, url=url)
+        return _Handler(folder, name, dict(labels or {}), wait, beside, automatic, log)
+    return _UploadingHandler(folder, name, dict(labels or {}), wait, beside, automatic, log, url=url)
 
 
 def _url_of_store(warehouse: str | os.PathLike[str]) -> str:
@@ -120,9 +127,7 @@ def spool_folder(url: str, named: str | os.PathLike[str] | None = None) -> Path:
     """The local folder for traces that are to be uploaded to a URL."""
     if named is not None:
         return Path(named).absolute()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    folder = Path(cache) if cache else Path.home() / ".cache"
-    return folder / "tracewarehouse" / "spool" / sha256(url.encode()).hexdigest()[:16]
+    return cache_folder() / "spool" / sha256(url.encode()).hexdigest()[:16]
 
 
 def process_rank(environment: Mapping[str, str]) -> ProcessRank:
@@ -184,6 +189,7 @@ class _Handler(Struct):
     wait: bool
     also: Path | None = None
     redactor: Redactor | None = None
+    log: bool = False
     process: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
     windows: int = 0
 
@@ -214,12 +220,25 @@ class _Handler(Struct):
         with exported_trace(profiler, self.warehouse) as exported:
             if self.also is not None:
                 try:
-                    _link(exported, self.also)
+                    _link(exported, self.also / f"{_process_name()}.{time.time_ns()}.pt.trace.json.gz")
                 except OSError as error:
                     self._warn(f"not written to {self.also}: {error}")
+            if self.log and not process.rank:
+                self._log(exported)
             path = spool_trace(exported, inbox_folder(self.warehouse) / self.run, process, facts)
         if self.wait:
             self._finish(path)
+
+    def _log(self, exported: Path) -> None:
+        """Starts the process that logs the verdict, with a link to the trace: the inbox may be emptied."""
+        run = self.run if self.windows == 1 else f"{self.run}~{self.windows}"
+        trace = inbox_folder(self.warehouse) / f".{uuid.uuid4().hex}" / run / "rank0.json.gz"
+        try:
+            _link(exported, trace)
+            training_log.start(trace)
+        except Exception as error:
+            shutil.rmtree(trace.parent.parent, ignore_errors=True)
+            self._warn(f"not checked: {error}")
 
     def _warn(self, problem: str) -> None:
         message = f"trace of profiling window {self.windows} {problem}"
@@ -265,19 +284,10 @@ class _UploadingHandler(_Handler):
 
     def _start(self) -> None:
         self._check()
-        command = [sys.executable, "-m", _UPLOAD, self.url, str(self.warehouse), self.run]
+        command = [_UPLOAD, self.url, str(self.warehouse), self.run]
         try:
             with (self.warehouse / "upload.log").open("ab") as log:
-                self.uploads.append(
-                    subprocess.Popen(
-                        command,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        start_new_session=True,  # Ctrl-C ends the training, not the upload
-                        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-                    )
-                )
+                self.uploads.append(training_log.in_background(command, log))
         except OSError as error:
             warnings.warn(f"traces in {self.warehouse} not uploaded: {error}", RuntimeWarning, stacklevel=3)
 
@@ -334,10 +344,9 @@ def spool_trace(exported: Path, folder: Path, process: ProcessRank, facts: Mappi
     return path
 
 
-def _link(exported: Path, folder: Path) -> None:
-    """Puts the trace into a folder under the name that TensorBoard reads; a copy on another disk."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{_process_name()}.{time.time_ns()}.pt.trace.json.gz"
+def _link(exported: Path, path: Path) -> None:
+    """Links the trace as another file; a copy on another disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
         os.link(exported, path)
     except OSError:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -61,8 +62,8 @@ def spooled_files(warehouse: Path) -> list[Path]:
     """The finished trace files of every run in the inbox. Removes what killed processes left there."""
     files = []
     for folder in sorted(_entries(inbox_folder(warehouse))):
-        if folder.name.startswith(".") and not folder.is_dir():
-            _remove_orphan(folder)  # an unfinished export
+        if folder.name.startswith("."):
+            _remove_orphan(folder)  # an unfinished export, or the link of a process that logs
         for path in sorted(_entries(folder)):
             if path.name.endswith(NOTE_SUFFIX):
                 if not path.with_name(path.name.removesuffix(NOTE_SUFFIX)).exists():
@@ -73,10 +74,10 @@ def spooled_files(warehouse: Path) -> list[Path]:
 
 
 def _remove_orphan(path: Path) -> None:
-    """Removes a file that no process has written to for long."""
+    """Removes a file or folder that no process has written to for long."""
     with suppress(OSError):
         if time.time() - path.stat().st_mtime > _ORPHAN_AGE_S:
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def spool_note(path: Path) -> SpoolNote:

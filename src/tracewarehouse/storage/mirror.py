@@ -20,7 +20,7 @@ from tracewarehouse.storage import layout
 from tracewarehouse.storage.model import TableFile
 from tracewarehouse.storage.objects import Objects
 from tracewarehouse.storage.parquet_file import content_fault, has_size
-from tracewarehouse.temp_folders import is_unused, locked_folder
+from tracewarehouse.temp_folders import cache_folder, is_unused, locked_folder
 
 FOLDER, BUDGET = "TW_MIRROR", "TW_MIRROR_BYTES"
 _MAX_BUDGET, _FREE_SHARE = 50 * 10**9, 0.2
@@ -37,10 +37,7 @@ _leases: dict[tuple[int, Path], tuple[Path, set[str]]] = {}
 def mirror_folder() -> Path:
     """The folder of all mirrors: TW_MIRROR, else in the user's cache."""
     named = os.environ.get(FOLDER)
-    if named:
-        return Path(named).absolute()
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "tracewarehouse" / "mirror"
+    return Path(named).absolute() if named else cache_folder() / "mirror"
 
 
 class Mirror:

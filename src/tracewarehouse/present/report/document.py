@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil, log10
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -336,6 +334,7 @@ class Page(Struct, frozen=True):
     footer: str
     legend: tuple[str, ...]  # the categories whose colors the page uses
     recording: str = ""  # what the recordings can carry, in one line
+    place: str = ""  # the option that selects the warehouse, at the end of each command
 
     @property
     def is_basis(self) -> bool:
@@ -354,27 +353,10 @@ class Page(Struct, frozen=True):
             sections=tuple(replace(each, runs=tuple(map(with_link, each.runs))) for each in self.sections),
         )
 
-    def at(self, place: str) -> Page:
-        """The page with an option that selects the warehouse at the end of each command."""
-        return _at(self, place) if place else self
-
     def html(self) -> Iterator[str]:
         """The page as one HTML file, in chunks. Raises TwError if the extra `plot` is not installed."""
         legend = [(key, category_name(key)) for key in self.legend]
-        return render_page("report.html", page=self, legend=legend, draw=svg)
-
-
-def _at(part: Any, place: str) -> Any:
-    if isinstance(part, tuple):
-        return tuple(_at(each, place) for each in part)
-    if not isinstance(part, Struct):
-        return part
-    fields = {name: _at(getattr(part, name), place) for name in part.__struct_fields__}
-    if isinstance(part, TimelineView):  # its script makes commands
-        fields["data"] = part.data.replace("{", f'{{"place": {json.dumps(place)}, ', 1)
-    for name in fields.keys() & {"command", "text" if isinstance(part, Command) else ""}:
-        fields[name] = fields[name] and fields[name] + place
-    return type(part)(**fields)
+        return render_page("report.html", page=self, legend=legend, draw=svg, place=self.place)
 
 
 MAX_ROWS = 50

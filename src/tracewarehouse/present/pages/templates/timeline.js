@@ -237,7 +237,7 @@
     const seconds = ns => (ns / 1e9).toFixed(9) + 's';
     const command = (rank, from, to) => {
       const first = data.first[rank] || 0, run = /^[\w@%+=:,.\/-]+$/.test(data.run) ? data.run : `'${data.run.replace(/'/g, `'"'"'`)}'`;
-      return `tw export trace ${run} --rank ${rank} --from ${seconds(Math.max(0, Math.floor(from - first)))} --to ${seconds(Math.ceil(to - first))} -o part.json.gz${data.place || ''}`;
+      return `tw export trace ${run} --rank ${rank} --from ${seconds(Math.max(0, Math.floor(from - first)))} --to ${seconds(Math.ceil(to - first))} -o part.json.gz${document.body.dataset.place || ''}`;
     };
     function explainLimit(pixel) {
       const isHome = view.from === data.from && view.to === data.from + (figure.timeline?.span ?? 0);

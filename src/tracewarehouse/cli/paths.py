@@ -1,0 +1,111 @@
+"""Trace files and folders in place of runs: they are stored in the cache, the warehouse of the call then."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from shlex import quote
+
+import click
+from msgspec.structs import replace
+
+from tracewarehouse.cli.session import Session
+from tracewarehouse.errors import TwError
+from tracewarehouse.location import is_url
+from tracewarehouse.present.render.text import plural
+from tracewarehouse.storage.layout import WAREHOUSE
+
+
+def resolve(session: Session, names: Sequence[str], *, by_name: bool = False) -> tuple[str, ...]:
+    """Selectors of the runs that arguments name; traces are stored in the cache first.
+
+    There is one selector for all paths; `by_name`, one for each. Raises UsageError for runs mixed with paths,
+    TwError if nothing could be stored.
+    """
+    paths = [name for name in names if _is_path(session, name)]
+    if not paths:
+        return tuple(names)
+    if others := [name for name in names if name not in paths]:
+        raise click.UsageError(f"{paths[0]} is a path, {others[0]} a run: give runs or paths, not both")
+    if session.format is None and session.output is None:
+        session.format = "table"  # an answer for a reader, in a pipe too
+    return _stored(session, paths, by_name)
+
+
+def _is_path(session: Session, name: str) -> bool:
+    """Whether an argument is a path: there is such a file, and no run with exactly this name.
+
+    Raises TwError for a path that does not exist, is a warehouse, or is given with -w.
+    """
+    exists = name != "" and Path(name).exists()
+    if is_url(name) or not exists and os.sep not in name:
+        return False
+    run = _run(session, name)
+    if run is None and not exists:
+        raise TwError(f"{name}: no such file, folder or run", "check the path; tw runs lists runs")
+    if not exists or run and session.is_chosen():
+        return False
+    if session.is_chosen():
+        hint = f"it is a path: leave out -w, or run tw ingest {name} -w {session.warehouse} first"
+        raise TwError(f"{session.warehouse} has no run {name}", hint)
+    if run is None and (Path(name) / WAREHOUSE).is_file():
+        raise TwError(f"{name} is a warehouse, not traces", f"select it with -w {name}")
+    if run is not None:
+        which = f"run {name}; ./{name} is the path" if run == name else f"path {name}; {run} is the run"
+        session.out.notice(f"note: took the {which}")
+    return run != name
+
+
+def _run(session: Session, name: str) -> str | None:
+    """The run of the warehouse that a name selects, if there is one."""
+    from tracewarehouse.warehouse import Warehouse
+
+    with suppress(TwError, OSError):
+        return Warehouse(session.warehouse).select(name).selected()[0].run
+    return None
+
+
+def _stored(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str, ...]:
+    """Selectors of the runs in the cache; `by_name`, each path is a run of that name."""
+    from tracewarehouse.cli.ingest import failed, notices
+    from tracewarehouse.ingest.cache import cached
+    from tracewarehouse.present.render.progress import bars
+    from tracewarehouse.warehouse import Warehouse
+
+    names = _distinct_names(paths) if by_name else [None]
+    files: set[Path] = set()
+
+    def fill(folder: Path) -> list[str]:
+        lines: list[str] = []
+        for name, part in zip(names, zip(paths) if by_name else [paths], strict=True):
+            with bars() as progress:
+                report = Warehouse(folder).ingest(part, run=name, settle_s=0, progress=progress)
+            lines += notices(replace(report, notes=()))  # the others are about names
+            if error := failed(report):
+                for line in lines:
+                    session.out.notice(line)
+                raise error
+            files.update(file.path for file in report.stored)
+        return lines
+
+    catalog = Warehouse(session.warehouse).catalog
+    folder, notes = cached(paths, [catalog.digest, *names], fill)
+    done = f"ingested {plural(len(files), 'file')}" if files else "ingested before"
+    for line in (*notes, f"{done} into {folder}"):
+        session.out.notice(line)
+    session.warehouse, session.place = folder, f" -w {quote(str(folder))}"
+    runs = Warehouse(folder, catalog=catalog).store.runs()
+    of = ([run for run in runs if name in (None, run.partition("~")[0])] for name in names)
+    return tuple(map(",".join, of))
+
+
+def _distinct_names(paths: Sequence[str]) -> list[str]:
+    """Names of runs after two folders or files, with the side if they are equal."""
+    from tracewarehouse.ingest.naming import folder_run_name, stem
+
+    names = [stem(Path(path).resolve().name).replace("~", "-") for path in paths]
+    if len({folder_run_name(name).casefold() for name in names}) < len(names):
+        names = [f"{side}-{name}" for side, name in zip(("base", "head"), names, strict=True)]
+    return [*map(folder_run_name, names)]

@@ -1,0 +1,80 @@
+"""The verdict on a trace for the log of a training, which another process computes.
+
+`python -m tracewarehouse.training_log TRACE` prints it to stderr, and deletes the trace with its two folders:
+the trace handler starts it with a link that it made for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from tracewarehouse.errors import TwError
+
+
+def verdict(path: str | os.PathLike[str]) -> str:
+    """What `tw check` says first about a trace file or a folder, as lines for a log: `log(tw.verdict(path))`.
+
+    What the recording can carry, the most severe finding, and the command that opens the evidence. The traces
+    are ingested into the cache, the same content once, in a process of its own: this one imports nothing and
+    needs no memory for it. Raises TwError for what cannot be read.
+    """
+    command = [sys.executable, "-m", "tracewarehouse", "check", os.path.abspath(path), "--brief"]  # noqa: PTH100
+    nothing = subprocess.DEVNULL
+    done = subprocess.run(command, stdin=nothing, capture_output=True, text=True, env=_environment())
+    if done.returncode == 0:
+        return done.stdout.rstrip("\n")
+    said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
+    hint = next((line.removeprefix("hint: ") for line in said if line.startswith("hint: ")), None)
+    raise TwError(said[0].removeprefix("tw: ") if said else f"tw check: code {done.returncode}", hint)
+
+
+def start(trace: Path) -> None:
+    """Starts the process that prints the verdict on a trace and deletes it; nobody need wait for it."""
+    # Nobody keeps it: subprocess notices its end when the next one starts.
+    with warnings.catch_warnings(action="ignore", category=ResourceWarning):
+        in_background([__name__, str(trace)])
+
+
+def in_background(command: Sequence[str], log: BinaryIO | None = None) -> subprocess.Popen[bytes]:
+    """Starts a module with its arguments; neither Ctrl-C nor the end of this process ends it.
+
+    What it says goes to the log, by default to the stderr of this process.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=log or subprocess.DEVNULL,
+        stderr=log,
+        start_new_session=True,
+        env=_environment(),
+    )
+
+
+def _environment() -> dict[str, str]:
+    """That of a process that imports what this one does."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def main(trace: Path) -> None:
+    """Prints the verdict, or why there is none in one line."""
+    os.nice(10)
+    try:
+        text = verdict(trace)
+    except Exception as error:
+        text = f"trace of {trace.parent.name} not checked: {' '.join(str(error).split())}"
+    finally:
+        shutil.rmtree(trace.parent.parent, ignore_errors=True)
+    with suppress(OSError):  # nobody reads the log any more
+        sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
