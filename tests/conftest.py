@@ -24,6 +24,7 @@ LONG = {
     f"tests/{path}"
     for path in (
         "benchmarks/test_smoke.py",
+        "cli/test_check_paths.py",
         "cli/test_demo.py",
         "derive/test_blame.py",
         "devtools/test_dev_new.py",

@@ -21,14 +21,13 @@ from typing import Any, Final
 
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.formats.redact import POLICY_VARIABLE
+from tracewarehouse.ingest.naming import split_path
 from tracewarehouse.ingest.survey import discover
 from tracewarehouse.storage.layout import DATA
 from tracewarehouse.temp_folders import CACHE, cache_folder
 from tracewarehouse.version import __version__
 
 _LIMIT_BYTES: Final = 5 << 30
-# A file, and the folders above it that may name its run.
-_NAMING_PARTS: Final = 4
 # Lock file → its handle, open until this process ends.
 _handles: dict[Path, int] = {}
 
@@ -73,12 +72,14 @@ def _root() -> tuple[Path, list[str]]:
 
 
 def _key(paths: Sequence[str | Path], settings: Sequence[object]) -> str:
-    """The same for the same content in folders and files of the same names, wherever they are."""
+    """The same for the same content in jobs and files of the same names, wherever they are."""
+    files, _ = discover(paths)
+    jobs = [os.path.abspath(split_path(file.path.absolute()).job) for file in files]  # noqa: PTH100
+    above = Path(os.path.commonpath(jobs)).parent if jobs else Path()
     told = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
-    for file in discover(paths)[0]:
-        path = Path(os.path.abspath(file.path))  # noqa: PTH100
+    for path, named in ((file.path, file.named) for file in files):
         for part in sorted(path.iterdir()) if path.is_dir() else [path]:
-            told += [*part.parts[-_NAMING_PARTS:], str(file.named), _content(part)]
+            told += [os.path.relpath(part, above), str(named), _content(part)]
     return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
 
 

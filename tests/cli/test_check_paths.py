@@ -1,0 +1,375 @@
+"""Traces in place of runs: stored in the cache once, answered, and printed with commands that work."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tracewarehouse
+from cli_runner import TW, environment, process, tw
+from conftest import ROOT
+from tracewarehouse import findings
+from tracewarehouse.errors import TwError
+from tracewarehouse.ingest import cache
+
+FIRST_STEPS = ROOT / "tests" / "data" / "first-steps"
+ONE = FIRST_STEPS / "rank0.json.gz"
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache of its own, and a folder without a warehouse as the current one."""
+    monkeypatch.setenv("TW_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return tmp_path / "cache" / "traces"
+
+
+@pytest.fixture
+def one_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks by one rule, to save time."""
+    every = findings.rules
+    monkeypatch.setattr(findings, "rules", lambda catalog: every(catalog)[:1])
+
+
+def entries(store: Path) -> set[str]:
+    return {path.name for path in store.iterdir() if path.is_dir()}
+
+
+def with_other_content(folder: Path) -> Path:
+    """The first steps, with a longer first kernel."""
+    shutil.copytree(FIRST_STEPS, folder)
+    trace = json.loads(gzip.decompress(ONE.read_bytes()))
+    next(event for event in trace["traceEvents"] if event.get("cat") == "kernel")["dur"] += 1
+    (folder / ONE.name).write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return folder
+
+
+@pytest.mark.usefixtures("one_rule")
+def test_the_same_content_is_ingested_once(store: Path, tmp_path: Path) -> None:
+    first = tw("check", FIRST_STEPS)
+    (key,) = entries(store)
+    assert first.code == 0 and f"ingested 4 files into {store / key}" in first.err
+    elsewhere = shutil.copytree(FIRST_STEPS, tmp_path / "elsewhere" / FIRST_STEPS.name)
+    second = tw("check", elsewhere)
+    assert second.out == first.out
+    assert f"ingested before into {store / key}" in second.err and entries(store) == {key}
+    assert tw("report", f"{FIRST_STEPS}/").code == 0 and entries(store) == {key}
+    # Other names give another run, other content another entry.
+    renamed = tw("check", shutil.copytree(FIRST_STEPS, tmp_path / "renamed"))
+    assert "tw report renamed -w" in renamed.out and len(entries(store)) == 2
+    assert "ingested 4 files" in tw("check", with_other_content(tmp_path / "changed" / "first-steps")).err
+    assert len(entries(store)) == 3
+
+
+def test_another_definition_or_policy_is_another_entry(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[Path] = []
+
+    def fill(folder: Path) -> list[str]:
+        filled.append(folder)
+        return []
+
+    cache.cached([ONE], ["a"], fill)
+    cache.cached([ONE], ["a"], fill)
+    assert len(filled) == 1
+    cache.cached([ONE], ["b"], fill)
+    policy = tmp_path / "redact.toml"
+    policy.write_text("[keys]\nsecret = ['badge_id']\n")
+    monkeypatch.setenv("TW_REDACT_POLICY", str(policy))
+    cache.cached([ONE], ["a"], fill)
+    monkeypatch.setattr(cache, "__version__", "99")
+    cache.cached([ONE], ["a"], fill)
+    assert len(set(filled)) == 4
+
+
+def test_the_answer_is_the_recording_three_findings_and_what_opens_them() -> None:
+    answer = tw("check", FIRST_STEPS)
+    every = json.loads(tw("check", FIRST_STEPS, "--json").out)["result"]
+    paragraphs = answer.out.split("\n\n")
+    assert paragraphs[0] == "recording: sound"
+    assert [text.split(":")[0] for text in paragraphs[2:-1]] == ["critical", "critical", "warning"]
+    left = re.match(r"(\d+) more findings: tw check first-steps -w ", paragraphs[-1])
+    assert left and 3 <= len(every) - int(left[1]) < len(every)
+    assert paragraphs[-1].splitlines()[-1].startswith("report: tw report first-steps -w ")
+    assert len(tw("check", FIRST_STEPS, "-f", "csv").out.splitlines()) == len(every) + 1
+    assert len(tw("check", FIRST_STEPS, "--all").out) > len(answer.out)
+
+
+def test_printed_commands_run_as_they_are() -> None:
+    printed = re.findall(r": (tw \w.*)", tw("check", FIRST_STEPS).out)
+    by_verb = {command.split()[1]: command for command in printed}
+    assert by_verb.keys() == {"show", "export", "check", "report"}
+    assert all(f" -w {os.environ['TW_CACHE']}/traces/" in command for command in printed)
+    for command in by_verb.values():
+        done = tw(*shlex.split(command)[1:])
+        assert done.code == 0 and done.out, command
+
+
+def test_the_page_has_the_same_commands(store: Path) -> None:
+    assert tw("report", FIRST_STEPS).code == 0
+    page = Path("first-steps.html").read_text()
+    copied = re.findall(r'data-copy="(tw [^"]*)"', page)
+    (key,) = entries(store)
+    assert copied and all(command.endswith(f" -w {store / key}") for command in copied)
+    assert f'data-place=" -w {store / key}"' in page
+
+
+def test_two_paths_are_compared(tmp_path: Path) -> None:
+    changed = with_other_content(tmp_path / "fp8")
+    done = tw("diff", FIRST_STEPS, changed)
+    assert done.code == 0, done.err
+    assert "\nbase first-steps\nhead fp8\n" in done.out
+    (command,) = re.findall(r"^report: (tw .*)$", done.err, flags=re.MULTILINE)
+    assert tw(*shlex.split(command)[1:]).code == 0
+    # Folders of one name, and files of one folder that ingest would store as one run.
+    other = shutil.copytree(changed, tmp_path / "x" / "first-steps")
+    assert "\nbase base-first-steps\nhead head-first-steps\n" in tw("diff", FIRST_STEPS, other).out
+    done = tw("diff", FIRST_STEPS / "rank0.json.gz", FIRST_STEPS / "rank1.json.gz")
+    assert "\nbase rank0\nhead rank1\n" in done.out
+    assert tw("report", FIRST_STEPS, changed).code == 0
+
+
+def test_several_runs_are_one_page(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(FIRST_STEPS, tmp_path / "jobs" / name)
+    assert tw("report", tmp_path / "jobs").code == 0 and Path("runs.html").is_file()
+
+
+@pytest.mark.usefixtures("one_rule")
+def test_runs_and_paths_are_told_apart(tmp_path: Path) -> None:
+    shutil.copytree(FIRST_STEPS, "fp8")
+    assert "ingested 4 files" in tw("check", "fp8").err
+    assert tw("ingest", FIRST_STEPS, "--run", "fp8-on").code == 0
+    by_prefix = tw("check", "fp8")
+    assert (
+        "note: took the path fp8; fp8-on is the run" in by_prefix.err and "ingested before" in by_prefix.err
+    )
+    assert tw("ingest", FIRST_STEPS, "--run", "fp8").code == 0
+    run = tw("check", "fp8", "-f", "table")
+    assert "note: took the run fp8; ./fp8 is the path" in run.err and " -w " not in run.out
+    assert "ingested before" in tw("check", "fp8/").err and "ingested before" in tw("check", "./fp8").err
+    # With -w, arguments are runs.
+    chosen = tw("check", "fp8", "-w", "warehouse")
+    assert (chosen.code, "note: took" in chosen.err) == (0, False)
+    shutil.copytree(FIRST_STEPS, "other")
+    refused = tw("check", "other", "-w", "warehouse")
+    assert refused.errors == [
+        "tw: warehouse has no run other",
+        "hint: it is a path: leave out -w, or run tw ingest other -w warehouse first",
+    ]
+    mixed = tw("diff", "fp8-on", "other")
+    assert (mixed.code, mixed.errors[0]) == (
+        2,
+        "tw: other is a path, fp8-on a run: give runs or paths, not both",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "message", "hint"),
+    [
+        ("no/such", "no/such: no such file, folder or run", "check the path"),
+        ("warehouse", "warehouse is a warehouse, not traces", "select it with -w warehouse"),
+        ("fist-steps", "unknown run: fist-steps", "did you mean first-steps?"),
+        ("empty", "nothing was stored: 1 file refused", "traces end in"),
+    ],
+)
+@pytest.mark.usefixtures("one_rule")
+def test_what_is_neither_is_an_error_with_a_hint(name: str, message: str, hint: str) -> None:
+    assert tw("ingest", FIRST_STEPS).code == 0
+    Path("empty").mkdir()
+    done = tw("check", name)
+    assert done.code == 1 and f"tw: {message}" in done.errors and f"hint: {hint}" in done.err
+
+
+@pytest.mark.usefixtures("one_rule")
+def test_what_ingest_refused_is_said_each_time(tmp_path: Path) -> None:
+    folder = shutil.copytree(FIRST_STEPS, tmp_path / "job")
+    (folder / "rank4.json").write_text('{"traceEvents": [')
+    said = [[line for line in tw("check", folder).errors if "rank4.json" in line] for _ in range(2)]
+    assert said[0] and said[0] == said[1]
+
+
+@pytest.mark.parametrize("loss", ["file", "part", "note"])
+@pytest.mark.usefixtures("one_rule")
+def test_a_torn_entry_is_made_again(store: Path, loss: str) -> None:
+    whole = tw("check", FIRST_STEPS)
+    (key,) = entries(store)
+    file = next((store / key / "data" / "kernels").rglob("*.parquet"))
+    if loss == "file":
+        file.unlink()
+    elif loss == "part":
+        file.write_bytes(file.read_bytes()[:100])
+    else:
+        os.truncate(store / f"{key}.lock", 10)
+    again = tw("check", FIRST_STEPS)
+    assert again.out == whole.out and "ingested 4 files" in again.err
+
+
+def started(*args: str | Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*TW, *map(str, args)],
+        env=environment({"TW_CACHE": os.environ["TW_CACHE"]}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def until(holds: Callable[[], object]) -> None:
+    for _ in range(6000):
+        if holds():
+            return
+        time.sleep(0.01)
+    raise AssertionError("did not happen within a minute")
+
+
+@pytest.mark.usefixtures("one_rule")
+def test_a_killed_process_leaves_nothing_that_the_next_one_trips_over(store: Path) -> None:
+    killed = started("check", FIRST_STEPS)
+    until(lambda: list(store.glob("*/data/*/*/*.parquet")) or killed.poll() is not None)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    next_one = tw("check", FIRST_STEPS)
+    assert next_one.code == 0 and "ingested 4 files" in next_one.err and len(entries(store)) == 1
+
+
+def test_two_processes_at_once_store_one_entry(store: Path) -> None:
+    both = [started("check", FIRST_STEPS) for _ in range(2)]
+    outputs = [each.communicate(timeout=120) for each in both]
+    assert outputs[0][0] == outputs[1][0] != ""
+    assert sorted("ingested 4 files" in err for _, err in outputs) == [False, True]
+    assert len(entries(store)) == 1
+
+
+def test_the_cache_is_bounded_but_entries_in_use_stay(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(folder: Path) -> list[str]:
+        (folder / "data").mkdir(parents=True)
+        (folder / "data" / "rows.parquet").write_bytes(bytes(1000))
+        return []
+
+    monkeypatch.setattr(cache, "_LIMIT_BYTES", 1500)
+    folders = [cache.cached([ONE], [at], fill)[0] for at in range(2)]
+    (store / "torn").mkdir()
+    (store / "torn.lock").touch()
+    for at, folder in enumerate(folders):
+        os.utime(folder.with_suffix(".lock"), (at, at))
+    # This process uses the first one; that of the second has ended.
+    os.close(cache._handles.pop(folders[1].with_suffix(".lock")))
+    newest, _ = cache.cached([ONE], [2], fill)
+    assert entries(store) == {folders[0].name, newest.name}
+
+
+def test_without_a_writable_cache_a_temporary_folder_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    env = {"TW_CACHE": str(tmp_path / "file"), "TMPDIR": str(tmp_path)}
+    done = process("check", ONE, "--brief", env=env)
+    fallback = tmp_path / f"tracewarehouse-{os.getuid()}"
+    assert done.code == 0 and f"using {fallback}; TW_CACHE names another folder" in done.err
+    (command,) = re.findall(r"report: (tw .*)", done.out)
+    assert process(*shlex.split(command)[1:], cwd=tmp_path, env=env).code == 0
+    shutil.rmtree(fallback)
+    fallback.symlink_to(tmp_path / "work")
+    assert "is of another user" in process("check", ONE, env=env).err
+
+
+def test_the_verdict_is_what_check_says_first() -> None:
+    lines = tracewarehouse.verdict(FIRST_STEPS).splitlines()
+    checked = tw("check", FIRST_STEPS).out
+    assert lines[0] == checked.splitlines()[0]
+    worst = checked.split("\n\n")[2].split(" rank")[0]
+    assert lines[1].startswith(worst) and "A fix saves at most" in lines[1]
+    assert lines[2:] == checked.splitlines()[-1:]
+    with pytest.raises(TwError, match="no such file") as failure:
+        tracewarehouse.verdict("nothing/here")
+    assert failure.value.hint
+
+
+TRAINING = """
+import shutil, sys, warnings
+import tracewarehouse as tw
+
+warnings.simplefilter("error")
+
+class Profiler:
+    def export_chrome_trace(self, path):
+        shutil.copyfile(sys.argv[1], path)
+
+handler = tw.trace_handler("warehouse", run="job", log=True)
+handler(Profiler())
+print("trains on", not {"duckdb", "polars"} & sys.modules.keys(), flush=True)
+if sys.argv[2] == "wait":
+    sys.stdin.read()
+"""
+
+
+def training(trace: Path, how: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", TRAINING, str(trace), how],
+        env=environment({"TW_CACHE": os.environ["TW_CACHE"], "RANK": "0"}),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("how", ["wait", "end"])
+def test_the_handler_logs_while_training_goes_on_or_has_ended(how: str) -> None:
+    process = training(ONE, how)
+    assert process.stdin and process.stdout and process.stderr
+    assert process.stdout.readline() == "trains on True\n"
+    if how == "end":
+        process.wait(60)  # the log is written later
+    lines = [process.stderr.readline() for _ in range(3)]
+    assert process.poll() is None if how == "wait" else process.returncode == 0
+    assert lines[0].startswith("recording: ") and " in job rank 0: " in lines[1]
+    assert lines[2].startswith("report: tw report job -w ")
+    process.communicate("")
+    inbox = Path("warehouse", "inbox")
+    until(lambda: [path.name for path in inbox.iterdir()] == ["job"])
+    assert len(list((inbox / "job").glob("*.json.gz"))) == 1
+
+
+def test_a_trace_without_verdict_is_one_line_of_the_log(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.json.gz"
+    broken.write_bytes(gzip.compress(b"no trace"))
+    process = training(broken, "end")
+    out, err = process.communicate(timeout=60)
+    assert (out, process.returncode) == ("trains on True\n", 0)
+    (line,) = err.splitlines()
+    assert line.startswith("trace of job not checked: refused: ")
+
+
+def test_only_rank_0_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tracewarehouse import training_log
+
+    started: list[Path] = []
+    monkeypatch.setattr(training_log, "start", started.append)
+
+    class Profiler:
+        def export_chrome_trace(self, path: str) -> None:
+            shutil.copyfile(ONE, path)
+
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        tracewarehouse.trace_handler(tmp_path / "wh", run="job", log=True)(Profiler())
+    (trace,) = started
+    assert trace.read_bytes() == ONE.read_bytes() and trace.parent.name == "job"
