@@ -59,7 +59,7 @@ class FindingsFailed(TwError):
 @rank_option
 @result_options
 def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None, brief: bool) -> None:
-    """Find performance problems in runs or traces, with suggested fixes.
+    """Find performance problems in runs or traces, and fixes.
 
     A PATH is a trace file or a folder of them: it is ingested into the cache, the same content once, and the
     three most severe problems are printed; --all, --json and -f csv have all.

@@ -240,7 +240,7 @@ class DiffCommand(AnalysisCommand):
 @rows_options
 @result_options
 def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ...], **options: Any) -> None:
-    """Compare two runs, two sets of runs, or two trace files or folders.
+    """Compare two runs, sets of runs, or trace files or folders.
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth

@@ -263,7 +263,7 @@ def report(
     metrics: tuple[str, ...],
     force: bool,
 ) -> None:
-    """Write a self-contained HTML report for a run, or for a trace file or folder.
+    """Write a self-contained HTML report for a run or for traces.
 
     With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels; with
     --runs, it has a row per run. The page makes no network requests. It is written to RUN.html,

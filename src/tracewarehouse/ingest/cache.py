@@ -40,8 +40,8 @@ def cached(
     `settings` are what else decides the tables. Other processes that need the entry wait meanwhile. Raises
     what `fill` raises, and WarehouseError if no folder can be written.
     """
-    root, notes = _root()
-    folder = root / _key(paths, [__version__, *settings])
+    place, notes = _place()
+    folder = place / _key(paths, [__version__, *settings])
     lock = folder.with_suffix(".lock")
     _handles[lock] = handle = _handles.get(lock) or os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     _lock(handle, fcntl.LOCK_SH)
@@ -49,26 +49,26 @@ def cached(
         _lock(handle, fcntl.LOCK_EX)
         if _complete(handle, folder) is None:
             _fill(handle, folder, fill)
-            _evict(root)
+            _evict(place)
         _lock(handle, fcntl.LOCK_SH)
     os.utime(lock)  # the time of the last use
     return folder, [*notes, *facts["notes"]]
 
 
-def _root() -> tuple[Path, list[str]]:
+def _place() -> tuple[Path, list[str]]:
     """The folder of all entries, and a note if it is not in the user's cache, which cannot be written."""
     try:
-        root = cache_folder() / "traces"
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=root):
-            return root, []
+        place = cache_folder() / "traces"
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return place, []
     except (OSError, RuntimeError) as error:
         why = f"the cache cannot be written ({error})"
-    root = Path(tempfile.gettempdir(), f"tracewarehouse-{os.getuid()}")
-    root.mkdir(mode=0o700, exist_ok=True)
-    if root.is_symlink() or root.stat().st_uid != os.getuid():  # anyone may have made it
-        raise WarehouseError(f"{why}, and {root} is of another user", f"set {CACHE} to a folder of yours")
-    return root, [f"note: {why}: using {root}; {CACHE} names another folder"]
+    place = Path(tempfile.gettempdir(), f"tracewarehouse-{os.getuid()}")
+    place.mkdir(mode=0o700, exist_ok=True)
+    if place.is_symlink() or place.stat().st_uid != os.getuid():  # anyone may have made it
+        raise WarehouseError(f"{why}, and {place} is of another user", f"set {CACHE} to a folder of yours")
+    return place, [f"note: {why}: using {place}; {CACHE} names another folder"]
 
 
 def _key(paths: Sequence[str | Path], settings: Sequence[object]) -> str:
@@ -123,10 +123,10 @@ def _empty(handle: int, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _evict(root: Path) -> None:
+def _evict(place: Path) -> None:
     """Deletes what is not complete, and the least recently used entries beyond the limit."""
     total = 0
-    for lock in sorted(root.glob("*.lock"), key=lambda lock: lock.stat().st_mtime, reverse=True):
+    for lock in sorted(place.glob("*.lock"), key=lambda lock: lock.stat().st_mtime, reverse=True):
         handle, size = os.open(lock, os.O_RDWR), 0
         with suppress(ValueError):
             size = json.loads(lock.read_bytes())["bytes"]
