@@ -111,7 +111,7 @@ SELECT
     saving_limit: 'the time to write and read the intermediate results, if each chain becomes one kernel',
     observation: 'Elementwise operators read what the operator before them wrote. Writing and reading these intermediate results takes {lost}. The largest part is {culprit} ({detail}).',
     advice: 'Fuse them: torch.compile, a fused kernel of the library (norm with residual, bias with activation, fused optimizer), or in-place operators.',
-    evidence: 'op_work_summary',
-    evidence_filter: 'family IN (''elementwise'', ''norm'', ''softmax'', ''copy'')'
+    evidence: if(has_sizes, 'op_work_summary', 'kernel_summary'),
+    evidence_filter: if(has_sizes, 'family IN (''elementwise'', ''norm'', ''softmax'', ''copy'')', 'contains(name, ''elementwise'')')
   } AS words
 FROM fused

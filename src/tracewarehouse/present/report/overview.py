@@ -243,6 +243,7 @@ _PARTS = (
     # Whether it is waiting or transfer is unknown, as where ranks are missing.
     ("exposed communication", "exposed_unassigned", "communication"),
     ("waiting for ranks", "exposed_wait", "communication"),
+    ("exposed copies", "exposed_memory", "overview"),
 )
 
 
