@@ -41,11 +41,11 @@ LAYERS = (
     ("analyses", "runs", "query"),
     ("compare.metric",),
     (
+        "ingest",
+        "derive",
         "findings",
         "present.pages",
         "export",
-        "ingest",
-        "derive",
         "compare.diff",
         "compare.history",
         "present.report",

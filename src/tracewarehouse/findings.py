@@ -13,6 +13,7 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_text
+from tracewarehouse.derive.attribution import attributed
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
@@ -97,6 +98,7 @@ def apply_rules(
 def check_runs(selection: Selection, *, passed: bool = False) -> Result:
     """The findings of the selected runs and ranks, with source lines; see `apply_rules`."""
     selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
+    selection = attributed(selection)
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
     sources = partial(_sources, selection)
     return apply_rules(selection.catalog, selection.analyze_or_skip, ranks, sources, passed=passed)

@@ -84,8 +84,8 @@ class Warehouse(Analyses[Result]):
     """The runs in a folder, or those of them that `select` selected.
 
     Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
-    methods that read raise WarehouseError. Reading never writes to the folder. Each file is checked when it
-    is first opened: size and footer, with `verify` (or TW_VERIFY=1) every byte.
+    methods that read raise WarehouseError. Reading writes nothing but what `check` and `report` store. Each
+    file is checked when it is first opened: size and footer, with `verify` (or TW_VERIFY=1) every byte.
     """
 
     def __init__(
@@ -232,7 +232,8 @@ class Warehouse(Analyses[Result]):
         `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
         input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
         upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
-        are in `Result.abstained`.
+        are in `Result.abstained`. Which ranks caused the waits at collectives, and why, is found out once and
+        stored with the run, if the warehouse can be written.
         """
         from tracewarehouse.findings import check_runs
 
@@ -329,7 +330,8 @@ class Warehouse(Analyses[Result]):
         """A report on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
 
         With `head`, the report compares `run` with it, with `force` even if they are not comparable. Nothing
-        is stored; `notify` receives progress messages. Raises UnknownName, NotComparable.
+        is stored but what `check` stores; `notify` receives progress messages. Raises UnknownName,
+        NotComparable.
         """
         from tracewarehouse.present.report.reports import one_run_page, two_runs_page
 

@@ -70,6 +70,9 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     profiling window is analyzed, and the confidence is low. `tw list` shows the rules in group findings;
     `tw describe RULE` shows what a rule tests and its threshold.
 
+    Findings of one cause on one rank are one finding. Which ranks caused the waits at collectives is found
+    out once and stored with the run.
+
     CSV, the default in a pipe, has a line per finding and rank without the suggestions; --wide has all
     columns.
     """

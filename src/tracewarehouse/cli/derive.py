@@ -98,7 +98,8 @@ def blame(session: Session, /, run: str) -> None:
     """Find the ranks that other ranks wait for, and why.
 
     Reads all ranks of the run. Waits at collectives are charged to the rank that caused them: a rank that was
-    late only because it waited itself passes them on. The result is stored with the run.
+    late only because it waited itself passes them on. The result is stored with the run. tw check and tw
+    report do the same: this is only needed before analyses such as straggler_causes.
     """
     done = session.open().derive("blame", run)
     ranks = len(done.scopes)

@@ -16,8 +16,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.derive.critical_path import Derived, definition, publish_tables
+from tracewarehouse.derive.critical_path import Derived, DerivedRows, publish_tables
 from tracewarehouse.derive.waits import (
     NO_STEP,
     NO_STREAM,
@@ -33,9 +32,12 @@ from tracewarehouse.derive.waits import (
     is_new,
 )
 from tracewarehouse.errors import TwError
-from tracewarehouse.runs.readable import derived_fact, is_current
+from tracewarehouse.ingest import resources
+from tracewarehouse.query.connections import BATCH_EVENTS, ConnectionPool, event_count
+from tracewarehouse.query.selection import Selection
+from tracewarehouse.runs.readable import is_derived
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Json, Store
+from tracewarehouse.storage import Json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -561,22 +563,31 @@ def _basis_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
 
 
 NAME = "blame"
+# Larger runs do not share the connections of analyses, and have less memory before DuckDB writes to disk:
+# enough for 1,024 ranks with 2,000 collectives each.
+_MEMORY_BYTES = 1 << 30
 
 
-def derive_blame(store: Store, catalog: Catalog, selected: SelectedRun) -> Derived:
+def derive_blame(selection: Selection, selected: SelectedRun) -> Derived:
     """Derives the blame of a run, unless it is stored and current. Raises TwError."""
-    now = definition(catalog, NAME)
-    if all(
-        derived_fact(rank, NAME).get("hash") == now and is_current(selected.version, rank, NAME)
-        for rank in selected.by_rank
-    ):
+    if is_derived(selection.catalog, selected, NAME):
         return Derived(selected.run, dict.fromkeys(selected.ranks, ()), None)
-    inputs = Inputs.read(store, catalog, selected)
+    version = publish_tables(
+        selection.store, selection.catalog, selected, NAME, blame_tables(selection, selected)
+    )
+    return Derived(selected.run, dict.fromkeys(selected.ranks, ()), version.number if version else None)
+
+
+def blame_tables(selection: Selection, selected: SelectedRun) -> DerivedRows:
+    """The blame of a run. Raises TwError."""
+    pool = selection.pool
+    if event_count((selected,)) > BATCH_EVENTS:
+        limit = min(_MEMORY_BYTES, resources.memory_bytes(1))
+        pool = ConnectionPool(selection.store, selection.catalog, memory_limit=f"{limit}B")
+    inputs = Inputs.read(pool, selected)
     blame = compute(inputs)
     fact: dict[str, Json] = {"ranks": selected.version.source}
     if not len(blame.wait_ns):
         fact["nothing"] = inputs.why_nothing()
     tables = {"blame": _blame_rows(inputs, blame), "blame_basis": _basis_rows(inputs, blame)}
-    facts = dict.fromkeys(selected.ranks, fact)
-    version = publish_tables(store, catalog, selected, NAME, tables, facts)
-    return Derived(selected.run, dict.fromkeys(selected.ranks, ()), version.number if version else None)
+    return tables, dict.fromkeys(selected.ranks, fact)

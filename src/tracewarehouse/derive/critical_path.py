@@ -52,6 +52,8 @@ from tracewarehouse.storage import (
     commits,
 )
 from tracewarehouse.storage.pack import PACK_RANKS
+from tracewarehouse.storage.store import objects_at
+from tracewarehouse.temp_folders import new_folder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -513,33 +515,59 @@ def _publish(
     return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
 
 
+# Table → rank → rows, and the facts of each rank.
+DerivedRows = tuple[Mapping[str, Mapping[int, "pa.Table"]], Mapping[int, Mapping[str, Json]]]
+
+
 def publish_tables(
-    store: Store,
+    store: Store, catalog: Catalog, selected: SelectedRun, name: str, rows: DerivedRows
+) -> RunVersion | None:
+    """Stores a derivation of all ranks of a run."""
+    headers = store.headers([rank.main for rank in selected.by_rank])
+    with store.staging() as folder:
+        committed = store.commit(_staged(catalog, selected, name, rows, headers, folder))
+        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
+
+
+def unpublished(catalog: Catalog, selected: SelectedRun, name: str, rows: DerivedRows) -> RunVersion:
+    """The version with a derivation of all ranks, in files that only this process has."""
+    folder = new_folder()
+    staged = _staged(catalog, selected, name, rows, {}, folder)
+    derived = {(one.rank, one.identity): one for one in commits.commit(objects_at(folder), staged)}
+    sources = []
+    for source in selected.version.sources:
+        if one := derived.get((source.rank, source.identity)):
+            own = [
+                file if file in source.files else replace(file, path=str(folder / file.path))
+                for file in one.files
+            ]
+            source = replace(source, facts=one.facts, files=tuple(own))
+        sources.append(source)
+    return replace(selected.version, sources=tuple(sources))
+
+
+def _staged(
     catalog: Catalog,
     selected: SelectedRun,
     name: str,
-    tables: Mapping[str, Mapping[int, pa.Table]],
-    facts: Mapping[int, Mapping[str, Json]],
-) -> RunVersion | None:
-    """Stores a derivation of all ranks of a run, table → rank → rows, with the facts of each rank."""
-    sources = [rank.main for rank in selected.by_rank]
-    headers = store.headers(sources)
-    with store.staging() as staging, RankFiles(catalog, staging, single=False) as files:
+    rows: DerivedRows,
+    headers: Mapping[str, str],
+    folder: Path,
+) -> list[Staged]:
+    tables, facts = rows
+    with RankFiles(catalog, folder, single=False) as files:
         for table, by_rank in tables.items():
-            for rank, rows in by_rank.items():
-                files.add(selected.run, (rank,), table, rows)
-        staged = files.staged(selected.run)
-        committed = store.commit(
-            [
-                with_derived(
-                    catalog,
-                    source,
-                    headers.get(source.name, "{}"),
-                    name,
-                    staged.get(source.rank, ()),
-                    facts[source.rank],
-                )
-                for source in sources
-            ]
+            for rank, part in by_rank.items():
+                files.add(selected.run, (rank,), table, part)
+        written = files.staged(selected.run)
+    return [
+        with_derived(
+            catalog,
+            rank.main,
+            headers.get(rank.main.name, "{}"),
+            name,
+            written.get(rank.rank, ()),
+            facts[rank.rank],
         )
-        return store.publish(selected.run, Changes(sources=committed, rebuilt=True)).version
+        for rank in selected.by_rank
+    ]

@@ -51,7 +51,7 @@ def derive_tables(
     if is_path:
         derived = derive(store, catalog, selected, wanted, engine)
     elif name == "blame":
-        derived = derive_blame(store, catalog, selected)
+        derived = derive_blame(selection, selected)
     else:
         named = selection.one_run(capture).selected() if capture is not None else ()
         others = selection.readable(sources, named or None).selected

@@ -436,7 +436,7 @@ def derive_graphs(store: Store, catalog: Catalog, selected: SelectedRun, capture
         return Derived(selected.run, ranks, None, (notice,))
     facts = {rank: _rank_fact(found.get(rank), searched) for rank in selected.ranks}
     tables = {_TABLE: {rank: attributed.rows for rank, attributed in found.items()}}
-    version = publish_tables(store, catalog, selected, NAME, tables, facts)
+    version = publish_tables(store, catalog, selected, NAME, (tables, facts))
     counts = _counts(list(facts.values()))
     return Derived(selected.run, ranks, version.number if version else None, (), counts)
 

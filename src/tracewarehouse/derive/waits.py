@@ -12,21 +12,17 @@ beyond that computation. On the same stream it delays what is queued behind it, 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.duck.engine import Connection, connect
-from tracewarehouse.ingest import resources
-from tracewarehouse.query.connections import create
-from tracewarehouse.query.relations import Dependencies, Relations
+from tracewarehouse.duck.engine import Connection
+from tracewarehouse.query.connections import ConnectionPool
+from tracewarehouse.query.relations import dependencies
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Versions
-from tracewarehouse.temp_folders import temporary_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -241,7 +237,9 @@ SELECT
   coalesce(wait_ns, pair_wait_ns, possible_wait_ns, 0) AS any_wait_ns,
   possible_wait_ns IS NOT NULL AS is_possible,
   start_ns - aligned_start_ns AS offset_ns,
+  period.period_ns
 FROM collective_arrivals
+LEFT JOIN (SELECT rank, sum(period_ns)::BIGINT AS period_ns FROM steps GROUP BY rank) AS period USING (rank)
 """
 _INSTANCES = """
 SELECT
@@ -281,42 +279,20 @@ WHERE arrival.last_rank IS NOT NULL
 ORDER BY instance.number, arrival.rank
 """
 _BASIS = """
-WITH
-  period AS (
-    SELECT rank, sum(end_ns - start_ns)::BIGINT AS period_ns
-    FROM activity
-    WHERE kind = 'step'
-    GROUP BY rank
-  ),
-  own AS (
-    SELECT
-      rank,
-      bool_or(waits_for_all) AS synchronizes,
-      coalesce(sum(wait_ns) FILTER (reference_rank IS NOT NULL), 0)::BIGINT AS wait_ns,
-      coalesce(sum(wait_ns) FILTER (reference_rank IS NULL), 0)::BIGINT AS not_charged_ns,
-      coalesce(sum(any_wait_ns) FILTER (is_possible), 0)::BIGINT AS possible_wait_ns,
-      count(*) FILTER (waits_for_all AND instance_id IS NULL) AS unmatched,
-      coalesce(sum(dur_ns) FILTER (waits_for_all AND instance_id IS NULL), 0)::BIGINT AS unmatched_ns
-    FROM arrival
-    GROUP BY rank
-  )
 SELECT
-  own.rank,
-  period.period_ns,
-  own.wait_ns,
-  own.not_charged_ns,
-  own.possible_wait_ns,
-  own.unmatched,
-  own.unmatched_ns
-FROM own
-LEFT JOIN period ON period.rank = own.rank
-WHERE own.synchronizes
-ORDER BY own.rank
+  rank,
+  any_value(period_ns) AS period_ns,
+  coalesce(sum(wait_ns) FILTER (reference_rank IS NOT NULL), 0)::BIGINT AS wait_ns,
+  coalesce(sum(wait_ns) FILTER (reference_rank IS NULL), 0)::BIGINT AS not_charged_ns,
+  coalesce(sum(any_wait_ns) FILTER (is_possible), 0)::BIGINT AS possible_wait_ns,
+  count(*) FILTER (waits_for_all AND instance_id IS NULL) AS unmatched,
+  coalesce(sum(dur_ns) FILTER (waits_for_all AND instance_id IS NULL), 0)::BIGINT AS unmatched_ns
+FROM arrival
+GROUP BY rank
+HAVING bool_or(waits_for_all)
+ORDER BY rank
 """
-_ACTIVITIES = "SELECT rank, kind, start_ns, end_ns, on_gpu FROM rank_activities"
-# What DuckDB takes before it writes to disk: enough for 1,024 ranks with 2,000 collectives each.
-_MEMORY_BYTES = 1 << 30
-_READS = ("collective_arrivals", "rank_activities")
+_ACTIVITIES = "SELECT rank, kind, start_ns, end_ns, on_gpu FROM rank_activities WHERE kind <> 'step'"
 
 
 class Arrivals(Struct, frozen=True):
@@ -365,19 +341,23 @@ class Inputs(Struct, frozen=True):
     basis: Columns
 
     @classmethod
-    def read(cls, store: Versions, catalog: Catalog, selected: SelectedRun) -> Inputs:
+    def read(cls, pool: ConnectionPool, selected: SelectedRun) -> Inputs:
         """Reads a run. Raises WarehouseError if a file is missing."""
-        with _opened(store, catalog, selected) as con:
+        with _reading(pool, selected, "rank_activities", _ACTIVITIES) as (con, sql):
+            activities = con.execute(sql).fetchnumpy()
+        with _reading(pool, selected, "collective_arrivals", _ARRIVALS) as (con, sql):
+            con.execute(f"CREATE TEMP TABLE arrival AS {sql}")
+            con.execute(f"CREATE TEMP TABLE instance AS {_INSTANCES}")
             rows = con.execute(_ROWS, {"no_step": NO_STEP, "no_stream": NO_STREAM}).fetchnumpy()
             instances = con.execute("SELECT instance_id FROM instance ORDER BY number").fetchnumpy()
             basis = con.execute(_BASIS).fetchnumpy()
-            ranks = np.array(selected.ranks, dtype=np.int64)
-            zero = np.zeros(len(ranks), dtype=np.int64)
-            number = np.searchsorted(ranks, rows["rank"])
-            zero[number] = rows["zero_ns"]
-            known = np.zeros(len(ranks), dtype=bool)
-            known[number] = True
-            activities = con.execute("SELECT * FROM activity WHERE kind <> 'step'").fetchnumpy()
+            con.execute("DROP TABLE arrival; DROP TABLE instance")
+        ranks = np.array(selected.ranks, dtype=np.int64)
+        zero = np.zeros(len(ranks), dtype=np.int64)
+        number = np.searchsorted(ranks, rows["rank"])
+        zero[number] = rows["zero_ns"]
+        known = np.zeros(len(ranks), dtype=bool)
+        known[number] = True
         # Only ranks that have collectives: without them a rank has no place in time.
         number = np.searchsorted(ranks, activities["rank"])
         kept = known[number]
@@ -425,22 +405,9 @@ def _arrivals(rows: Columns, ranks: Integers) -> Arrivals:
     )
 
 
-@contextmanager
-def _opened(store: Versions, catalog: Catalog, selected: SelectedRun) -> Iterator[Connection]:
-    """A connection with the tables `arrival`, `instance` and `activity`."""
-    contracts = [catalog.get(name) for name in _READS]
-    relations = Relations(store, (selected,), Dependencies.of(catalog, contracts))
-    needed = relations.dependencies.contracts
-    limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
-    with (
-        temporary_folder() as folder,
-        closing(connect(memory_limit=limit, temp_directory=folder)) as con,
-    ):
-        for contract in needed:
-            if contract.kind == "table":
-                create(con, relations, contract)
-        views = [contract for contract in needed if contract.kind == "view"]
-        for name, query in (("arrival", _ARRIVALS), ("activity", _ACTIVITIES)):
-            con.execute(f"CREATE TEMP TABLE {name} AS {relations.with_clause(views, query)}{query}")
-        con.execute(f"CREATE TEMP TABLE instance AS {_INSTANCES}")
-        yield con
+def _reading(
+    pool: ConnectionPool, selected: SelectedRun, view: str, sql: str
+) -> AbstractContextManager[tuple[Connection, str]]:
+    """A connection, and the SQL over a view and `steps` as it runs there."""
+    catalog = pool.catalog
+    return pool.with_relations((selected,), dependencies(catalog, map(catalog.get, (view, "steps"))), sql)

@@ -262,10 +262,13 @@ class ConnectionPool:
     A connection has one user at a time. Views stay valid because published versions never change.
     """
 
-    def __init__(self, store: Versions, catalog: Catalog, threads: int | None = None) -> None:
+    def __init__(
+        self, store: Versions, catalog: Catalog, threads: int | None = None, memory_limit: str | None = None
+    ) -> None:
         self.store = store
         self.catalog = catalog
         self.threads = threads
+        self.memory_limit = memory_limit
         self._shared: frozenset[Ref] = frozenset()
         self._idle: list[tuple[object, _PooledConnection]] = []
         self._lock = Lock()
@@ -279,6 +282,14 @@ class ConnectionPool:
         """Closes the connections that no query uses; later queries open new ones."""
         with self._lock:
             _close_all(self._idle)
+
+    def carry(self, before: SelectedRun, after: SelectedRun) -> None:
+        """Connections over a version go on over `after`, which only has more derived tables than it."""
+        with self._lock:
+            for index, (key, opened) in enumerate(self._idle):
+                if key == _key((before,)):
+                    opened.forget_built(self.catalog)
+                    self._idle[index] = _key((after,)), opened
 
     @contextmanager
     def connection(
@@ -365,12 +376,12 @@ class ConnectionPool:
 
     @contextmanager
     def _borrowed(self, relations: Relations, purpose: str = "") -> Iterator[_PooledConnection]:
-        # A connection cannot be used after a fork, so the process id is part of the key.
-        key = (os.getpid(), purpose, tuple((each.selector, each.ranks) for each in relations.selected))
+        key = _key(relations.selected, purpose)
         events = event_count(relations.selected)
         opened = self._take(key, relations.names)
         if opened is None:
-            opened = _PooledConnection(_connect(1 if events <= _ONE_THREAD_EVENTS else self.threads))
+            threads = 1 if events <= _ONE_THREAD_EVENTS else self.threads
+            opened = _PooledConnection(_connect(threads, self.memory_limit))
             if events <= _FEW_EVENTS:
                 expect_few_rows(opened.con)
         opened.shared = self._shared if events <= _FEW_EVENTS else frozenset()
@@ -451,9 +462,21 @@ class _PooledConnection(Struct):
         create(self.con, relations, contract)
         self.created[relations.names[contract.ref]] = contract.ref
 
+    def forget_built(self, catalog: Catalog) -> None:
+        """Drops the tables that say what is stored of the ranks; they are created again when needed."""
+        for name, ref in [*self.created.items()]:
+            if catalog.contracts[ref].is_built:
+                self.con.execute(f"DROP TABLE {quote_name(name)}")
+                del self.created[name]
+
     def close(self) -> None:
         """Closes the connection."""
         self.con.close()
+
+
+def _key(selected: Iterable[SelectedRun], purpose: str = "") -> object:
+    """What a connection is for. It cannot be used after a fork, so the process id is part of it."""
+    return (os.getpid(), purpose, tuple((each.selector, each.ranks) for each in selected))
 
 
 def _defines_any(texts: Sequence[str], names: Iterable[str]) -> bool:
@@ -471,8 +494,9 @@ def _joined(clause: str, sql: str) -> str:
     return f"{clause.rstrip()},{rest}"
 
 
-def _connect(threads: int | None = None) -> Connection:
-    con = connect(threads=threads, temp_directory=new_folder())  # for what does not fit in memory
+def _connect(threads: int | None = None, memory_limit: str | None = None) -> Connection:
+    # The folder is for what does not fit in memory.
+    con = connect(threads=threads, memory_limit=memory_limit, temp_directory=new_folder())
     con.execute("SET parquet_metadata_cache = true")  # the files never change
     return con
 

@@ -1,6 +1,6 @@
 """Which selected runs and ranks can answer: their table versions, the data they recorded, intact files.
 
-Reading never writes: only `tw upgrade` builds a missing table.
+Reading never builds a missing table: only `tw upgrade` does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import DERIVED_NEEDS, Contract
+from tracewarehouse.contracts.contract import DERIVATIONS, DERIVED_NEEDS, Contract
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Abstained
@@ -79,6 +79,15 @@ OF_RUN: Final = ("blame",)  # derivations that read all ranks of a run
 def is_current(version: RunVersion, rank: Rank, name: str) -> bool:
     """Whether the rank has the derived tables, made from the ranks that the run has now."""
     return derived_fact(rank, name).get("ranks") == version.source
+
+
+def is_derived(catalog: Catalog, run: SelectedRun, name: str) -> bool:
+    """Whether all ranks have the derived tables, as this release defines them, made from the ranks of now."""
+    now = catalog.effective_hash(catalog.get(DERIVATIONS[name], kind="table"))
+    return all(
+        derived_fact(rank, name).get("hash") == now and is_current(run.version, rank, name)
+        for rank in run.by_rank
+    )
 
 
 def why_nothing(rank: Rank, name: str) -> str | None:

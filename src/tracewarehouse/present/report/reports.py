@@ -15,6 +15,7 @@ from tracewarehouse.compare.diff.diff import Diff
 from tracewarehouse.compare.history.read import metric_history
 from tracewarehouse.compare.metric.expression import Measured, parse_metric
 from tracewarehouse.compare.metric.values import measure
+from tracewarehouse.derive.attribution import attributed
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.findings import check_runs
@@ -661,6 +662,7 @@ Notify = Callable[[str], None]
 def one_run_page(run: Selection, notify: Notify) -> Page:
     """The report of the only run of a selection."""
     notify("running checks")
+    run = attributed(run)
     info = run_info(run.store, run.catalog, run.selected()[0], run.level)
     return one_run(run, info, check_runs(run), notify)
 
