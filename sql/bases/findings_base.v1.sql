@@ -9,12 +9,13 @@
 -- [params]
 -- warning_share  = { type = "DOUBLE", unit = "ratio", min = 0, doc = "Warning threshold: lowest share that is a finding." }
 -- critical_share = { type = "DOUBLE", unit = "ratio", min = 0, doc = "Critical threshold." }
+-- minor_share    = { type = "DOUBLE", unit = "ratio", min = 0, default = 0.01, doc = "A finding that saves a smaller share of analyzed_ns is info at most." }
 --
 -- [columns]
 -- run_id          = { type = "VARCHAR", doc = "The run." }
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- subject         = { type = "VARCHAR", doc = "What the finding is about." }
--- severity        = { type = "VARCHAR", doc = "critical, warning, info (not a fault in itself, or one whose causes have separate findings) or none." }
+-- severity        = { type = "VARCHAR", doc = "critical, warning, info (not a fault in itself, one whose causes have separate findings, or one with a saving_share below minor_share) or none." }
 -- share           = { type = "DOUBLE", unit = "ratio", better = "lower", doc = "Lost time as a share of analyzed_ns." }
 -- threshold       = { type = "DOUBLE", unit = "ratio", doc = "Warning threshold." }
 -- count           = { type = "BIGINT", unit = "count", better = "lower", doc = "Number of occurrences." }
@@ -46,7 +47,7 @@ SELECT
   subject,
   CASE
     WHEN NOT is_finding OR coalesce(limits.why_not, unchecked) IS NOT NULL THEN 'none'
-    WHEN is_context THEN 'info'
+    WHEN is_context OR saving_share < $minor_share THEN 'info'
     WHEN share < $critical_share THEN 'warning'
     ELSE 'critical'
   END AS severity,

@@ -15,7 +15,12 @@ class Analyses(Generic[T_co]):
         """The rows of an analysis. Raises UnknownName, ParamError."""
     def __dir__(self) -> list[str]: ...
     def allocator_calls(
-        self, *, warning_share: float = 0.05, critical_share: float = 0.2, min_calls: int = 20
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.2,
+        minor_share: float = 0.01,
+        min_calls: int = 20,
     ) -> T_co:
         """Detects driver calls that allocate or free memory after the first complete step."""
     def alltoall_imbalance(self) -> T_co:
@@ -32,14 +37,20 @@ class Analyses(Generic[T_co]):
     def bandwidth_by_size(self) -> T_co:
         """Bandwidth of collectives by operation, message size and number of ranks over all groups: comparable
         between runs of different models."""
-    def blocking_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def blocking_copies(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU idle time caused by copies that block the host."""
-    def blocking_syncs(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def blocking_syncs(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU idle time caused by synchronizing calls that block the host."""
     def collective_bandwidth(self, *, min_groups: int = 3) -> T_co:
         """Algorithm and bus bandwidth of collectives by process group, element type and message size, with
         skew kept apart."""
-    def collective_stuck(self, *, warning_share: float = 0, critical_share: float = 0) -> T_co:
+    def collective_stuck(
+        self, *, warning_share: float = 0, critical_share: float = 0, minor_share: float = 0.01
+    ) -> T_co:
         """Names the collective at which a process group is stuck, and the rank that did not arrive."""
     def collective_waits(self) -> T_co:
         """Wait time, transfer time and lateness of each rank at each collective."""
@@ -63,20 +74,27 @@ class Analyses(Generic[T_co]):
     def execution_trace(self) -> T_co:
         """Whether the execution trace of each rank belongs to its trace, and what it adds: operators with
         inputs and outputs, process groups and numbers of collectives."""
-    def exposed_comm(self, *, warning_share: float = 0.08, critical_share: float = 0.2) -> T_co:
+    def exposed_comm(
+        self, *, warning_share: float = 0.08, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects a large share of exposed communication that is not waiting for another rank."""
-    def exposed_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def exposed_copies(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects copies and memsets that run while the GPU does nothing else."""
     def flight_mismatches(self) -> T_co:
         """Collectives that the ranks of a process group did not all call, or called differently, from flight
         recorder dumps."""
-    def fragmentation(self, *, warning_share: float = 0.2, critical_share: float = 0.4) -> T_co:
+    def fragmentation(
+        self, *, warning_share: float = 0.2, critical_share: float = 0.4, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU memory that is reserved and free, but only in blocks between blocks in use."""
     def fusible_chain(
         self,
         *,
         warning_share: float = 0.1,
         critical_share: float = 0.3,
+        minor_share: float = 0.01,
         min_bytes: int = 1000000,
         min_kernel_ns: int | str = 5000,
     ) -> T_co:
@@ -96,19 +114,32 @@ class Analyses(Generic[T_co]):
     def host_account(self, *, entire_trace: bool = False) -> T_co:
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
         Python, annotations, waiting."""
-    def host_blocked(self, *, warning_share: float = 0.15, critical_share: float = 1) -> T_co:
+    def host_blocked(
+        self, *, warning_share: float = 0.15, critical_share: float = 1, minor_share: float = 0.01
+    ) -> T_co:
         """Detects operators that block the launching thread until the GPU is done, even while the GPU is
         busy."""
     def host_bound(
-        self, *, warning_share: float = 0.05, critical_share: float = 0.3, short_gap_ns: int | str = 100000
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.3,
+        minor_share: float = 0.01,
+        short_gap_ns: int | str = 100000,
     ) -> T_co:
         """Detects GPU idle time because the host launches late, most of it in long gaps in which it is busy
         with other work."""
-    def host_copies(self, *, warning_share: float = 0.1, critical_share: float = 0.3) -> T_co:
+    def host_copies(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.3, minor_share: float = 0.01
+    ) -> T_co:
         """Detects CPU-only runs that spend much of their time copying and converting tensors."""
-    def host_data_loading(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def host_data_loading(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects CPU-only runs whose training thread loads data, or waits for it."""
-    def host_operators(self, *, warning_share: float = 0.2, critical_share: float = 0.5) -> T_co:
+    def host_operators(
+        self, *, warning_share: float = 0.2, critical_share: float = 0.5, minor_share: float = 0.01
+    ) -> T_co:
         """Names the operator with the most self time in CPU-only runs."""
     def host_stacks(self, *, only_step: int | None = None) -> T_co:
         """Call tree of the training thread: Python frames, annotations, operators and calls, merged by stack,
@@ -122,7 +153,9 @@ class Analyses(Generic[T_co]):
     def inference_steps(self) -> T_co:
         """Steps of an inference server by phase (prefill, decode, mixed, diffusion): requests, tokens, GPU
         time and tokens per second."""
-    def input_bound(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def input_bound(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU idle time while the training thread waits for the data loader."""
     def kernel_gpu_metrics(self) -> T_co:
         """Measured use of the GPU while each kernel runs: activity of SMs and tensor cores and DRAM
@@ -150,7 +183,12 @@ class Analyses(Generic[T_co]):
     def key_averages(self, *, by_shapes: bool = False, by_stack: bool = False, frames: bool = True) -> T_co:
         """The table of PyTorch's `prof.key_averages()`: calls, self and total time and memory by name."""
     def launch_bound(
-        self, *, warning_share: float = 0.05, critical_share: float = 0.3, short_gap_ns: int | str = 100000
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.3,
+        minor_share: float = 0.01,
+        short_gap_ns: int | str = 100000,
     ) -> T_co:
         """Detects GPU idle time because the host cannot launch kernels fast enough, most of it in short gaps
         (launch-bound)."""
@@ -160,7 +198,9 @@ class Analyses(Generic[T_co]):
         self, *, runtime_cutoff_ns: int | str = 50000, delay_cutoff_ns: int | str = 100000
     ) -> T_co:
         """Launch statistics by host function: counts, short kernels, slow calls, long delays."""
-    def layout_conversions(self, *, warning_share: float = 0.05, critical_share: float = 0.3) -> T_co:
+    def layout_conversions(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.3, minor_share: float = 0.01
+    ) -> T_co:
         """Detects kernels that convert tensors between the memory layouts NCHW and NHWC around
         convolutions."""
     def long_collectives(
@@ -176,7 +216,12 @@ class Analyses(Generic[T_co]):
         """Collectives that took far longer than usual, with what else the traces show at that time, as
         hypotheses about the cause."""
     def low_gpu_use(
-        self, *, warning_share: float = 0.5, critical_share: float = 0.8, short_gap_ns: int | str = 100000
+        self,
+        *,
+        warning_share: float = 0.5,
+        critical_share: float = 0.8,
+        minor_share: float = 0.01,
+        short_gap_ns: int | str = 100000,
     ) -> T_co:
         """Detects GPUs that are idle most of the time."""
     def low_roofline_hot_ops(
@@ -184,6 +229,7 @@ class Analyses(Generic[T_co]):
         *,
         warning_share: float = 0.05,
         critical_share: float = 0.4,
+        minor_share: float = 0.01,
         max_roofline: float = 0.3,
         max_matmul: float = 0.5,
         max_blocks: float = 0.75,
@@ -206,14 +252,18 @@ class Analyses(Generic[T_co]):
         timeline."""
     def memory_curve(self) -> T_co:
         """Allocated and reserved memory of each device after each allocation and free."""
-    def memory_growth(self, *, warning_share: float = 0.02, critical_share: float = 0.5) -> T_co:
+    def memory_growth(
+        self, *, warning_share: float = 0.02, critical_share: float = 0.5, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU memory that grows from step to step."""
     def memory_live(self) -> T_co:
         """Allocations live at the peak memory of each device, with operator and age, and the rest of the
         peak."""
     def memory_peak(self) -> T_co:
         """Peak allocated and reserved memory of each device, with time and step."""
-    def memory_pressure(self, *, warning_share: float = 0.9, critical_share: float = 0.97) -> T_co:
+    def memory_pressure(
+        self, *, warning_share: float = 0.9, critical_share: float = 0.97, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU memory that was nearly full."""
     def mfu(self, *, peak_flop_per_ns: float | None = None, min_coverage: float = 0.5) -> T_co:
         """Model and hardware FLOP utilization (MFU, HFU) of each step: FLOP as a share of what the device can
@@ -222,7 +272,12 @@ class Analyses(Generic[T_co]):
         """Model and hardware FLOP utilization (MFU, HFU) of a run: FLOP of all ranks as a share of what their
         devices can do."""
     def misaligned_gemm(
-        self, *, warning_share: float = 0.03, critical_share: float = 0.15, max_roofline: float = 0.5
+        self,
+        *,
+        warning_share: float = 0.03,
+        critical_share: float = 0.15,
+        minor_share: float = 0.01,
+        max_roofline: float = 0.5,
     ) -> T_co:
         """Detects matrix products whose sizes are not multiples of 8, so that they run in slow unaligned
         kernels."""
@@ -244,7 +299,9 @@ class Analyses(Generic[T_co]):
     def node_summary(self) -> T_co:
         """GPU time of each host: the columns of `temporal_breakdown` summed over its ranks, and its slowest
         rank."""
-    def oom_explained(self, *, warning_share: float = 0, critical_share: float = 0) -> T_co:
+    def oom_explained(
+        self, *, warning_share: float = 0, critical_share: float = 0, minor_share: float = 0.01
+    ) -> T_co:
         """Explains allocations that failed: fragmentation, other processes or capacity."""
     def op_kernel_delays(self, *, with_memory: bool = True) -> T_co:
         """Delay from the start of an operator to its first GPU activity, by operator and launched
@@ -260,12 +317,16 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Work of operators on the GPU by name, input shapes, type and pass, and how close each comes to the
         limits of the device."""
-    def pageable_copies(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def pageable_copies(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects exposed copies from or to pageable memory."""
     def pipeline_bubbles(self) -> T_co:
         """Pipeline parallelism: time of each step in which a stage does not compute, with warm-up, drain and
         waits, and the ideal bubble for comparison."""
-    def pipeline_wait(self, *, warning_share: float = 0.1, critical_share: float = 0.4) -> T_co:
+    def pipeline_wait(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.4, minor_share: float = 0.01
+    ) -> T_co:
         """Detects ranks that wait in receives for another stage of a pipeline."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
@@ -276,7 +337,9 @@ class Analyses(Generic[T_co]):
         """Queue depth of each stream over time: activities launched but not yet started."""
     def queue_length_summary(self) -> T_co:
         """Queue depth statistics of each stream, over its changes and over time."""
-    def recompilation(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def recompilation(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects GPU idle time while the host compiles in later steps."""
     def recording(self) -> T_co:
         """What the recording of each rank and run can carry, why, and what to change when recording."""
@@ -294,6 +357,7 @@ class Analyses(Generic[T_co]):
         *,
         warning_share: float = 0.02,
         critical_share: float = 0.1,
+        minor_share: float = 0.01,
         min_count: int = 5,
         factor: float = 2.0,
         min_excess_ns: int | str = 100000,
@@ -304,6 +368,7 @@ class Analyses(Generic[T_co]):
         *,
         warning_share: float = 0.05,
         critical_share: float = 0.2,
+        minor_share: float = 0.01,
         max_bandwidth: float = 0.6,
         achievable: float = 0.85,
         large_bytes: int = 100000000,
@@ -318,12 +383,15 @@ class Analyses(Generic[T_co]):
         *,
         warning_share: float = 0.05,
         critical_share: float = 0.2,
+        minor_share: float = 0.01,
         min_groups: int = 3,
         factor: float = 1.5,
     ) -> T_co:
         """Detects process groups whose transfers take longer than those of comparable groups: a slow link,
         not a slow rank."""
-    def slow_rank(self, *, warning_share: float = 0.05, critical_share: float = 0.2) -> T_co:
+    def slow_rank(
+        self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
+    ) -> T_co:
         """Detects stragglers: ranks that the other ranks wait for at collectives."""
     def snapshot_allocations(self) -> T_co:
         """Each allocation in a memory snapshot with its lifetime, call stack and purpose: the data for a plot
@@ -339,7 +407,9 @@ class Analyses(Generic[T_co]):
     def snapshot_peak(self) -> T_co:
         """What holds the memory at the peak of a memory snapshot: bytes by call stack, with the innermost
         frame outside of PyTorch."""
-    def startup(self, *, warning_share: float = 0.1, critical_share: float = 0.5) -> T_co:
+    def startup(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.5, minor_share: float = 0.01
+    ) -> T_co:
         """Detects recordings of which first calls and compilation at the start take much, which later steps
         do not repeat."""
     def step_account(self) -> T_co:
@@ -369,6 +439,7 @@ class Analyses(Generic[T_co]):
         *,
         warning_share: float = 0.1,
         critical_share: float = 0.5,
+        minor_share: float = 0.01,
         min_share: float = 0.02,
         compute_major: int = 7,
     ) -> T_co:

@@ -63,9 +63,11 @@ def apply_rules(
     sources: Callable[[Sequence[Mapping[str, Any]]], Mapping[_Event, str]],
     *,
     passed: bool = False,
+    merge: bool = True,
 ) -> Result:
     """The findings of all rules by severity and saving; with `passed` also checks that passed.
 
+    Those of one cause are merged, unless `merge` is false: then each rule says what it found.
     `run` runs an analysis over the `ranks` (run, rank), `sources` gives the source line of events. Ranks
     that a rule skipped because the trace lacks what it needs are in `abstained`, with the rules after the
     reason; not those that it cannot apply to: of a job without communication, or without what it is about.
@@ -78,6 +80,7 @@ def apply_rules(
         for row in result.rows()
         if passed or row["severity"] != NONE
     ]
+    rows = _merged(rows) if merge else rows
     rows.sort(key=_sort_key)
     lines = sources(rows)
     rows = [{**row, "source": lines.get(_event(row))} for row in rows]
@@ -95,13 +98,14 @@ def apply_rules(
     )
 
 
-def check_runs(selection: Selection, *, passed: bool = False) -> Result:
+def check_runs(selection: Selection, *, passed: bool = False, merge: bool = True) -> Result:
     """The findings of the selected runs and ranks, with source lines; see `apply_rules`."""
     selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
     selection = attributed(selection)
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
     sources = partial(_sources, selection)
-    return apply_rules(selection.catalog, selection.analyze_or_skip, ranks, sources, passed=passed)
+    run = selection.analyze_or_skip
+    return apply_rules(selection.catalog, run, ranks, sources, passed=passed, merge=merge)
 
 
 # The innermost frame of the program around each event, or around the launch of a GPU activity.
@@ -148,6 +152,42 @@ def at_least(result: Result, severity: str) -> int:
     """The number of findings of that severity or a higher one."""
     severities = SEVERITIES[SEVERITIES.index(severity) :]
     return sum(row["severity"] in severities for row in result.rows())
+
+
+# What makes a rank late (`culprit` of slow_rank) → the rules that find it on the rank itself.
+_CAUSES = {
+    "computation": ("host_operators",),
+    "copies": ("blocking_copies", "host_copies", "low_roofline_hot_ops", "pageable_copies"),
+    "data": ("host_data_loading", "input_bound"),
+    "host": ("allocator_calls", "blocking_syncs", "host_bound", "launch_bound"),
+}
+
+
+def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One finding per cause: what makes a rank late, and that others wait for it."""
+    by_rank: dict[tuple[str, int], dict[str, dict[str, Any]]] = defaultdict(dict)
+    for row in rows:
+        if row["severity"] != NONE:
+            by_rank[row["run_id"], row["rank"]][row["rule"]] = row
+    parts = []
+    for found in by_rank.values():
+        slow = found.get("slow_rank", {})
+        causes = [found[name] for name in _CAUSES.get(slow.get("culprit", ""), ()) if name in found]
+        cause = max(causes, key=lambda row: row["saving_ns"] or 0, default=None)
+        is_data = slow.get("culprit") == "data"  # queued work of the GPU hides a part of it
+        if cause is not None and (is_data or 2 * (cause["saving_ns"] or 0) >= slow["saving_ns"]):
+            is_late, waits = slow["observation"].split(": ", 1)[0], slow["observation"].rpartition("; ")[2]
+            why, more = _sentences(cause)
+            slow["observation"] = f"{is_late}: {why[0].lower()}{why[1:]}; {waits} {more}".rstrip()
+            slow |= {name: cause[name] for name in ("advice", "culprit")}
+            parts.append(cause)
+    return [row for row in rows if all(row is not part for part in parts)]
+
+
+def _sentences(row: Mapping[str, Any]) -> tuple[str, str]:
+    """The first sentence of an observation, without its period, and the others."""
+    first, _, others = row["observation"].partition(". ")
+    return first.removesuffix("."), others
 
 
 def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -89,7 +89,8 @@ WITH
       rank,
       any_value(steps) AS steps,
       any_value(analyzed_ns) AS analyzed_ns,
-      coalesce(sum(segment_ns) FILTER (cause = 'sync'), 0)::BIGINT AS idle_ns
+      coalesce(sum(segment_ns) FILTER (cause = 'sync'), 0)::BIGINT AS after_ns,
+      coalesce(sum(segment_ns) FILTER (cause IN ('sync', 'host', 'queued')), 0)::BIGINT AS idle_ns
     FROM analyzed_segments
     GROUP BY run_id, rank
   )
@@ -99,13 +100,13 @@ SELECT
   'host' AS subject,
   least(coalesce(blocked.blocked_ns, 0) / analyzed.analyzed_ns, 1) AS share,
   -- Where the GPU idles for most of this time, `blocking_syncs` says so.
-  share >= $warning_share AND 2 * analyzed.idle_ns < blocked.blocked_ns AS is_finding,
+  share >= $warning_share AND 2 * analyzed.after_ns < blocked.blocked_ns AS is_finding,
   analyzed.steps > 0 AS is_representative,
   coalesce(blocked.count, 0) AS count,
   analyzed.steps,
   analyzed.analyzed_ns,
-  analyzed.idle_ns AS saving_ns,
-  'the idle time that follows such calls; the rest of the wait is hidden, as long as the GPU has work' AS saving_limit,
+  least(analyzed.idle_ns, coalesce(blocked.blocked_ns, 0)) AS saving_ns,
+  'the idle time that the host could have prepared for, or that such a call waited for: at most the time in the calls. The rest is hidden, as long as the GPU has work' AS saving_limit,
   'A thread of the host is blocked for ' || format('{:.1f}', share * 100) || ' % of the time in calls that wait for the GPU. Meanwhile it cannot prepare work, so that every delay of the host becomes idle time. The largest part is '
   || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,
   'Keep decisions on the device: replace .item(), .cpu(), is_nonzero and shapes that depend on data in the step, or read such values one step later from a copy with non_blocking=True.' AS advice,

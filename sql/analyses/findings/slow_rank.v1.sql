@@ -19,6 +19,7 @@
 -- subject   = { doc = "Always: collectives." }
 -- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank. If blame is derived, a wait counts for the rank that caused it, else for the one that arrived last." }
 -- count     = { doc = "Collectives at which another rank waited for this one." }
+-- culprit   = { doc = "What this rank does longer than the ranks that wait for it, for most of the waits: computation, copies, data (loading of input) or host (anything else); null if blame is not derived. `tw check` names its culprit instead, if this rank has a separate finding of it." }
 -- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
 -- event_id  = { doc = "This rank's collective at which the others waited longest in total." }
@@ -61,6 +62,16 @@ WITH
     FROM blame
     WHERE cause <> 'communication'
     GROUP BY run_id, instance_id, waiter_rank, rank
+  ),
+  cause AS (
+    SELECT run_id, rank, arg_max(cause, (wait_ns, cause)) AS cause
+    FROM (
+      SELECT run_id, rank, cause, sum(wait_ns)::BIGINT AS wait_ns
+      FROM blame
+      WHERE cause <> 'communication'
+      GROUP BY run_id, rank, cause
+    ) AS of_cause
+    GROUP BY run_id, rank
   ),
   caused_wait AS (
     SELECT
@@ -186,6 +197,7 @@ WITH
       -- Halfway between its equal share of all waits and all of them: more than chance would give.
       coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_largest,
       caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
+      CASE WHEN run.has_blame THEN cause.cause END AS cause,
       compared.more_percent,
       -- It is the cause if it covers at least half of the wait.
       2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
@@ -199,6 +211,7 @@ WITH
     LEFT JOIN compared ON compared.run_id = own.run_id AND compared.rank = own.rank
     LEFT JOIN counted ON counted.run_id = own.run_id AND counted.rank = own.rank
     LEFT JOIN chance ON chance.run_id = own.run_id
+    LEFT JOIN cause ON cause.run_id = own.run_id AND cause.rank = own.rank
     WINDOW of_run AS (PARTITION BY own.run_id)
   )
 SELECT
@@ -216,9 +229,18 @@ SELECT
   CASE WHEN is_unclear THEN 2 ELSE 0 END AS doubt,
   CASE
     WHEN is_unclear THEN 'Other ranks wait up to {lost} for this rank at collectives, but it belongs to several process groups and may be late only because it waited itself.'
-    WHEN computes_longer
-      THEN 'This rank is a straggler: its computation takes ' || more_percent || ' % longer than that of the median rank; other ranks wait up to {lost} for it at collectives.'
-    ELSE 'This rank is a straggler: other ranks wait up to {lost} for it at collectives.'
+    ELSE
+      'Rank ' || rank || ' is late: '
+      || CASE
+        WHEN computes_longer AND coalesce(cause = 'computation', TRUE)
+          THEN 'its computation takes ' || more_percent || ' % longer than that of the median rank; '
+        WHEN cause = 'computation' THEN 'it computes longer than the ranks that wait; '
+        WHEN cause = 'copies' THEN 'it copies longer than the ranks that wait; '
+        WHEN cause = 'data' THEN 'it loads data longer than the ranks that wait; '
+        WHEN cause = 'host' THEN 'its host code takes longer than that of the ranks that wait; '
+        ELSE ''
+      END
+      || 'other ranks wait up to {lost} for this rank at collectives.'
   END AS observation,
   CASE
     WHEN is_unclear THEN 'Find out who caused the waits: tw derive blame, then tw show straggler_causes.'
@@ -228,5 +250,6 @@ SELECT
   NULL::VARCHAR AS evidence_filter,
   event_id,
   from_ns,
-  to_ns
+  to_ns,
+  cause AS culprit
 FROM per_rank

@@ -616,5 +616,5 @@ def _findings_to_draw(all_ranks: Selection, part: Selection, request: ExportRequ
         known = [rule.name for rule in rules(all_ranks.catalog)]
         if request.around not in known:
             raise UnknownName("finding", request.around, known)
-        return [row for row in check_runs(all_ranks).rows() if row["rank"] in ranks]
+        return [row for row in check_runs(all_ranks, merge=False).rows() if row["rank"] in ranks]
     return check_runs(part).rows() if request.draws_findings(len(ranks)) else []
