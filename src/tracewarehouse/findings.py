@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -162,6 +162,9 @@ _CAUSES = {
     "host": ("allocator_calls", "blocking_syncs", "host_bound", "launch_bound"),
 }
 
+# What these rules find on that rank alone follows from its slow kernels.
+_SLOW_KERNELS = ("low_roofline_hot_ops", "slow_elementwise")
+
 
 def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One finding per cause: what makes a rank late, and that others wait for it."""
@@ -169,9 +172,12 @@ def _merged(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for row in rows:
         if row["severity"] != NONE:
             by_rank[row["run_id"], row["rank"]][row["rule"]] = row
+    ranks_with = Counter((run, rule) for (run, _), found in by_rank.items() for rule in found)
     parts = []
-    for found in by_rank.values():
+    for (run, _), found in by_rank.items():
         slow = found.get("slow_rank", {})
+        if slow.get("culprit") == "computation":
+            parts += [found[rule] for rule in _SLOW_KERNELS if ranks_with[run, rule] == 1 and rule in found]
         causes = [found[name] for name in _CAUSES.get(slow.get("culprit", ""), ()) if name in found]
         cause = max(causes, key=lambda row: row["saving_ns"] or 0, default=None)
         is_data = slow.get("culprit") == "data"  # queued work of the GPU hides a part of it

@@ -5,7 +5,7 @@
 -- name     = "slow_rank"
 -- version  = 1
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
--- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "analyzed_intervals@1", "analyzed_segments@1"]
+-- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "analyzed_intervals@1", "analyzed_segments@1", "computation_reasons@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
@@ -199,8 +199,12 @@ WITH
       caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
       CASE WHEN run.has_blame THEN cause.cause END AS cause,
       compared.more_percent,
+      why.reason,
+      why.kernel_name,
+      why.percent,
       -- It is the cause if it covers at least half of the wait.
       2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
+      coalesce(cause.cause = 'computation', computes_longer, FALSE) AS computes,
       run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
       NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_blame AND groups.are_nested AS is_nested
@@ -212,6 +216,7 @@ WITH
     LEFT JOIN counted ON counted.run_id = own.run_id AND counted.rank = own.rank
     LEFT JOIN chance ON chance.run_id = own.run_id
     LEFT JOIN cause ON cause.run_id = own.run_id AND cause.rank = own.rank
+    LEFT JOIN computation_reasons AS why ON why.run_id = own.run_id AND why.rank = own.rank
     WINDOW of_run AS (PARTITION BY own.run_id)
   )
 SELECT
@@ -232,9 +237,19 @@ SELECT
     ELSE
       'Rank ' || rank || ' is late: '
       || CASE
-        WHEN computes_longer AND coalesce(cause = 'computation', TRUE)
-          THEN 'its computation takes ' || more_percent || ' % longer than that of the median rank; '
-        WHEN cause = 'computation' THEN 'it computes longer than the ranks that wait; '
+        WHEN computes
+          THEN
+            CASE
+              WHEN computes_longer THEN 'its computation takes ' || more_percent || ' % longer than that of the median rank'
+              ELSE 'it computes longer than the ranks that wait'
+            END
+            || CASE reason
+              WHEN 'more_work' THEN ', because it has more work: additional calls or larger shapes take ' || percent || ' % of the rest'
+              WHEN 'one_kernel' THEN ', because of one kernel, ' || kernel_name[:80] || ', which takes ' || percent || ' % longer per call'
+              WHEN 'slower_gpu' THEN ', because its GPU runs slower: the same calls take ' || percent || ' % longer, of every kind of kernel'
+              ELSE ''
+            END
+            || '; '
         WHEN cause = 'copies' THEN 'it copies longer than the ranks that wait; '
         WHEN cause = 'data' THEN 'it loads data longer than the ranks that wait; '
         WHEN cause = 'host' THEN 'its host code takes longer than that of the ranks that wait; '
@@ -244,6 +259,12 @@ SELECT
   END AS observation,
   CASE
     WHEN is_unclear THEN 'Find out who caused the waits: tw derive blame, then tw show straggler_causes.'
+    WHEN computes AND reason = 'more_work'
+      THEN 'Balance the work: tokens per rank (lengths, padding, packing), tokens per expert, size of the shard or stage.'
+    WHEN computes AND reason = 'one_kernel'
+      THEN 'Compare this kernel with that of another rank (tw diff of both ranks): its inputs (alignment, sparsity, values), its version, and what runs beside it.'
+    WHEN computes AND reason = 'slower_gpu'
+      THEN 'Look at the clocks, the power limit and the temperature of this GPU (nvidia-smi -q -d PERFORMANCE,CLOCK,POWER,TEMPERATURE; rocm-smi), and replace the node if it stays slow.'
     ELSE 'Compare what it does before its collectives with another rank (tw diff, tw export trace of both): input data, host load, GPU clocks and temperature, and share of work.'
   END AS advice,
   'stragglers' AS evidence,
