@@ -15,8 +15,8 @@
 -- step        = { type = "BIGINT", unit = "id", null = true, doc = "The step whose period contains the segment; null outside of steps." }
 -- kind        = { type = "VARCHAR", doc = "computation, communication, memory, other or idle." }
 -- kernel_id   = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that the segment is attributed to; null if idle." }
--- cause       = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy. As in `device_segments`, but startup or compilation where a slice of `host_stalls` covers at least half of the segment." }
--- wait_id     = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that delayed the launch, or the slice of `host_stalls`; null for other causes." }
+-- cause       = { type = "VARCHAR", null = true, doc = "Idle cause; null if busy. As in `device_segments`, but startup, compilation or allocation where a slice of `host_stalls` covers at least half of a segment that is not sync, dataloader, graph or outside." }
+-- wait_id     = { type = "BIGINT", unit = "id", null = true, doc = "The blocking call that delayed the launch, or the slice of `host_stalls` that covers most, of several the first; null for other causes." }
 -- after_id    = { type = "BIGINT", unit = "id", null = true, doc = "The GPU activity that ends the gap; null if busy or outside." }
 -- gap_ns      = { type = "BIGINT", unit = "ns", null = true, doc = "Duration of the entire gap; null if busy or outside." }
 -- steps       = { type = "BIGINT", unit = "count", doc = "Complete steps in the analyzed interval; 0 if there are none." }
@@ -56,6 +56,8 @@ WITH
       segment.segment_ns,
       work.kind,
       work.event_id,
+      work.name,
+      work.start_ns AS work_ns,
       least(work.end_ns, segment.start_ns + segment.segment_ns) - greatest(work.start_ns, segment.start_ns) AS overlap_ns
     FROM segment
     JOIN host_stalls AS work
@@ -70,8 +72,8 @@ WITH
       run_id,
       rank,
       start_ns,
-      arg_max(kind, (overlap_ns, -event_id)) AS cause,
-      arg_max(event_id, (overlap_ns, -event_id)) AS wait_id
+      arg_max(kind, (overlap_ns, -work_ns, name)) AS cause,
+      arg_max(event_id, (overlap_ns, -work_ns, name)) AS wait_id
     FROM overlap
     WHERE 2 * overlap_ns >= segment_ns
     GROUP BY run_id, rank, start_ns

@@ -12,7 +12,7 @@
 -- rank     = { type = "INTEGER", doc = "The rank." }
 -- event_id = { type = "BIGINT", unit = "id", doc = "The slice." }
 -- name     = { type = "VARCHAR", doc = "Its name." }
--- kind     = { type = "VARCHAR", doc = "startup: before the third step, a first call as in `stall_rules` (not one that waits for the device or copies), or compilation. compilation: in a later step. allocation: another call that allocates or frees memory." }
+-- kind     = { type = "VARCHAR", doc = "startup: before the third step or, with fewer steps, at any time, a first call as in `stall_rules` (not one that waits for the device or copies, or begins after the last GPU activity), or compilation. compilation: later. allocation: another call that allocates or frees memory." }
 -- start_ns = { type = "BIGINT", unit = "ts", signed = true, doc = "Its start." }
 -- end_ns   = { type = "BIGINT", unit = "ts", signed = true, doc = "Its end." }
 --
@@ -25,6 +25,11 @@ WITH
     FROM steps
     QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY host_start_ns, step) = 3
   ),
+  named AS (
+    SELECT host.name, rule.what, rule.min_ns, rule.min_share, rule.median_factor
+    FROM (SELECT DISTINCT name FROM events WHERE pre IS NOT NULL) AS host
+    JOIN stall_rules AS rule ON regexp_matches(host.name, rule.pattern)
+  ),
   long_call AS (
     SELECT
       call.run_id,
@@ -34,17 +39,17 @@ WITH
       call.pid,
       call.ts_ns,
       call.dur_ns,
-      rule.what,
-      rule.median_factor
+      named.what,
+      named.median_factor
     FROM runtime AS call
-    JOIN stall_rules AS rule ON regexp_matches(call.name, rule.pattern)
+    JOIN named ON named.name = call.name
     JOIN ranks ON ranks.run_id = call.run_id AND ranks.rank = call.rank
     WHERE
-      rule.what <> 'compilation'
-      AND (
-        call.dur_ns >= rule.min_ns
-        OR call.dur_ns >= rule.min_ns // 10 AND call.dur_ns >= rule.min_share * (ranks.end_ns - ranks.start_ns)
+      (
+        call.dur_ns >= named.min_ns
+        OR call.dur_ns >= named.min_ns // 10 AND call.dur_ns >= named.min_share * (ranks.end_ns - ranks.start_ns)
       )
+      AND (named.what = 'allocation' OR named.what = 'first_call' AND call.ts_ns < ranks.gpu_end_ns)
       AND NOT call.is_sync
       AND NOT regexp_matches(call.name, '(?i)memcpy')
   ),
@@ -77,11 +82,10 @@ WITH
     FROM long_call
     WHERE what = 'allocation'
     UNION ALL
-    SELECT event.run_id, event.rank, event.event_id, event.name, event.ts_ns, event.dur_ns, rule.what
+    SELECT event.run_id, event.rank, event.event_id, event.name, event.ts_ns, event.dur_ns, named.what
     FROM events AS event
-    JOIN stall_rules AS rule
-      ON rule.what = 'compilation' AND event.dur_ns >= rule.min_ns AND regexp_matches(event.name, rule.pattern)
-    WHERE event.pre IS NOT NULL
+    JOIN named ON named.name = event.name AND named.what = 'compilation'
+    WHERE event.pre IS NOT NULL AND event.dur_ns >= named.min_ns
   ),
   timed AS (
     SELECT
