@@ -18,8 +18,8 @@
 -- [columns]
 -- subject   = { doc = "Always: allocations." }
 -- share     = { doc = "Time in calls that allocate or free memory, as a share of analyzed_ns." }
--- count     = { doc = "Number of such calls." }
--- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary. With fewer than two complete steps, what was recorded, without start-up (`host_stalls`); then only many calls (min_calls) are a finding." }
+-- count     = { doc = "Number of such calls, without those of start-up (`host_stalls`)." }
+-- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary. With fewer than two complete steps, what was recorded; then only many calls (min_calls) are a finding." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
 -- culprit   = { doc = "The function with most of this time." }
 -- event_id  = { doc = "The longest such call." }
@@ -61,7 +61,8 @@ WITH
     LEFT JOIN host_stalls AS stall
       ON stall.run_id = runtime.run_id AND stall.rank = runtime.rank AND stall.event_id = runtime.event_id
     WHERE
-      CASE WHEN analyzed.steps = 0 THEN stall.kind IS DISTINCT FROM 'startup' ELSE later_step.step IS NOT NULL END
+      (analyzed.steps = 0 OR later_step.step IS NOT NULL)
+      AND stall.kind IS DISTINCT FROM 'startup'
       AND regexp_matches(runtime.name, '^(cuda|hip)(Malloc|Free)(Host|Managed|Pitch|Array|3D)?$|^(cuda|hip)Host(Alloc|Malloc|Free)$')
     WINDOW earlier AS (
       PARTITION BY runtime.run_id, runtime.rank

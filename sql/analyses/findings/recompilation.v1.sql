@@ -3,7 +3,7 @@
 -- like     = "culprit_base@1"
 -- name     = "recompilation"
 -- version  = 1
--- summary  = "Detects GPU idle time while the host compiles in later steps."
+-- summary  = "Detects GPU idle time while the host compiles after the second step."
 -- requires = ["analyzed_segments@1", "events@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "high"
@@ -37,7 +37,7 @@ SELECT
   {
     subject: 'compilation',
     saving_limit: 'the idle time during compilation in the recorded steps',
-    observation: 'The host compiles in later steps, and the GPU idles {lost} meanwhile. The largest part is {culprit} ({detail}).',
+    observation: 'The host compiles after the second step, and the GPU idles {lost} meanwhile. The largest part is {culprit} ({detail}).',
     advice: 'Find out what recompiles (TORCH_LOGS=recompiles): mark changing sizes as dynamic (torch.compile with dynamic=True, mark_dynamic), pad inputs to a few sizes, and keep Python values that change out of the compiled function.',
     evidence: 'idle_intervals',
     evidence_filter: NULL::VARCHAR,

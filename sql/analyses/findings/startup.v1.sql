@@ -3,7 +3,7 @@
 -- like     = "findings_base@1"
 -- name     = "startup"
 -- version  = 1
--- summary  = "Detects recordings of which first calls and compilation at the start take much, which later steps do not repeat."
+-- summary  = "Detects recordings of which first calls and compilation at the start take much."
 -- requires = ["host_stalls@1", "analyzed_intervals@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "high"
@@ -18,6 +18,7 @@
 -- count     = { doc = "Number of such slices." }
 -- culprit   = { doc = "The slice with most of this time." }
 -- event_id  = { doc = "That slice." }
+-- confidence = { doc = "high; medium if the recording has no third step, which would show what is not repeated. One lower if a reason of `recording` limits it." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -53,16 +54,17 @@ SELECT
   any_value(analyzed.analyzed_ns) AS analyzed_ns,
   NULL::BIGINT AS saving_ns,
   'this is once in the recording, not in each step' AS saving_limit,
-  'Start-up takes ' || format('{:.1f}', share * 100) || ' % of the recording: first calls that later steps do not repeat. The longest is '
+  'First calls and compilation at the start take ' || format('{:.1f}', share * 100) || ' % of the recording. The largest part is '
   || coalesce(arg_max(slice.name, (slice.uncounted_ns, -slice.start_ns)), 'unknown') || ' ({detail}).' AS observation,
   'Leave these steps out: run warm-up iterations before recording (schedule with wait and warmup), and before serving. To start faster, load modules early (CUDA_MODULE_LOADING=EAGER) and keep compilation caches.' AS advice,
   'name_summary' AS evidence,
-  NULL::VARCHAR AS evidence_filter,
+  'NOT on_gpu' AS evidence_filter,
   arg_max(slice.event_id, (slice.uncounted_ns, -slice.start_ns)) AS event_id,
   arg_max(slice.start_ns, (slice.uncounted_ns, -slice.start_ns)) AS from_ns,
   arg_max(slice.end_ns, (slice.uncounted_ns, -slice.start_ns)) AS to_ns,
   arg_max(slice.name, (slice.uncounted_ns, -slice.start_ns)) AS culprit,
-  max(slice.uncounted_ns) AS detail_ns
+  max(slice.uncounted_ns) AS detail_ns,
+  CASE WHEN any_value(ranks.steps) >= 3 THEN 0 ELSE 1 END AS doubt
 FROM analyzed
 JOIN ranks ON ranks.run_id = analyzed.run_id AND ranks.rank = analyzed.rank AND ranks.end_ns > ranks.start_ns
 LEFT JOIN slice ON slice.run_id = analyzed.run_id AND slice.rank = analyzed.rank
