@@ -40,10 +40,9 @@ WITH
       segment.segment_ns,
       segment.step,
       segment.kernel_id,
-      segment.kind = 'memory' AND NOT regexp_matches(kernels.name, '(?i)pageable') AS matches,
+      segment.kind = 'memory' AND NOT regexp_matches(coalesce(kernels.name, ''), '(?i)pageable') AS matches,
       copy.direction,
-      copy.direction
-      || CASE WHEN copy.direction = 'Memset' THEN '' ELSE ' copies' END
+      CASE copy.direction WHEN 'Memset' THEN 'Memset' WHEN 'unknown' THEN 'copies in an unknown direction' ELSE copy.direction || ' copies' END
       || CASE WHEN regexp_matches(kernels.name, '(?i)pinned') THEN ' of pinned memory' ELSE '' END
       || coalesce(' under ' || op.name, '') AS what,
       copy.bytes / copy.dur_ns * segment.segment_ns AS segment_bytes
@@ -56,7 +55,14 @@ WITH
       ON op.run_id = kernels.run_id AND op.rank = kernels.rank AND op.event_id = kernels.op_id
   ),
   measured AS (
-    SELECT run_id, rank, what, any_value(direction) AS direction, sum(segment_ns) AS sum_ns, sum(segment_bytes) / sum_ns AS bytes_per_ns
+    SELECT
+      run_id,
+      rank,
+      what,
+      any_value(direction) AS direction,
+      sum(segment_ns) AS sum_ns,
+      -- Ordered, so that rounding does not depend on threads.
+      sum(segment_bytes ORDER BY segment_bytes) / sum(segment_ns) FILTER (segment_bytes IS NOT NULL) AS bytes_per_ns
     FROM segment
     WHERE matches
     GROUP BY run_id, rank, what

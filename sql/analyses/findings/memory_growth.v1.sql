@@ -13,11 +13,12 @@
 -- critical_share = { default = 0.5 }
 --
 -- [columns]
--- subject   = { doc = "The device. Ranks without GPU memory events in three complete steps have no row, nor do ranks that do not train: caches of inference grow with the text." }
--- share     = { doc = "Growth from the start of the first complete step to that of the last, as a share of what was allocated at the first; 0 unless it grows in every step." }
--- count     = { doc = "Number of steps that start with more memory than the one before." }
+-- subject   = { doc = "The GPU by number. GPUs with memory events before the start of fewer than three complete steps have no row, nor do ranks that do not train: caches of inference grow with the text." }
+-- share     = { doc = "Growth from the start of the first complete step to that of the last, as a share of what was allocated at the first; 0 unless it grows from each step to the next, and if nothing was allocated." }
+-- count     = { doc = "Number of complete steps that start with more memory than the one before." }
+-- saving_ns = { doc = "Always null: this is a risk, not lost time." }
 -- culprit   = { doc = "Always null." }
--- event_id  = { doc = "The last memory event before the start of the last step." }
+-- event_id  = { doc = "The last memory event up to the start of the last complete step." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -38,7 +39,7 @@ WITH
       ON change.run_id = steps.run_id
       AND change.rank = steps.rank
       AND change.ts_ns <= steps.host_start_ns
-    WHERE change.device_type <> 0 AND change.allocated_bytes IS NOT NULL AND NOT steps.partial
+    WHERE change.device_type <> 0 AND change.device IS NOT NULL AND change.allocated_bytes IS NOT NULL AND NOT steps.partial
     GROUP BY steps.run_id, steps.rank, steps.step, steps.host_start_ns, change.device
   ),
   growth AS (
@@ -66,7 +67,7 @@ WITH
       arg_max(event_id, host_start_ns) AS event_id,
       min(host_start_ns) AS from_ns,
       max(host_start_ns) AS to_ns,
-      max(step) AS step,
+      arg_max(step, host_start_ns) AS step,
       count = pairs AND pairs >= 2 AND first_bytes > 0 AS grows
     FROM growth
     GROUP BY run_id, rank, device
@@ -83,11 +84,12 @@ SELECT
   analyzed.analyzed_ns,
   NULL::BIGINT AS saving_ns,
   'this alone costs no time, until the memory is full' AS saving_limit,
-  'Allocated memory grows in each of ' || count || ' steps, by ' || format('{:.1f}', (last_bytes - first_bytes) / pairs / 1048576) || ' MiB per step at its start, from '
-  || format('{:.1f}', first_bytes / 1048576) || ' to ' || format('{:.1f}', last_bytes / 1048576) || ' MiB.' AS observation,
-  'Look for tensors that are kept from step to step: losses or outputs that are collected without .detach() or .item(), growing caches, hooks. `tw show memory_live` lists what is live at the end of the recording.' AS advice,
+  'From one complete step to the next, allocated memory grows in ' || count || ' of ' || pairs || ' cases: from '
+  || format('{:.1f}', first_bytes / 1048576) || ' MiB at the start of the first to ' || format('{:.1f}', last_bytes / 1048576) || ' MiB at that of the last, '
+  || format('{:.1f}', (last_bytes - first_bytes) / pairs / 1048576) || ' MiB per step.' AS observation,
+  'Look for tensors that are kept from step to step: losses or outputs that are collected without .detach() or .item(), growing caches, hooks. `tw show memory_live` lists what is live at the peak.' AS advice,
   'memory_live' AS evidence,
-  NULL::VARCHAR AS evidence_filter,
+  'device_type <> 0 AND device = ' || device AS evidence_filter,
   event_id,
   from_ns,
   to_ns,
