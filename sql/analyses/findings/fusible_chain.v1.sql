@@ -3,7 +3,7 @@
 -- like     = "slow_operators_base@1"
 -- name     = "fusible_chain"
 -- version  = 1
--- summary  = "Detects elementwise operators that read what the operator before them wrote, so that one kernel could do both."
+-- summary  = "Detects elementwise operators that can read what the operator before them wrote, so that one kernel could do both."
 -- requires = ["analyzed_segments@1", "op_limits@1", "op_work@1", "kernels@1"]
 -- needs    = ["gpu"]
 -- confidence = "medium"
@@ -15,10 +15,11 @@
 -- min_kernel_ns  = { type = "BIGINT", unit = "ns", default = 5000, min = 0, doc = "Without input shapes, shorter kernels end a chain." }
 --
 -- [columns]
--- subject   = { doc = "Always: chains of elementwise operators. Without input shapes, kernels with `elementwise` in their names count, if three or more of them follow one another." }
--- share     = { doc = "Time that the operators take to read the result of the one before and to write their own for the next, at the bandwidth that they reach, as a share of analyzed_ns." }
--- count     = { doc = "Number of operators in such chains." }
--- culprit   = { doc = "The operator and its shapes, in chains, that loses most." }
+-- subject   = { doc = "Always: chains of elementwise operators: of one kernel each, directly one after the other on a stream, where the second reads at least as many bytes as the first writes. Without input shapes, kernels with `elementwise` in their names count, if three or more of them follow one another. Ranks without elementwise operators or kernels have no row." }
+-- share     = { doc = "Time that the operators take to read the result of the one before and to write their own for the next, at the bandwidth that they reach, as a share of analyzed_ns. Without shapes: all time of a chain of n kernels but one n-th." }
+-- count     = { doc = "Number of operators, without shapes kernels, in such chains." }
+-- culprit   = { doc = "The operator and its shapes, or the kernel, in chains, that loses most." }
+-- confidence = { doc = "medium: that an operator reads the result of the one before follows from sizes alone. low without shapes or if a reason of `recording` limits it, or without a complete step." }
 -- event_id  = { doc = "The main kernel of the longest one." }
 --
 -- [changes]
@@ -39,7 +40,6 @@ WITH
       op.name || ' ' || op.shapes AS label,
       op.bytes,
       work.write_bytes,
-      -- The next kernel reads at least what this one wrote, in whole and nothing smaller.
       lag(work.write_bytes) OVER in_stream AS before_bytes,
       lead(work.read_bytes) OVER in_stream AS next_read_bytes,
       work.read_bytes,
@@ -53,8 +53,8 @@ WITH
       ON op.run_id = kernels.run_id
       AND op.rank = kernels.rank
       AND op.kernel_id = kernels.event_id
-      AND op.family IN ('elementwise', 'norm', 'softmax', 'copy')
       AND kernels.kind = 'computation'
+      AND op.family IN ('elementwise', 'norm', 'softmax', 'copy')
     LEFT JOIN op_work AS work
       ON work.run_id = op.run_id AND work.rank = op.rank AND work.event_id = op.event_id AND work.kernel_count = 1
     WHERE kernels.kind IN ('computation', 'memory')
@@ -80,7 +80,7 @@ WITH
   ),
   -- What remains of each: at the bandwidth that it reaches, time is proportional to bytes.
   fused AS (
-    SELECT run_id, rank, event_id, label, TRUE AS has_sizes, 1 - least(saved_bytes / bytes, 1) AS roofline
+    SELECT run_id, rank, event_id, label, TRUE AS is_shaped, 1 - least(saved_bytes / bytes, 1) AS roofline
     FROM chained
     UNION ALL
     -- Without sizes, one kernel of each chain remains.
@@ -101,17 +101,21 @@ SELECT
   event_id AS kernel_id,
   label,
   roofline,
-  roofline < 1 AND (has_sizes OR roofline <= 1 / 3) AS matches,
+  roofline < 1 AND (is_shaped OR roofline <= 1 / 3) AS matches,
   TRUE AS is_known,
   NULL::VARCHAR AS device_name,
-  CASE WHEN has_sizes THEN 0 ELSE 1 END AS doubt,
+  CASE WHEN is_shaped THEN 0 ELSE 1 END AS doubt,
   0 AS min_share,
   {
     subject: 'chains of elementwise operators',
-    saving_limit: 'the time to write and read the intermediate results, if each chain becomes one kernel',
-    observation: 'Elementwise operators read what the operator before them wrote. Writing and reading these intermediate results takes {lost}. The largest part is {culprit} ({detail}).',
+    saving_limit: 'the time to write and read the intermediate results, if each chain becomes one kernel and nothing else reads them',
+    observation: CASE
+      WHEN is_shaped
+        THEN 'Elementwise operators follow one another, each large enough to read the result of the one before. Writing and reading such intermediate results takes {lost}.'
+      ELSE 'Three or more elementwise kernels follow one another. All of them but one per chain take {lost}.'
+    END || ' The largest part is {culprit} ({detail}).',
     advice: 'Fuse them: torch.compile, a fused kernel of the library (norm with residual, bias with activation, fused optimizer), or in-place operators.',
-    evidence: if(has_sizes, 'op_work_summary', 'kernel_summary'),
-    evidence_filter: if(has_sizes, 'family IN (''elementwise'', ''norm'', ''softmax'', ''copy'')', 'contains(name, ''elementwise'')')
+    evidence: CASE WHEN is_shaped THEN 'op_work_summary' ELSE 'kernel_summary' END,
+    evidence_filter: CASE WHEN is_shaped THEN 'family IN (''elementwise'', ''norm'', ''softmax'', ''copy'')' ELSE 'name LIKE ''%elementwise%''' END
   } AS words
 FROM fused

@@ -16,7 +16,7 @@
 -- analyzed_ns  = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the complete steps of the rank, or its GPU window if there are none." }
 -- share        = { type = "DOUBLE", unit = "ratio", doc = "category_ns / analyzed_ns." }
 -- what         = { type = "VARCHAR", doc = "The category in words, as in: 30 % of the time is …." }
--- explained_by = { type = "VARCHAR", null = true, doc = "Names of the rules that can explain it, separated by commas; null for computation." }
+-- explained_by = { type = "VARCHAR", null = true, doc = "Names of the rules that can explain it, separated by commas; empty if there are none. Null for computation, which needs no explanation." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -35,7 +35,7 @@ JOIN (
   VALUES
     ('computation', 'computation', NULL),
     ('communication', 'exposed communication', 'exposed_comm, slow_rank, slow_collectives, slow_network, pipeline_wait, collective_stuck'),
-    ('memory', 'exposed copies', 'exposed_copies, pageable_copies, blocking_copies'),
+    ('memory', 'exposed copies', 'exposed_copies, pageable_copies'),
     ('other', 'other GPU activities', ''),
     ('idle', 'idle time of the GPU', 'host_bound, launch_bound, input_bound, blocking_syncs, blocking_copies, allocator_calls, startup, recompilation, host_blocked, low_gpu_use')
 ) AS words (kind, what, explained_by)
