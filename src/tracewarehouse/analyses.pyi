@@ -98,7 +98,7 @@ class Analyses(Generic[T_co]):
         min_bytes: int = 1000000,
         min_kernel_ns: int | str = 5000,
     ) -> T_co:
-        """Detects elementwise operators that read what the operator before them wrote, so that one kernel
+        """Detects elementwise operators that can read what the operator before them wrote, so that one kernel
         could do both."""
     def gpu_metrics(self) -> T_co:
         """Measured use of the GPU per step: activity of SMs and tensor cores and DRAM bandwidth, from sampled
@@ -115,10 +115,14 @@ class Analyses(Generic[T_co]):
         """Breakdown of each step's period by what the training thread runs: data loading, operators, calls,
         Python, annotations, waiting."""
     def host_blocked(
-        self, *, warning_share: float = 0.15, critical_share: float = 1, minor_share: float = 0.01
+        self,
+        *,
+        warning_share: float = 0.15,
+        critical_share: float = 1,
+        minor_share: float = 0.01,
+        max_idle: float = 0.05,
     ) -> T_co:
-        """Detects operators that block the launching thread until the GPU is done, even while the GPU is
-        busy."""
+        """Detects operators that block the host until the GPU is done, while the GPU is busy."""
     def host_bound(
         self,
         *,
@@ -327,7 +331,8 @@ class Analyses(Generic[T_co]):
     def pipeline_wait(
         self, *, warning_share: float = 0.1, critical_share: float = 0.4, minor_share: float = 0.01
     ) -> T_co:
-        """Detects ranks that wait in receives for another stage of a pipeline."""
+        """Detects ranks that wait in receives until another rank sends, as between the stages of a
+        pipeline."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
@@ -340,7 +345,7 @@ class Analyses(Generic[T_co]):
     def recompilation(
         self, *, warning_share: float = 0.05, critical_share: float = 0.2, minor_share: float = 0.01
     ) -> T_co:
-        """Detects GPU idle time while the host compiles in later steps."""
+        """Detects GPU idle time while the host compiles after the second step."""
     def recording(self) -> T_co:
         """What the recording of each rank and run can carry, why, and what to change when recording."""
     def roofline(
@@ -410,8 +415,7 @@ class Analyses(Generic[T_co]):
     def startup(
         self, *, warning_share: float = 0.1, critical_share: float = 0.5, minor_share: float = 0.01
     ) -> T_co:
-        """Detects recordings of which first calls and compilation at the start take much, which later steps
-        do not repeat."""
+        """Detects recordings of which first calls and compilation at the start take much."""
     def step_account(self) -> T_co:
         """Breakdown of each step's period by GPU activity and idle cause; the parts sum to the period."""
     def step_kernels(self) -> T_co:
