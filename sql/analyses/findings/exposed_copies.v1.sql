@@ -25,10 +25,10 @@
 WITH
   link AS (
     -- Between the host and the device, in each direction.
-    SELECT ranks.run_id, ranks.rank, arg_min(spec.host_link_bytes_per_ns, spec.rule_id) AS bytes_per_ns
-    FROM ranks
-    JOIN device_specs AS spec ON regexp_matches(ranks.device_name, spec.pattern)
-    GROUP BY ranks.run_id, ranks.rank
+    SELECT named.device_name, arg_min_null(spec.host_link_bytes_per_ns, spec.rule_id) AS bytes_per_ns
+    FROM (SELECT DISTINCT device_name FROM ranks) AS named
+    JOIN device_specs AS spec ON regexp_matches(named.device_name, spec.pattern)
+    GROUP BY named.device_name
   ),
   segment AS (
     SELECT
@@ -108,4 +108,5 @@ SELECT
 FROM segment
 LEFT JOIN measured ON measured.run_id = segment.run_id AND measured.rank = segment.rank AND measured.what = segment.what
 LEFT JOIN largest ON largest.run_id = segment.run_id AND largest.rank = segment.rank
-LEFT JOIN link ON link.run_id = segment.run_id AND link.rank = segment.rank
+JOIN ranks ON ranks.run_id = segment.run_id AND ranks.rank = segment.rank
+LEFT JOIN link ON link.device_name = ranks.device_name

@@ -13,24 +13,24 @@
 -- critical_share = { default = 0.5 }
 --
 -- [columns]
--- subject   = { doc = "The GPU by number. GPUs with memory events before the start of fewer than three complete steps have no row, nor do ranks that do not train: caches of inference grow with the text." }
--- share     = { doc = "Growth from the start of the first complete step to that of the last, as a share of what was allocated at the first; 0 unless it grows from each step to the next, and if nothing was allocated." }
--- count     = { doc = "Number of complete steps that start with more memory than the one before." }
+-- subject   = { doc = "The GPU by number. GPUs with memory events before the end of fewer than three complete steps have no row, nor do ranks that do not train: caches of inference grow with the text." }
+-- share     = { doc = "Growth from the end of the first complete step to that of the last, as a share of what was allocated at the first; 0 unless it grows from each step to the next, and if nothing was allocated." }
+-- count     = { doc = "Number of complete steps that end with more memory than the one before." }
 -- saving_ns = { doc = "Always null: this is a risk, not lost time." }
 -- culprit   = { doc = "Always null." }
--- event_id  = { doc = "The last memory event up to the start of the last complete step." }
+-- event_id  = { doc = "The last memory event up to the end of the last complete step." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
-  begin AS (
-    -- What was allocated when each complete step began.
+  reached AS (
+    -- What was allocated when each complete step ended.
     SELECT
       steps.run_id,
       steps.rank,
       steps.step,
-      steps.host_start_ns,
+      steps.host_start_ns + steps.host_ns AS end_ns,
       change.device,
       arg_max(change.allocated_bytes, change.position) AS allocated_bytes,
       max_by(change.event_id, change.position) AS event_id
@@ -38,22 +38,22 @@ WITH
     JOIN memory_changes AS change
       ON change.run_id = steps.run_id
       AND change.rank = steps.rank
-      AND change.ts_ns <= steps.host_start_ns
+      AND change.ts_ns <= steps.host_start_ns + steps.host_ns
     WHERE change.device_type <> 0 AND change.device IS NOT NULL AND change.allocated_bytes IS NOT NULL AND NOT steps.partial
-    GROUP BY steps.run_id, steps.rank, steps.step, steps.host_start_ns, change.device
+    GROUP BY steps.run_id, steps.rank, steps.step, end_ns, change.device
   ),
   growth AS (
     SELECT
       run_id,
       rank,
       step,
-      host_start_ns,
+      end_ns,
       device,
       allocated_bytes,
       event_id,
-      allocated_bytes - lag(allocated_bytes) OVER by_start AS grown_bytes
-    FROM begin
-    WINDOW by_start AS (PARTITION BY run_id, rank, device ORDER BY host_start_ns)
+      allocated_bytes - lag(allocated_bytes) OVER by_end AS grown_bytes
+    FROM reached
+    WINDOW by_end AS (PARTITION BY run_id, rank, device ORDER BY end_ns)
   ),
   per_device AS (
     SELECT
@@ -62,12 +62,12 @@ WITH
       device,
       count(*) FILTER (grown_bytes > 0) AS count,
       count(grown_bytes) AS pairs,
-      arg_min(allocated_bytes, host_start_ns) AS first_bytes,
-      arg_max(allocated_bytes, host_start_ns) AS last_bytes,
-      arg_max(event_id, host_start_ns) AS event_id,
-      min(host_start_ns) AS from_ns,
-      max(host_start_ns) AS to_ns,
-      arg_max(step, host_start_ns) AS step,
+      arg_min(allocated_bytes, end_ns) AS first_bytes,
+      arg_max(allocated_bytes, end_ns) AS last_bytes,
+      arg_max(event_id, end_ns) AS event_id,
+      min(end_ns) AS from_ns,
+      max(end_ns) AS to_ns,
+      arg_max(step, end_ns) AS step,
       count = pairs AND pairs >= 2 AND first_bytes > 0 AS grows
     FROM growth
     GROUP BY run_id, rank, device
@@ -85,7 +85,7 @@ SELECT
   NULL::BIGINT AS saving_ns,
   'this alone costs no time, until the memory is full' AS saving_limit,
   'From one complete step to the next, allocated memory grows in ' || count || ' of ' || pairs || ' cases: from '
-  || format('{:.1f}', first_bytes / 1048576) || ' MiB at the start of the first to ' || format('{:.1f}', last_bytes / 1048576) || ' MiB at that of the last, '
+  || format('{:.1f}', first_bytes / 1048576) || ' MiB at the end of the first to ' || format('{:.1f}', last_bytes / 1048576) || ' MiB at that of the last, '
   || format('{:.1f}', (last_bytes - first_bytes) / pairs / 1048576) || ' MiB per step.' AS observation,
   'Look for tensors that are kept from step to step: losses or outputs that are collected without .detach() or .item(), growing caches, hooks. `tw show memory_live` lists what is live at the peak.' AS advice,
   'memory_live' AS evidence,

@@ -27,10 +27,10 @@
 -- ///
 WITH
   cache AS (
-    SELECT ranks.run_id, ranks.rank, arg_min(spec.l2_bytes, spec.rule_id) AS l2_bytes
-    FROM ranks
-    JOIN device_specs AS spec ON regexp_matches(ranks.device_name, spec.pattern)
-    GROUP BY ranks.run_id, ranks.rank
+    SELECT named.device_name, arg_min_null(spec.l2_bytes, spec.rule_id) AS l2_bytes
+    FROM (SELECT DISTINCT device_name FROM ranks) AS named
+    JOIN device_specs AS spec ON regexp_matches(named.device_name, spec.pattern)
+    GROUP BY named.device_name
   ),
   moved AS (
     SELECT
@@ -45,7 +45,7 @@ WITH
     FROM op_limits AS op
     JOIN kernels
       ON kernels.run_id = op.run_id AND kernels.rank = op.rank AND kernels.event_id = op.kernel_id AND kernels.kind = 'computation'
-    LEFT JOIN cache ON cache.run_id = op.run_id AND cache.rank = op.rank
+    LEFT JOIN cache ON cache.device_name = op.device_name
     WHERE op.family IN ('elementwise', 'norm', 'softmax', 'copy')
   ),
   achieved AS (

@@ -64,7 +64,7 @@ SELECT
   arg_max(slice.end_ns, (slice.uncounted_ns, -slice.start_ns)) AS to_ns,
   arg_max(slice.name, (slice.uncounted_ns, -slice.start_ns)) AS culprit,
   max(slice.uncounted_ns) AS detail_ns,
-  CASE WHEN any_value(ranks.steps) >= 3 THEN 0 ELSE 1 END AS doubt
+  CASE WHEN any_value(ranks.steps) > 2 THEN 0 ELSE 1 END AS doubt
 FROM analyzed
 JOIN ranks ON ranks.run_id = analyzed.run_id AND ranks.rank = analyzed.rank AND ranks.end_ns > ranks.start_ns
 LEFT JOIN slice ON slice.run_id = analyzed.run_id AND slice.rank = analyzed.rank
