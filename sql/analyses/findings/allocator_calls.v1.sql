@@ -19,7 +19,7 @@
 -- subject   = { doc = "Always: allocations." }
 -- share     = { doc = "Time in calls that allocate or free memory, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such calls, without those of start-up (`host_stalls`)." }
--- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary. With fewer than two complete steps, what was recorded; then only many calls (min_calls) are a finding." }
+-- analyzed_ns = { doc = "Analyzed time: the total period of all complete steps but the first, in which allocations may be necessary. With fewer than two complete steps, that one, or else the profiling window; then only many calls (min_calls) are a finding." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the time in these calls." }
 -- culprit   = { doc = "The function with most of this time." }
 -- event_id  = { doc = "The longest such call." }
@@ -35,11 +35,11 @@ WITH
     QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY host_start_ns, step) > 1
   ),
   analyzed AS (
-    SELECT run_id, rank, count(*) AS steps, sum(period_ns)::BIGINT AS analyzed_ns
+    SELECT run_id, rank, TRUE AS is_later, count(*) AS steps, sum(period_ns)::BIGINT AS analyzed_ns
     FROM later_step
     GROUP BY run_id, rank
     UNION ALL
-    SELECT DISTINCT run_id, rank, 0, analyzed_ns
+    SELECT DISTINCT run_id, rank, FALSE, steps, analyzed_ns
     FROM analyzed_intervals AS recorded
     ANTI JOIN later_step ON later_step.run_id = recorded.run_id AND later_step.rank = recorded.rank
   ),
@@ -52,16 +52,24 @@ WITH
       runtime.step,
       runtime.ts_ns,
       runtime.dur_ns,
+      greatest(runtime.ts_ns, recorded.start_ns) AS counted_from_ns,
+      least(runtime.ts_ns + runtime.dur_ns, recorded.end_ns) AS counted_to_ns,
       -- Latest end of earlier calls: time up to here is already counted.
-      greatest(runtime.ts_ns, coalesce(max(runtime.ts_ns + runtime.dur_ns) OVER earlier, runtime.ts_ns)) AS uncounted_ns
+      greatest(counted_to_ns - greatest(counted_from_ns, coalesce(max(counted_to_ns) OVER earlier, counted_from_ns)), 0) AS uncounted_ns
     FROM runtime
     JOIN analyzed ON analyzed.run_id = runtime.run_id AND analyzed.rank = runtime.rank
     LEFT JOIN later_step
       ON later_step.run_id = runtime.run_id AND later_step.rank = runtime.rank AND later_step.step = runtime.step
+    LEFT JOIN analyzed_intervals AS recorded
+      ON recorded.run_id = runtime.run_id
+      AND recorded.rank = runtime.rank
+      AND NOT analyzed.is_later
+      AND runtime.ts_ns < recorded.end_ns
+      AND runtime.ts_ns + runtime.dur_ns > recorded.start_ns
     LEFT JOIN host_stalls AS stall
       ON stall.run_id = runtime.run_id AND stall.rank = runtime.rank AND stall.event_id = runtime.event_id
     WHERE
-      (analyzed.steps = 0 OR later_step.step IS NOT NULL)
+      (later_step.step IS NOT NULL OR recorded.start_ns IS NOT NULL)
       AND stall.kind IS DISTINCT FROM 'startup'
       AND regexp_matches(runtime.name, '^(cuda|hip)(Malloc|Free)(Host|Managed|Pitch|Array|3D)?$|^(cuda|hip)Host(Alloc|Malloc|Free)$')
     WINDOW earlier AS (
@@ -74,11 +82,12 @@ WITH
     SELECT
       analyzed.run_id,
       analyzed.rank,
+      any_value(analyzed.is_later) AS is_later,
       any_value(analyzed.steps) AS steps,
       any_value(analyzed.analyzed_ns) AS analyzed_ns,
       count(call.event_id) AS count,
-      coalesce(sum(greatest(call.ts_ns + call.dur_ns - call.uncounted_ns, 0)), 0)::BIGINT AS saving_ns,
-      least(saving_ns / any_value(analyzed.analyzed_ns), 1) AS share,
+      coalesce(sum(call.uncounted_ns), 0)::BIGINT AS saving_ns,
+      saving_ns / any_value(analyzed.analyzed_ns) AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
       from_ns + max(call.dur_ns) AS to_ns,
@@ -88,7 +97,7 @@ WITH
     GROUP BY analyzed.run_id, analyzed.rank
   ),
   part AS (
-    SELECT run_id, rank, name AS label, sum(greatest(ts_ns + dur_ns - uncounted_ns, 0))::BIGINT AS part_ns
+    SELECT run_id, rank, name AS label, sum(uncounted_ns)::BIGINT AS part_ns
     FROM call
     GROUP BY run_id, rank, name
   ),
@@ -101,15 +110,15 @@ SELECT
   per_rank.run_id,
   per_rank.rank,
   'allocations' AS subject,
-  share >= $warning_share AND (steps > 0 OR count >= $min_calls) AS is_finding,
-  steps > 0 AS is_representative,
+  share >= $warning_share AND (is_later OR count >= $min_calls) AS is_finding,
+  is_later AS is_representative,
   share,
   count,
   steps,
   analyzed_ns,
   saving_ns,
   'the time in these calls; less where the GPU is busy meanwhile' AS saving_limit,
-  CASE WHEN steps > 0 THEN 'After the first complete step the' ELSE 'The' END || ' host ' || if(steps > 0, 'still ', '') || 'allocates or frees memory in the driver, which can stall the device: {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}); the longest call takes {worst}{where}.' AS observation,
+  CASE WHEN is_later THEN 'After the first complete step the host still' ELSE 'The host' END || ' allocates or frees memory in the driver, which can stall the device: {lost}. The largest part is ' || coalesce(largest.culprit, 'unknown') || ' ({detail}); the longest call takes {worst}{where}.' AS observation,
   'Let the caching allocator keep its memory: no torch.cuda.empty_cache() in the loop, sizes that do not change from step to step, PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True against fragmentation.' AS advice,
   'name_summary' AS evidence,
   'category = ''cuda_runtime''' AS evidence_filter,
