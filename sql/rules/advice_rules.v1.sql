@@ -31,10 +31,12 @@ FROM (
     ('fusible_chain', ['jax'], 'Put these operations into one jitted function, so that XLA fuses them.'),
     ('host_blocked', ['cuda', 'hip'], 'Decide on the device, or copy the value with {api}MemcpyAsync to pinned memory and read it one iteration later.'),
     ('host_blocked', ['jax'], 'Keep decisions on the device (lax.cond, lax.while_loop), and read values one step later.'),
-    ('host_bound', ['cuda', 'hip'], 'Look at what the launching thread does there: sample it (nsys profile --sample=process-tree, perf), move the work to another thread, or overlap it with launches of earlier work.'),
+    ('host_bound', ['cuda'], 'Look at what the launching thread does there: sample it (nsys profile --sample=process-tree, perf), move the work to another thread, or overlap it with launches of earlier work.'),
+    ('host_bound', ['hip'], 'Look at what the launching thread does there: sample it (perf), move the work to another thread, or overlap it with launches of earlier work.'),
     ('host_bound', ['jax'], 'Move this work out of the loop or into the jitted function; check for dispatch of many small functions.'),
     ('launch_bound', ['cuda', 'hip'], 'Record the launches as a graph ({api}StreamBeginCapture, {api}GraphLaunch), fuse small kernels, or give each kernel more work.'),
     ('launch_bound', ['jax'], 'Put more of the step into one jitted function (lax.scan over steps), or give each call more work.'),
+    ('layout_conversions', ['cuda', 'hip', 'jax'], 'Keep tensors in the layout that the convolutions use (NHWC), so that the library does not convert them.'),
     ('low_roofline_hot_ops', ['cuda', 'hip', 'jax'], 'Look for a faster implementation: a library kernel, another memory layout, larger batches.'),
     ('memory_growth', ['cuda', 'hip', 'jax'], 'Look for buffers that are allocated in each iteration and never freed.'),
     ('pageable_copies', ['cuda', 'hip'], 'Allocate the host memory with {api}HostAlloc, or pin it ({api}HostRegister), and copy with {api}MemcpyAsync.'),
@@ -42,7 +44,8 @@ FROM (
     ('recompilation', ['cuda', 'hip'], 'Compile kernels once and keep them: cache modules by their parameters.'),
     ('recompilation', ['jax'], 'Find out what recompiles (jax.log_compiles): keep shapes and static arguments the same in every step.'),
     ('slow_elementwise', ['cuda', 'hip', 'jax'], 'Access memory contiguously and with vector types, with enough blocks to fill the device, and fuse the operation with its neighbors.'),
-    ('startup', ['cuda', 'hip'], 'Leave these iterations out: warm up before recording. To start faster, load modules early (CUDA_MODULE_LOADING=EAGER).'),
+    ('startup', ['cuda'], 'Leave these iterations out: warm up before recording. To start faster, load modules early (CUDA_MODULE_LOADING=EAGER).'),
+    ('startup', ['hip'], 'Leave these iterations out: warm up before recording. To start faster, load modules early (HIP_ENABLE_DEFERRED_LOADING=0).'),
     ('tensor_cores', ['cuda', 'hip'], 'Use fp16, bf16 or TF32 in the library ({api}blasGemmEx with a compute type that allows it), with sizes that are multiples of 8.'),
     ('tensor_cores', ['jax'], 'Compute in bfloat16, or allow TF32 (jax.default_matmul_precision).')
 ) AS rules (rule, frameworks, advice)
