@@ -117,7 +117,7 @@ SELECT
   saving_ns,
   'the idle time in these gaps, without waits for data, blocking calls and first calls' AS saving_limit,
   CASE WHEN ranks.stacks THEN 1 ELSE 0 END AS doubt,
-  'The GPU idles {lost}, because the host launches late' || format(': {:.0f} % of it in gaps longer than ', 100 * long_ns / saving_ns) || $short_gap_ns // 1000 || ' µs. The longest gap, {worst}{where}, is before '
+  'The GPU idles {lost}, because the host launches late' || format(': {:.0f} % of it in gaps longer than {:g} µs', 100 * long_ns / saving_ns, $short_gap_ns / 1000) || '. The longest gap, {worst}{where}, is before '
   || coalesce(worst.next_name, 'an activity') || ': '
   || CASE
     WHEN host.name IS NULL THEN 'nothing that was recorded on the launching thread covers half of it.'
