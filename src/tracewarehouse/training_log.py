@@ -33,7 +33,7 @@ def verdict(path: str | os.PathLike[str]) -> str:
         return done.stdout.rstrip("\n")
     said = [line for line in done.stderr.splitlines() if not line.startswith("note: ")]
     hint = next((line.removeprefix("hint: ") for line in said if line.startswith("hint: ")), None)
-    raise TwError(said[0].removeprefix("tw: ") if said else f"tw check: code {done.returncode}", hint)
+    raise TwError(said[0].removeprefix("tw: ") if said else f"no verdict: code {done.returncode}", hint)
 
 
 def start(trace: Path) -> None:
