@@ -23,7 +23,7 @@ def verdict(path: str | os.PathLike[str]) -> str:
     """What `tw check` says first about a trace file or a folder, as lines for a log: `log(tw.verdict(path))`.
 
     What the recording can carry, the most severe finding, and the command that opens the evidence. The traces
-    are ingested into the cache, the same content once, in a process of its own: this one imports nothing and
+    are ingested into the cache, the same content once, in a separate process: this one imports nothing and
     needs no memory for it. Raises TwError for what cannot be read.
     """
     command = [sys.executable, "-m", "tracewarehouse", "check", os.path.abspath(path), "--brief"]  # noqa: PTH100
@@ -37,8 +37,8 @@ def verdict(path: str | os.PathLike[str]) -> str:
 
 
 def start(trace: Path) -> None:
-    """Starts the process that prints the verdict on a trace and deletes it; nobody need wait for it."""
-    # Nobody keeps it: subprocess notices its end when the next one starts.
+    """Starts the process that prints the verdict on a trace and deletes it; the caller need not wait."""
+    # No caller keeps it: subprocess notices its end when the next one starts.
     with warnings.catch_warnings(action="ignore", category=ResourceWarning):
         in_background([__name__, str(trace)])
 
@@ -72,7 +72,7 @@ def main(trace: Path) -> None:
         text = f"trace of {trace.parent.name} not checked: {' '.join(str(error).split())}"
     finally:
         shutil.rmtree(trace.parent.parent, ignore_errors=True)
-    with suppress(OSError):  # nobody reads the log any more
+    with suppress(OSError):  # the log was closed meanwhile
         sys.stderr.write(f"{text}\n")
 
 

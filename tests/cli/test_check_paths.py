@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import json
 import os
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,7 +32,7 @@ ONE = FIRST_STEPS / "rank0.json.gz"
 
 @pytest.fixture(autouse=True)
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache of its own, and a folder without a warehouse as the current one."""
+    """A separate empty cache, and a folder without a warehouse as the current one."""
     monkeypatch.setenv("TW_CACHE", str(tmp_path / "cache"))
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -150,7 +152,7 @@ def test_several_runs_are_one_page(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("one_rule")
-def test_runs_and_paths_are_told_apart(tmp_path: Path) -> None:
+def test_runs_and_paths_are_distinguished(tmp_path: Path) -> None:
     shutil.copytree(FIRST_STEPS, "fp8")
     assert "ingested 4 files" in tw("check", "fp8").err
     assert tw("ingest", FIRST_STEPS, "--run", "fp8-on").code == 0
@@ -247,12 +249,31 @@ def test_a_killed_process_leaves_nothing_that_the_next_one_trips_over(store: Pat
     assert next_one.code == 0 and "ingested 4 files" in next_one.err and len(entries(store)) == 1
 
 
+@pytest.mark.usefixtures("one_rule")
 def test_two_processes_at_once_store_one_entry(store: Path) -> None:
+    tw("check", FIRST_STEPS)
+    (lock,) = store.glob("*.lock")
+    os.close(cache._handles.pop(lock))
+    held = os.open(lock, os.O_RDWR)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    os.truncate(lock, 0)  # a third one that is killed before it is done
+    shutil.rmtree(lock.with_suffix(""))
     both = [started("check", FIRST_STEPS) for _ in range(2)]
+    until(lambda: all(is_open(lock, each.pid) for each in both))
+    time.sleep(1)
+    assert not entries(store)
+    os.close(held)
     outputs = [each.communicate(timeout=120) for each in both]
     assert outputs[0][0] == outputs[1][0] != ""
     assert sorted("ingested 4 files" in err for _, err in outputs) == [False, True]
     assert len(entries(store)) == 1
+
+
+def is_open(path: Path, process: int) -> bool:
+    files = Path(f"/proc/{process}/fd").iterdir()
+    with suppress(FileNotFoundError):  # closed meanwhile
+        return any(file.readlink() == path for file in files)
+    return False
 
 
 def test_the_cache_is_bounded_but_entries_in_use_stay(

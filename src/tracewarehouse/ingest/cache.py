@@ -76,11 +76,11 @@ def _key(paths: Sequence[str | Path], settings: Sequence[object]) -> str:
     files, _ = discover(paths)
     jobs = [os.path.abspath(split_path(file.path.absolute()).job) for file in files]  # noqa: PTH100
     above = Path(os.path.commonpath(jobs)).parent if jobs else Path()
-    told = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
+    known = [*map(str, settings), _content(Path(os.environ.get(POLICY_VARIABLE, "")))]
     for path, named in ((file.path, file.named) for file in files):
         for part in sorted(path.iterdir()) if path.is_dir() else [path]:
-            told += [os.path.relpath(part, above), str(named), _content(part)]
-    return hashlib.blake2b(json.dumps(told).encode(), digest_size=8).hexdigest()
+            known += [os.path.relpath(part, above), str(named), _content(part)]
+    return hashlib.blake2b(json.dumps(known).encode(), digest_size=8).hexdigest()
 
 
 def _content(path: Path) -> str:

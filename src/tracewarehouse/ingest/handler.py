@@ -88,8 +88,8 @@ def trace_handler(
     it. With `wait=True` the handler waits for the upload; otherwise the process does at its end, for up to a
     minute. A trace that was not uploaded stays in the folder, and is uploaded with the next one.
 
-    With `log`, the verdict on each trace of rank 0 goes to stderr, as `tw.verdict` returns it. A process of
-    its own computes it, at low priority: the training never waits for it, and may end before. Why there is no
+    With `log`, the verdict on each trace of rank 0 goes to stderr, as `tw.verdict` returns it. A separate
+    process computes it, at low priority: the training never waits for it, and may end before. Why there is no
     verdict is one line.
 
     Raises ParamError for a run name or label that is invalid or looks like a secret, WarehouseError for a URL
