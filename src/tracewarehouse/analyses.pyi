@@ -454,6 +454,16 @@ class Analyses(Generic[T_co]):
     def wait_matrix(self) -> T_co:
         """Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused
         them."""
+    def what_if(
+        self,
+        *,
+        min_share: float = 0.005,
+        short_gap_ns: int | str = 100000,
+        graph_gap_ns: int | str = 700,
+        good_kernel: float = 0.7,
+    ) -> T_co:
+        """What each fix would save: the median step time after it, with an interval and what is assumed,
+        largest saving first."""
     def window_account(self, *, annotation: str | None = None) -> T_co:
         """Breakdown of each rank's GPU window, or of each occurrence of an annotation, by GPU activity and
         idle cause."""
