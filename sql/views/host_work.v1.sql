@@ -11,7 +11,7 @@
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank." }
 -- step       = { type = "BIGINT", unit = "id", doc = "Step number." }
--- work_ns    = { type = "BIGINT", unit = "ns", doc = "Duration of the step on the host, without loading_ns and without calls that wait: those that synchronize, and all of 100 µs or more (a full queue, a blocking copy)." }
+-- work_ns    = { type = "BIGINT", unit = "ns", doc = "Duration of the step on the host, without loading_ns and without calls that wait: those that synchronize, and those ten times as long as a fast launch of the rank (its 10th percentile), as with a full queue and blocking copies. Not less than 0." }
 -- loading_ns = { type = "BIGINT", unit = "ns", doc = "Operators and annotations in it that load data (`data_loading_rules`)." }
 --
 -- [changes]
@@ -23,15 +23,22 @@ WITH
     FROM (SELECT DISTINCT name FROM events WHERE category IN ('cpu_op', 'user_annotation')) AS each_name
     SEMI JOIN data_loading_rules ON regexp_matches(each_name.name, data_loading_rules.pattern)
   ),
+  fast AS (
+    SELECT run_id, rank, quantile_disc(dur_ns, 0.1) AS launch_ns
+    FROM runtime
+    WHERE is_launch
+    GROUP BY run_id, rank
+  ),
   part AS (
     SELECT run_id, rank, step, 0 AS waiting_ns, dur_ns AS loading_ns
     FROM events
     SEMI JOIN loading_name ON loading_name.name = events.name
     WHERE category IN ('cpu_op', 'user_annotation') AND pre IS NOT NULL
     UNION ALL
-    SELECT run_id, rank, step, dur_ns, 0
-    FROM runtime
-    WHERE is_sync OR dur_ns >= 100000
+    SELECT call.run_id, call.rank, call.step, call.dur_ns, 0
+    FROM runtime AS call
+    LEFT JOIN fast ON fast.run_id = call.run_id AND fast.rank = call.rank
+    WHERE call.is_sync OR call.dur_ns > 10 * fast.launch_ns
   ),
   summed AS (
     SELECT run_id, rank, step, sum(waiting_ns)::BIGINT AS waiting_ns, sum(loading_ns)::BIGINT AS loading_ns

@@ -460,6 +460,7 @@ class Analyses(Generic[T_co]):
         min_share: float = 0.005,
         short_gap_ns: int | str = 100000,
         graph_gap_ns: int | str = 700,
+        kernels: int = 3,
         good_kernel: float = 0.7,
     ) -> T_co:
         """What each fix would save: the median step time after it, with an interval and what is assumed,

@@ -359,7 +359,7 @@ class Warehouse(Analyses[Result]):
     def whatif(
         self,
         run: str,
-        scale: str | Iterable[str],
+        scale: str | Iterable[str] = (),
         *,
         ranks: int | Iterable[int] | None = None,
         steps: int | Iterable[int] = (),
@@ -367,20 +367,20 @@ class Warehouse(Analyses[Result]):
         entire_trace: bool = False,
         by: str = "category",
     ) -> Result:
-        """Estimates the duration of scopes with work scaled as `kernels[kind=communication]=0.5`.
+        """Estimates the step time after each fix (analysis `what_if`), or with some work scaled.
 
-        Scopes are those of `derive`. A row per rank, scope and category of the critical path (with `by="op"`
-        also operator and name): base_ns measured, new_ns estimated, saved_ns; the category `length` is the
-        total. Collectives and their waits are those that this rank recorded. Nothing is stored. Raises
-        ParamError, UnknownName.
+        With scales like `kernels[kind=communication]=0.5`, estimates the duration of the scopes of `derive`.
+        A row per rank, scope and category of the critical path (with `by="op"` also operator and name):
+        base_ns measured, new_ns estimated, saved_ns; the category `length` is the total. Collectives and
+        their waits are those that this rank recorded. Nothing is stored. Raises ParamError, UnknownName.
         """
         from tracewarehouse.derive.critical_path import ScopeRequest
-        from tracewarehouse.derive.whatif import whatif_of
+        from tracewarehouse.derive.whatif import fixes_of, whatif_of
 
         part = self.selection.one_run(run)
         part = part if ranks is None else part.select(ranks=ranks)
-        wanted = ScopeRequest.of(steps, annotations, entire_trace)
-        return whatif_of(part, wanted, as_list(scale) or (), by)
+        wanted, scales = ScopeRequest.of(steps, annotations, entire_trace), as_list(scale)
+        return whatif_of(part, wanted, scales, by) if scales else fixes_of(part, wanted, by)
 
     def export_trace(
         self,

@@ -13,12 +13,13 @@
 -- min_share    = { type = "DOUBLE", unit = "ratio", default = 0.005, min = 0, doc = "Fixes that save a smaller share of the step have no row." }
 -- short_gap_ns = { type = "BIGINT", unit = "ns", default = 100000, min = 0, doc = "CUDA graphs close gaps up to this duration, as in `launch_bound`." }
 -- graph_gap_ns = { type = "BIGINT", unit = "ns", default = 700, min = 0, doc = "What remains of a gap between kernels of a graph. At least nothing and at most twice as much is the interval: recorded graphs have gaps of 0 (MI300) to 1 µs (V100)." }
+-- kernels      = { type = "BIGINT", unit = "count", default = 3, min = 0, doc = "Number of kernels, by their time, that are put at their roof." }
 -- good_kernel  = { type = "DOUBLE", unit = "ratio", default = 0.7, min = 0.01, max = 1, doc = "Share of its roof that a tuned kernel reaches: the high end of the interval. The low end and the estimate are the roof." }
 --
 -- [columns]
 -- run_id       = { type = "VARCHAR", doc = "The run." }
--- fix          = { type = "VARCHAR", doc = "no waiting for data, CUDA graphs, no blocking calls, slow rank at the median, perfect overlap, or a kernel at its roof (the three kernels with the most time). Fixes overlap: their savings do not add up." }
--- rank         = { type = "INTEGER", null = true, doc = "The rank with the most work of its own, which sets the pace; for the slow rank, that rank. Null without an estimate." }
+-- fix          = { type = "VARCHAR", doc = "no waiting for data, CUDA graphs, no blocking calls, slow rank at the median, perfect overlap, or a kernel at its roof (the three with the most time). Fixes overlap: their savings do not add up." }
+-- rank         = { type = "INTEGER", null = true, doc = "The rank with the most work, without its waits and transfers: the one that sets the pace, and the slow rank. Null without an estimate." }
 -- steps        = { type = "BIGINT", unit = "count", doc = "Steps that all ranks recorded completely; 0 if there are none, and the profiling window is the step." }
 -- step_ns      = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Median step time now: the longest period of any rank. Null, like the next ones, if what was recorded cannot say." }
 -- after_ns     = { type = "BIGINT", unit = "ns", null = true, doc = "Median step time after the fix." }
@@ -89,7 +90,7 @@ WITH
       coalesce(sum(segment_ns) FILTER (is_short), 0)::BIGINT AS short_ns,
       sum(kept_ns)::BIGINT AS kept_ns,
       sum(most_kept_ns)::BIGINT AS most_kept_ns,
-      -- Work of its own: without what it waits for and shares with other ranks.
+      -- Without what it waits for and shares with other ranks.
       period_ns - wait_ns - transfer_ns AS work_ns
     FROM segment
     GROUP BY run_id, rank, step
@@ -110,7 +111,20 @@ WITH
   ),
   measured AS (
     SELECT
-      summed.*,
+      summed.run_id,
+      summed.rank,
+      summed.step,
+      summed.steps,
+      summed.period_ns,
+      summed.work_ns,
+      summed.compute_ns,
+      summed.transfer_ns,
+      summed.data_ns,
+      summed.sync_ns,
+      summed.host_ns,
+      summed.short_ns,
+      summed.kept_ns,
+      summed.most_kept_ns,
       slowest.slow_rank,
       coalesce(host.work_ns, 0) AS host_work_ns,
       coalesce(host.loading_ns, 0) AS loading_ns,
@@ -133,7 +147,7 @@ WITH
     SELECT run_id, kernel, bool_or(has_limits) AS has_limits
     FROM kernel_roofs
     GROUP BY run_id, kernel
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(kernel_ns) DESC, kernel) <= 3
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(kernel_ns) DESC, kernel) <= $kernels
   ),
   fixed AS (
     -- What each fix takes off the work of a rank in a step: the estimate, at most, and at least.
@@ -162,7 +176,7 @@ WITH
           least_ns: CASE WHEN rank = slow_rank THEN greatest(least(more_work_ns, more_ns), 0) ELSE 0 END,
           floor_ns: CASE WHEN rank = slow_rank THEN 0 ELSE host_work_ns + loading_ns END
         }
-      ], recursive := TRUE)
+      ], max_depth := 2)
     FROM measured
     UNION ALL
     SELECT
@@ -247,7 +261,7 @@ WITH
           fix: 'no waiting for data',
           applies: TRUE,
           why_not: no_launches,
-          assumption: 'Each batch is ready when the step asks for it; all other work takes as long as now'
+          assumption: 'Each batch is ready when the step needs it; all other work takes as long as now'
         },
         {
           fix: 'no blocking calls',
@@ -276,9 +290,9 @@ WITH
             unmatched,
             CASE WHEN pipeline.run_id IS NOT NULL THEN 'the ranks of a pipeline do different work' END
           ),
-          assumption: 'Rank ' || slowest.slow_rank || ' takes as long for its own work as the median rank; collectives then wait for the next slowest one'
+          assumption: 'Rank ' || slowest.slow_rank || ' works as long as the median rank between collectives, which then wait for the next slowest one'
         }
-      ], recursive := TRUE)
+      ], max_depth := 2)
     FROM counted
     JOIN slowest ON slowest.run_id = counted.run_id
     LEFT JOIN launching ON launching.run_id = counted.run_id

@@ -135,6 +135,7 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
 
 
 @command(
+    "tw whatif fp8-on",
     "tw whatif fp8-on --scale 'kernels[kind=communication]=0.5'",
     "tw whatif fp8-on --rank 0 --step 12 --scale 'kernels[op=aten::mm]=0.8' --scale host=0.9",
     "tw whatif @latest --scale \"kernels[name='*gemm*']=0.5\" --by op --limit 20",
@@ -144,7 +145,6 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
     "--scale",
     "scales",
     multiple=True,
-    required=True,
     metavar="WHAT[FILTER,...]=FACTOR",
     help="Multiply the time of WHAT by FACTOR (repeatable).",
 )
@@ -159,21 +159,59 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
 @scope_options
 @result_options
 def whatif(session: Session, /, run: str, scales: tuple[str, ...], by: str, **scopes: Any) -> None:
-    """Estimate the step time if some work ran faster or slower.
+    """Estimate the step time after fixes, or if some work ran faster or slower.
 
-    WHAT is kernels, host, launch, a category of critical_path_breakdown, or all. Filters are kind=, name= and
-    op= (any enclosing operator); * matches any text. All dependencies are kept, so the critical path may move
-    to other work. Ranks are independent: a collective takes as long as it did on this rank, times its factor.
-    A step lasts from its start on the host to the end of its work, longer than its period where steps
-    overlap. Waits that no recorded dependency explains keep their time. Nothing is stored.
+    Without --scale: a table of fixes, largest saving first, each with an interval and what it assumes (tw
+    describe what_if): no waiting for data, no blocking calls, CUDA graphs, the slow rank at the median,
+    perfect overlap, the three largest kernels at their roof. Savings overlap and do not add up.
+
+    With --scale: the critical path with other times. WHAT is kernels, host, launch, a category of
+    critical_path_breakdown, or all. Filters are kind=, name= and op= (any enclosing operator); * matches any
+    text. All dependencies are kept, so the critical path may move to other work. Ranks are independent: a
+    collective takes as long as it did on this rank, times its factor. A step lasts from its start on the
+    host to the end of its work, longer than its period where steps overlap. Waits that no recorded
+    dependency explains keep their time. Nothing is stored.
     """
     result = session.open().whatif(run, scales, by=by, **scopes)
-    session.out.print_result(result, as_text=partial(text, as_markdown=session.out.resolved_format == "md"))
+    of_rows = text if scales else fixes_text
+    session.out.print_result(
+        result, as_text=partial(of_rows, as_markdown=session.out.resolved_format == "md")
+    )
+
+
+Row = Mapping[str, Any]
+_OF_FIX = ("fix", "after_ns", "low_ns", "high_ns", "saving_ns", "saving_share")
+_NO_FIX = "no listed fix saves enough of the step to be worth a row (tw describe what_if: min_share)"
+
+
+def fixes_text(result: Result, as_markdown: bool) -> str:
+    """The largest saving in a sentence, the table of fixes, what each assumes, and which have no estimate."""
+    rows = result.rows()
+    found = [row for row in rows if row["after_ns"] is not None]
+    unknown = [row for row in rows if row["after_ns"] is None]
+    fields = [field for field in result.columns() if field.name in _OF_FIX]
+    cells = [[row[field.name] for field in fields] for row in found]
+    blocks = [[_largest(found[0]) if found else _NO_FIX]]
+    if found:
+        blocks += [markdown(fields, cells).splitlines() if as_markdown else table(fields, cells).lines()]
+        blocks += [["Assumed (savings overlap and do not add up):", *map(_why, found)]]
+    blocks += [["Not estimated:", *map(_why, unknown)]] if unknown else []
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _largest(row: Row) -> str:
+    steps = f"median of {plural(row['steps'], 'step')}" if row["steps"] else "profiling window"
+    after, low, high = (show(row[name], "ns") for name in ("after_ns", "low_ns", "high_ns"))
+    lengths = f"{show(row['step_ns'], 'ns')} → {after} (-{show(row['saving_share'], 'ratio')})"
+    return one_line(f"{steps}: {lengths} with the largest saving, {row['fix']}; interval {low} to {high}")
+
+
+def _why(row: Row) -> str:
+    return f"- {one_line(row['fix'])}: {one_line(row['assumption'])}"
 
 
 _HIDDEN = ("run_id", "rank", "scope", "saved_ns", "period_ns")
 _PATH = "critical path before and after (it moves to other work where some gets shorter)"
-Row = Mapping[str, Any]
 
 
 def text(result: Result, as_markdown: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tracewarehouse import hints
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.derive.critical_path import (
     ScopeRequest,
@@ -205,6 +206,17 @@ _FIELDS = (
     *(Field("base_ns", "BIGINT", "ns"), Field("new_ns", "BIGINT", "ns"), Field("saved_ns", "BIGINT", "ns")),
     Field("period_ns", "BIGINT", "ns"),  # of a step; None in other rows than that of its length
 )
+
+
+def fixes_of(run: Selection, request: ScopeRequest, by: str) -> Result:
+    """The step time after each fix, from what is stored: the analysis `what_if`.
+
+    Raises ParamError if scopes or operators are requested, which need scales.
+    """
+    if request != ScopeRequest() or by != "category":
+        hint = hints.fill("add {}", hints.option("scale", "all=1"))
+        raise ParamError("steps, annotations, the entire trace and by need a scale", hint)
+    return run.analyze("what_if")
 
 
 def whatif_of(run: Selection, request: ScopeRequest, scales: Iterable[str], by: str) -> Result:
