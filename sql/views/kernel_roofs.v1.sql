@@ -11,7 +11,7 @@
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank." }
 -- step       = { type = "BIGINT", null = true, unit = "id", doc = "The step whose period contains it; null without complete steps." }
--- kernel     = { type = "VARCHAR", doc = "Short name of the kernel, up to 60 characters." }
+-- kernel     = { type = "VARCHAR", doc = "Short name of the kernel." }
 -- kernel_ns  = { type = "BIGINT", unit = "ns", doc = "Sum of the segments that are attributed to it." }
 -- roof_ns    = { type = "BIGINT", unit = "ns", doc = "The same with the work of its operators at the peak rate or the peak memory bandwidth, whichever takes longer. Segments of unknown work, or on a device without known peaks, keep their time." }
 -- has_limits = { type = "BOOLEAN", doc = "True if the work of any segment, and the peaks for it, are known." }
@@ -25,7 +25,7 @@ WITH
       segment.run_id,
       segment.rank,
       CASE WHEN segment.steps > 0 THEN segment.step END AS step,
-      coalesce(kernels.short_name, kernels.name, 'unknown')[:60] AS kernel,
+      coalesce(kernels.short_name, kernels.name, 'unknown') AS kernel,
       segment.segment_ns,
       CASE
         WHEN limits.bound <> 'lower'

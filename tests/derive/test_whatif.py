@@ -171,4 +171,4 @@ def test_on_the_command_line(wh: Warehouse) -> None:
     assert json.loads(done.out)["result"][0]["category"] == "length"
     slip = cli_runner.tw("whatif", "job", "--scale", "kernels[", "-w", str(wh.root))
     assert slip.code == 1 and "end: expected a filter" in slip.err
-    assert cli_runner.tw("whatif", "job", "-w", str(wh.root)).code == 2
+    assert cli_runner.tw("whatif", "job", "-w", str(wh.root)).code == 0

@@ -273,7 +273,7 @@ WITH
           fix: 'CUDA graphs',
           applies: TRUE,
           why_not: no_launches,
-          assumption: 'Gaps of up to ' || $short_gap_ns // 1000 || ' µs before a launch shrink to ' || $graph_gap_ns / 1000 || ' µs; longer ones, and waits for data, remain'
+          assumption: 'Short gaps before a launch shrink to those between kernels of a graph (short_gap_ns, graph_gap_ns); longer ones, and waits for data, remain'
         },
         {
           fix: 'perfect overlap',
