@@ -26,9 +26,9 @@ run = wh.select("serve")
 # %% [markdown]
 # ## Which phases, how many tokens per second?
 #
-# vLLM, SGLang and xDiT annotate each step with its requests and tokens. `tokens_per_s` includes the host;
-# `busy_tokens_per_s` counts only time in which the GPU ran. If they are far apart, the GPU waits for the
-# host. A worker does not record when a request arrived, so there is no time to first token.
+# vLLM, SGLang, TensorRT-LLM and xDiT annotate each step with its requests and tokens. `tokens_per_s` includes
+# the host; `busy_tokens_per_s` counts only time in which the GPU ran. If they are far apart, it waits for
+# the host. A worker does not record when a request arrived, so there is no time to first token.
 
 # %%
 steps = run.inference_steps().polars()
@@ -38,6 +38,20 @@ print(
 speed = steps.select(pl.col("tokens_per_s", "busy_tokens_per_s").median()).row(0)
 assert speed[0] <= speed[1]
 print("the host costs this share of the speed:", round(1 - speed[0] / speed[1], 2))
+
+# %% [markdown]
+# ## What is the time per output token made of?
+#
+# `serving_summary` has a row per rank and phase: the median batch, the time per output token, what the GPU
+# does within the steps, and the gaps between them. Exposed all-to-alls are the cost of expert parallelism.
+# `tw check` says if decode steps wait for launches (`slow_decode`) or for prefill (`prefill_delays_decode`),
+# or if experts get different numbers of tokens (`unbalanced_experts`).
+
+# %%
+phases = run.serving_summary().polars()
+print(phases.select("rank", "phase", "requests", "time_per_token_ns", "busy_share", "gap_ns"))
+parts = ("compute_ns", "exposed_comm_ns", "exposed_memory_ns", "idle_ns")
+assert phases.select(pl.sum_horizontal(parts) == pl.col("gpu_ns")).to_series().all()
 
 # %% [markdown]
 # ## How much of the GPU time is inside graphs?

@@ -333,6 +333,11 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Detects ranks that wait in receives until another rank sends, as between the stages of a
         pipeline."""
+    def prefill_delays_decode(
+        self, *, warning_share: float = 0.1, critical_share: float = 0.5, minor_share: float = 0.01
+    ) -> T_co:
+        """Detects steps of an inference server that only prefill while other requests wait for their next
+        token."""
     def quality(self) -> T_co:
         """Data-quality rules that fired, with the rows and time affected."""
     def queue_blocked(self, *, max_length: int = 1024) -> T_co:
@@ -357,6 +362,9 @@ class Analyses(Generic[T_co]):
     ) -> T_co:
         """Work of operators on the GPU by their main kernel, and how close each kernel comes to the limits of
         the device."""
+    def serving_summary(self) -> T_co:
+        """Steps of an inference server per phase: batch, tokens per second, time per output token, exposed
+        communication, and gaps between steps."""
     def slow_collectives(
         self,
         *,
@@ -368,6 +376,17 @@ class Analyses(Generic[T_co]):
         min_excess_ns: int | str = 100000,
     ) -> T_co:
         """Detects outlier collectives that took far longer than the median of their kind and size."""
+    def slow_decode(
+        self,
+        *,
+        warning_share: float = 0.1,
+        critical_share: float = 0.3,
+        minor_share: float = 0.01,
+        short_gap_ns: int | str = 100000,
+        other_share: float = 0.05,
+    ) -> T_co:
+        """Detects decode steps of an inference server in which the GPU idles because the host launches
+        late."""
     def slow_elementwise(
         self,
         *,
@@ -451,6 +470,16 @@ class Analyses(Generic[T_co]):
     def timeline(self, *, only_step: int | None = None) -> T_co:
         """The slices of each stream and of each launching thread, of one step or of the recording: the data
         for a timeline."""
+    def unbalanced_experts(
+        self,
+        *,
+        warning_share: float = 0.05,
+        critical_share: float = 0.2,
+        minor_share: float = 0.01,
+        min_bytes: int = 1048576,
+    ) -> T_co:
+        """Detects expert parallelism that lasts longer because ranks get different numbers of tokens in all-
+        to-alls."""
     def wait_matrix(self) -> T_co:
         """Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused
         them."""

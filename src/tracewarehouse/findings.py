@@ -27,7 +27,9 @@ NOT_APPLICABLE = late_regex(
     "|GPU activities recorded"
 )
 # Evidence that compares ranks: it has no rows if only one is selected.
-OF_ALL_RANKS = frozenset({"collective_bandwidth", "collective_waits", "stragglers", "stuck_collective"})
+OF_ALL_RANKS = frozenset(
+    {"alltoall_imbalance", "collective_bandwidth", "collective_waits", "stragglers", "stuck_collective"}
+)
 SEVERITIES = (NONE, "info", "warning", "critical")  # ascending
 UNEXPLAINED = "unexplained: "  # begins the notice about time that no rule explains
 _MUCH = 0.2  # of the analyzed time: what is said even if no rule explains it

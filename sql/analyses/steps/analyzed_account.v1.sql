@@ -34,10 +34,10 @@ FROM analyzed_segments AS segment
 JOIN (
   VALUES
     ('computation', 'computation', NULL),
-    ('communication', 'exposed communication', 'exposed_comm, slow_rank, slow_collectives, slow_network, pipeline_wait, collective_stuck'),
+    ('communication', 'exposed communication', 'exposed_comm, slow_rank, unbalanced_experts, slow_collectives, slow_network, pipeline_wait, collective_stuck'),
     ('memory', 'exposed copies', 'exposed_copies, pageable_copies'),
     ('other', 'other GPU activities', ''),
-    ('idle', 'idle time of the GPU', 'host_bound, launch_bound, input_bound, blocking_syncs, blocking_copies, allocator_calls, startup, recompilation, host_blocked, low_gpu_use')
+    ('idle', 'idle time of the GPU', 'host_bound, launch_bound, slow_decode, input_bound, blocking_syncs, blocking_copies, allocator_calls, startup, recompilation, host_blocked, low_gpu_use')
 ) AS words (kind, what, explained_by)
   ON words.kind = segment.kind
 GROUP BY segment.run_id, segment.rank, segment.kind
