@@ -24,10 +24,10 @@ from tracewarehouse.storage.compact import compact, expire
 
 # `python tests/house.py` prints these and the figures that have no bound.
 BOUNDS = {
-    "code lines of Python": 52_000,
+    "code lines of Python": 52_900,
     # 230 of them cut the numbers out of arguments, which saves a tenth to a third of the stored bytes.
     "lines of C and JavaScript": 2_130,
-    "modules": 236,
+    "modules": 240,
     "import cycles": 0,
 }
 # Each kind of stored object, by its keys; beside them are staging, probes, the inbox and files of a person.

@@ -11,7 +11,7 @@
 -- [columns]
 -- run_id      = { type = "VARCHAR", doc = "The run." }
 -- rank        = { type = "INTEGER", doc = "The rank; only ranks whose kernels take longer in total than those of the median rank." }
--- reason      = { type = "VARCHAR", null = true, doc = "more_work: at least half of the difference is calls that the median rank does not make, or makes with other shapes. one_kernel: at least 70 % of it is one kernel, by name, that takes longer per call. slower_gpu: kernels with 80 % of the time take longer per call, each by at least half of the common factor. Null if it is none of these." }
+-- reason      = { type = "VARCHAR", null = true, doc = "more_work: at least half of the difference is calls that the median rank does not make, or makes with other shapes. one_kernel: without the kernel with most of it, by name, calls take less than half as much longer. slower_gpu: kernels with more than two thirds of the time take longer per call, each at least half as much as all together. Null if it is none of these." }
 -- kernel_name = { type = "VARCHAR", null = true, doc = "The kernel with most of the difference." }
 -- percent     = { type = "BIGINT", null = true, doc = "How much longer calls take, of that kernel or in total, or how much more time the additional work takes, in percent." }
 --
@@ -74,7 +74,7 @@ WITH
     LEFT JOIN missing ON missing.run_id = difference.run_id AND missing.rank = difference.rank
     GROUP BY difference.run_id, difference.rank
   ),
-  judged AS (
+  compared AS (
     SELECT
       total.run_id,
       total.rank,
@@ -96,8 +96,8 @@ SELECT
   rank,
   CASE
     WHEN 2 * more_ns >= more_ns + slower_ns THEN 'more_work'
-    WHEN 10 * kernel_ns >= 7 * slower_ns AND 10 * kernel_usual_ns < 7 * usual_ns THEN 'one_kernel'
-    WHEN 10 * slower_share_ns >= 8 * own_ns THEN 'slower_gpu'
+    WHEN 2 * (slower_ns - kernel_ns) * usual_ns < slower_ns * (usual_ns - kernel_usual_ns) THEN 'one_kernel'
+    WHEN 2 * (own_ns - slower_share_ns) < slower_share_ns THEN 'slower_gpu'
   END AS reason,
   kernel_name,
   round(
@@ -107,4 +107,4 @@ SELECT
       ELSE slower_ns / usual_ns
     END
   )::BIGINT AS percent
-FROM judged
+FROM compared

@@ -53,7 +53,7 @@ WITH
       ON op.run_id = runtime.run_id
       AND op.rank = runtime.rank
       AND op.event_id = runtime.op_id
-      -- Of old versions of PyTorch, steps are operators.
+      -- In traces of earlier versions of PyTorch, steps are operators.
       AND NOT starts_with(op.name, 'ProfilerStep')
     JOIN analyzed_intervals AS analyzed
       ON analyzed.run_id = runtime.run_id
