@@ -1,9 +1,10 @@
-"""Runs all finding rules, combines their rows by severity, and reports ranks that a rule skipped."""
+"""Runs all finding rules, combines their rows by cause and severity, and reports skipped ranks."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,11 +14,14 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_text
-from tracewarehouse.derive.attribution import attributed
+from tracewarehouse.errors import TwError
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
+from tracewarehouse.runs.readable import is_derived
 from tracewarehouse.runs.recording import verdict
+from tracewarehouse.runs.rows import catalog_row
+from tracewarehouse.runs.selection import SelectedRun
 
 GROUP = "findings"
 ACCOUNT = "analyzed_account"
@@ -102,7 +106,6 @@ def apply_rules(
 
 def check_runs(selection: Selection, *, passed: bool = False, merge: bool = True) -> Result:
     """The findings of the selected runs and ranks, with source lines; see `apply_rules`."""
-    selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
     selection = attributed(selection)
     ranks = [(run.run, rank) for run in selection.selected() for rank in run.ranks]
     sources = partial(_sources, selection)
@@ -150,6 +153,47 @@ def _event(row: Mapping[str, Any]) -> _Event:
     return row["run_id"], row["rank"], row["event_id"]
 
 
+def attributed(selection: Selection) -> Selection:
+    """The selection with the waits of each run attributed of which all ranks are selected.
+
+    What is missing is computed once, and stored as a new version unless the warehouse cannot be written.
+    """
+    selection.pool.will_read((*rules(selection.catalog), selection.catalog.get(ACCOUNT)))
+    runs = selection.selected()
+    found = tuple(_attributed(selection, run) if _lacks(selection.catalog, run) else run for run in runs)
+    return selection if found == runs else selection.over(found, selection.left_out)
+
+
+def _lacks(catalog: Catalog, run: SelectedRun) -> bool:
+    """Whether ranks may have waited for one another and nothing says for whom."""
+    with_collectives = [rank for rank in run.by_rank if rank.facts.get("collectives")]
+    is_whole = run.ranks == run.version.ranks
+    return is_whole and len(with_collectives) > 1 and not is_derived(catalog, run, "blame")
+
+
+def _attributed(selection: Selection, run: SelectedRun) -> SelectedRun:
+    from tracewarehouse.derive.blame import NAME, blame_tables
+    from tracewarehouse.derive.critical_path import derivation_sources, publish_tables, unpublished
+    from tracewarehouse.duck.engine import Error
+    from tracewarehouse.storage.parquet_file import Level
+
+    store, catalog = selection.store, selection.catalog
+    try:
+        selection.readable(derivation_sources(catalog, NAME), [run], Level.FULL)
+        rows = blame_tables(selection, run)
+    except (TwError, Error):  # the rules say what is damaged, expired or stored without a table
+        return run
+    version = None
+    with suppress(TwError):
+        if run.version.number == store.newest_number(run.run):
+            store.objects.check_writable()
+            version = publish_tables(store, catalog, run, NAME, rows)
+            store.list_new_versions(catalog_row)
+    after = replace(run, version=version or unpublished(catalog, run, NAME, rows))
+    selection.pool.carry(run, after)
+    return after
+
+
 def at_least(result: Result, severity: str) -> int:
     """The number of findings of that severity or a higher one."""
     severities = SEVERITIES[SEVERITIES.index(severity) :]
@@ -159,9 +203,9 @@ def at_least(result: Result, severity: str) -> int:
 # What makes a rank late (`culprit` of slow_rank) → the rules that find it on the rank itself.
 _CAUSES = {
     "computation": ("host_operators",),
-    "copies": ("blocking_copies", "host_copies", "low_roofline_hot_ops", "pageable_copies"),
+    "copies": ("blocking_copies", "exposed_copies", "host_copies", "pageable_copies"),
     "data": ("host_data_loading", "input_bound"),
-    "host": ("allocator_calls", "blocking_syncs", "host_bound", "launch_bound"),
+    "host": ("allocator_calls", "blocking_syncs", "host_bound", "launch_bound", "recompilation"),
 }
 
 # What these rules find on that rank alone follows from its slow kernels.

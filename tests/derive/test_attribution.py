@@ -124,7 +124,7 @@ def test_parts_of_a_run_and_single_ranks_pay_nothing(
     def fail(*_: object) -> None:
         raise AssertionError("attributed")
 
-    monkeypatch.setattr("tracewarehouse.derive.attribution._attributed", fail)
+    monkeypatch.setattr("tracewarehouse.findings._attributed", fail)
     wh.ingest(traces[0], run="single", jobs=1)
     wh.select("single").check()
     wh.select("job", ranks=[0, 1]).check()

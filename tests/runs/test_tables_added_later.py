@@ -112,12 +112,12 @@ def test_sql_reads_an_absent_table_as_empty_with_a_notice(stored: Path) -> None:
             assert found.notices[0].startswith("old was stored without op_work: wh.upgrade()")
     assert wh.select("old").query("SELECT modules FROM ranks").rows() == [{"modules": True}] * 2
     assert len(wh.select("old").query("SHOW TABLES")) > 50
-    with pytest.raises(SchemaVersionError, match="old@v2 does not have op_work@1"):
+    with pytest.raises(SchemaVersionError, match=r"old@v[23] does not have op_work@1"):
         wh.select("old").scan("op_work")
 
 
 def test_naming_such_an_analysis_is_an_error(stored: Path) -> None:
-    with pytest.raises(SchemaVersionError, match=r"old@v2 does not have op_work@1"):
+    with pytest.raises(SchemaVersionError, match=r"old@v[23] does not have op_work@1"):
         tw.open(stored).select("old").run("mfu")
 
 

@@ -15,10 +15,9 @@ from tracewarehouse.compare.diff.diff import Diff
 from tracewarehouse.compare.history.read import metric_history
 from tracewarehouse.compare.metric.expression import Measured, parse_metric
 from tracewarehouse.compare.metric.values import measure
-from tracewarehouse.derive.attribution import attributed
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
 from tracewarehouse.errors import TwError
-from tracewarehouse.findings import check_runs
+from tracewarehouse.findings import attributed, check_runs
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.present.plot.theme import COLORS, PAGE, format_short
