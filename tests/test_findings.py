@@ -36,12 +36,7 @@ SIMULATED: dict[str, tuple[dict[str, object], tuple[str, ...], dict[str, str]]] 
         (),
         {"launch_bound": "critical", "low_gpu_use": "info"},
     ),
-    # Kernels that take twice as long as those of the other rank use less of the device.
-    "slow-rank": (
-        {},
-        ("slow-rank:rank=1,factor=2",),
-        {"slow_rank": "critical", "low_roofline_hot_ops": "critical", "slow_elementwise": "warning"},
-    ),
+    "slow-rank": ({}, ("slow-rank:rank=1,factor=2",), {"slow_rank": "critical"}),
     "float": (
         {"ranks": 1},
         ("renamed-kernel:kernel=gemm,to=ampere_sgemm_128x64_nn",),

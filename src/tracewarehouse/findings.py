@@ -248,7 +248,7 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 def order(row: Mapping[str, Any]) -> tuple[object, ...]:
     """By severity, then by time weighted by confidence; rules that only say that something is wrong last."""
-    share = row["share"] if row["saving_share"] is None else row["saving_share"]
+    share = min(row["share"], 1) if row["saving_share"] is None else row["saving_share"]
     weight = (CONFIDENCE.index(row["confidence"]) + 1) / len(CONFIDENCE)
     return (-SEVERITIES.index(row["severity"]), row["rule"] in GENERAL_RULES, -share * weight)
 

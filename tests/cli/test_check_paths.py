@@ -316,7 +316,7 @@ def test_the_verdict_is_what_check_says_first() -> None:
     checked = tw("check", FIRST_STEPS).out
     assert lines[0] == checked.splitlines()[0]
     worst = checked.split("\n\n")[2].split(" rank")[0]
-    assert lines[1].startswith(worst) and "A fix saves at most" in lines[1]
+    assert lines[1].startswith(worst) and "A fix saves up to" in lines[1]
     assert lines[2:] == checked.splitlines()[-1:]
     with pytest.raises(TwError, match="no such file") as failure:
         tracewarehouse.verdict("nothing/here")

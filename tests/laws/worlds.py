@@ -69,7 +69,7 @@ class World:
             for each in self.wh.select(runs=DERIVED).selected():
                 derive(self.wh.store, self.wh.catalog, each, ScopeRequest())
             for each in self.wh.select(runs=DERIVED).selected():
-                derive_blame(self.wh.store, self.wh.catalog, each)
+                derive_blame(self.wh.selection, each)
         self.known: dict[object, Answer] = {}
 
     def contract(self, contract: Contract) -> Contract:

@@ -159,7 +159,7 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
 @scope_options
 @result_options
 def whatif(session: Session, /, run: str, scales: tuple[str, ...], by: str, **scopes: Any) -> None:
-    """Estimate the step time after fixes, or if some work ran faster or slower.
+    """Estimate the step time after fixes, or with faster work.
 
     Without --scale: a table of fixes, largest saving first, each with an interval and what it assumes (tw
     describe what_if): no waiting for data, no blocking calls, CUDA graphs, the slow rank at the median,

@@ -18,7 +18,7 @@ from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 NONE = {
     "base_time_ns": 7, "pid": None, "start_ns": None, "end_ns": None, "gpu_start_ns": None,
-    "gpu_end_ns": None, "events": 0, "non_events": 0, "gpu_activities": 0, "steps": 0,
+    "gpu_end_ns": None, "framework": None, "events": 0, "non_events": 0, "gpu_activities": 0, "steps": 0,
     "gpu": False, "launches": False, "shapes": False, "stacks": False, "modules": False,
     "memory_events": False, "memory_timeline": False, "collective_args": False,
     "collectives": False, "counters": False, "kernel_counters": False, "gpu_metrics": False,
@@ -94,7 +94,7 @@ def test_windows_and_counts() -> None:
     assert facts == {
         "pid": "1", "start_ns": 0, "end_ns": 230, "gpu_start_ns": 150, "gpu_end_ns": 230, "events": 10,
         "non_events": 1, "gpu_activities": 2, "steps": 2, "gpu": True, "launches": True, "shapes": True,
-        "stacks": True, "modules": True, "memory_events": True, "counters": True,
+        "framework": "pytorch", "stacks": True, "modules": True, "memory_events": True, "counters": True,
     }  # fmt: skip
     assert cover == Coverage(40, 30, 30)
 
@@ -150,6 +150,25 @@ def test_collectives(row: dict[str, Any], communicates: bool) -> None:
 def test_modules_are_frames_named_so(row: dict[str, Any], wanted: set[str]) -> None:
     facts, _ = of(row)
     assert {name for name in ("stacks", "modules") if facts.get(name)} == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "framework"),
+    [
+        ("aten::mm", "pytorch"),
+        ("c10d::allreduce_", "pytorch"),
+        ("ProfilerStep#3", "pytorch"),
+        ("PjRtStreamExecutorLoadedExecutable::Execute", "jax"),
+        ("jit_train_step(81)", "jax"),
+        ("XlaModule:#hlo_module=jit_f#", "jax"),
+        ("my::aten::mm", None),
+        ("solve", None),
+        (None, None),
+    ],
+)
+def test_the_framework_by_the_names_of_events(name: str | None, framework: str | None) -> None:
+    facts, _ = of(slice_("other", 0, 1), slice_(name, 2, 1))
+    assert facts.get("framework") == framework
 
 
 def test_the_process_of_most_host_slices() -> None:

@@ -540,7 +540,7 @@ def rank_facts(
     additions: Mapping[str, pa.Table] = _NO_TABLES,
 ) -> dict[str, Any]:
     """All facts of a rank: from its activities, else from its memory timeline or from what adds to a rank."""
-    nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns"))
+    nothing = dict.fromkeys(("pid", "start_ns", "end_ns", "gpu_start_ns", "gpu_end_ns", "framework"))
     counts = dict.fromkeys(("events", "non_events", "gpu_activities", "steps"), 0)
     needs = dict.fromkeys(_NEEDS, False)
     found = {name: value for name, value in from_activities.items() if value is not None}
