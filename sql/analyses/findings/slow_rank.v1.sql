@@ -244,9 +244,9 @@ SELECT
               ELSE 'it computes longer than the ranks that wait'
             END
             || CASE reason
-              WHEN 'more_work' THEN ', because it has more work: additional calls or larger shapes take ' || percent || ' % of the rest'
+              WHEN 'more_work' THEN ', because it has more work: additional calls, or calls of other sizes, add ' || percent || ' % to the kernel time of the median rank'
               WHEN 'one_kernel' THEN ', because of one kernel, ' || kernel_name[:80] || ', which takes ' || percent || ' % longer per call'
-              WHEN 'slower_gpu' THEN ', because its GPU runs slower: the same calls take ' || percent || ' % longer, of every kind of kernel'
+              WHEN 'slower_gpu' THEN ', because its GPU runs slower: the same calls take ' || percent || ' % longer, across most of its kernels'
               ELSE ''
             END
             || '; '
