@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,14 @@ FAULTS: dict[str, tuple[str, dict[str, object]]] = {
     "growing-memory": ("memory_growth", {}),
     "slow-elementwise": ("slow_elementwise", {}),
     "fusible-chain": ("fusible_chain", {}),
+}
+# Fault of rank 2 → why its computation takes longer, in the words of slow_rank.
+SLOW_RANKS = {
+    "slow-rank:rank=2,factor=1.5": "runs slower",
+    "more-work:rank=2,what=tokens": "more work",
+    "more-work:rank=2,what=calls": "more work",
+    "slow-kernel:rank=2,kernel=gemm,percent=80": "one kernel",
+    "slow-kernel:rank=2,kernel=layer_norm,percent=300": "one kernel",
 }
 LAYOUTS: tuple[dict[str, object], ...] = (
     {"ranks": 4, "tensor": 2},
@@ -38,18 +47,24 @@ LAYOUTS: tuple[dict[str, object], ...] = (
 Case = tuple[str, Mapping[str, object], tuple[str, ...]]
 
 
-def findings(folder: Path, cases: Sequence[Case]) -> dict[str, list[str]]:
-    """Run → the rules with a warning or critical finding, in order; a case is run, settings and faults."""
+def check(folder: Path, cases: Sequence[Case]) -> dict[str, list[dict[str, Any]]]:
+    """Run → its warning and critical findings, in order; a case is run, settings and faults."""
     warehouse = tw.open(folder / "warehouse")
     for run, settings, faults in cases:
         every = {"ranks": 1, "steps": 4, "stacks": False}
         made = tw.simulate(folder / run, injections=faults, **{**every, **settings})
         warehouse.ingest(*made.files, run=run, jobs=1)
-    named: dict[str, list[str]] = {run: [] for run, _, _ in cases}
+    found: dict[str, list[dict[str, Any]]] = {run: [] for run, _, _ in cases}
     for row in warehouse.check().rows():
-        if row["severity"] in ("warning", "critical") and row["rule"] not in named[row["run_id"]]:
-            named[row["run_id"]].append(row["rule"])
-    return named
+        if row["severity"] in ("warning", "critical"):
+            found[row["run_id"]].append(row)
+    return found
+
+
+def findings(folder: Path, cases: Sequence[Case]) -> dict[str, list[str]]:
+    """Run → the rules of its findings, in order."""
+    found = check(folder, cases).items()
+    return {run: list(dict.fromkeys(row["rule"] for row in rows)) for run, rows in found}
 
 
 @pytest.mark.parametrize("seeds", [range(1), *deep(range(20))], ids=len)
@@ -77,3 +92,17 @@ def test_clean_runs_have_none_of_these_findings(
     ]
     found = findings(tmp_path, cases)
     assert not {run: named for run in found if (named := rules.intersection(found[run]))}
+
+
+@pytest.mark.parametrize("seeds", [range(1), *deep(range(20))], ids=len)
+def test_slow_rank_says_why_the_computation_of_a_rank_takes_longer(seeds: range, tmp_path: Path) -> None:
+    cases: list[Case] = [
+        (f"{number}-{seed}", {"ranks": 4, "steps": 5, "seed": seed}, (fault,))
+        for number, fault in enumerate(SLOW_RANKS)
+        for seed in seeds
+    ]
+    found = check(tmp_path, cases)
+    for number, reason in enumerate(SLOW_RANKS.values()):
+        late = [[row for row in found[f"{number}-{seed}"] if row["rule"] == "slow_rank"] for seed in seeds]
+        named = [[(row["rank"], reason in row["observation"]) for row in rows] for rows in late]
+        assert 20 * named.count([(2, True)]) >= 19 * len(seeds), (number, late)
