@@ -142,7 +142,7 @@ def test_findings_name_the_injected_culprit(everything: Result, run: str, rule: 
         assert worst["culprit"] in worst["observation"]
     assert worst["saving_step_ns"] == worst["saving_ns"] // worst["steps"]
     assert worst["saving_share"] == worst["saving_ns"] / worst["analyzed_ns"]
-    assert f" per step ({worst['saving_share'] * 100:.3g} %)" in worst["observation"]
+    assert f" per step ({worst['saving_share'] * 100:.1f} %)" in worst["observation"]
 
 
 def test_the_most_severe_finding_is_first_then_the_most_time_that_is_certain(everything: Result) -> None:

@@ -193,6 +193,7 @@ class Analyses(Generic[T_co]):
         critical_share: float = 0.3,
         minor_share: float = 0.01,
         short_gap_ns: int | str = 100000,
+        graph_gap_ns: int | str = 700,
     ) -> T_co:
         """Detects GPU idle time because the host cannot launch kernels fast enough, most of it in short gaps
         (launch-bound)."""

@@ -12,6 +12,7 @@
 -- warning_share  = { default = 0.05 }
 -- critical_share = { default = 0.3 }
 -- short_gap_ns   = { type = "BIGINT", default = 100000, unit = "ns", min = 0, doc = "Gaps up to this duration are short: the host was busy launching." }
+-- graph_gap_ns   = { type = "BIGINT", default = 700, unit = "ns", min = 0, doc = "What CUDA graphs leave of a gap, as in `what_if`: it is not saved." }
 --
 -- [columns]
 -- subject   = { doc = "Always: launches." }
@@ -34,7 +35,7 @@ WITH
       coalesce(cause IN ('host', 'call', 'latency') AND (gap_ns <= $short_gap_ns OR cause = 'host'), FALSE) AS is_late,
       after_id,
       step,
-      sum(segment_ns)::BIGINT AS lost_ns,
+      sum(segment_ns - CASE WHEN gap_ns > 0 THEN segment_ns * least($graph_gap_ns, gap_ns) // gap_ns ELSE 0 END)::BIGINT AS lost_ns,
       min(start_ns) AS from_ns,
       max(start_ns + segment_ns) AS to_ns
     FROM analyzed_segments
@@ -56,7 +57,7 @@ SELECT
   CASE WHEN ranks.stacks THEN 1 ELSE 0 END AS doubt,
   {
     subject: 'launches',
-    saving_limit: 'the idle time in these gaps, with zero launch overhead',
+    saving_limit: 'the idle time in these gaps, but for the gaps between kernels of a CUDA graph',
     observation: 'Kernels finish before the host launches the next one: the GPU idles {lost}, mostly in short gaps. The largest part of it is before {culprit} ({detail}).',
     advice: 'Use CUDA graphs, fuse small kernels (torch.compile, fused or foreach optimizers), or give each kernel more work with a larger batch.',
     evidence: 'idle_intervals',
