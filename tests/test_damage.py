@@ -289,9 +289,9 @@ def test_verify_reads_the_files_that_a_command_only_lists(root: Path) -> None:
 
 
 def test_a_gate_does_not_pass_over_a_damaged_run(root: Path) -> None:
-    assert tw("check", "-w", root, "--fail-on", "critical").code == 3
+    assert tw("check", "-w", root, "--fail-on", "info").code == 3
     version(root, 3).unlink()
-    failed = tw("check", "-w", root, "--fail-on", "critical")
+    failed = tw("check", "-w", root, "--fail-on", "info")
     assert failed.code == 1 and "run a is damaged and cannot be checked" in failed.err
 
 

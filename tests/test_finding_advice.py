@@ -131,11 +131,11 @@ def test_advice_rules_name_rules_and_frameworks(wh: tw.Warehouse) -> None:
         assert not re.search(foreign[row["framework"]], row["advice"]), row
 
 
-# Kernels run from 0 to 1000 and from `start` to 2500, or to the end of that time; launched at `launch`.
+# Kernels run from 0 to 100,000 and from `start` to 250,000, or to the end of that time; launched at `launch`.
 def idle(run: str, launch: int, start: int) -> str:
     return (
-        f"{run} 0 call t1 cudaLaunchKernel 0 5 id=1\n{run} 0 gpu s7 k 0 1000 id=1\n"
-        f"{run} 0 call t1 cudaLaunchKernel {launch} 5 id=2\n{run} 0 gpu s7 k {start} {2500 - start} id=2\n"
+        f"{run} 0 call t1 cudaLaunchKernel 0 5 id=1\n{run} 0 gpu s7 k 0 100000 id=1\n"
+        f"{run} 0 call t1 cudaLaunchKernel {launch} 5 id=2\n{run} 0 gpu s7 k {start} {250_000 - start} id=2\n"
     )
 
 
@@ -143,7 +143,7 @@ def idle(run: str, launch: int, start: int) -> str:
 def idling(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     """A fifth of the time is idle: in `queued` behind a launch in time, in `late` before a late one."""
     folder = tmp_path_factory.mktemp("idle")
-    drawn = [idle("queued", 100, 1500), idle("late", 1490, 1500), idle("less", 100, 1499)]
+    drawn = [idle("queued", 100, 150_000), idle("late", 149_990, 150_000), idle("less", 100, 149_999)]
     sketch.write("".join(drawn), folder / "traces")
     made = tw.open(folder / "warehouse")
     made.ingest(folder / "traces", jobs=1)

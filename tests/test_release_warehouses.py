@@ -33,6 +33,9 @@ MOST_BYTES = 3 << 20
 CHANGED = {
     "collective_rules@1": "all-to-all of expert parallelism",
     "phase_rules@1": "annotations that vLLM writes by default",
+    "device_specs@1": "more devices, types and links",
+    "kernel_limits@1": "latency, compute or memory by the rules of Nsight Compute",
+    **dict.fromkeys(("mfu@1", "op_work_summary@1", "roofline@1"), "more devices; reasons have names"),
     "host_copies@1": "ranks with GPU activities are skipped by name",
     "host_data_loading@1": "ranks with GPU activities are skipped by name",
     "host_operators@1": "ranks with GPU activities are skipped by name",

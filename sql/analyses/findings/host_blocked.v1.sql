@@ -18,6 +18,7 @@
 -- share     = { doc = "Time in synchronizing calls and synchronous copies inside operators on the thread that is blocked longest, as a share of analyzed_ns." }
 -- count     = { doc = "Number of such calls of that thread." }
 -- culprit   = { doc = "The call, and the innermost operator enclosing it, with most of this time." }
+-- saving_ns = { doc = "Idle time that the host could have prepared for, or that such a call waited for, at most the time in the calls; null below minor_share." }
 -- event_id  = { doc = "The longest such call." }
 --
 -- [changes]
@@ -122,7 +123,9 @@ SELECT
   coalesce(blocked.count, 0) AS count,
   analyzed.steps,
   analyzed.analyzed_ns,
-  least(analyzed.idle_ns, coalesce(largest.blocked_ns, 0))::BIGINT AS saving_ns,
+  CASE
+    WHEN least(analyzed.idle_ns, largest.blocked_ns) >= $minor_share * analyzed.analyzed_ns THEN least(analyzed.idle_ns, largest.blocked_ns)::BIGINT
+  END AS saving_ns,
   'the idle time that the host could have prepared for, or that such a call waited for: at most the time in the calls. The rest is hidden, as long as the GPU has work' AS saving_limit,
   'Operators block a thread of the host for ' || format('{:.1f}', share * 100) || ' % of the time, in calls that wait for the GPU. Meanwhile it cannot prepare work, so that every delay of the host becomes idle time. The largest part is '
   || coalesce(largest.culprit, 'unknown') || ' ({detail}).' AS observation,

@@ -204,7 +204,7 @@ WITH
       why.percent,
       -- It is the cause if it covers at least half of the wait.
       2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
-      coalesce(cause.cause = 'computation', computes_longer, FALSE) AS computes,
+      coalesce(CASE WHEN run.has_blame THEN cause.cause = 'computation' END, computes_longer, FALSE) AS computes,
       run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
       NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_blame AND groups.are_nested AS is_nested

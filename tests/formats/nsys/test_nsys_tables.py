@@ -156,7 +156,7 @@ REPLAY: Final = (
 
 
 @pytest.mark.parametrize(
-    ("replay", "expected"), [((), ("warning", False)), (REPLAY, ("info", True))], ids=["none", "graph"]
+    ("replay", "expected"), [((), ("critical", False)), (REPLAY, ("info", True))], ids=["none", "graph"]
 )
 def test_communication_beside_a_graph_replay_may_be_overlapped(
     tmp_path: Path, replay: tuple[str, ...], expected: tuple[str, bool]
