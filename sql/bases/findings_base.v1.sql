@@ -1,6 +1,6 @@
 -- /// tw
 -- summary     = "What every finding rule returns; a rule gives its condition, its numbers and its words."
--- requires    = ["rank_limits@1", "ranks@1", "advice_rules@1"]
+-- requires    = ["rank_limits@1", "rank_advice@1"]
 -- excluded_by = ["lost_records"]
 -- limited_by  = ["lost_events", "several_processes"]
 -- grain       = ["run_id", "rank", "subject"]
@@ -155,15 +155,8 @@ LEFT JOIN (
   ON limits.run_id = finding.run_id AND limits.rank = finding.rank
 LEFT JOIN (
   -- Advice for programs that do not use PyTorch, if the rule has any.
-  SELECT ranks.run_id, ranks.rank, advice_rules.advice
-  FROM ranks
-  JOIN advice_rules
-    ON advice_rules.rule = $rule
-    AND advice_rules.framework = CASE
-      WHEN ranks.framework IS NOT NULL THEN ranks.framework
-      WHEN ranks.source_format NOT IN ('nsys', 'nsys_report', 'rocpd', 'rocprofv3', 'rpd') THEN 'pytorch'
-      WHEN regexp_matches(ranks.device_name, '(?i)amd|radeon|gfx') OR ranks.source_format NOT IN ('nsys', 'nsys_report') THEN 'hip'
-      ELSE 'cuda'
-    END
+  SELECT run_id, rank, advice
+  FROM rank_advice
+  WHERE rule = $rule
 ) AS other
   ON other.run_id = finding.run_id AND other.rank = finding.rank

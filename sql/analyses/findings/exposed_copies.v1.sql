@@ -4,7 +4,7 @@
 -- name     = "exposed_copies"
 -- version  = 1
 -- summary  = "Detects copies and memsets that run while the GPU does nothing else."
--- requires = ["analyzed_segments@1", "memory_copies@1", "kernels@1", "events@1", "device_specs@1"]
+-- requires = ["analyzed_segments@1", "memory_copies@1", "kernels@1", "events@1", "device_specs@1", "ranks@1"]
 -- needs    = ["gpu"]
 -- confidence = "high"
 --

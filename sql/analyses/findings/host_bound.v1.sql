@@ -4,7 +4,7 @@
 -- name     = "host_bound"
 -- version  = 1
 -- summary  = "Detects GPU idle time because the host launches late, most of it in long gaps in which it is busy with other work."
--- requires = ["analyzed_segments@1", "kernels@1", "runtime@1", "events@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "runtime@1", "events@1", "ranks@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "medium"
 --

@@ -4,7 +4,7 @@
 -- name     = "launch_bound"
 -- version  = 1
 -- summary  = "Detects GPU idle time because the host cannot launch kernels fast enough, most of it in short gaps (launch-bound)."
--- requires = ["analyzed_segments@1", "kernels@1", "events@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "events@1", "ranks@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "medium"
 --

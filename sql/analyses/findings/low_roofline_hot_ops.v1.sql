@@ -4,7 +4,7 @@
 -- name     = "low_roofline_hot_ops"
 -- version  = 1
 -- summary  = "Detects operators and kernels that take much time and use little of the device: far from its peak rate and memory bandwidth, or with fewer blocks than multiprocessors."
--- requires = ["analyzed_segments@1", "op_limits@1", "kernels@1"]
+-- requires = ["analyzed_segments@1", "op_limits@1", "kernels@1", "ranks@1"]
 -- needs    = ["gpu"]
 -- confidence = "low"
 --

@@ -4,7 +4,7 @@
 -- name     = "memory_pressure"
 -- version  = 1
 -- summary  = "Detects GPU memory that was nearly full."
--- requires = ["memory_changes@1", "analyzed_intervals@1"]
+-- requires = ["memory_changes@1", "analyzed_intervals@1", "ranks@1"]
 -- needs    = ["memory_events", "device_properties"]
 -- excluded_by = []
 -- limited_by = ["lost_events"]

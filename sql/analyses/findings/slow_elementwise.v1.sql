@@ -4,7 +4,7 @@
 -- name     = "slow_elementwise"
 -- version  = 1
 -- summary  = "Detects elementwise operators, norms, softmax and copies on large tensors that stay far below the memory bandwidth."
--- requires = ["analyzed_segments@1", "op_limits@1", "kernels@1", "device_specs@1"]
+-- requires = ["analyzed_segments@1", "op_limits@1", "kernels@1", "device_specs@1", "ranks@1"]
 -- needs    = ["gpu", "shapes"]
 -- confidence = "medium"
 --

@@ -5,7 +5,7 @@
 -- name     = "slow_rank"
 -- version  = 1
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
--- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "analyzed_intervals@1", "analyzed_segments@1", "computation_reasons@1"]
+-- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "analyzed_intervals@1", "analyzed_segments@1", "computation_reasons@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]

@@ -4,7 +4,7 @@
 -- name     = "startup"
 -- version  = 1
 -- summary  = "Detects recordings of which first calls and compilation at the start take much."
--- requires = ["host_stalls@1", "analyzed_intervals@1"]
+-- requires = ["host_stalls@1", "analyzed_intervals@1", "ranks@1"]
 -- needs    = ["gpu", "launches"]
 -- confidence = "high"
 --

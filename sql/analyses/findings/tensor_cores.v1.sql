@@ -4,7 +4,7 @@
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1", "ranks@1"]
 -- needs    = ["gpu"]
 -- confidence = "medium"
 --
