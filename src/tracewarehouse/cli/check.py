@@ -140,7 +140,7 @@ def text(
         parts += [_block(block, width, place) for block in shown]
     if most is not None:
         left = len(rows) - sum(map(len, shown))
-        runs = quote(",".join(run.partition("@v")[0] for run in result.provenance.runs))
+        runs = quote(",".join(map(_name, result.provenance.runs)))
         more = [f"{plural(left, 'more finding')}: tw check {runs}{place}"] if left else []
         parts.append("\n".join([*more, f"report: {_report(result, place)}"]))
     return "\n\n".join(parts) + "\n"
@@ -164,7 +164,12 @@ def _brief(result: Result, unexplained: Sequence[str], place: str) -> Iterator[s
 def _report(result: Result, place: str) -> str:
     """The command that writes the page about the run with the first finding."""
     runs = (*(row["run_id"] for row in result.rows()), *result.provenance.runs)
-    return f"tw report {quote(runs[0].partition('@v')[0])}{place}"
+    return f"tw report {quote(_name(runs[0]))}{place}"
+
+
+def _name(run: str) -> str:
+    """A run without its version."""
+    return run.partition("@v")[0]
 
 
 def _of_run(result: Result) -> str:

@@ -8,6 +8,7 @@ wait by design, and their counterparts wait as long. A wait that computation hid
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -580,11 +581,12 @@ def derive_blame(selection: Selection, selected: SelectedRun) -> Derived:
 
 def blame_tables(selection: Selection, selected: SelectedRun) -> DerivedRows:
     """The blame of a run. Raises TwError."""
-    pool = selection.pool
-    if event_count((selected,)) > BATCH_EVENTS:
-        limit = min(_MEMORY_BYTES, resources.memory_bytes(1))
-        pool = ConnectionPool(selection.store, selection.catalog, memory_limit=f"{limit}B")
-    inputs = Inputs.read(pool, selected)
+    if event_count((selected,)) <= BATCH_EVENTS:
+        inputs = Inputs.read(selection.pool, selected)
+    else:
+        limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
+        with closing(ConnectionPool(selection.store, selection.catalog, memory_limit=limit)) as pool:
+            inputs = Inputs.read(pool, selected)
     blame = compute(inputs)
     fact: dict[str, Json] = {"ranks": selected.version.source}
     if not len(blame.wait_ns):
