@@ -36,6 +36,7 @@ WITH
       after_id,
       step,
       sum(segment_ns - CASE WHEN gap_ns > 0 THEN segment_ns * least($graph_gap_ns, gap_ns) // gap_ns ELSE 0 END)::BIGINT AS lost_ns,
+      sum(segment_ns) AS idle_ns,
       min(start_ns) AS from_ns,
       max(start_ns + segment_ns) AS to_ns
     FROM analyzed_segments
@@ -46,8 +47,9 @@ SELECT
   gap.rank,
   gap.steps,
   gap.analyzed_ns,
+  -- As in `host_bound`, so that one of both has the finding.
   gap.is_late
-  AND sum(gap.lost_ns) FILTER (gap.is_late AND gap.is_short) OVER of_rank > coalesce(sum(gap.lost_ns) FILTER (gap.is_late AND NOT gap.is_short) OVER of_rank, 0) AS matches,
+  AND sum(gap.idle_ns) FILTER (gap.is_late AND gap.is_short) OVER of_rank > coalesce(sum(gap.idle_ns) FILTER (gap.is_late AND NOT gap.is_short) OVER of_rank, 0) AS matches,
   coalesce(op.name, next.short_name, next.name, 'unknown')[:80] AS label,
   gap.lost_ns,
   gap.after_id AS event_id,
