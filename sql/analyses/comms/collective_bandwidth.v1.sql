@@ -4,7 +4,7 @@
 -- name     = "collective_bandwidth"
 -- version  = 1
 -- summary  = "Algorithm and bus bandwidth of collectives by process group, element type and message size, with skew kept apart."
--- requires = ["collective_instances@1", "device_specs@1", "ranks@1"]
+-- requires = ["collective_instances@1", "rank_devices@1"]
 -- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "group_key", "collective", "dtype", "size_bucket_bytes"]
 -- order    = ["run_id", "group_key", "collective", "-size_bucket_bytes"]
@@ -36,22 +36,11 @@
 -- 1 = "First version."
 -- ///
 WITH
-  device AS (
-    SELECT run_id, min(device_name) AS device_name
-    FROM ranks
+  linked AS (
+    SELECT run_id, min(device_link_bytes_per_ns) AS link_bytes_per_ns
+    FROM rank_devices
     GROUP BY run_id
     HAVING count(DISTINCT device_name) = 1
-  ),
-  peak AS (
-    SELECT named.device_name, arg_min_null(spec.device_link_bytes_per_ns, spec.rule_id) AS link_bytes_per_ns
-    FROM (SELECT DISTINCT device_name FROM ranks) AS named
-    JOIN device_specs AS spec ON regexp_matches(named.device_name, spec.pattern)
-    GROUP BY named.device_name
-  ),
-  linked AS (
-    SELECT device.run_id, peak.link_bytes_per_ns
-    FROM device
-    JOIN peak ON peak.device_name = device.device_name
   ),
   bucket AS (
     SELECT

@@ -4,7 +4,7 @@
 -- name     = "allocator_calls"
 -- version  = 1
 -- summary  = "Detects driver calls that allocate or free memory after the first complete step."
--- requires = ["runtime@1", "steps@1", "analyzed_intervals@1", "host_stalls@1"]
+-- requires = ["runtime@1", "steps@1", "analyzed_intervals@1", "host_stalls@1", "stall_rules@1"]
 -- needs    = ["gpu", "launches"]
 -- excluded_by = []
 -- limited_by = ["lost_events", "several_processes"]
@@ -43,6 +43,11 @@ WITH
     FROM analyzed_intervals AS recorded
     ANTI JOIN later_step ON later_step.run_id = recorded.run_id AND later_step.rank = recorded.rank
   ),
+  allocator AS (
+    SELECT named.name
+    FROM (SELECT DISTINCT name FROM runtime) AS named
+    JOIN stall_rules AS rule ON rule.what = 'allocation' AND regexp_matches(named.name, rule.pattern)
+  ),
   call AS (
     SELECT
       runtime.run_id,
@@ -57,6 +62,7 @@ WITH
       -- Latest end of earlier calls: time up to here is already counted.
       greatest(counted_to_ns - greatest(counted_from_ns, coalesce(max(counted_to_ns) OVER earlier, counted_from_ns)), 0) AS uncounted_ns
     FROM runtime
+    JOIN allocator ON allocator.name = runtime.name
     JOIN analyzed ON analyzed.run_id = runtime.run_id AND analyzed.rank = runtime.rank
     LEFT JOIN later_step
       ON later_step.run_id = runtime.run_id AND later_step.rank = runtime.rank AND later_step.step = runtime.step
@@ -71,7 +77,6 @@ WITH
     WHERE
       (later_step.step IS NOT NULL OR recorded.start_ns IS NOT NULL)
       AND stall.kind IS DISTINCT FROM 'startup'
-      AND regexp_matches(runtime.name, '^(cuda|hip)(Malloc|Free)(Host|Managed|Pitch|Array|3D)?$|^(cuda|hip)Host(Alloc|Malloc|Free)$')
     WINDOW earlier AS (
       PARTITION BY runtime.run_id, runtime.rank
       ORDER BY runtime.ts_ns, runtime.event_id

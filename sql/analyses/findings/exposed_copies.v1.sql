@@ -4,7 +4,7 @@
 -- name     = "exposed_copies"
 -- version  = 1
 -- summary  = "Detects copies and memsets that run while the GPU does nothing else."
--- requires = ["analyzed_segments@1", "memory_copies@1", "kernels@1", "events@1", "device_specs@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "memory_copies@1", "kernels@1", "events@1", "rank_devices@1"]
 -- needs    = ["gpu"]
 -- confidence = "high"
 --
@@ -23,13 +23,6 @@
 -- 1 = "First version."
 -- ///
 WITH
-  link AS (
-    -- Between the host and the device, in each direction.
-    SELECT named.device_name, arg_min_null(spec.host_link_bytes_per_ns, spec.rule_id) AS bytes_per_ns
-    FROM (SELECT DISTINCT device_name FROM ranks) AS named
-    JOIN device_specs AS spec ON regexp_matches(named.device_name, spec.pattern)
-    GROUP BY named.device_name
-  ),
   segment AS (
     SELECT
       segment.run_id,
@@ -81,8 +74,8 @@ SELECT
   segment.what
   || coalesce(' at ' || format('{:.1f}', measured.bytes_per_ns) || ' GB/s', '')
   || CASE
-    WHEN segment.direction IN ('HtoD', 'DtoH') AND link.bytes_per_ns > 0 AND measured.bytes_per_ns > 0
-      THEN format(' ({:.0f} % of the link)', 100 * measured.bytes_per_ns / link.bytes_per_ns)
+    WHEN segment.direction IN ('HtoD', 'DtoH') AND device.host_link_bytes_per_ns > 0 AND measured.bytes_per_ns > 0
+      THEN format(' ({:.0f} % of the link)', 100 * measured.bytes_per_ns / device.host_link_bytes_per_ns)
     ELSE ''
   END AS label,
   segment.segment_ns AS lost_ns,
@@ -108,5 +101,4 @@ SELECT
 FROM segment
 LEFT JOIN measured ON measured.run_id = segment.run_id AND measured.rank = segment.rank AND measured.what = segment.what
 LEFT JOIN largest ON largest.run_id = segment.run_id AND largest.rank = segment.rank
-JOIN ranks ON ranks.run_id = segment.run_id AND ranks.rank = segment.rank
-LEFT JOIN link ON link.device_name = ranks.device_name
+JOIN rank_devices AS device ON device.run_id = segment.run_id AND device.rank = segment.rank

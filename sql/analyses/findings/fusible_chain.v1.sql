@@ -45,7 +45,7 @@ WITH
       work.read_bytes,
       coalesce(kernels.short_name, kernels.name)[:80] AS kernel_name,
       kernels.dur_ns >= $min_kernel_ns AND contains(kernels.name, 'elementwise') AS is_elementwise,
-      count_if(NOT coalesce(kernels.dur_ns >= $min_kernel_ns AND contains(kernels.name, 'elementwise'), FALSE)) OVER so_far AS run_number,
+      count_if(is_elementwise IS NOT TRUE) OVER so_far AS run_number,
       kernels.device,
       kernels.stream
     FROM kernels

@@ -4,7 +4,7 @@
 -- name     = "slow_elementwise"
 -- version  = 1
 -- summary  = "Detects elementwise operators, norms, softmax and copies on large tensors that stay far below the memory bandwidth."
--- requires = ["analyzed_segments@1", "op_limits@1", "kernels@1", "device_specs@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "op_limits@1", "kernels@1", "rank_devices@1"]
 -- needs    = ["gpu", "shapes"]
 -- confidence = "medium"
 --
@@ -26,12 +26,6 @@
 -- 1 = "First version."
 -- ///
 WITH
-  cache AS (
-    SELECT named.device_name, arg_min_null(spec.l2_bytes, spec.rule_id) AS l2_bytes
-    FROM (SELECT DISTINCT device_name FROM ranks) AS named
-    JOIN device_specs AS spec ON regexp_matches(named.device_name, spec.pattern)
-    GROUP BY named.device_name
-  ),
   moved AS (
     SELECT
       op.run_id,
@@ -40,12 +34,12 @@ WITH
       op.name || ' ' || op.shapes AS label,
       op.bytes / op.gpu_union_ns AS bytes_per_ns,
       op.limit_bytes_per_ns,
-      op.bytes > coalesce(cache.l2_bytes, $large_bytes) AS is_large,
+      op.bytes > coalesce(device.l2_bytes, $large_bytes) AS is_large,
       op.device_name
     FROM op_limits AS op
     JOIN kernels
       ON kernels.run_id = op.run_id AND kernels.rank = op.rank AND kernels.event_id = op.kernel_id AND kernels.kind = 'computation'
-    LEFT JOIN cache ON cache.device_name = op.device_name
+    LEFT JOIN rank_devices AS device ON device.run_id = op.run_id AND device.rank = op.rank
     WHERE op.family IN ('elementwise', 'norm', 'softmax', 'copy')
   ),
   achieved AS (
