@@ -47,7 +47,7 @@ def test_hints_nest_and_survive_pickling() -> None:
         (hints.analysis("idle_breakdown"), "wh.idle_breakdown()", "tw show idle_breakdown"),
         (hints.query("FROM kernels"), 'wh.query("FROM kernels")', 'tw query "FROM kernels"'),
         (hints.ingest(), "wh.ingest(PATH)", "tw ingest PATH"),
-        (hints.option("force"), "force=True", "--force"),
+        (hints.option("all_steps"), "all_steps=True", "--all-steps"),
         (hints.option("time_unit", "ns"), 'time_unit="ns"', "--time-unit ns"),
     ],
 )

@@ -324,21 +324,19 @@ class Warehouse(Analyses[Result]):
         run: str,
         head: str | None = None,
         *,
-        force: bool = False,
         notify: Callable[[str], None] | None = None,
     ) -> Page:
         """A report on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
 
-        With `head`, the report compares `run` with it, with `force` even if they are not comparable. Nothing
-        is stored but what `check` stores; `notify` receives progress messages. Raises UnknownName,
-        NotComparable.
+        With `head`, the report compares `run` with it. Nothing is stored but what `check` stores; `notify`
+        receives progress messages. Raises UnknownName.
         """
         from tracewarehouse.present.report.reports import one_run_page, two_runs_page
 
         report_progress = notify or (lambda _: None)
         if head is None:
             return one_run_page(self.selection.one_run(run), report_progress)
-        return two_runs_page(self.selection, self.diff(run, head), force, report_progress)
+        return two_runs_page(self.selection, self.diff(run, head), report_progress)
 
     def report_runs(
         self,

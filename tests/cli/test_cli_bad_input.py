@@ -78,7 +78,7 @@ CASES = (
     ("a start without a condition", "history step_time --since 7d", 2),
     ("runs with the same of something else than a label", "diff @baseline first-steps --same branch", 2),
     ("a label without earlier runs", "diff first-steps first-steps --same label.branch", 2),
-    ("a unit that is none", "diff first-steps first-steps --force --normalize foo", 2),
+    ("a unit that is none", "diff first-steps first-steps --normalize foo", 2),
     ("an age without a unit", "remove --older-than 3", 2),
     ("a filter of runs to remove that is not on a label", "remove --where branch=main", 2),
     ("a selector of labels without a value", "runs --run label:branch", 2),

@@ -39,7 +39,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 def test_the_rank_that_is_waited_for(wh: tw.Warehouse, tmp_path: Path) -> None:
     tw.simulate(tmp_path / "one", **{**SETTINGS, "ranks": 1, "tensor": 1})
     wh.ingest(tmp_path / "one", jobs=1)
-    change = wh.diff("base", "slow").changes(force=True)
+    change = wh.diff("base", "slow").changes()
     assert change.waits is not None
     first, *_ = change.waits.changed
     assert (first["waits_for"], first["evidence"]) == (1, "last to arrive")
@@ -50,15 +50,15 @@ def test_the_rank_that_is_waited_for(wh: tw.Warehouse, tmp_path: Path) -> None:
     rows = change.waits.rows.rows()
     assert sum(row["head_ns"] for row in rows) == pytest.approx(total["wait_ns"] / steps)
     assert all(row["delta_ns"] == row["head_ns"] - row["base_ns"] for row in rows)
-    assert wh.diff("one", "one").changes(force=True).waits is None
+    assert wh.diff("one", "one").changes().waits is None
 
 
 @pytest.mark.deep
 def test_with_blame_it_is_the_rank_that_caused_the_waits(wh: tw.Warehouse) -> None:
-    before = wh.diff("base", "slow").changes(force=True).waits
+    before = wh.diff("base", "slow").changes().waits
     for run in ("base", "slow"):
         wh.derive("blame", run)
-    after = wh.diff("base", "slow").changes(force=True).waits
+    after = wh.diff("base", "slow").changes().waits
     assert before is not None and after is not None
     assert {row["evidence"] for row in after.rows.rows()} == {"blame"}
     slow = [next(row for row in each.rows.rows() if row["waits_for"] == 1) for each in (before, after)]
@@ -67,7 +67,7 @@ def test_with_blame_it_is_the_rank_that_caused_the_waits(wh: tw.Warehouse) -> No
 
 def test_it_is_printed_where_it_changed(wh: tw.Warehouse) -> None:
     assert TITLE in call("diff", "base", "slow", "-w", wh.root).out
-    assert TITLE not in call("diff", "base", "base", "--force", "-w", wh.root).out
+    assert TITLE not in call("diff", "base", "base", "-w", wh.root).out
 
 
 @pytest.mark.deep
@@ -79,7 +79,7 @@ def test_it_is_in_all_formats(wh: tw.Warehouse) -> None:
 
 def exposed(wh: tw.Warehouse, base: str, head: str) -> dict[str, Any]:
     """Rows of exposed waits in the account, by name."""
-    parts = wh.diff(base, head).changes(force=True).breakdown
+    parts = wh.diff(base, head).changes().breakdown
     assert parts is not None
     level = parts.level("breakdown")
     assert (level.base, level.head) == (parts.base_mean, parts.head_mean)
@@ -103,15 +103,15 @@ def test_the_account_has_a_row_for_the_rank_that_is_waited_for(wh: tw.Warehouse)
 @pytest.mark.deep
 def test_a_late_rank_is_named_in_both_directions(wh: tw.Warehouse) -> None:
     """Its own time grew, or shrank again, while the others waited for it."""
-    late = wh.diff("base", "slow").changes(force=True).causes
+    late = wh.diff("base", "slow").changes().causes
     assert late[0].startswith("rank 1 is late: its own time grew by ")
-    better = wh.diff("slow", "base").changes(force=True).causes
+    better = wh.diff("slow", "base").changes().causes
     assert better[0].startswith("rank 1 is no longer late: its own time shrank by ")
 
 
 @pytest.mark.deep
 def test_no_rank_is_named_where_collectives_do_not_match(wh: tw.Warehouse) -> None:
     """With one rank of the job alone, who waits for whom is unknown, and a line says so."""
-    change = wh.select(ranks=[0]).diff("base", "slow").changes(force=True)
+    change = wh.select(ranks=[0]).diff("base", "slow").changes()
     assert change.late_rank is None
     assert any("not matched across ranks" in each for each in change.causes)

@@ -93,7 +93,7 @@ def test_bytes_are_the_work_of_operators_without_flop(wh: tw.Warehouse) -> None:
 
 @pytest.mark.deep
 def test_words_of_calls_are_unchanged(wh: tw.Warehouse) -> None:
-    shown = wh.diff("base", "wider").changes(force=True).rows(("modules", "work")).rows()
+    shown = wh.diff("base", "wider").changes().rows(("modules", "work")).rows()
     words = {
         row["level"]: {each["change"] for each in shown if each["level"] == row["level"]} for row in shown
     }

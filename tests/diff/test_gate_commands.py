@@ -28,7 +28,7 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 def codes(wh: tw.Warehouse, base: str, head: str, *gates: str) -> list[int]:
     """The exit code for each gate on its own."""
-    return [call("diff", base, head, "--force", "-w", wh.root, "--gate", gate).code for gate in gates]
+    return [call("diff", base, head, "-w", wh.root, "--gate", gate).code for gate in gates]
 
 
 def test_a_size_is_that_of_the_rank_with_the_most(wh: tw.Warehouse) -> None:
@@ -56,7 +56,7 @@ def test_a_percentile_takes_a_hundred_steps(wh: tw.Warehouse, tmp_path: Path) ->
     assert len(steps) == 100 and p99 < steps[-1]
     gates = (f"p99(step_time)<={p99}ns", f"p99(step_time)<={p99 - 1}ns", f"max(step_time)<={p99}ns")
     assert codes(wh, "short", "long", *gates) == [0, 3, 3]
-    done = call("diff", "long", "short", "--force", "-w", wh.root, "--gate", "p99(step_time)<=1s", "--strict")
+    done = call("diff", "long", "short", "-w", wh.root, "--gate", "p99(step_time)<=1s", "--strict")
     assert done.code == 3 and "p99 needs 100 complete steps per run; there are 2" in done.out
 
 

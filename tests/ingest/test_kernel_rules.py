@@ -11,7 +11,6 @@ import tracewarehouse as tw
 from ingesting import files_under, only, take
 from object_store import BUCKET, Proxy
 from sketch import write
-from tracewarehouse.compare.diff.comparable import NotComparable
 from tracewarehouse.errors import PolicyError
 from tracewarehouse.ingest.kernel_rules import KERNEL_RULES_FILE, KernelRule, kernel_rules_of
 from tracewarehouse.location import store_url
@@ -124,15 +123,14 @@ def test_the_same_trace_is_classified_again_under_other_rules(tmp_path: Path) ->
     assert only(take(wh.root, path, run="job")).state == "same"
 
 
-def test_a_diff_does_not_compare_ranks_of_different_rules(tmp_path: Path) -> None:
+def test_a_diff_warns_of_ranks_of_different_rules(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "wh")
     wh.ingest(trace(tmp_path / "1", "one"), run="one")
     put_rules(wh.root, RULES)
     wh.ingest(trace(tmp_path / "2", "two"), run="two")
-    with pytest.raises(
-        NotComparable, match=r"different kernel rules \(one@v1 by none, two@v1 by [0-9a-f]{16}\)"
-    ):
-        wh.diff("one", "two").changes()
+    warning = wh.diff("one", "two").changes().differences[0]
+    assert warning.is_warning
+    assert re.search(r"different kernel rules \(one@v1 by none, two@v1 by [0-9a-f]{16}\)", warning.message)
     notices = wh.diff("one", "two").run("temporal_breakdown").notices
     assert any("different kernel rules" in notice for notice in notices)
     wh.upgrade()

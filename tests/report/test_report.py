@@ -255,7 +255,7 @@ def test_the_report_on_many_runs(window: Browser, warehouse_path: Path, tmp_path
 def test_incomparable_runs_have_no_report(warehouse_path: Path) -> None:
     done = call("report", "before", "before", "-w", warehouse_path)
     assert done.code == 1 and done.errors[0].startswith("tw: not comparable: the same run on both")
-    page = tw.open(warehouse_path).report("before", "before", force=True)
+    page = tw.open(warehouse_path).report("before", "before")
     assert page.sections[0].cards[0].text.startswith("Not comparable: the same run on both sides")
 
 

@@ -95,7 +95,7 @@ def test_the_command_line_reads_it(url: str, tmp_path: Path) -> None:
         ("info", "job"),
         ("show", "kernel_summary", "--run", "job"),
         ("query", "SELECT count(*) AS n FROM kernels"),
-        ("diff", "job", "other", "--force"),
+        ("diff", "job", "other"),
         ("check", "job"),
         ("report", "job", "-o", tmp_path / "page.html"),
     ):

@@ -20,7 +20,6 @@ from tracewarehouse.cli.session import (
     command,
     complete_analyses,
     complete_runs,
-    force_option,
     option_name,
     rank_option,
     ratio_param,
@@ -196,7 +195,6 @@ class DiffCommand(AnalysisCommand):
     show_default=True,
     help="Smallest relative change that matters.",
 )
-@force_option
 @click.option(
     "--gate",
     "gates",
@@ -343,7 +341,7 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates
     from tracewarehouse.cli.diff_text import github_comment
     from tracewarehouse.cli.output import write_text
 
-    settings = {key: own[key] for key in ("per", "force", "within_run", "normalize")}
+    settings = {key: own[key] for key in ("per", "within_run", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
     levels = own["levels"] or (_HOST_LEVELS if on_host else _DEFAULT_LEVELS)

@@ -135,7 +135,7 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
     lines = [f"{mark}recording: {change.recording}"]
     lines += [f"{mark}base {_run_list(change.base)}", f"{mark}head {_run_list(change.head)}"]
     lines += [
-        f"{mark}{'not comparable' if each.hard else 'note'}: {one_line(cli_text(each.message))}"
+        f"{mark}{'warning' if each.is_warning else 'note'}: {one_line(cli_text(each.message))}"
         for each in change.differences
     ]
     if verdict:

@@ -414,7 +414,6 @@ top_option = _option(
 )
 
 # Of commands that compare runs.
-force_option = click.option("--force", is_flag=True, help="Compare despite incompatible configurations.")
 
 rank_option = click.option(
     "--rank",

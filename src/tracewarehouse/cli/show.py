@@ -18,7 +18,6 @@ from tracewarehouse.cli.session import (
     complete_runs,
     engine_options,
     examples,
-    force_option,
     option_name,
     output_options,
     rank_option,
@@ -250,7 +249,6 @@ def _option(param: Param) -> click.Option:
     metavar="METRIC",
     help="With --runs: a column for this metric, as in tw history.",
 )
-@force_option
 @verify_option
 @rank_option
 @output_options
@@ -261,7 +259,6 @@ def report(
     head_run: str | None,
     many: tuple[str, ...],
     metrics: tuple[str, ...],
-    force: bool,
 ) -> None:
     """Write a self-contained HTML report for a run or for traces.
 
@@ -292,7 +289,7 @@ def report(
     if run is None:
         page = warehouse.report_runs(many, metrics=metrics, notify=notify)
     else:
-        page = warehouse.report(run, head_run, force=force, notify=notify)
+        page = warehouse.report(run, head_run, notify=notify)
     path = session.output or Path(f"{page.name}.html")
     page = replace(page.linked(path.parent), place=session.place)
     out = replace(session.out, output=None if str(path) == "-" else path)

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
-from tracewarehouse.compare.diff.comparable import Difference, differences, refuse_incomparable
+from tracewarehouse.compare.diff.comparable import Difference, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, result_of, waits
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
@@ -394,7 +394,6 @@ class CompareOptions(Struct, frozen=True):
     per: str | None = None
     alpha: float = ALPHA
     min_effect: float = MIN_EFFECT
-    force: bool = False
     steps: tuple[int, ...] = ()
     within_run: bool = False
     earlier: FindEarlier | None = None
@@ -492,11 +491,9 @@ class Change(Struct, frozen=True):
 def changes(
     base: Selection, head: Selection, catalog: Catalog, options: CompareOptions, gates: Iterable[Gate] = ()
 ) -> Change:
-    """Compares two sides; raises NotComparable unless `force`, ParamError, TwError."""
+    """Compares two sides; raises ParamError, TwError."""
     whole_sides = base, head
     config_differences = differences(base, head)
-    if not options.force:
-        refuse_incomparable(config_differences)
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
     work = None if options.normalize is None else read_work(options.normalize, base, head)

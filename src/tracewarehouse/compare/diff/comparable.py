@@ -11,7 +11,6 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import WORK_LABELS
-from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.rows import expected_ranks
@@ -122,16 +121,12 @@ _RUNS_NAMED = 4
 MIN_SHAPE_DIFFERENCE = 0.05  # share of calls without a counterpart from which shapes count as different
 
 
-class NotComparable(TwError):
-    """Two sides with incompatible configurations; `force` compares them nevertheless."""
-
-
 class Difference(Struct, frozen=True):
-    """A configuration difference; a `hard` one makes the comparison of times meaningless."""
+    """A configuration difference; with a warning, a change of times need not be one of the program."""
 
     what: str
     message: str
-    hard: bool = False
+    is_warning: bool = False
 
 
 class _SideFacts(Struct, frozen=True):
@@ -155,28 +150,18 @@ _Check = Callable[[_SideFacts, _SideFacts], Iterator[Difference]]
 
 
 def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
-    """The configuration differences of two sides, hard ones first."""
+    """The configuration differences of two sides, warnings first."""
     facts = tuple(
         _SideFacts(name, side, side.query_all(_RANKS).rows())
         for name, side in (("base", base), ("head", head))
     )
     all_differences = [each for check in _CHECKS for each in check(*facts)]
-    return tuple(sorted(all_differences, key=lambda each: not each.hard))
-
-
-def refuse_incomparable(differences: Iterable[Difference]) -> None:
-    """Raises NotComparable for a hard difference."""
-    hard = [each.message for each in differences if each.hard]
-    if hard:
-        raise NotComparable(
-            hints.fill(f"not comparable: {'; '.join(['{}'] * len(hard))}", *hard),
-            hints.fill("use {} to compare anyway", hints.option("force")),
-        )
+    return tuple(sorted(all_differences, key=lambda each: not each.is_warning))
 
 
 def _same(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     if both := sorted(base.names & head.names):
-        yield Difference("same_run", f"the same run on both sides: {', '.join(both)}", hard=True)
+        yield Difference("same_run", f"the same run on both sides: {', '.join(both)}", is_warning=True)
 
 
 def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
@@ -184,16 +169,16 @@ def _gpu(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     if busy[0] != busy[1]:
         without, other = (base, head) if busy[1] else (head, base)
         message = f"{without.name} has no GPU activities, {other.name} has"
-        yield Difference("gpu", message, hard=True)
+        yield Difference("gpu", message, is_warning=True)
 
 
-def _differing(what: str, column: str, name: str, hard: bool = False, null: bool = False) -> _Check:
+def _differing(what: str, column: str, name: str, is_warning: bool = False, null: bool = False) -> _Check:
     """A check that a column has the same values on both sides; `null`: also if a side does not record it."""
 
     def differs(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
         values = base.values(column), head.values(column)
         if values[0] != values[1] and (null or all(values)):
-            yield Difference(what, f"{name}: {_base_vs_head(*values)}", hard)
+            yield Difference(what, f"{name}: {_base_vs_head(*values)}", is_warning)
 
     return differs
 
@@ -265,7 +250,7 @@ def _versions(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 
 def _kernel_rules(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     if found := other_kernel_rules(base.selection.selected(), head.selection.selected()):
-        yield Difference("kernel_rules", found, hard=True)
+        yield Difference("kernel_rules", found, is_warning=True)
 
 
 def other_kernel_rules(base: Iterable[SelectedRun], head: Iterable[SelectedRun]) -> str | None:
@@ -355,8 +340,8 @@ def _range(counts: Sequence[int]) -> str:
 _CHECKS: tuple[_Check, ...] = (
     _same,
     _gpu,
-    _differing("gpu_model", "device_name", "GPU model", hard=True),
-    _differing("world_size", "world_size", "world size", hard=True),
+    _differing("gpu_model", "device_name", "GPU model", is_warning=True),
+    _differing("world_size", "world_size", "world size", is_warning=True),
     _kernel_rules,
     _layouts,
     _missing,

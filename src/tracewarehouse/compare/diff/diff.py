@@ -322,7 +322,6 @@ class Diff(Analyses[Result], Struct, frozen=True):
         *,
         per: str | None = None,
         steps: Iterable[int] = (),
-        force: bool = False,
         gates: Iterable[str] = (),
         within_run: bool = False,
         normalize: str | None = None,
@@ -333,14 +332,14 @@ class Diff(Analyses[Result], Struct, frozen=True):
         all complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample
         or token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
         Gates on changes of times are not tested with one run per side, unless `within_run`. Raises
-        NotComparable for incompatible configurations, unless `force`; ParamError, UnknownName.
+        ParamError, UnknownName.
         """
         from tracewarehouse.compare.diff.change import CompareOptions, changes
         from tracewarehouse.compare.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
         options = CompareOptions(
-            per, self.alpha, self.min_effect, force, tuple(steps), within_run, self.earlier, normalize
+            per, self.alpha, self.min_effect, tuple(steps), within_run, self.earlier, normalize
         )
         return changes(self.base, self.head, self.catalog, options, parsed)
 

@@ -270,9 +270,9 @@ def _limits_section(change: Change) -> Iterator[Section]:
 
 
 def _comparability_card(change: Change) -> Card:
-    blocking = [each.message for each in change.differences if each.hard]
-    others = [each.message for each in change.differences if not each.hard]
-    text = f"Not comparable: {and_list(blocking)}." if blocking else "The two sides are comparable."
+    warnings = [each.message for each in change.differences if each.is_warning]
+    others = [each.message for each in change.differences if not each.is_warning]
+    text = f"Warning: {and_list(warnings)}." if warnings else "The two sides are comparable."
     more = f"Other differences: {'; '.join(others)}." if others else "No other differences found."
     return Card("Comparability", f"{text} {more}")
 
@@ -666,10 +666,10 @@ def one_run_page(run: Selection, notify: Notify) -> Page:
     return one_run(run, info, check_runs(run), notify)
 
 
-def two_runs_page(selection: Selection, compared: Diff, force: bool, notify: Notify) -> Page:
-    """The report on what changed between two sides. Raises NotComparable unless `force`."""
+def two_runs_page(selection: Selection, compared: Diff, notify: Notify) -> Page:
+    """The report on what changed between two sides."""
     notify("comparing")
-    change = compared.changes(force=force)
+    change = compared.changes()
     times = measure(parse_metric("step_time", selection.catalog), compared.base, compared.head)
     one_each = [selection.one_run(side[0]) for side in (change.base, change.head)]
     try:
