@@ -69,7 +69,7 @@ def test_one_slow_step_in_each_run_moves_the_mean_only() -> None:
     base = side(3, 5)
     head = StepTimes(tuple((run[0] * 4, *run[1:]) for run in base.runs))
     found = verdict(base, head)
-    assert found.word == "no change"
+    assert found.word == "usual step unchanged"
     assert found.mean_change == pytest.approx(0.15, abs=0.01)
 
 

@@ -47,6 +47,7 @@ _MARKS = {
     "inconclusive": "## ⚠️ tw diff: inconclusive\n\n",
     "pass": "## ✅ tw diff: all gates hold\n\n",
     "no change": "## ✅ tw diff: no change\n\n",
+    "usual step unchanged": "## ⚠️ tw diff: usual step unchanged, but not the mean\n\n",
     "slower": "## ⚠️ tw diff: slower\n\n",
     "faster": "## ✅ tw diff: faster\n\n",
 }

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
-from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, result_of, waits
+from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, long_steps, result_of, waits
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import by_job, measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
@@ -418,6 +418,8 @@ class Change(Struct, frozen=True):
     bandwidth: Bandwidth | None = None
     waits: Waits | None = None
     snapshot: SnapshotDiff | None = None
+    # The long steps that the mean moves by and the median does not, in words.
+    long_steps: str | None = None
     # What the recordings of both sides can carry, in one line.
     recording: str = ""
 
@@ -425,9 +427,8 @@ class Change(Struct, frozen=True):
     def line(self) -> str:
         """The verdict in one line."""
         per, whole = (self.breakdown.per, self.breakdown.whole) if self.breakdown else ("step", "step")
-        return self.verdict.line(
-            f"median {whole}" if per == "step" else f"mean {whole.partition(':')[2] or whole}"
-        )
+        of = f"median {whole}" if per == "step" else f"mean {whole.partition(':')[2] or whole}"
+        return self.verdict.line(of) + (f", because {self.long_steps}" if self.long_steps else "")
 
     def __repr__(self) -> str:
         """The verdict, and the largest rows of the breakdown as a table."""
@@ -522,6 +523,7 @@ def changes(
         bandwidth=bandwidth(*whole_sides),
         waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
+        long_steps=_long_steps(step_verdict, base, head, options.min_effect, parts),
         recording=recording_verdict(recording_limits([*base.selected(), *head.selected()]), several=True),
     )
 
@@ -565,6 +567,20 @@ def _verdict(
         order=order,
         earlier=earlier,
     )
+
+
+def _long_steps(
+    found: Verdict, base: Selection, head: Selection, min_effect: float, parts: Breakdown | None
+) -> str | None:
+    """The long steps in head, or in base, if the mean moves by more than the median; None otherwise."""
+    if found.change is None or found.mean_change is None or found.base_mean_ns is None or parts is None:
+        return None
+    beyond = found.mean_change - found.change
+    if parts.per != "step" or abs(beyond) <= min_effect:
+        return None
+    name, side = ("head", head) if beyond > 0 else ("base", base)
+    text = long_steps(side, abs(beyond) * found.base_mean_ns / parts.scale, parts.on_host)
+    return text and text.replace(" took", f" of {name} took", 1)
 
 
 def _per(step_ns: float, work: Fraction | None) -> float:

@@ -12,7 +12,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
-from tracewarehouse.display_names import EXPOSED
+from tracewarehouse.display_names import EXPOSED, category_name
+from tracewarehouse.present.render.text import plural
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 
 if TYPE_CHECKING:
@@ -408,6 +409,77 @@ def waits(base: Selection, head: Selection) -> Waits | None:
     rows.sort(key=lambda row: (-abs(row[-1]), row[0]))
     mean_step_ns = base_steps["period_ns"] / base_steps["steps"]
     return Waits(from_rows(_FIELDS, rows), mean_step_ns) if rows else None
+
+
+_LONG = 1.5  # times the median step of its run, from which a step is a long one
+_EXPLAINED = 0.5  # of what the mean moved beyond the median, the least share that long steps explain
+_COMPLETE = "SELECT run_id, rank, step, period_ns FROM steps WHERE NOT partial"
+# Each long step, and what grew most in it on one rank: rather its own time than its waiting for others.
+_LONG_STEPS = """
+WITH
+  whole AS (SELECT run_id, step, avg(period_ns) AS step_ns FROM complete GROUP BY ALL),
+  usual AS (SELECT run_id, median(step_ns) AS step_ns FROM whole GROUP BY run_id),
+  long AS (
+    SELECT
+      whole.run_id,
+      whole.step,
+      whole.step_ns / usual.step_ns AS ratio,
+      whole.step_ns - usual.step_ns AS excess_ns,
+      (SELECT count(*) FROM whole) AS steps
+    FROM whole
+    JOIN usual USING (run_id)
+    WHERE whole.step_ns > $long * usual.step_ns
+  ),
+  counted AS (SELECT run_id, rank, count(*) AS steps FROM complete GROUP BY ALL),
+  part AS (
+    SELECT run_id, rank, step, category, sum(COLUMNS('category_ns|self_ns')) AS part_ns
+    FROM account
+    SEMI JOIN complete USING (run_id, rank, step)
+    GROUP BY ALL
+  ),
+  grown AS (
+    SELECT
+      part.*,
+      part_ns - (sum(part_ns) OVER (PARTITION BY run_id, rank, category) - part_ns)
+        / greatest(counted.steps - 1, 1) AS grown_ns
+    FROM part
+    JOIN counted USING (run_id, rank)
+  )
+SELECT
+  run_id,
+  step,
+  any_value(ratio) AS ratio,
+  any_value(excess_ns) AS excess_ns,
+  any_value(steps) AS steps,
+  arg_max(
+    {'rank': rank, 'category': category},
+    (category NOT IN ('exposed_wait', 'waiting') AND 2 * grown_ns > excess_ns, grown_ns)
+  ) AS cause
+FROM long
+JOIN grown USING (run_id, step)
+GROUP BY run_id, step
+ORDER BY excess_ns DESC, run_id, step
+"""
+
+
+def long_steps(side: Selection, beyond_ns: float, on_host: bool) -> str | None:
+    """The long steps that move the mean of a side by `beyond_ns` more than its median, and the cause."""
+    from tracewarehouse.duck.engine import scratch
+
+    account = side.analyze("host_account" if on_host else "step_account")
+    with scratch() as con:
+        con.register("account", account.arrow())
+        con.register("complete", side.query_all(_COMPLETE).arrow())
+        found = con.execute(_LONG_STEPS, {"long": _LONG}).fetchall()
+    if not found or sum(row[3] for row in found) < _EXPLAINED * beyond_ns * found[0][4]:
+        return None
+    run, step, *_, steps, cause = found[0]
+    shortest, longest = (f"{pick(row[2] for row in found):.3g}" for pick in (min, max))
+    ratio = longest if shortest == longest else f"{shortest} to {longest}"
+    of_run = f" of {run}" if len(side.selected()) > 1 else ""
+    on_rank = f" on rank {cause['rank']}" if any(len(each.ranks) > 1 for each in side.selected()) else ""
+    what = f"step {step}{of_run}: {category_name(cause['category'])}{on_rank}"
+    return f"{len(found):,} of {plural(steps, 'step')} took {ratio} × as long ({what})"
 
 
 def both_have_blame(base: Selection, head: Selection) -> bool:

@@ -154,7 +154,8 @@ def _statistic(scores: Floats, weights: Floats) -> Floats:
     return np.asarray(((scores @ weights) * scores).sum(axis=1))
 
 
-Word = Literal["slower", "faster", "no change", "inconclusive"]
+# With "usual step unchanged" the median did not change, but the mean did.
+Word = Literal["slower", "faster", "no change", "usual step unchanged", "inconclusive"]
 SampleKind = Literal["run", "step", "window"]
 MIN_STEPS = 3  # per side, below which the sample is the window
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
@@ -228,10 +229,11 @@ def verdict(
     steps, and with fewer than three steps on a side the window. With `earlier` runs the sample is always
     the run, and the spread is theirs; base is these runs if they are its baseline. All tests are on
     logarithms, so that a change is relative. The interval of confidence 1 - alpha decides: within ±
-    min_effect it is *no change*, even if it excludes 0; otherwise *slower* above 0, *faster* below 0, and
-    *inconclusive* if it contains 0. `order` holds for each run with steps, in the order of start, whether
-    it is of head; it is empty if that is unknown. `total_means` replaces the means of the steps, which are
-    reported in addition. Raises ParamError if alpha or min_effect is out of range.
+    min_effect it is *no change*, even if it excludes 0, or *usual step unchanged* if the mean moved by more
+    than that; otherwise *slower* above 0, *faster* below 0, and *inconclusive* if it contains 0. `order`
+    holds for each run with steps, in the order of start, whether it is of head; it is empty if that is
+    unknown. `total_means` replaces the means of the steps, which are reported in addition. Raises
+    ParamError if alpha or min_effect is out of range.
     """
     _check_params(alpha, min_effect)
     kind = _sample_kind(base, head, earlier)
@@ -244,10 +246,13 @@ def verdict(
     if test is not None and change is not None:
         test = test.relative().around(change)
     word = _word(test, min_effect)
+    means = total_means or (_mean_time(base), _mean_time(head))
+    mean_change = _relative_change(means)
+    if word == "no change" and mean_change is not None and abs(mean_change) > min_effect:
+        word = "usual step unchanged"
     is_open = kind == "run" and word == "inconclusive" and earlier is None
     needed = runs_to_conclude(*samples, alpha=alpha, min_effect=min_effect) if is_open else None
     needs = None if needed is None else more_runs((len(samples[0]), len(samples[1])), needed)
-    means = total_means or (_mean_time(base), _mean_time(head))
     return Verdict(
         word,
         *medians,
@@ -256,7 +261,7 @@ def verdict(
         test.high if test else None,
         test.p if test else None,
         *means,
-        _relative_change(means),
+        mean_change,
         kind,
         max(needs.base, needs.head) if needs else None,
         _reason(kind, base, head, test, word),
