@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import sketch
 
+import sketch
 import tracewarehouse as tw
 from tracewarehouse.cli.diff_text import github_comment
 from tracewarehouse.compare.stats.verdict import StepTimes, verdict
