@@ -72,6 +72,17 @@ def test_other_machines_are_compared_with_a_warning(wh: Warehouse, head: str, fi
     assert f"\nwarning: {first}\n" in text(change, (), 5, None)
 
 
+@pytest.mark.parametrize("head", ["base", *deep("amd", "wide")])
+def test_commands_of_the_page_run_as_printed(house: Path, tmp_path: Path, head: str) -> None:
+    page = tmp_path / "page.html"
+    assert cli_runner.tw("report", "base", head, "-o", page, "-w", house).code == 0
+    copied = set(re.findall(r'data-copy="(tw [^"]*)"', page.read_text()))
+    assert f"tw diff base {head}" in copied
+    for command in copied:
+        done = cli_runner.tw(*shlex.split(command)[1:], "-w", house)
+        assert done.code == 0, (command, done.err)
+
+
 @pytest.mark.parametrize(
     ("head", "message"),
     [
