@@ -1,8 +1,8 @@
 """Keeps parts of libraries out of processes of this package that do not need them.
 
 pyarrow imports numpy at its own import, and pandas (where it is installed) with the first array of Python
-values; numpy and pyarrow define types and documentation of all their functions at their import. No setting
-turns this off. Only programs of this package call `install`, never an import of the package.
+values; numpy, pyarrow and scipy define types and documentation of all their functions at their import. No
+setting turns this off. Only programs of this package call `install`, never an import of the package.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ _HIDDEN: Mapping[str, Mapping[str, ModuleType | None]] = {
 
 
 class _Finder:
-    """An import finder: some modules are not found, others are imported in a context."""
+    """An import finder: some modules are not found, others are imported in another way."""
 
-    def __init__(self, contexts: Mapping[str, Callable[[ModuleType], AbstractContextManager[None]]]) -> None:
-        self._contexts = contexts
+    def __init__(self, ways: Mapping[str, Callable[..., None]]) -> None:
+        self._ways = ways
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -81,10 +81,10 @@ class _Finder:
         """None, so that the next finder is tried; raises ModuleNotFoundError for an unused module."""
         if name in _UNUSED:
             raise ModuleNotFoundError(f"{name} is blocked in this process", name=name)
-        if name not in self._contexts or (spec := PathFinder.find_spec(name, path)) is None:
+        if name not in self._ways or (spec := PathFinder.find_spec(name, path)) is None:
             return None
         loader: Any = spec.loader
-        loader.exec_module = partial(_exec_in, self._contexts[name], loader.exec_module)
+        loader.exec_module = partial(self._ways[name], loader.exec_module)
         return spec
 
 
@@ -146,6 +146,23 @@ def _no_masked_arrays(module: ModuleType) -> Iterator[None]:
     vars(substitute)["__getattr__"] = lambda name: getattr(import_module("numpy.ma"), name)
 
 
+_IN_C = {"digamma": "psi", "zeta": "_zeta"}  # functions of `scipy.special` by their names in its extension
+
+
+def _from_extension(exec_module: Callable[[ModuleType], None], module: ModuleType) -> None:
+    """`scipy.special` with functions of its extension; its import comes with the first other function."""
+
+    def function(name: str) -> Any:
+        extension = import_module("scipy.special._ufuncs")
+        if not hasattr(extension, _IN_C.get(name, name)):
+            del vars(module)["__getattr__"]
+            exec_module(module)
+            return getattr(module, name)
+        return getattr(extension, _IN_C.get(name, name))
+
+    vars(module)["__getattr__"] = function
+
+
 def install(*, numpy: bool = True) -> None:
     """Slims the imports of this process from here on.
 
@@ -153,6 +170,6 @@ def install(*, numpy: bool = True) -> None:
     """
     hidden = _HIDDEN if numpy else {**_HIDDEN, "pyarrow": {**_HIDDEN["pyarrow"], "numpy": None}}
     contexts: dict[str, Any] = {name: partial(_without, names) for name, names in hidden.items()}
-    sys.meta_path.insert(
-        0, _Finder({**contexts, "numpy": _no_masked_arrays, "pyarrow.compute": _functions_on_use})
-    )
+    contexts |= {"numpy": _no_masked_arrays, "pyarrow.compute": _functions_on_use}
+    ways = {name: partial(_exec_in, context) for name, context in contexts.items()}
+    sys.meta_path.insert(0, _Finder({**ways, "scipy.special": _from_extension}))

@@ -80,6 +80,20 @@ print(pc.round(pa.array([1.26]), ndigits=1).to_pylist(), hasattr(pc, "nope"))
     )
 
 
+def test_slim_functions_of_scipy_are_those_of_scipy() -> None:
+    code = """
+import sys
+from scipy.special import digamma, stdtrit, zeta
+print(digamma(2.5), stdtrit(3, 0.975), zeta(2, 0.5), "scipy._lib._array_api" in sys.modules)
+from scipy.special import polygamma
+print(polygamma(1, 0.5))
+"""
+    slim = python(f"from tracewarehouse import slim_imports; slim_imports.install(){code}")
+    plain = python(code)
+    assert (slim.stderr, slim.stdout) == ("", plain.stdout.replace("True", "False"))
+    assert "True" in plain.stdout
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="has no /dev/full")
 def test_output_to_a_full_disk_is_an_error() -> None:
     code = "import sys; from tracewarehouse.cli import main; sys.argv = ['tw', 'list', '--json']; main()"

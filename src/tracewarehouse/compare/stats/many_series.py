@@ -242,11 +242,11 @@ def mean_squared_correlation(deviations: Floats) -> float:
 
 def variance_prior(variances: Floats, own: int) -> tuple[float, float]:
     """s0² and d0 by moments of logs; d0 is inf if variances scatter no more than by chance."""
-    from scipy.special import digamma, polygamma
+    from scipy.special import digamma, zeta
 
     logs = np.log(variances) - digamma(own / 2) + math.log(own / 2)
     center = float(logs.mean())
-    excess = float(logs.var(ddof=1) - polygamma(1, own / 2))
+    excess = float(logs.var(ddof=1) - zeta(2, own / 2))
     if excess <= 0:
         return math.exp(center), math.inf
     prior = 2 * inverse_trigamma(excess)
@@ -255,12 +255,12 @@ def variance_prior(variances: Floats, own: int) -> tuple[float, float]:
 
 def inverse_trigamma(value: float) -> float:
     """The x whose trigamma is `value` > 0, by Newton's method as in Smyth's appendix."""
-    from scipy.special import polygamma
+    from scipy.special import zeta
 
     x = 0.5 + 1 / value
     for _ in range(50):
-        trigamma = float(polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        trigamma = float(zeta(2, x))
+        step = trigamma * (1 - trigamma / value) / (-2 * float(zeta(3, x)))
         x += step
         if -step / x < 1e-10:
             break
