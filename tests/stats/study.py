@@ -19,7 +19,7 @@ from statistics import median
 import numpy as np
 
 from stats.noise_models import DEPENDENT, INDEPENDENT
-from stats.series_study import early_lines, small_lines, trend_lines
+from stats.series_study import failing_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
 from tracewarehouse.compare.stats.baseline import Earlier, with_history
 from tracewarehouse.compare.stats.many_series import RowTest, row_tests
@@ -218,7 +218,7 @@ def lines() -> Iterator[str]:
         followed_lines,
         trend_lines,
         small_lines,
-        early_lines,
+        failing_lines,
     ):
         yield ""
         yield from part()

@@ -192,8 +192,7 @@ def history(
     tokens_per_step, as tw diff does. Runs without the label have no value.
 
     --fail-on-change exits with code 3 if a change that is not acknowledged has its first run at --since or
-    later; --since 7d is 7 days before the newest run. A steady rise or fall is reported as a trend; the
-    newest runs may be suspected before a change is certain.
+    later; --since 7d is 7 days before the newest run. A steady rise or fall is reported as a trend.
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """

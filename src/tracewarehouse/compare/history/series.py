@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tracewarehouse.compare.metric.expression import Metric
-from tracewarehouse.compare.stats.baseline import suspicion
 from tracewarehouse.errors import ExpressionError, ParamError, TwError, UnknownName
 from tracewarehouse.exact_text import age_ns
 from tracewarehouse.present.render.text import one_line, plural, show
@@ -82,23 +81,10 @@ class Change(Struct, frozen=True):
         return f"{self.change * 100:+.1f} % [{self.low * 100:.1f}, {self.high * 100:.1f}]"
 
 
-class Suspected(Struct, frozen=True):
-    """The newest `runs` runs, from the run `since` on, lean by about `change`; a change is not certain."""
-
-    since: str
-    change: float
-    runs: int
-
-    def __str__(self) -> str:
-        size, runs = f"{self.change * 100:+.1f} %", plural(self.runs, "run")
-        return f"suspected since {one_line(self.since)}, about {size}, {runs}"
-
-
 class Series(Struct, frozen=True):
     """Comparable runs: of one group, under one definition (effective hash) of the analysis.
 
-    With a `trend`, the series rises or falls steadily and has no changes. A `suspected` change is not
-    certain.
+    With a `trend`, the series rises or falls steadily and has no changes.
     """
 
     name: str
@@ -106,13 +92,10 @@ class Series(Struct, frozen=True):
     points: tuple[Point, ...]
     changes: tuple[Change, ...]
     trend: Trend | None = None
-    suspected: Suspected | None = None
 
     def remarks(self) -> list[str]:
-        """The trend and the suspected change, as text."""
-        trend = self.trend
-        found = [] if trend is None else [f"trend {trend}, from the first run to the last"]
-        return found if self.suspected is None else [*found, str(self.suspected)]
+        """The trend, as text."""
+        return [] if self.trend is None else [f"trend {self.trend}, from the first run to the last"]
 
     @property
     def known(self) -> tuple[Point, ...]:
@@ -190,10 +173,7 @@ def build_series(
     )
     level_of = {point: levels[sum(each.at <= at for each in detected)] for at, point in enumerate(known)}
     leveled = tuple(replace(point, level=level_of.get(point)) for point in points)
-    start = edges[-2] if detected else 0  # the last known change
-    lean = None if found.trend else suspicion(values[start:])
-    suspected = None if lean is None else Suspected(known[start + lean.at].name, lean.change, lean.runs)
-    return Series(name, definition, leveled, changes, found.trend, suspected)
+    return Series(name, definition, leveled, changes, found.trend)
 
 
 def _change(

@@ -1,11 +1,8 @@
-"""Earlier runs as a baseline: the spread they give, its components, outliers, and early warning.
+"""Earlier runs as a baseline: the spread they give, its components, and outliers.
 
 The spread comes from the history in two ways that guard each other: a model (normal values whose deviations
 fade with the autocorrelation of the history) covers dependence, and the same contrast of runs anywhere in the
 history covers heavy tails and drift. The larger p and the wider interval hold.
-
-The early warning is by two one-sided cumulative sums (Page 1954) of deviations from the runs before, in
-robust standard deviations and clipped, so that one bad run is not enough.
 """
 
 from __future__ import annotations
@@ -346,57 +343,3 @@ def _has_far(side: Sequence[float], other: Sequence[float]) -> bool:
         if abs(value - median(rest)) > _OUTLIER_DEVIATIONS * NORMAL * median(others) > 0:
             return True
     return False
-
-
-MIN_BASE, MAX_BASE = 20, 40  # runs before, that a run is compared with
-_LIMIT = 3.5
-_CLIP = 2.5
-_FEW = 5  # the limit grows by 5 / n for a base of n runs, whose spread is uncertain
-_SLACK = 1.0  # deviations that the sums forgive per run
-
-
-class Suspicion(Struct, frozen=True):
-    """The level may have changed at index `at`, by about `change` (0.03 is +3 %), seen in `runs` runs."""
-
-    at: int
-    change: float
-    runs: int
-
-
-def suspicion(values: Sequence[float]) -> Suspicion | None:
-    """Whether the newest values, all above 0 and without a known change among them, lean to one side."""
-    import numpy as np
-
-    if len(values) <= MIN_BASE or min(values) <= 0:
-        return None
-    logs = _logs(values)
-    start, excess = max((_lean(logs * sign) for sign in (1.0, -1.0)), key=lambda lean: lean[1])
-    if excess <= 0:
-        return None
-    base = logs[max(0, start - MAX_BASE) : start]
-    change = math.expm1(float(np.median(logs[start:]) - np.median(base)))
-    return Suspicion(start, change, len(logs) - start)
-
-
-def _lean(logs: Floats) -> tuple[int, float]:
-    """Where the sum of deviations upward began, which has not ended, and how far it is above its limit."""
-    start, total, most, limit, center, spread = 0, 0.0, 0.0, math.inf, 0.0, 1.0
-    for at in range(MIN_BASE, len(logs)):
-        if not total:  # the base stays while the sum lasts, so that a change does not become its own base
-            start, most = at, 0.0
-            limit, center, spread = _base(logs[max(0, at - MAX_BASE) : at])
-        deviation = (float(logs[at]) - center) / spread if spread else 0.0
-        total = max(0.0, total + min(max(deviation, -_CLIP), _CLIP) - _SLACK)
-        most = max(most, total) if total else 0.0
-    return start, most - limit
-
-
-def _base(logs: Floats) -> tuple[float, float, float]:
-    """The limit for runs after these, their median and their robust standard deviation."""
-    import numpy as np
-
-    center = float(np.median(logs))
-    spread = NORMAL * float(np.median(np.abs(logs - center))) * (1 + 2 / len(logs))
-    r = autocorrelation(logs)
-    dependent = math.sqrt((1 + r) / (1 - r)) if r > 2 / math.sqrt(len(logs)) else 1.0
-    return _LIMIT * dependent * (1 + _FEW / len(logs)), center, spread
