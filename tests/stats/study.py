@@ -21,7 +21,7 @@ import numpy as np
 from stats.noise_models import DEPENDENT, INDEPENDENT
 from stats.series_study import failing_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
-from tracewarehouse.compare.stats.baseline import Earlier, with_history
+from tracewarehouse.compare.stats.baseline import Earlier, outlier_notices, with_history
 from tracewarehouse.compare.stats.many_series import RowTest, row_tests
 from tracewarehouse.compare.stats.two_sample import has_enough_splits, p_value, runs_needed, runs_to_conclude
 from tracewarehouse.compare.stats.two_sample import shift as tested
@@ -212,6 +212,7 @@ def lines() -> Iterator[str]:
         kernel_lines,
         power_lines,
         model_lines,
+        outlier_lines,
         dependence_lines,
         history_lines,
         needed_lines,
@@ -352,6 +353,38 @@ def rejects(base: Floats, head: Floats) -> bool:
     if has_enough_splits(len(base), len(head), 0.05):
         return p_value(np.sort(base), np.sort(head)) <= 0.05
     return tested(base.tolist(), head.tolist(), 0.05).p <= 0.05
+
+
+OUTLIER = 0.10  # 10 σ of normal runs
+
+
+def outlier_lines() -> Iterator[str]:
+    yield "## Outliers"
+    yield ""
+    yield f"The percentage of {EQUAL:,} pairs of which a run is called far from the others: without an"
+    yield f"outlier / one run slower by {percent(OUTLIER)} / one run faster by as much. Normal runs differ by"
+    yield "1 %, so that this is 10 σ. A fast run must be 1.5 times as far, since bad runs are slow ones."
+    yield ""
+    models = ("normal", "t3", "bimodal")
+    yield f"| runs | {' | '.join(models)} |"
+    yield "|---:|" + "---:|" * len(models)
+    for runs in range(3, 11):
+        cells = (" / ".join(_outlier_cell(name, runs)) for name in models)
+        yield f"| {runs} + {runs} | {' | '.join(cells)} |"
+
+
+def _outlier_cell(model: str, runs: int) -> Iterator[str]:
+    for by in (0.0, OUTLIER, -OUTLIER):
+        yield f"{100 * far(model, runs, by):.1f}"
+
+
+def far(model: str, runs: int, by: float, count: int = EQUAL) -> float:
+    """The share of pairs with a notice that a run is far from the others, where the first run is moved."""
+    chance = np.random.default_rng([SEED, [*INDEPENDENT].index(model), runs, 1])
+    drawn = INDEPENDENT[model](chance, count, 2 * runs)
+    drawn[:, 0] += by
+    notices = (outlier_notices(row[:runs], row[runs:]) for row in drawn.tolist())
+    return sum(any("is far from" in each for each in found) for found in notices) / count
 
 
 def dependence_lines() -> Iterator[str]:

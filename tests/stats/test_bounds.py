@@ -27,7 +27,7 @@ from stats.series_study import (
     trends,
     with_points,
 )
-from stats.study import changed, changed_from_history, warned
+from stats.study import OUTLIER, changed, changed_from_history, far, warned
 from tracewarehouse.compare.stats.change_points import find_levels
 from tracewarehouse.compare.stats.many_series import part_changes
 
@@ -52,6 +52,14 @@ def test_five_runs_per_side_rarely_call_noise_a_change(model: str) -> None:
 def test_one_bad_run_of_ten_does_not_hide_3_percent() -> None:
     assert changed("bad of ten", 5, 0.03, 400) >= least(0.57, 400)
     assert changed("bad of ten", 7, 0.03, 200) >= least(0.76, 200)
+
+
+@pytest.mark.parametrize("runs", range(3, 11))
+def test_a_run_far_from_the_others_is_named_and_noise_is_not(runs: int) -> None:
+    for model in ("normal", "t3", "bimodal"):
+        assert far(model, runs, 0.0) <= most(0.05, 2_000), model
+    assert far("normal", runs, OUTLIER, 1_000) >= least(0.90 if runs > 3 else 0.48, 1_000)
+    assert far("t3", runs, OUTLIER, 1_000) >= least(0.80 if runs > 3 else 0.50, 1_000)
 
 
 def test_dependence_is_seen_and_independence_is_not() -> None:

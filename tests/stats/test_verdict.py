@@ -237,8 +237,19 @@ def test_few_runs_say_that_one_bad_run_may_decide() -> None:
     bad = StepTimes((tuple(2 * time for time in head.runs[0]), *head.runs[1:]))
     notice, *_ = verdict(base, head).notices
     assert notice == "with fewer than 5 + 5 runs one bad run may hide a change, or look like one"
-    assert verdict(base, bad).notices[0] == f"one run of head is far from the others: {notice}"
-    assert not any("bad run" in each for each in verdict(side(1, 5), side(2, 5)).notices)
+    far, second, *_ = verdict(base, bad).notices
+    assert re.fullmatch(r"one run of head is far from the others \(\+(99|100|101)\.\d %\)", far)
+    assert second == notice
+
+
+@pytest.mark.parametrize("runs", [5, 10, 21])
+def test_from_five_runs_per_side_a_bad_run_is_named_and_withstood(runs: int) -> None:
+    base, head = side(1, runs, spread=0.001), side(2, runs, spread=0.001)
+    bad = StepTimes((tuple(2 * time for time in base.runs[0]), *base.runs[1:]))
+    assert not any("bad run" in each or "far from" in each for each in verdict(base, head).notices)
+    notices = verdict(bad, head).notices
+    assert notices[0].startswith("one run of base is far from the others (+")
+    assert not any("bad run" in each for each in notices)
 
 
 def test_sides_that_do_not_alternate_are_reported() -> None:
