@@ -18,7 +18,8 @@
 -- exclusive_ns = { type = "BIGINT", unit = "ns", doc = "Time of the interval in this row." }
 -- count        = { type = "BIGINT", unit = "count", null = true, doc = "Number of activities; null if the row does not consist of activities." }
 -- sum_ns       = { type = "BIGINT", unit = "ns", null = true, doc = "Sum of their full durations; null if the row does not consist of activities." }
--- work         = { type = "DECIMAL(38,0)", null = true, doc = "FLOP or bytes of the row; only of rows of work that are counted in one of them." }
+-- work         = { type = "DECIMAL(38,0)", null = true, doc = "FLOP or bytes of the row; null unless known of all of it in one unit, and of other levels than kernels, operators and work." }
+-- work_unit    = { type = "VARCHAR", null = true, doc = "flop or bytes; null without work." }
 --
 -- [changes]
 -- 1 = "First version."
@@ -40,7 +41,8 @@ WITH
       category_ns AS exclusive_ns,
       NULL::BIGINT AS count,
       NULL::BIGINT AS sum_ns,
-      NULL::DECIMAL(38, 0) AS work
+      NULL::DECIMAL(38, 0) AS work,
+      NULL AS work_unit
     FROM diff_segments
     UNION ALL
     SELECT
@@ -53,10 +55,11 @@ WITH
       category_ns,
       NULL,
       NULL,
+      NULL,
       NULL
     FROM diff_segments
     UNION ALL
-    SELECT run_id, rank, side, interval_id, 'kernels', coalesce(label, '(no name)'), exclusive_ns, count, sum_ns, NULL
+    SELECT run_id, rank, side, interval_id, 'kernels', coalesce(label, '(no name)'), exclusive_ns, count, sum_ns, work, work_unit
     FROM diff_kernels
     UNION ALL
     SELECT
@@ -69,13 +72,14 @@ WITH
       exclusive_ns,
       count,
       sum_ns,
-      NULL
+      work,
+      work_unit
     FROM diff_kernels
     UNION ALL
-    SELECT run_id, rank, side, interval_id, 'categories', pass || ' ' || kind, exclusive_ns, count, sum_ns, NULL
+    SELECT run_id, rank, side, interval_id, 'categories', pass || ' ' || kind, exclusive_ns, count, sum_ns, NULL, NULL
     FROM diff_kernels
     UNION ALL
-    SELECT run_id, rank, side, interval_id, 'modules', module_path, exclusive_ns, count, sum_ns, NULL
+    SELECT run_id, rank, side, interval_id, 'modules', module_path, exclusive_ns, count, sum_ns, NULL, NULL
     FROM diff_kernels
     UNION ALL
     SELECT
@@ -91,7 +95,8 @@ WITH
       exclusive_ns,
       count,
       sum_ns,
-      work
+      work,
+      work_unit
     FROM diff_kernels
   )
 SELECT
@@ -104,6 +109,7 @@ SELECT
   sum(exclusive_ns)::BIGINT AS exclusive_ns,
   sum(count)::BIGINT AS count,
   sum(sum_ns)::BIGINT AS sum_ns,
-  sum(work)::DECIMAL(38, 0) AS work
+  CASE WHEN count(work_unit) = count(*) AND min(work_unit) = max(work_unit) THEN sum(work)::DECIMAL(38, 0) END AS work,
+  CASE WHEN count(work_unit) = count(*) AND min(work_unit) = max(work_unit) THEN min(work_unit) END AS work_unit
 FROM amount
 GROUP BY run_id, rank, side, interval_id, level, name

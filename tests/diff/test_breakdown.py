@@ -10,8 +10,9 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.compare.diff.breakdown import Breakdown, LocatedKernel, breakdown, replacements
+from tracewarehouse.compare.diff.breakdown import Breakdown, breakdown
 from tracewarehouse.compare.diff.levels import Level, Row, rounded
+from tracewarehouse.compare.diff.pairing import Joined, LocatedKernel, replacements
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.result import Provenance
 
@@ -95,7 +96,7 @@ def test_kernels_show_what_changed_and_how(wh: tw.Warehouse) -> None:
     assert found.base_mean == found.head_mean - 30 + 30  # each step ends with relu, at the same time
     rows = parts(found.level("kernels"))
     assert rows["gemm"] == (20, "slower")
-    assert rows["old → new"] == (10, "replaced")
+    assert rows["old → new"] == (10, "replaced, and 46 % slower per call")
     assert rows["relu"] == (0, "unchanged")
     assert rows["idle_queued"] == (-30, "shorter")
     assert parts(found.level("operators"))["gelu"] == (10, "slower")
@@ -188,14 +189,16 @@ def test_a_kernel_is_replaced_location_by_location() -> None:
     base = [cell("a", "p1"), cell("a", "p2"), cell("b", "p3"), cell("c", "p4"), cell("d", "p5", "sig")]
     head = [cell("A", "p1"), cell("a", "p2"), cell("b", "p3"), cell("x", "p3"), cell("D", "p6", "sig")]
     forth, back = replacements(base, head)
-    assert forth == {base[0]: "A", base[4]: "D"}  # d: another path, the same operator and shapes
-    assert back == {head[0]: "a", head[4]: "d"}
+    a, d = Joined(("a",), ("A",)), Joined(("d",), ("D",))
+    assert forth == {base[0]: a, base[4]: d}  # d: another path, the same operator and shapes
+    assert back == {head[0]: a, head[4]: d}
 
 
 def test_the_most_frequent_kernels_of_a_location_are_paired() -> None:
     base = [cell("a", "p", count=9), cell("b", "p", count=2)]
     head = [cell("B", "p", count=2), cell("A", "p", count=9), cell("C", "p", count=1)]
-    assert replacements(base, head)[0] == {base[0]: "A", base[1]: "B"}
+    found = {old.name: joined.new for old, joined in replacements(base, head)[0].items()}
+    assert found == {"a": ("A",), "b": ("B",)}
 
 
 def test_kernels_without_a_location_are_never_replaced() -> None:

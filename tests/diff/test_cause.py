@@ -17,7 +17,9 @@ def parts(**deltas: int) -> Any:
     """A breakdown with rows of these changes in µs, at every level the same."""
     rows = [Row(name, Fraction(0), Fraction(1000 * delta)) for name, delta in deltas.items()]
     rows.sort(key=lambda row: -abs(row.delta))
-    return SimpleNamespace(delta=sum(row.delta for row in rows), level=lambda _: SimpleNamespace(rows=rows))
+    return SimpleNamespace(
+        per="step", delta=sum(row.delta for row in rows), level=lambda _: SimpleNamespace(rows=rows)
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
 import tracewarehouse as tw
-from tracewarehouse.compare.diff.breakdown import LocatedKernel, replacements
+from tracewarehouse.compare.diff.pairing import LocatedKernel, replacements
 from tracewarehouse.simulation import Noise
 
 SEED = 20_261_123
@@ -95,12 +95,15 @@ def model(folder: Path) -> list[LocatedKernel]:
     tw.simulate(folder / "sim" / "run", **SETTINGS)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
-    counts: dict[tuple[str, str | None, str | None], int] = {}
+    counts: dict[tuple[str, str | None, str | None, str], int] = {}
     for row in warehouse.run("step_kernels").rows():
         if row["kind"] == "computation" and row["name"]:
-            key = row["name"], row["path_sig"], row["op_sig"]
+            key = row["name"], row["path_sig"], row["op_sig"], row["module_path"]
             counts[key] = counts.get(key, 0) + row["count"]
-    return [LocatedKernel("computation", *key, count, 1_000 * count) for key, count in sorted(counts.items())]
+    return [
+        LocatedKernel("computation", name, path, op, count, 1_000 * count, module)
+        for (name, path, op, module), count in sorted(counts.items())
+    ]
 
 
 def injected(base: Sequence[LocatedKernel], chance: Random) -> Pair:
@@ -135,11 +138,139 @@ def study(base: Sequence[LocatedKernel], count: int) -> tuple[int, int, int, lis
     for seed in range(count):
         pair = injected(base, Random(SEED + seed))
         found, _ = replacements(pair.base, pair.head)
-        names = {(old.name, new) for old, new in found.items()}
+        names = {(old, new) for each in found.values() for old in each.old for new in each.new}
         injections += len(pair.renamed)
         right += len(names & set(pair.renamed.items()))
         false += [f"{old[:40]} → {new[:40]}" for old, new in sorted(names - set(pair.renamed.items()))]
     return injections, right + len(false), right, false
+
+
+class At(NamedTuple):
+    """A kernel of a side: what it computes, in an operator of a module, and how often per interval."""
+
+    name: str
+    op: str
+    module: str = "Net_0 > MLP_0"
+    count: int = 4
+
+    @property
+    def kernel(self) -> LocatedKernel:
+        modules = [] if self.module.startswith("(") else self.module.split(" > ")
+        op_sig, _, dtype = self.op.partition(" ")
+        path = " > ".join([*(f"nn.Module: {each}" for each in modules), op_sig])
+        op_sig = f'{op_sig} [[8,8]] ["{dtype or "c10::BFloat16"}"]'
+        return LocatedKernel("computation", self.name, path, op_sig, self.count, 10, self.module)
+
+
+LINEAR, OTHER, GELU = "Net_0 > MLP_0 > Linear_0", "Net_0 > MLP_0 > Linear_1", "Net_0 > MLP_0 > GELU_0"
+NO_MODULE = "(outside any module)"
+ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}Functor<float> >(int)"
+GEMM, PRODUCT = At("sm80_xmma_gemm_tn", "aten::addmm", LINEAR), At("nvjet_tst_64x8", "aten::bmm")
+OTHER_GEMM = GEMM._replace(module=OTHER)
+ACT = At(ELEMENTWISE.format("Gelu"), "aten::gelu", GELU)
+CAST = At("void bfloat16_copy_kernel_cuda(int)", "aten::copy_", LINEAR)
+SOFTMAX = At("void cunn_SoftMaxForward<8>(float*)", "aten::_softmax")
+# Base, head, and the changes in words with the names of both sides.
+CASES: dict[str, tuple[list[At], list[At], list[str]]] = {
+    "another architecture": (
+        [GEMM],
+        [GEMM._replace(name="sm90_xmma_gemm_tn")],
+        ["replaced: sm80_xmma_gemm_tn → sm90_xmma_gemm_tn"],
+    ),
+    "another library": (
+        [GEMM],
+        [GEMM._replace(name="nvjet_tst")],
+        ["replaced: sm80_xmma_gemm_tn → nvjet_tst"],
+    ),
+    "another number of Inductor": (
+        [At("triton_poi_fused_a_0", "triton_poi_fused_a_0", NO_MODULE), At("triton_red_b_1", "r", NO_MODULE)],
+        [At("triton_poi_fused_a_3", "triton_poi_fused_a_3", NO_MODULE), At("triton_red_b_1", "r", NO_MODULE)],
+        ["replaced: triton_poi_fused_a_0 → triton_poi_fused_a_3"],
+    ),
+    "another operator in the module": (
+        [GEMM],
+        [At("cutlass3x_sm90_gemm", "aten::_scaled_mm c10::Float8_e4m3fn", LINEAR), CAST],
+        ["re-typed bf16 → fp8: sm80_xmma_gemm_tn → cutlass3x_sm90_gemm"],
+    ),
+    "another type": (
+        [At("ampere_sgemm_128x64_tn", "aten::addmm float", LINEAR)],
+        [At("ampere_bf16_s16816gemm_bf16", "aten::addmm c10::BFloat16", LINEAR), CAST],
+        ["re-typed fp32 → bf16: ampere_sgemm_128x64_tn → ampere_bf16_s16816gemm_bf16"],
+    ),
+    "a fusion named by both halves": (
+        [GEMM, OTHER_GEMM, ACT],
+        [At("cutlass_gemm_gelu", "aten::addmm", LINEAR), OTHER_GEMM],
+        [f"fused: sm80_xmma_gemm_tn + {ACT.name} → cutlass_gemm_gelu"],
+    ),
+    "a fusion without modules": (
+        [GEMM._replace(module=NO_MODULE, count=8), ACT._replace(module=NO_MODULE)],
+        [
+            GEMM._replace(module=NO_MODULE),
+            At("triton_poi_fused_addmm_gelu_0", "aten::linear", NO_MODULE),
+        ],
+        [f"fused: sm80_xmma_gemm_tn + {ACT.name} → triton_poi_fused_addmm_gelu_0"],
+    ),
+    "a fusion with a name of another location": (
+        [GEMM, ACT, At("cutlass_gemm_gelu", "aten::addmm", "Net_0 > Head_0")],
+        [
+            At("cutlass_gemm_gelu", "aten::addmm", LINEAR),
+            At("cutlass_gemm_gelu", "aten::addmm", "Net_0 > Head_0"),
+        ],
+        [f"fused: sm80_xmma_gemm_tn + {ACT.name} → cutlass_gemm_gelu"],
+    ),
+    "a product that a kernel in the place of the activation took over": (
+        [GEMM, OTHER_GEMM, ACT],
+        [At("triton_poi_fused_0", "aten::gelu", GELU), OTHER_GEMM],
+        [f"fused: sm80_xmma_gemm_tn + {ACT.name} → triton_poi_fused_0"],
+    ),
+    "a new operator instead of three": (
+        [PRODUCT._replace(count=8), SOFTMAX],
+        [At("void flash_fwd_kernel<8>(int)", "aten::_flash_attention")],
+        [f"fused: nvjet_tst_64x8 + {SOFTMAX.name} → void flash_fwd_kernel<8>(int)"],
+    ),
+    "a split": (
+        [At("cutlass_gemm_gelu", "aten::addmm", LINEAR), OTHER_GEMM],
+        [GEMM, OTHER_GEMM, ACT],
+        [f"split: cutlass_gemm_gelu → sm80_xmma_gemm_tn + {ACT.name}"],
+    ),
+    # Innocent kernels.
+    "copies that are added": ([GEMM], [GEMM, CAST], []),
+    "more calls": ([GEMM], [GEMM._replace(count=8)], []),
+    "an activation that is gone": ([GEMM, ACT], [GEMM], []),
+    "an activation that is gone beside a replaced product": (
+        [GEMM, ACT],
+        [GEMM._replace(name="nvjet_tst")],
+        ["replaced: sm80_xmma_gemm_tn → nvjet_tst"],
+    ),
+    "a copy in place of an activation": ([GEMM, ACT], [GEMM, CAST], []),
+    "another activation of the same template": (
+        [ACT],
+        [At(ELEMENTWISE.format("Add"), "aten::add", "Net_0 > MLP_0 > Residual_0")],
+        [],
+    ),
+    "one product for another in another module": ([GEMM], [At("nvjet_tst", "aten::mm", OTHER)], []),
+    "calls that are not as often": ([GEMM], [GEMM._replace(name="nvjet_tst", count=12)], []),
+    "one word for two": (
+        [GEMM, At("Cijk_B", "aten::addmm", OTHER), ACT],
+        [At("cutlass_gemm_gelu", "fused", "Net_0 > MLP_0")],
+        [],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_that_do_the_same_work_are_one_row(case: str) -> None:
+    base, head, wanted = CASES[case]
+    sides = [[each.kernel for each in side] for side in (base, head)]
+    found = replacements(sides[0], sides[1])
+    for side in found:
+        assert [f"{each.change}: {each.label}" for each in dict.fromkeys(side.values())] == wanted
+    # The other way round a fusion is a split, with the same kernels.
+    back = replacements(sides[1], sides[0])
+    assert {(each.new, each.old) for each in back[0].values()} == {
+        (each.old, each.new) for each in found[0].values()
+    }
+    assert back[0].keys() == found[1].keys()
 
 
 def test_renames_are_right(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,7 +294,7 @@ def test_kernels_that_prepare_a_convolution_do_not_replace_one() -> None:
         "void cudnn::cnn::im2col4d_kernel<float, long>(float)",
     ):
         assert replacements([kernel(convolution)], [kernel(name)]) == ({}, {})
-    assert replacements([kernel(convolution)], [kernel(other)])[0] == {kernel(convolution): other}
+    assert replacements([kernel(convolution)], [kernel(other)])[0][kernel(convolution)].new == (other,)
 
 
 def test_several_candidates_are_paired_only_by_similar_names() -> None:
@@ -173,4 +304,7 @@ def test_several_candidates_are_paired_only_by_similar_names() -> None:
     small, large = "ampere_sgemm_32x32_tn", "cutlass_gemm_kernel<128>(int)"
     assert replacements(kernels(small, large), kernels("nvjet_a_matmul", "Cijk_B")) == ({}, {})
     found, _ = replacements(kernels(small, large), kernels("Cijk_B", "ampere_sgemm_128x64_tn"))
-    assert {old.name: new for old, new in found.items()} == {small: "ampere_sgemm_128x64_tn", large: "Cijk_B"}
+    assert {old.name: joined.new[0] for old, joined in found.items()} == {
+        small: "ampere_sgemm_128x64_tn",
+        large: "Cijk_B",
+    }

@@ -1,14 +1,14 @@
 """Breakdown of the change in mean step time: levels that each sum exactly to both means, with tests per row.
 
 The mean is over complete steps of a rank, its GPU windows, or occurrences of an annotation. The contract
-`diff_amounts` splits it into levels; this module fills its inputs: it keeps the intervals that count, pairs
-ranks, and recognizes kernels that were replaced by another one.
+`diff_amounts` splits it into levels; this module fills its inputs: it keeps the intervals that count, and
+pairs ranks, and kernels that do the same work under other names.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
 from itertools import groupby, zip_longest
@@ -22,6 +22,7 @@ from tracewarehouse import hints
 from tracewarehouse.compare.diff.comparable import roles
 from tracewarehouse.compare.diff.levels import (
     WAIT,
+    ZERO,
     Level,
     Row,
     both_have_blame,
@@ -30,11 +31,11 @@ from tracewarehouse.compare.diff.levels import (
     ranked,
     with_awaited_folded,
 )
+from tracewarehouse.compare.diff.pairing import LocatedKernel, replacements
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.compare.stats.verdict import blocks
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError
-from tracewarehouse.late_regex import late_regex
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
@@ -46,134 +47,6 @@ if TYPE_CHECKING:
     from tracewarehouse.duck.engine import Connection
 
 
-_ARGUMENTS = late_regex(r"[<(](?!anonymous namespace)")
-_NUMBERS = late_regex(r"\d+(x\d+)*")
-_COUNT_TOLERANCE = 0.02  # of the calls per interval of a kernel and its replacement
-
-
-class LocatedKernel(Struct, frozen=True):
-    """A kernel at a location of the model, on one side: how often it ran there and for how long."""
-
-    kind: str
-    name: str
-    path_sig: str | None
-    op_sig: str | None
-    count: int
-    ns: int
-
-
-Location = tuple[Hashable, ...]
-Locate = Callable[[LocatedKernel], Location | None]
-
-
-def replacements(
-    base: Sequence[LocatedKernel], head: Sequence[LocatedKernel], scale: float = 1.0
-) -> tuple[dict[LocatedKernel, str], dict[LocatedKernel, str]]:
-    """The name in head of each kernel of base that was replaced, and the name in base of its replacement.
-
-    A kernel is replaced at a location that it was removed from and where another one of its kind was added
-    that does the same work as often: `scale` is the number of intervals of head over that of base. Where
-    several fit, only similar names are paired; the others are removed, or added.
-    """
-    new_names: dict[LocatedKernel, str] = {}
-    old_names: dict[LocatedKernel, str] = {}
-    for locate in _locators(base, head):
-        before, after = _by_location(base, locate), _by_location(head, locate)
-        for location in before.keys() & after.keys():
-            old, new = before[location], after[location]
-            common = {kernel.name for kernel in old} & {kernel.name for kernel in new}
-            removed = _by_name(each for each in old if each not in new_names and each.name not in common)
-            added = _by_name(each for each in new if each not in old_names and each.name not in common)
-            for old_name, new_name in _pairs(removed, added, scale).items():
-                new_names |= dict.fromkeys(removed[old_name], new_name)
-                old_names |= dict.fromkeys(added[new_name], old_name)
-    return new_names, old_names
-
-
-def _pairs(
-    removed: Mapping[str, Sequence[LocatedKernel]],
-    added: Mapping[str, Sequence[LocatedKernel]],
-    scale: float,
-) -> dict[str, str]:
-    """Old name → new name of those that fit only each other: first of similar names, then of the rest."""
-    pairs: dict[str, str] = {}
-    fitting = {
-        (old, new) for old in removed for new in added if _can_replace(removed[old], added[new], scale)
-    }
-    similar = {(old, new) for old, new in fitting if _stem(old) == _stem(new)}
-    for candidates in (similar, fitting):
-        left = {(old, new) for old, new in candidates if old not in pairs and new not in pairs.values()}
-        olds, news = Counter(old for old, _ in left), Counter(new for _, new in left)
-        pairs |= {old: new for old, new in left if olds[old] == news[new] == 1}
-    return pairs
-
-
-def _stem(name: str) -> str:
-    """The name without template arguments, parameters, and numbers, such as tile sizes."""
-    return _NUMBERS.sub("#", _ARGUMENTS.split(name.removeprefix("void "), maxsplit=1)[0])
-
-
-_ROLES = {
-    # Before matrix products, which they prepare and whose words their names contain.
-    "layout": ("nchwtonhwc", "nhwctonchw", "im2col", "col2im", "offsets", "scalepacked"),
-    "attention": ("flash", "fmha", "attention", "attn"),  # its kernels name libraries of matrix products, too
-    "matrix product": ("gemm", "cutlass", "xmma", "cijk_", "nvjet", "matmul", "triton_tem")
-    + ("conv", "cudnn_", "wgrad", "dgrad", "winograd"),
-    "normalization": ("softmax", "norm"),
-    "optimizer": ("multi_tensor", "adam", "sgd"),
-    "reduction": ("reduce", "triton_red"),
-    "pointwise": ("elementwise", "triton_poi", "pointwise", "dropout", "gelu", "silu", "relu"),
-    "embedding": ("embedding", "gather", "scatter", "index"),
-}
-
-
-def _role(name: str) -> str | None:
-    """What a kernel of this name does; None if its name does not say."""
-    lowered = name.lower()
-    return next((role for role, words in _ROLES.items() if any(word in lowered for word in words)), None)
-
-
-def _can_replace(old: Sequence[LocatedKernel], new: Sequence[LocatedKernel], scale: float) -> bool:
-    """Whether a kernel does the work of another: as often per interval, and in the same role, if known."""
-    counts = sum(kernel.count for kernel in old) * scale, sum(kernel.count for kernel in new)
-    roles = _role(old[0].name), _role(new[0].name)
-    as_often = abs(counts[0] - counts[1]) <= _COUNT_TOLERANCE * max(counts)
-    return as_often and roles[0] == roles[1]
-
-
-def _locators(base: Sequence[LocatedKernel], head: Sequence[LocatedKernel]) -> tuple[Locate, ...]:
-    """What a location is, the narrowest first: path and operator, path, operator where paths differ."""
-    paths = {kernel.path_sig for kernel in base} & {kernel.path_sig for kernel in head}
-
-    def path_and_operator(kernel: LocatedKernel) -> Location | None:
-        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig, kernel.op_sig)
-
-    def path(kernel: LocatedKernel) -> Location | None:
-        return None if kernel.path_sig is None else (kernel.kind, kernel.path_sig)
-
-    def operator(kernel: LocatedKernel) -> Location | None:
-        known = kernel.op_sig is not None and kernel.path_sig not in paths
-        return (kernel.kind, kernel.op_sig) if known else None
-
-    return path_and_operator, path, operator
-
-
-def _by_location(kernels: Iterable[LocatedKernel], locate: Locate) -> dict[Location, list[LocatedKernel]]:
-    grouped: dict[Location, list[LocatedKernel]] = defaultdict(list)
-    for kernel in kernels:
-        location = locate(kernel)
-        if location is not None:
-            grouped[location].append(kernel)
-    return grouped
-
-
-def _by_name(kernels: Iterable[LocatedKernel]) -> dict[str, list[LocatedKernel]]:
-    grouped: dict[str, list[LocatedKernel]] = defaultdict(list)
-    for kernel in kernels:
-        grouped[kernel.name].append(kernel)
-    return grouped
-
-
 Roles = tuple[Mapping[int, str], Mapping[int, str]]
 Key = tuple[str, str]  # level and name
 Replicate = tuple[Any, ...]  # a run, or a step of a run
@@ -181,7 +54,7 @@ Divisors = tuple[Mapping[str, Fraction], Mapping[str, Fraction]]  # of the times
 
 SIDES = ("base", "head")
 LEVELS = ("breakdown", "kernels", "operators", "categories", "modules", "work", "ranks")
-_LABELED = ("kind", "name", "path_sig", "op_sig")  # what identifies a kernel at its location
+_LABELED = ("kind", "name", "path_sig", "op_sig", "module_path")  # what identifies a kernel at its location
 
 _INTERVALS = "SELECT run_id, rank, {interval} AS interval_id, {length_ns}::BIGINT AS length_ns FROM {source}"
 _SEGMENTS = """
@@ -223,9 +96,10 @@ LEFT JOIN {side}_replaced AS replaced
   AND replaced.name = kernels.name
   AND replaced.path_sig IS NOT DISTINCT FROM kernels.path_sig
   AND replaced.op_sig IS NOT DISTINCT FROM kernels.op_sig
+  AND replaced.module_path = kernels.module_path
 """
 _LOCATED = """
-SELECT kind, name, path_sig, op_sig, sum(count)::BIGINT, sum(exclusive_ns)::BIGINT
+SELECT kind, name, path_sig, op_sig, sum(count)::BIGINT, sum(exclusive_ns)::BIGINT, module_path
 FROM {side}_kernels
 WHERE name IS NOT NULL
 GROUP BY ALL
@@ -239,7 +113,8 @@ SELECT
   coalesce(sum(count), 0)::BIGINT,
   coalesce(sum(sum_ns), 0)::BIGINT,
   count(count) > 0,
-  sum(work),
+  CASE WHEN count(work) = count(*) THEN sum(work) END,
+  CASE WHEN min(work_unit) = max(work_unit) THEN min(work_unit) END,
   {replicate}
 FROM diff_amounts
 WHERE side = '{side}'
@@ -251,22 +126,26 @@ ORDER BY level, name, {replicate}
 class Total(Struct, frozen=True):
     """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels.
 
-    `work` are its FLOP or bytes; None if it is not counted in them.
+    `work` are its FLOP or bytes; None if they are not known of all of it.
     """
 
     ns: Fraction = Fraction(0)
     count: int = 0
     sum_ns: Fraction = Fraction(0)
     has_calls: bool = False
-    work: int | None = None
+    work: Fraction | None = Fraction(0)
+    work_unit: str | None = None
 
     def __add__(self, other: Total) -> Total:
+        is_known = self.work is not None and other.work is not None
+        units = {self.work_unit, other.work_unit} - {None}
         return Total(
             self.ns + other.ns,
             self.count + other.count,
             self.sum_ns + other.sum_ns,
             self.has_calls or other.has_calls,
-            (self.work or 0) + (other.work or 0) if self.work is not None or other.work is not None else None,
+            (self.work or ZERO) + (other.work or ZERO) if is_known and len(units) == 1 else None,
+            units.pop() if len(units) == 1 else None,
         )
 
 
@@ -279,7 +158,7 @@ class SideAmounts(Struct, frozen=True):
     replicates: tuple[Replicate, ...]
     lengths: tuple[float, ...]  # the mean interval of each replicate
     means: Mapping[Key, Mapping[Replicate, Fraction]]
-    replaced: frozenset[str] = frozenset()  # labels of kernels that another one replaced
+    joined: Mapping[str, str] = {}  # what happened to kernels that are one row, by its label
 
     def replicate_means(self, key: Key) -> list[float]:
         """The mean of a row in each replicate, 0 where it is absent."""
@@ -313,7 +192,7 @@ def amounts(
     with scratch() as con:
         for side, times in zip(SIDES, (base, head), strict=True):
             _register(con, side, times)
-        replaced = _label_replaced(con)
+        joined = _label_joined(con)
         _label_ranks(con, roles)
         for contract, sql in ((segments, _SEGMENTS), (kernels, _KERNELS)):
             engine.create_table(con, contract)
@@ -321,7 +200,7 @@ def amounts(
                 engine.fill_table(con, contract, sql.format(side=side))
         engine.create_table(con, levels, levels.body)
         left, right = (
-            _side(con, side, by_run, replaced, by, jobs) for side, by in zip(SIDES, divisors, strict=True)
+            _side(con, side, by_run, joined, by, jobs) for side, by in zip(SIDES, divisors, strict=True)
         )
         return left, right
 
@@ -344,28 +223,23 @@ def _register(con: Connection, side: str, times: SideTimes) -> None:
     con.execute(f"CREATE VIEW {side}_parts AS {parts.format(side=side, interval=times.interval)}")
 
 
-def _label_replaced(con: Connection) -> frozenset[str]:
-    """Creates the tables `base_replaced` and `head_replaced` with labels `A → B`; returns the labels."""
+def _label_joined(con: Connection) -> dict[str, str]:
+    """Creates the tables `base_replaced` and `head_replaced` with labels `A → B`; returns what they mean."""
     from tracewarehouse.duck.engine import create_from_rows
 
-    located = {
-        side: [LocatedKernel(*row) for row in con.execute(_LOCATED.format(side=side)).fetchall()]
-        for side in SIDES
-    }
+    located = [
+        [LocatedKernel(*row) for row in con.execute(_LOCATED.format(side=side)).fetchall()] for side in SIDES
+    ]
     sizes = [con.execute(f"SELECT count(*) FROM {side}_intervals").fetchall()[0][0] for side in SIDES]
-    new_names, old_names = replacements(located["base"], located["head"], sizes[1] / sizes[0])
-    labels = {
-        "base": {kernel: f"{kernel.name} → {new}" for kernel, new in new_names.items()},
-        "head": {kernel: f"{old} → {kernel.name}" for kernel, old in old_names.items()},
-    }
+    found = replacements(located[0], located[1], sizes[1] / sizes[0])
     types = dict.fromkeys((*_LABELED, "label"), "VARCHAR")
-    for side, by_kernel in labels.items():
+    for side, by_kernel in zip(SIDES, found, strict=True):
         rows = [
-            {**{name: getattr(kernel, name) for name in _LABELED}, "label": label}
-            for kernel, label in by_kernel.items()
+            {**{name: getattr(kernel, name) for name in _LABELED}, "label": joined.label}
+            for kernel, joined in by_kernel.items()
         ]
         create_from_rows(con, f"{side}_replaced", types, rows)
-    return frozenset(label for by_kernel in labels.values() for label in by_kernel.values())
+    return {joined.label: joined.change for side in found for joined in side.values()}
 
 
 def _label_ranks(con: Connection, roles: Roles | None) -> None:
@@ -405,7 +279,7 @@ def _side(
     con: Connection,
     side: str,
     by_run: bool,
-    replaced: frozenset[str],
+    joined: Mapping[str, str],
     divisors: Mapping[str, Fraction],
     jobs: Mapping[str, str],
 ) -> SideAmounts:
@@ -426,12 +300,12 @@ def _side(
         times[replicate_of(key)] += Fraction(ns) / divisors.get(key[0], one)
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(partial(defaultdict, Fraction))
-    for level, part, ns, count, sum_ns, has_calls, work, *key in con.execute(
+    for level, part, ns, count, sum_ns, has_calls, work, unit, *key in con.execute(
         _TOTALS.format(side=side, replicate=replicate)
     ).fetchall():
         by = divisors.get(key[0], one)
-        amount = None if work is None else int(work)
-        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount)
+        amount = None if work is None else int(work) / by
+        totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount, unit)
         means[level, part][replicate_of(key)] += ns / by / sizes[replicate_of(key)]
     return SideAmounts(
         intervals=sum(sizes.values()),
@@ -440,7 +314,7 @@ def _side(
         replicates=tuple(sizes),
         lengths=tuple(float(times[each] / size) for each, size in sizes.items()),
         means=means,
-        replaced=replaced,
+        joined=joined,
     )
 
 
@@ -619,8 +493,9 @@ def _level(
 def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
     base, head = (side.totals.get(key, Total()) for side in sides)
     has_calls = base.has_calls or head.has_calls
-    of_work = (base.work or head.work) is not None
-    counts = [(side.work or 0) if of_work else side.count for side in (base, head)]
+    work = base + head
+    of_work = key[0] == "work" and work.work_unit is not None
+    counts = [(side.work or ZERO) if of_work else side.count for side in (base, head)]
     intervals = [side.intervals for side in sides]
     return Row(
         part=key[1],
@@ -631,7 +506,10 @@ def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
         base_sum=base.sum_ns / intervals[0],
         head_sum=head.sum_ns / intervals[1],
         of_work=of_work,
-        replaced=key[0] == "kernels" and key[1] in sides[0].replaced,
+        base_work=None if work.work is None else (base.work or ZERO) / intervals[0],
+        head_work=None if work.work is None else (head.work or ZERO) / intervals[1],
+        work_unit={"flop": "FLOP"}.get(work.work_unit or "", work.work_unit),
+        joined=sides[0].joined.get(key[1]) if key[0] == "kernels" else None,
         base_replicates=tuple(sides[0].replicate_means(key)),
         head_replicates=tuple(sides[1].replicate_means(key)),
     )

@@ -23,6 +23,7 @@ from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, long_steps, result_of, waits
+from tracewarehouse.compare.diff.pairing import RETYPED, is_conversion, is_product
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import by_job, measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
@@ -242,20 +243,41 @@ def _is_significant(row: Row) -> bool:
 
 def _row_text(row: Row, parts: Breakdown) -> str:
     """The row, or, if it changed by more than the step, also the largest that went the other way."""
-    if abs(row.delta) > _OFFSET * abs(parts.delta):
+    if (converted := _conversions(row, parts)) is not None:
+        text = converted
+    elif abs(row.delta) > _OFFSET * abs(parts.delta):
         other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
         both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
-        text = f"parts cancel out: {' and '.join(map(_changed, both))}"
+        text = f"parts cancel out: {' and '.join(_changed(each, parts.per) for each in both)}"
     else:
-        text = f"largest part: {_changed(row)} of the {_signed(parts.delta)} change"
+        text = f"largest part: {_changed(row, parts.per)} of the {_signed(parts.delta)} change"
     if _is_significant(row):
         return text
     return f"{text}, not {'tested' if row.test is None else 'significant'}"
 
 
-def _changed(row: Row) -> str:
+def _conversions(row: Row, parts: Breakdown) -> str | None:
+    """What kernels gain in another data type, and what conversions cost; None unless the row is one of them."""
+    rows = [each for each in parts.level("kernels").rows if each.calls is not None]
+    faster = [each for each in rows if (each.joined or "").startswith(RETYPED) and each.delta < 0]
+    casts = [each for each in rows if not each.joined and each.delta > 0 and is_conversion(each.part)]
+    if row not in (*faster, *casts) or not faster or not casts:
+        return None
+    gain, cost = (abs(sum((each.delta for each in side), ZERO)) for side in (faster, casts))
+    dtypes = (faster[0].joined or "").removeprefix(RETYPED)
+    what = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
+    where = "matrix products" if all(is_product(each.part) for each in faster) else "kernels"
+    cancel = "parts cancel out: " if min(gain, cost) * _OFFSET > max(gain, cost) else ""
+    gained, lost = show(float(gain), "ns"), show(float(cost), "ns")
+    return f"{cancel}{what} gained {gained} in {where} and costs {lost} in casts"
+
+
+def _changed(row: Row, per: str) -> str:
     name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
-    return f"{name} {row.change}, {_signed(row.delta)}"
+    calls = (
+        f", {float(row.head_count):,.4g} calls per {per}" if row.change == "added" and row.head_count else ""
+    )
+    return f"{name} {row.change}{calls}, {_signed(row.delta)}"
 
 
 def _signed(ns: Fraction) -> str:

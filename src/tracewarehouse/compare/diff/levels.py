@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 
 ZERO = Fraction(0)
+_LEAST_RATIO = Fraction(2, 100)  # of work, or of the time of each, from which it is said to have changed
 LEAST_NET = Fraction(1, 10)  # of the sum of all rows' changes, below which shares of the total mean nothing
 
 
 class Row(Struct, frozen=True):
     """A row of the mean interval, per side: ns, and calls of its kernels (None if it has no calls).
 
-    `base_sum` and `head_sum` are the full durations of these calls, parts of which others may cover.
+    `base_sum` and `head_sum` are the full durations of these calls, parts of which others may cover;
+    `base_work` and `head_work` what they work on, None if that is not known of all of them.
     `base_replicates` and `head_replicates` are its means in each replicate, for tests.
     """
 
@@ -40,7 +42,10 @@ class Row(Struct, frozen=True):
     base_sum: Fraction = ZERO
     head_sum: Fraction = ZERO
     of_work: bool = False  # base_count and head_count are FLOP or bytes
-    replaced: bool = False
+    base_work: Fraction | None = None  # in `work_unit`: FLOP, bytes, or what a label counts
+    head_work: Fraction | None = None
+    work_unit: str | None = None
+    joined: str | None = None  # what happened to the kernels that it combines, such as `replaced`
     base_replicates: tuple[float, ...] = ()
     head_replicates: tuple[float, ...] = ()
     test: RowTest | None = None
@@ -53,41 +58,87 @@ class Row(Struct, frozen=True):
 
     @property
     def calls(self) -> Fraction | None:
-        """The contribution of the call count, at the mean of base; all of it if base has no calls."""
-        if self.base_count is None or self.head_count is None:
+        """The contribution of the call count, or of the work where that of a call changed, at base's mean.
+
+        All of it if base has no calls.
+        """
+        if self._amounts is None:
             return None
-        if not self.base_count:
-            return self.delta
-        return (self.head_count - self.base_count) * self.base / self.base_count
+        base, head = self._amounts
+        return (head - base) * self.base / base if base else self.delta
 
     @property
     def speed(self) -> Fraction | None:
-        """The contribution of the time per call: the calls of head times the change of the mean."""
+        """The contribution of the time of each: what of head is not due to their number."""
         return None if self.calls is None else self.delta - self.calls
 
     @property
+    def _amounts(self) -> tuple[Fraction, Fraction] | None:
+        """The calls of both sides, or their work if that of a call changed; None if it has no calls."""
+        if self.base_count is None or self.head_count is None:
+            return None
+        return self._work or (self.base_count, self.head_count)
+
+    @property
+    def _work(self) -> tuple[Fraction, Fraction] | None:
+        """The work of both sides, if it changed by other factors than 1 and that of the calls."""
+        if not (self.base_work and self.head_work and self.base_count and self.head_count):
+            return None
+        ratio, calls = self.head_work / self.base_work, self.head_count / self.base_count
+        changed = _changed(ratio) and (self.of_work or _changed(ratio / calls))
+        return (self.base_work, self.head_work) if changed else None
+
+    @property
     def change(self) -> str | None:
-        """The kind of change; None for combined rows."""
+        """The kind of change, and how much work or replaced kernels changed; None for combined rows."""
         if self.folded:
             return None
-        if self.replaced:
-            return "replaced"
-        if self.calls is None or self.speed is None:
+        word, work = self.joined or self._word, self._work
+        if work and self.base and word != "unchanged":
+            unit = self.work_unit or "work"
+            ratio, each = work[1] / work[0], f"time per {unit.removesuffix('s')}"
+            time = self.head / self.base / ratio
+            text = f"{each} {100 * float(time - 1):+.0f} %" if _changed(time) else f"same {each}"
+            return f"{word}, {unit} × {_factor(ratio)}, {text}"
+        if self.joined in (None, "fused", "split") or not (self.base and self.base_count and self.head_count):
+            return word
+        time = self.head / self.head_count / (self.base / self.base_count)
+        if not _changed(time):
+            return word
+        how = self._how_long(self.base_count, self.head_count)
+        size = f"{100 * abs(float(time - 1)):.0f} % " if how in ("slower", "faster") else ""
+        return f"{word}, and {size}{how} per call"
+
+    @property
+    def _word(self) -> str:
+        if self._amounts is None or self.calls is None or self.speed is None:
             return "longer" if self.delta > 0 else "shorter" if self.delta else "unchanged"
         if not self.base_count or not self.head_count:
             return "added" if self.head_count else "removed" if self.base_count else "unchanged"
         if not self.calls and not self.speed:
             return "unchanged"
         if abs(self.calls) >= abs(self.speed):
-            if self.of_work:
+            if self.of_work or self._work:
                 return "more work" if self.calls > 0 else "less work"
             return "more calls" if self.calls > 0 else "fewer calls"
-        # Whether the calls took longer, or a larger share of them was exposed.
-        exclusive = self.head / self.head_count - self.base / self.base_count
-        full = self.head_sum / self.head_count - self.base_sum / self.base_count
+        return self._how_long(*self._amounts)
+
+    def _how_long(self, base: Fraction, head: Fraction) -> str:
+        """Whether each took longer, or a larger share of it was exposed."""
+        exclusive = self.head / head - self.base / base
+        full = self.head_sum / head - self.base_sum / base
         if 2 * abs(exclusive - full) > abs(exclusive):
             return "more exposed" if exclusive > 0 else "less exposed"
         return "slower" if exclusive > 0 else "faster"
+
+
+def _changed(ratio: Fraction) -> bool:
+    return abs(ratio - 1) >= _LEAST_RATIO
+
+
+def _factor(ratio: Fraction) -> str:
+    text = f"{float(ratio):.3g}" if ratio < 1000 else f"{float(ratio):,.0f}"
+    return text if "." in text or ratio >= 10 else f"{text}.0"
 
 
 class Level(Struct, frozen=True):
@@ -239,7 +290,7 @@ def rounded(values: Sequence[Fraction]) -> list[int]:
 
 SUMMARIES = {
     "breakdown": "Change of the mean by GPU activity and idle cause.",
-    "kernels": "Change of the mean by kernel; a kernel and its replacement at the same location are one row.",
+    "kernels": "Change of the mean by kernel; kernels and those that do their work in head are one row.",
     "operators": "Change of the mean by the innermost operator enclosing the launch.",
     "categories": "Change of the mean by training phase and kernel kind.",
     "modules": "Change of the mean by module; backward counts for the module of its forward.",
@@ -247,9 +298,11 @@ SUMMARIES = {
     "ranks": "Change of the mean by rank: its own time, and the parts of its exposed communication.",
 }
 CHANGES = (
-    "added, removed, replaced (another kernel at the same location), more calls, fewer calls, more work,"
-    " less work, slower, faster, more exposed or less exposed (same duration, but less or more of it"
-    " overlapped); longer or shorter for rows that do not consist of calls; unchanged"
+    "added, removed, more calls, fewer calls, more work, less work, slower, faster, more exposed or less"
+    " exposed (same duration, but less or more of it overlapped); of kernels that do the same work in head"
+    " under another name replaced, re-typed (another data type), fused or split, and how much slower or"
+    " faster a call is; if the work of a call changed, by how much, and the time per FLOP, byte, token or sample;"
+    " longer or shorter for rows that do not consist of calls; unchanged"
 )
 
 
@@ -281,7 +334,7 @@ def _columns(per: str) -> tuple[Column, ...]:
         ),
         _ns(
             "calls_ns",
-            f"Part of delta_ns due to the call count, at base's mean, {work}; {calls}.",
+            f"Part of delta_ns due to the call count, or the work of calls, at base's mean, {work}; {calls}.",
             True,
             True,
         ),

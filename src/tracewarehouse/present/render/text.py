@@ -139,16 +139,18 @@ _MOST_WORDS = 4  # of the template arguments in which names differ
 
 
 REPLACED = " → "  # between a kernel and the one that replaced it
+JOINED = " + "  # between kernels that were fused into one, or that one was split into
 
 
 def short_name(name: str) -> str:
     """A C++ kernel name without return type, namespaces of libraries, template arguments and arguments.
 
     Other names, such as `Memcpy HtoD (Pinned -> Device)` or `module.py(12): forward`, are returned unchanged;
-    of a kernel and its replacement, `A → B`, both are short.
+    of kernels and their replacements, such as `A + B → C`, all are short.
     """
     if REPLACED in name:
-        return REPLACED.join(map(short_name, name.split(REPLACED)))
+        sides = (map(short_name, side.split(JOINED)) for side in name.split(REPLACED))
+        return REPLACED.join(map(JOINED.join, sides))
     text = _NAMESPACES.sub("", name.removeprefix("void "))
     is_cpp = name.startswith("void ") or any(mark in name for mark in ("<", "::", "*)"))
     if not is_cpp or name[:1] == "<" or name[-1:] not in (")", ">") or not _TEMPLATE_OR_CALL.search(text):
