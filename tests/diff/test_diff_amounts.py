@@ -61,7 +61,13 @@ def test_rows_of_each_level() -> None:
         ("work", "idle_host", 15, None, None, None),
     ]
     others = [row for row in amounts() if row[0] != "work"]
-    assert {work for *_, work in others} == {None}
+    flop = {(level, name): work for level, name, *_, work in others if work is not None}
+    # Of kernels and operators, too, where it is known of all of their calls.
+    assert flop == {
+        ("kernels", "gemm"): 2 * 10**19 + 7,
+        ("operators", "aten::mm"): 7,
+        ("operators", "aten::mm (graph launch)"): 2 * 10**19,
+    }
     assert [row[:5] for row in others] == [
         ("breakdown", "compute", 60, None, None),
         ("breakdown", "exposed_wait", 5, None, None),

@@ -151,15 +151,16 @@ class At(NamedTuple):
     name: str
     op: str
     module: str = "Net_0 > MLP_0"
-    count: int = 4
+    calls: int = 4
+    shapes: str = "[8,8]"
 
     @property
     def kernel(self) -> LocatedKernel:
         modules = [] if self.module.startswith("(") else self.module.split(" > ")
         op_sig, _, dtype = self.op.partition(" ")
         path = " > ".join([*(f"nn.Module: {each}" for each in modules), op_sig])
-        op_sig = f'{op_sig} [[8,8]] ["{dtype or "c10::BFloat16"}"]'
-        return LocatedKernel("computation", self.name, path, op_sig, self.count, 10, self.module)
+        op_sig = f'{op_sig} [{self.shapes}] ["{dtype or "c10::BFloat16"}"]'
+        return LocatedKernel("computation", self.name, path, op_sig, self.calls, 10, self.module)
 
 
 LINEAR, OTHER, GELU = "Net_0 > MLP_0 > Linear_0", "Net_0 > MLP_0 > Linear_1", "Net_0 > MLP_0 > GELU_0"
@@ -167,6 +168,7 @@ NO_MODULE = "(outside any module)"
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, at::native::{}Functor<float> >(int)"
 GEMM, PRODUCT = At("sm80_xmma_gemm_tn", "aten::addmm", LINEAR), At("nvjet_tst_64x8", "aten::bmm")
 OTHER_GEMM = GEMM._replace(module=OTHER)
+OTHER_LIBRARY = At("Cijk_B", "aten::addmm", NO_MODULE)
 ACT = At(ELEMENTWISE.format("Gelu"), "aten::gelu", GELU)
 CAST = At("void bfloat16_copy_kernel_cuda(int)", "aten::copy_", LINEAR)
 SOFTMAX = At("void cunn_SoftMaxForward<8>(float*)", "aten::_softmax")
@@ -203,7 +205,7 @@ CASES: dict[str, tuple[list[At], list[At], list[str]]] = {
         [f"fused: sm80_xmma_gemm_tn + {ACT.name} → cutlass_gemm_gelu"],
     ),
     "a fusion without modules": (
-        [GEMM._replace(module=NO_MODULE, count=8), ACT._replace(module=NO_MODULE)],
+        [GEMM._replace(module=NO_MODULE, calls=8), ACT._replace(module=NO_MODULE)],
         [
             GEMM._replace(module=NO_MODULE),
             At("triton_poi_fused_addmm_gelu_0", "aten::linear", NO_MODULE),
@@ -224,7 +226,7 @@ CASES: dict[str, tuple[list[At], list[At], list[str]]] = {
         [f"fused: sm80_xmma_gemm_tn + {ACT.name} → triton_poi_fused_0"],
     ),
     "a new operator instead of three": (
-        [PRODUCT._replace(count=8), SOFTMAX],
+        [PRODUCT._replace(calls=8), SOFTMAX],
         [At("void flash_fwd_kernel<8>(int)", "aten::_flash_attention")],
         [f"fused: nvjet_tst_64x8 + {SOFTMAX.name} → void flash_fwd_kernel<8>(int)"],
     ),
@@ -235,7 +237,7 @@ CASES: dict[str, tuple[list[At], list[At], list[str]]] = {
     ),
     # Innocent kernels.
     "copies that are added": ([GEMM], [GEMM, CAST], []),
-    "more calls": ([GEMM], [GEMM._replace(count=8)], []),
+    "more calls": ([GEMM], [GEMM._replace(calls=8)], []),
     "an activation that is gone": ([GEMM, ACT], [GEMM], []),
     "an activation that is gone beside a replaced product": (
         [GEMM, ACT],
@@ -249,7 +251,18 @@ CASES: dict[str, tuple[list[At], list[At], list[str]]] = {
         [],
     ),
     "one product for another in another module": ([GEMM], [At("nvjet_tst", "aten::mm", OTHER)], []),
-    "calls that are not as often": ([GEMM], [GEMM._replace(name="nvjet_tst", count=12)], []),
+    "calls that are not as often": ([GEMM], [GEMM._replace(name="nvjet_tst", calls=12)], []),
+    "two products, other names and another batch, told apart by the shapes of their weights": (
+        [
+            GEMM._replace(module=NO_MODULE, shapes="[8,8],[8,16]"),
+            OTHER_LIBRARY._replace(shapes="[8,24],[24,64]"),
+        ],
+        [
+            At("nvjet_a", "aten::addmm", NO_MODULE, 4, "[32,24],[24,64]"),
+            At("nvjet_b", "aten::addmm", NO_MODULE, 4, "[32,8],[8,16]"),
+        ],
+        ["replaced: sm80_xmma_gemm_tn → nvjet_b", "replaced: Cijk_B → nvjet_a"],
+    ),
     "one word for two": (
         [GEMM, At("Cijk_B", "aten::addmm", OTHER), ACT],
         [At("cutlass_gemm_gelu", "fused", "Net_0 > MLP_0")],

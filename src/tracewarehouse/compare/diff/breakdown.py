@@ -8,7 +8,8 @@ pairs ranks, and kernels that do the same work under other names.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 from functools import partial
 from itertools import groupby, zip_longest
@@ -32,6 +33,7 @@ from tracewarehouse.compare.diff.levels import (
     with_awaited_folded,
 )
 from tracewarehouse.compare.diff.pairing import LocatedKernel, replacements
+from tracewarehouse.compare.metric.expression import WorkUnit
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.compare.stats.verdict import blocks
 from tracewarehouse.contracts.catalog import Catalog
@@ -408,6 +410,7 @@ def breakdown(
         notices.append("the windows have different numbers of steps: times are per recorded step")
     sides = amounts(catalog or Catalog.load(), *times, by_run, roles(base, head), divisors, jobs)
     level_per = f"{per} per {text}" if text else per
+    labeled = _labeling(base, head) if per == STEP and work is None else replace
     provenance = of_both_sides(*(side.parts.provenance for side in times))
     means = [side.length_ns / side.intervals for side in sides]
     return Breakdown(
@@ -417,7 +420,7 @@ def breakdown(
         base_intervals=sides[0].intervals,
         head_intervals=sides[1].intervals,
         replicate="run" if by_run else "step",
-        levels=tuple(_level(name, sides, level_per, alpha, provenance) for name in LEVELS),
+        levels=tuple(labeled(_level(name, sides, level_per, alpha, provenance)) for name in LEVELS),
         notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
         incomplete=tuple(_incomplete_steps(base, head)) if per == STEP else (),
         abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
@@ -425,6 +428,17 @@ def breakdown(
         unit=text,
         scale=work.scale if work else 1,
     )
+
+
+def _labeling(*sides: Selection) -> Callable[[Level], Level]:
+    """Adds the work of a step by the labels of all runs, tokens or else samples, to rows of calls."""
+    for name in ("token", "sample"):
+        with suppress(TwError):
+            unit = WorkUnit.parse(name)
+            works = [[unit.of(each.version) for each in side.selected()] for side in sides]
+            base, head = (sum(work, ZERO) / len(work) for work in works)
+            return lambda level: level.with_labeled(f"{name}s", base, head)
+    return replace
 
 
 def _unequal_steps(base: Selection, head: Selection) -> Divisors | None:

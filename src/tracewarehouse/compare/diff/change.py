@@ -23,7 +23,7 @@ from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
 from tracewarehouse.compare.diff.comparable import Difference, differences
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, long_steps, result_of, waits
-from tracewarehouse.compare.diff.pairing import RETYPED, is_conversion, is_product
+from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import by_job, measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
@@ -257,16 +257,16 @@ def _row_text(row: Row, parts: Breakdown) -> str:
 
 
 def _conversions(row: Row, parts: Breakdown) -> str | None:
-    """What kernels gain in another data type, and what conversions cost; None unless the row is one of them."""
+    """What another data type gains, and what conversions cost; None unless the row is one of them."""
     rows = [each for each in parts.level("kernels").rows if each.calls is not None]
     faster = [each for each in rows if (each.joined or "").startswith(RETYPED) and each.delta < 0]
-    casts = [each for each in rows if not each.joined and each.delta > 0 and is_conversion(each.part)]
+    casts = [each for each in rows if each.change in ("added", "more calls") and is_conversion(each.part)]
     if row not in (*faster, *casts) or not faster or not casts:
         return None
     gain, cost = (abs(sum((each.delta for each in side), ZERO)) for side in (faster, casts))
     dtypes = (faster[0].joined or "").removeprefix(RETYPED)
     what = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
-    where = "matrix products" if all(is_product(each.part) for each in faster) else "kernels"
+    where = "matrix products" if {role_of(each.part) for each in faster} == {MATRIX_PRODUCT} else "kernels"
     cancel = "parts cancel out: " if min(gain, cost) * _OFFSET > max(gain, cost) else ""
     gained, lost = show(float(gain), "ns"), show(float(cost), "ns")
     return f"{cancel}{what} gained {gained} in {where} and costs {lost} in casts"
@@ -274,9 +274,8 @@ def _conversions(row: Row, parts: Breakdown) -> str | None:
 
 def _changed(row: Row, per: str) -> str:
     name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
-    calls = (
-        f", {float(row.head_count):,.4g} calls per {per}" if row.change == "added" and row.head_count else ""
-    )
+    count = f"{float(row.head_count or 0):,.1f}".removesuffix(".0")
+    calls = f", {count} call{'s' * (count != '1')} per {per}" if row.change == "added" else ""
     return f"{name} {row.change}{calls}, {_signed(row.delta)}"
 
 

@@ -99,7 +99,7 @@ class Row(Struct, frozen=True):
             ratio, each = work[1] / work[0], f"time per {unit.removesuffix('s')}"
             time = self.head / self.base / ratio
             text = f"{each} {100 * float(time - 1):+.0f} %" if _changed(time) else f"same {each}"
-            return f"{word}, {unit} × {_factor(ratio)}, {text}"
+            return f"{word}, {unit} × {float(f'{float(ratio):.3g}')}, {text}"
         if self.joined in (None, "fused", "split") or not (self.base and self.base_count and self.head_count):
             return word
         time = self.head / self.head_count / (self.base / self.base_count)
@@ -132,13 +132,15 @@ class Row(Struct, frozen=True):
         return "slower" if exclusive > 0 else "faster"
 
 
+def _with_labeled(row: Row, unit: str, base: Fraction, head: Fraction) -> Row:
+    """With the work that labels count, if that of its own is not known and its time follows from it."""
+    other = replace(row, work_unit=unit, base_work=base, head_work=head)
+    is_open = row.work_unit is None and any(word in (row.change or "") for word in ("slower", "faster"))
+    return other if is_open and other.speed is not None and 2 * abs(other.speed) <= abs(row.delta) else row
+
+
 def _changed(ratio: Fraction) -> bool:
     return abs(ratio - 1) >= _LEAST_RATIO
-
-
-def _factor(ratio: Fraction) -> str:
-    text = f"{float(ratio):.3g}" if ratio < 1000 else f"{float(ratio):,.0f}"
-    return text if "." in text or ratio >= 10 else f"{text}.0"
 
 
 class Level(Struct, frozen=True):
@@ -163,6 +165,12 @@ class Level(Struct, frozen=True):
     def delta(self) -> Fraction:
         """The change of the mean."""
         return self.head - self.base
+
+    def with_labeled(self, unit: str, base: Fraction, head: Fraction) -> Level:
+        """With the work of a step by labels, where the time of rows of unknown work follows from it."""
+        is_of_calls = self.name in ("kernels", "operators")
+        rows = (_with_labeled(row, unit, base, head) if is_of_calls else row for row in self.rows)
+        return replace(self, rows=tuple(rows))
 
     def top(self, count: int) -> Level:
         """The first `count` rows, and the others combined into one row, so that the sum is unchanged."""
@@ -301,8 +309,8 @@ CHANGES = (
     "added, removed, more calls, fewer calls, more work, less work, slower, faster, more exposed or less"
     " exposed (same duration, but less or more of it overlapped); of kernels that do the same work in head"
     " under another name replaced, re-typed (another data type), fused or split, and how much slower or"
-    " faster a call is; if the work of a call changed, by how much, and the time per FLOP, byte, token or sample;"
-    " longer or shorter for rows that do not consist of calls; unchanged"
+    " faster a call is; if the work of a call changed, by how much, and the time per FLOP, byte, token or"
+    " sample; longer or shorter for rows that do not consist of calls; unchanged"
 )
 
 
