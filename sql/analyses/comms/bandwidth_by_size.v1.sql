@@ -7,6 +7,7 @@
 -- requires = ["collective_instances@1"]
 -- needs    = ["collectives", "message_sizes", "ranks>=2"]
 -- grain    = ["run_id", "collective", "size_bucket_bytes", "members"]
+-- per      = "window"
 -- order    = ["run_id", "collective", "size_bucket_bytes", "members"]
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- requires = ["device_gaps@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "cause"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "-idle_ns"]
 --
 -- [columns]

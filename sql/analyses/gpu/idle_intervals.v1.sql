@@ -6,6 +6,7 @@
 -- requires = ["device_gaps@1", "kernels@1", "runtime@1", "events@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "start_ns"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "-idle_ns"]
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- requires = ["kernels@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "kind", "name"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "-sum_ns", "kind", "name"]
 --
 -- [columns]

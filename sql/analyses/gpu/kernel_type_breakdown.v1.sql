@@ -6,6 +6,7 @@
 -- requires = ["device_timeline@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "class"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "-class_ns", "class"]
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- requires = ["stream_gaps@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "stream", "cause"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "stream", "-idle_ns"]
 --
 -- [params]

@@ -6,6 +6,7 @@
 -- requires = ["call_rules@1", "correlations@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "state", "api"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "-launches", "-gpu_activities", "state", "api"]
 --
 -- [params]

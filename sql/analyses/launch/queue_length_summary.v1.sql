@@ -6,6 +6,7 @@
 -- requires = ["kernels@1", "queue_changes@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "device", "stream"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "stream"]
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- requires = ["memory_copies@1", "clock_resolution@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "device", "stream", "direction"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "device", "stream", "direction"]
 --
 -- [params]

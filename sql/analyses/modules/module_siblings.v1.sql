@@ -6,6 +6,7 @@
 -- requires = ["kernel_modules@1", "kernels@1", "modules@1"]
 -- needs    = ["gpu", "modules"]
 -- grain    = ["run_id", "rank", "module_path"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-is_outlier", "class_path", "-kernel_sum_ns", "module_path"]
 --
 -- [params]

@@ -5,6 +5,7 @@
 -- summary  = "GPU and host time of each nn.Module, itself and with its submodules, by pass."
 -- requires = ["annotations@1", "events@1", "graph_nodes@1", "kernel_modules@1", "kernels@1", "modules@1", "op_limits@1", "op_work@1"]
 -- grain    = ["run_id", "rank", "module_path"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-kernel_sum_ns", "-host_ns", "module_path"]
 --
 -- [params]

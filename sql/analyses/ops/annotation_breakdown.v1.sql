@@ -5,6 +5,7 @@
 -- summary  = "Count and duration statistics of each annotation, on the host or as the profiler's copy on a GPU."
 -- requires = ["annotations@1"]
 -- grain    = ["run_id", "rank", "on_gpu", "device", "name"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "on_gpu", "device", "-sum_ns", "name"]
 --
 -- [columns]

@@ -6,6 +6,7 @@
 -- requires = ["kernels@1", "kernels_attributed@1", "events@1", "fused_operator_names@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "name", "kernel_hash"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-gpu_sum_ns", "name", "kernel_hash"]
 --
 -- [columns]

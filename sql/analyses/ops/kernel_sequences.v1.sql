@@ -6,6 +6,7 @@
 -- requires = ["events@1", "kernel_operators@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "name", "device", "stream", "kernels"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-count", "-kernel_sum_ns", "name", "device", "stream", "kernels"]
 --
 -- [params]

@@ -6,6 +6,7 @@
 -- requires = ["categories@1", "events@1", "kernels@1", "memory_events@1", "op_work@1"]
 -- optional = ["op_work"]
 -- grain    = ["run_id", "rank", "name", "is_annotation", "on_gpu", "shapes", "stack"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-self_cpu_ns", "-self_device_ns", "name", "is_annotation", "on_gpu", "shapes", "stack"]
 --
 -- [params]

@@ -6,6 +6,7 @@
 -- requires = ["events@1", "kernels@1", "runtime@1"]
 -- needs    = ["gpu", "launches"]
 -- grain    = ["run_id", "rank", "name", "kernels"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-count", "-op_to_kernel_ns", "name", "kernels"]
 --
 -- [params]

@@ -5,6 +5,7 @@
 -- summary  = "Number of calls and self and total time of each operator, on host and GPU."
 -- requires = ["kernel_operators@1", "kernels@1", "operators@1"]
 -- grain    = ["run_id", "rank", "name", "shapes"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-kernel_self_sum_ns", "-host_self_ns", "name", "shapes"]
 --
 -- [params]

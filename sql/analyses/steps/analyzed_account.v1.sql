@@ -6,6 +6,7 @@
 -- requires = ["analyzed_segments@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "category"]
+-- per      = "step"
 -- order    = ["run_id", "rank", "-category_ns", "category"]
 --
 -- [columns]

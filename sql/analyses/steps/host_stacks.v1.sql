@@ -5,6 +5,7 @@
 -- summary  = "Call tree of the training thread: Python frames, annotations, operators and calls, merged by stack, with total and self time."
 -- requires = ["training_slices@1", "steps@1"]
 -- grain    = ["run_id", "rank", "node_id"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-total_ns", "depth", "node_id"]
 --
 -- [params]

@@ -7,6 +7,7 @@
 -- requires = ["account_segments@1", "annotation_occurrences@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "occurrence", "category"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "occurrence", "-category_ns"]
 --
 -- [params]

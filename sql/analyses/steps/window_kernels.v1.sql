@@ -7,6 +7,7 @@
 -- optional = ["op_work", "kernel_modules"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "occurrence", "kind", "name", "pass", "op", "op_sig", "path_sig", "is_graph", "module_path", "family", "work_unit"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "occurrence", "-exclusive_ns", "name"]
 --
 -- [params]

@@ -7,6 +7,7 @@
 -- requires = ["op_limits@1", "work_coverage@1"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank", "kernel"]
+-- per      = "window"
 -- order    = ["run_id", "rank", "-gpu_union_ns", "kernel"]
 --
 -- [columns]

@@ -134,6 +134,8 @@ def contract_text(contract: Contract, own_hash: str, effective_hash: str, width:
 def _facts(contract: Contract, own_hash: str, effective_hash: str) -> Iterator[tuple[str, str]]:
     if contract.grain:
         yield "grain", ", ".join(contract.grain)
+    if contract.per:
+        yield "sums per", contract.per
     if contract.order:
         yield "order", ", ".join(contract.order)
     if contract.requires:

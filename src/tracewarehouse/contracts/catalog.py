@@ -431,6 +431,8 @@ def own_hash(contract: Contract) -> str:
         "columns": [[c.name, c.type, c.unit, c.better, c.null, c.signed, c.fold] for c in contract.columns],
         "body": token_texts(contract.body),
     }
+    if contract.per is not None:
+        meaning["per"] = contract.per
     if contract.definition is not None:
         meaning["definition"] = contract.definition
     if contract.raw_tables:

@@ -32,6 +32,11 @@ class Column(Struct, frozen=True):
     signed: bool = False
     fold: str | None = None
 
+    @property
+    def adds_up(self) -> bool:
+        """Whether its sums grow with what their rows cover; shares of a rank sum to 1."""
+        return self.fold == "sum" and self.unit != "ratio"
+
 
 Printer = Literal[
     "duration", "timestamp", "plain", "count", "bytes", "ratio", "bandwidth", "flop", "flop_rate"
@@ -184,6 +189,7 @@ def _check_range(param: Param, value: object) -> None:
 
 Kind = Literal["table", "view", "analysis", "format"]
 Scope = Literal["rank", "run"]
+Per = Literal["step", "window", "rank"]
 
 FOLDERS: dict[str, Kind] = {
     "tables": "table",
@@ -258,6 +264,9 @@ class Contract(Struct, frozen=True, kw_only=True):
     requires: tuple[Ref, ...]
     needs: tuple[str, ...] = ()
     grain: tuple[str, ...]
+    # What sums of an analysis without `step` in its grain cover: the complete steps of a rank (`step`), all
+    # that it recorded (`window`), or facts that do not grow with the length of the recording (`rank`).
+    per: Per | None = None
     order: tuple[str, ...]
     params: tuple[Param, ...] = ()
     columns: tuple[Column, ...]
@@ -291,6 +300,11 @@ class Contract(Struct, frozen=True, kw_only=True):
         units = {column.name: column.unit for column in self.columns}
         keys = [name for name in self.grain if name != "run_id"]
         return not any(key == "position" or key.endswith("_id") or units.get(key) == "ts" for key in keys)
+
+    @property
+    def covers(self) -> Per:
+        """What sums over its rows cover: over rows of all steps, all that a rank recorded."""
+        return self.per or ("window" if "step" in self.grain else "rank")
 
     @property
     def ref(self) -> Ref:

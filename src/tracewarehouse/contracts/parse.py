@@ -37,6 +37,7 @@ from tracewarehouse.contracts.contract import (
     Contract,
     Kind,
     Param,
+    Per,
     RawTable,
     Ref,
     Scope,
@@ -103,6 +104,7 @@ class Head(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limited_by: tuple[str, ...] = ()
     confidence: Literal["low", "medium", "high"] | None = None
     grain: tuple[str, ...]
+    per: Per | None = None
     order: tuple[str, ...] = ()
     in_order: bool = False
     empty: _Text | None = None
@@ -369,6 +371,7 @@ def parse(text: str, path: PurePath, read_base: ReadBase | None = None) -> Contr
         requires=_requires(block, place),
         needs=_needs(block, place),
         grain=_column_list(block.grain, "grain", columns, place),
+        per=block.per,
         order=_column_list(block.order, "order", columns, place),
         params=_params(block, place),
         columns=columns,

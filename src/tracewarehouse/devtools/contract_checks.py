@@ -247,6 +247,7 @@ def check_catalog(catalog: Catalog) -> list[Violation]:
         con.execute("SET enable_external_access = false")
         keywords = engine.keywords(con)
         for contract in sorted(catalog.contracts.values(), key=lambda c: c.source):
+            found += _check_sums(contract)
             # Others name the tables and columns that a format reads.
             if contract.body and contract.kind != "format":
                 required = [catalog.contracts[ref] for ref in contract.requires]
@@ -254,6 +255,16 @@ def check_catalog(catalog: Catalog) -> list[Violation]:
                 found += check_binding(con, contract, required)
         found += check_compatible(con, catalog)
     return found + list(check_lock(catalog))
+
+
+def _check_sums(contract: Contract) -> Iterator[Violation]:
+    """A violation if an analysis does not say what its sums cover, or says it of rows that are per step."""
+    has_sums = contract.kind == "analysis" and any(each.fold == "sum" for each in contract.columns)
+    if has_sums and "step" not in contract.grain and contract.per is None:
+        remedy = 'add per = "window" if they grow with the length of the recording, else "step" or "rank"'
+        yield Violation(f"{contract.source}:1", "has sums, but does not say what they cover", remedy)
+    elif contract.per and ("step" in contract.grain or not has_sums):
+        yield Violation(f"{contract.source}:1", "`per` is only for sums of rows without a step", "remove it")
 
 
 def check_binding(con: engine.Connection, contract: Contract, required: list[Contract]) -> list[Violation]:

@@ -174,6 +174,7 @@ def _facts(contract: Contract) -> str:
         built,
         "scope: run" if contract.scope == "run" else "",
         f"grain: {', '.join(f'`{name}`' for name in contract.grain)}",
+        f"sums per {contract.per}" if contract.per else "",
         f"depends on {required}" if required else "",
         f"needs {needs}" if needs else "",
         f"answers without {optional}" if optional else "",

@@ -29,6 +29,7 @@ _CONTRACT = """-- /// tw
 -- requires = ["{ref}"]
 -- needs    = ["gpu"]
 -- grain    = ["run_id", "rank"]
+-- per      = "window"
 -- order    = ["run_id", "rank"]
 --
 -- [columns]
