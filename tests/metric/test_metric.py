@@ -138,9 +138,17 @@ def test_step_time_is_the_median_step_of_the_mean_rank(house: tw.Warehouse) -> N
     assert values(house, "step_time[rank=1]", "a", "b") == {"a": None, "b": 100.0}
 
 
-def test_sums_are_per_rank_or_per_complete_step_and_rank(house: tw.Warehouse) -> None:
-    assert values(house, "kernel_summary.sum_ns", "a", "b") == {"a": 100.0, "b": 25.0}
-    assert values(house, "kernel_summary.sum_ns[kind=communication]", "a", "b") == {"a": 50.0, "b": 0.0}
+def test_sums_are_per_step_or_second_and_rank(house: tw.Warehouse) -> None:
+    # Of 3 steps; of 3 steps of two ranks. Without steps of all ranks, of the recorded time.
+    assert values(house, "kernel_summary.sum_ns", "a", "b") == {"a": 100 / 3, "b": 50 / 3}
+    assert values(house, "kernel_summary.sum_ns[kind=communication]", "a", "b") == {"a": 50 / 3, "b": 0.0}
+    assert of(house, "kernel_summary.sum_ns", "a").per == "per recorded step and rank"
+    found = of(house, "op_summary.count[name=aten::mm]", "a", "host")
+    assert [each.value for each in found.runs] == [2e9 / 610, 1e9 / 10]
+    assert found.per == "per recorded second and rank"
+    # Without complete steps, each of `short` counts as one; shares of a rank stay shares.
+    assert values(house, "kernel_summary.sum_ns", "short") == {"short": 100.0}
+    assert values(house, "kernel_type_breakdown.share", "a") == {"a": 1.0}
     found = of(house, "name_summary.sum_ns[name=aten::mm]", "a", "b")
     assert [each.value for each in found.runs] == [50 / 3, 30 / 3]
     assert found.per == "per complete step and rank"
@@ -148,7 +156,7 @@ def test_sums_are_per_rank_or_per_complete_step_and_rank(house: tw.Warehouse) ->
     found = of(house, "name_summary.sum_ns[name=aten::mm]", "a", "host")
     assert [(each.value, each.reason) for each in found.runs] == [(50 / 3, None), (None, "no complete step")]
     found = of(house, "name_summary.count[name=aten::mm]", "host")
-    assert ([each.value for each in found.runs], found.per) == ([1.0], "per rank")
+    assert ([each.value for each in found.runs], found.per) == ([1e9 / 10], "per recorded second and rank")
 
 
 def test_other_folds(house: tw.Warehouse) -> None:
@@ -187,4 +195,4 @@ def test_a_filter_without_matching_rows_is_an_error(house: tw.Warehouse) -> None
     assert raised.value.hint == "no row has all of these: kind, name"
     both = parsed("kernel_summary.sum_ns[kind=communication]")
     base, head = measure(both, house.selection.select(runs="a"), house.selection.select(runs="b"))
-    assert (base.values, head.values) == ((50.0,), (0.0,)), "there is such a row on one side"
+    assert (base.values, head.values) == ((50 / 3,), (0.0,)), "there is such a row on one side"

@@ -1,9 +1,10 @@
 """`Diff`: analyses run on two selections and compared row by row, with a verdict for each row.
 
 Rows are joined by their keys, with SQL that is generated from the columns of the analysis. Ranks are combined
-by the `fold` of each column; sums are divided by the number of ranks, or of their complete steps, only at the
-end, so that they stay exact. The verdict of a row tests its values in the replicates of each side: runs if
-there are four or more in total, else complete steps. Profiling windows of one job count as one run.
+by the `fold` of each column; sums are divided by the number of ranks, of their complete steps, or by how much
+they recorded (`per` of the contract), only at the end, so that they stay exact. The verdict of a row tests
+its values in the replicates of each side: runs if there are four or more in total, else complete steps.
+Profiling windows of one job count as one run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,14 @@ from tracewarehouse.analyses import Analyses
 from tracewarehouse.compare.diff.comparable import other_kernel_rules
 from tracewarehouse.compare.diff.levels import of_both_sides, ratio_column
 from tracewarehouse.compare.metric.expression import BY_STEP
-from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, if_complete
+from tracewarehouse.compare.metric.values import (
+    COMPLETE_STEPS_SQL,
+    PARTS,
+    SECOND,
+    STEP,
+    extents,
+    if_complete,
+)
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
@@ -43,6 +51,7 @@ if TYPE_CHECKING:
 
 COMBINED = ("run_id", "rank", "device", "step")  # keys whose rows are combined, unless ranks are compared
 _NOT_MEASURES = (None, "id", "ts", "depth")
+_OF_A_PART = ("annotation", "only_step")  # parameters that select a part of the recording
 CHANGES = "added, deleted, increased, decreased or unchanged"
 
 _JOIN = """
@@ -78,7 +87,7 @@ class Comparison(Struct, frozen=True):
     """How two results of an analysis are compared.
 
     `classifier` is the measure that classifies rows as increased or decreased; `combined` whether ranks are
-    combined; `per` what one value refers to, in words.
+    combined; `per` what one value refers to, in words; sums that grow with the recording are per `unit`, too.
     """
 
     contract: Contract
@@ -87,6 +96,15 @@ class Comparison(Struct, frozen=True):
     classifier: Column
     combined: bool
     per: str
+    unit: str | None = None
+
+    def is_divided(self, measure: Column) -> bool:
+        """Whether the measure is per unit of what was recorded."""
+        return self.unit is not None and measure.adds_up
+
+    def per_of(self, measure: Column) -> str:
+        """What a value of the measure refers to."""
+        return f"per {self.unit}, {self.per}" if self.is_divided(measure) else self.per
 
     @property
     def result(self) -> Contract:
@@ -118,17 +136,27 @@ class Comparison(Struct, frozen=True):
         for measure in self.measures:
             value = replace(
                 measure,
-                type="DOUBLE" if self.combined else measure.type,
+                type="DOUBLE" if self.combined or self.is_divided(measure) else measure.type,
                 null=measure.null or measure.fold != "sum",
                 fold="sum" if measure.fold == "sum" else None,
             )
             for side in ("base", "head"):
-                yield replace(value, name=f"{side}_{measure.name}", doc=f"{side}, {self.per}: {measure.doc}")
+                doc = f"{side}, {self.per_of(measure)}: {measure.doc}"
+                yield replace(value, name=f"{side}_{measure.name}", doc=doc)
             doc = f"head_{measure.name} minus base_{measure.name}."
             yield replace(value, name=f"delta_{measure.name}", doc=doc, signed=True)
 
 
-def compare(contract: Contract, by_rank: bool, by_step: bool, measure: str | None) -> Comparison:
+class Divisor(Struct, frozen=True):
+    """What sums of a side are divided by: ranks or complete steps, or `covered` if they grow."""
+
+    count: int
+    covered: int = 0  # in parts of the unit
+
+
+def compare(
+    contract: Contract, by_rank: bool, by_step: bool, measure: str | None, unit: str | None = None
+) -> Comparison:
     """How to compare two results of the analysis; raises ParamError if that is not possible."""
     dropped = ("run_id",) if by_rank else COMBINED
     columns = {column.name: column for column in contract.columns}
@@ -145,7 +173,7 @@ def compare(contract: Contract, by_rank: bool, by_step: bool, measure: str | Non
         )
     per = "of this rank" if by_rank else "per step and rank" if by_step else "per rank"
     classifier = _classifier(contract, measures, by_rank, measure)
-    return Comparison(contract, keys, measures, classifier, not by_rank, per)
+    return Comparison(contract, keys, measures, classifier, not by_rank, per, unit)
 
 
 def classifiers(measures: tuple[Column, ...], by_rank: bool) -> list[Column]:
@@ -165,7 +193,7 @@ def _classifier(contract: Contract, measures: tuple[Column, ...], by_rank: bool,
     raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known or 'none'}")
 
 
-def join_sql(comparison: Comparison, base_divisor: int, head_divisor: int) -> str:
+def join_sql(comparison: Comparison, base_divisor: Divisor, head_divisor: Divisor) -> str:
     """SQL over the tables `base` and `head`; sums of each side are divided by its divisor."""
     divisors = {"base": base_divisor, "head": head_divisor}
     columns = [_KEY.format(name=_quoted(key)) for key in comparison.keys]
@@ -173,7 +201,8 @@ def join_sql(comparison: Comparison, base_divisor: int, head_divisor: int) -> st
         column for measure in comparison.measures for column in _measure_sql(comparison, measure, divisors)
     ]
     if comparison.combined:
-        base, head = _over_common_denominator(comparison.classifier, divisors)
+        by, _ = _denominators(comparison, comparison.classifier, divisors)
+        base, head = _over_common_denominator(comparison.classifier, by)
     else:
         base, head = (_value_sql(comparison.classifier, side) for side in divisors)
     columns.append(_CHANGE.format(base=base, head=head))
@@ -226,14 +255,24 @@ def _combined_sql(measure: Column) -> str:
     return if_complete(fold, measure.name)
 
 
-def _measure_sql(comparison: Comparison, measure: Column, divisors: Mapping[str, int]) -> Iterator[str]:
+def _denominators(
+    comparison: Comparison, measure: Column, divisors: Mapping[str, Divisor]
+) -> tuple[dict[str, int], int]:
+    """What the sums of each side are divided by, over a common factor."""
+    if comparison.unit is not None and measure.adds_up:
+        return {side: each.covered for side, each in divisors.items()}, PARTS[comparison.unit]
+    return {side: each.count for side, each in divisors.items()}, 1
+
+
+def _measure_sql(comparison: Comparison, measure: Column, divisors: Mapping[str, Divisor]) -> Iterator[str]:
     """Base, head and delta of a measure."""
     base, head = (_value_sql(measure, side) for side in divisors)
     delta = f"({head} - {base})"
     if comparison.combined and measure.fold == "sum":
-        one, other = _over_common_denominator(measure, divisors)
-        delta = f"({other} - {one}) / {divisors['base'] * divisors['head']}"
-        base, head = f"{base} / {divisors['base']}", f"{head} / {divisors['head']}"
+        by, parts = _denominators(comparison, measure, divisors)
+        one, other = _over_common_denominator(measure, by)
+        delta = f"({other} - {one}) / ({by['base'] * by['head']} / {parts})"
+        base, head = f"{base} / ({by['base']} / {parts})", f"{head} / ({by['head']} / {parts})"
     elif comparison.combined:
         base, head, delta = (f"{value}::DOUBLE" for value in (base, head, delta))
     for prefix, value in (("base", base), ("head", head), ("delta", delta)):
@@ -308,13 +347,16 @@ class Diff(Analyses[Result], Struct, frozen=True):
         steps = self._complete_steps(contract)
         if any(param.name == BY_STEP for param in contract.params):
             params = {**params, BY_STEP: steps is not None}
-        comparison = compare(contract, self.by_rank, bool(steps), self.measure)
         results = [
             _SideResult(side, selection.analyze(name, version, **params), selection.selected(), table)
             for side, selection, table in zip(
                 SIDES, (self.base, self.head), steps or (None, None), strict=True
             )
         ]
+        unit = None
+        if steps is None and self._grows(contract, params):
+            results, unit = _with_covered(contract, results, (self.base, self.head))
+        comparison = compare(contract, self.by_rank, bool(steps), self.measure, unit)
         return self._compared(comparison, results)
 
     def changes(
@@ -343,6 +385,12 @@ class Diff(Analyses[Result], Struct, frozen=True):
         )
         return changes(self.base, self.head, self.catalog, options, parsed)
 
+    def _grows(self, contract: Contract, params: Mapping[str, object]) -> bool:
+        """Whether values grow with the length of the recording: they are not of one step or annotation."""
+        of_a_part = any(params.get(name) is not None for name in _OF_A_PART)
+        of_a_step = self.by_rank and "step" in contract.grain and BY_STEP not in params
+        return contract.covers != "rank" and not of_a_part and not of_a_step
+
     def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
         """The complete steps of both sides, if values are per step."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
@@ -367,7 +415,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
             notices.append(hints.fill("rows are classified by {} (change with {})", name, option))
         contract = replace(comparison.result, body=join_sql(comparison, *divisors))
         kind, replicates = _replicates(comparison, results)
-        with _side_tables(results, ranks, folded_names(comparison)) as con:
+        with _side_tables(comparison, results, ranks) as con:
             rows = execute(con, contract, {}).to_pylist()
             # By the first measure with a value: times on the GPU are unknown in a trace of the CPU.
             known = (
@@ -414,12 +462,13 @@ class Diff(Analyses[Result], Struct, frozen=True):
 
 
 class _SideResult(Struct, frozen=True):
-    """The result of one side, and its complete steps if values are per step."""
+    """The result of one side; its complete steps if values are per step, else what its ranks cover."""
 
     side: str
     result: Result
     selected: Sequence[SelectedRun]
     steps: pa.Table | None
+    covered: Mapping[tuple[str, int], int] = {}  # run and rank → parts of the unit
 
     @property
     def ranks(self) -> set[tuple[str, int]]:
@@ -428,41 +477,72 @@ class _SideResult(Struct, frozen=True):
         return {(each.run, rank) for each in self.selected for rank in each.ranks} - without
 
     @property
-    def divisor(self) -> int:
-        """What its sums are divided by: ranks, or their complete steps; raises TwError if there are none."""
+    def divisor(self) -> Divisor:
+        """What its sums are divided by; raises TwError if it has no ranks, or no complete steps."""
         count = len(self.ranks) if self.steps is None else sum(self.replicates(("run_id", "step")).values())
         if not count:
             reason = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
             command = hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
             message = f"{self.side} has no data to compare: {reason}"
             raise TwError(message, hints.fill("{} explains why", command))
-        return count
+        return Divisor(count, sum(self.covered.values()))
 
-    def replicates(self, names: Sequence[str]) -> Replicates:
-        """Its jobs, or its complete steps by run, each with the number of ranks it has."""
+    def replicates(self, names: Sequence[str], is_divided: bool = False) -> Replicates:
+        """Its jobs, or its complete steps by run, each with its number of ranks, or what they cover."""
         ranks, jobs = self.ranks, {each.run: each.job for each in self.selected}
         if self.steps is None:
-            return Counter((jobs[run],) for run, _ in sorted(ranks))
+            sizes: Counter[Replicate] = Counter()
+            for run, rank in sorted(ranks):
+                sizes[(jobs[run],)] += self.covered[run, rank] if is_divided else 1
+            return sizes
         rows = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
         if names == ("run_id",):
             return Counter((jobs[row["run_id"]],) for row in rows)
         return Counter(tuple(row[name] for name in names) for row in rows)
 
 
+def _with_covered(
+    contract: Contract, results: Sequence[_SideResult], sides: Sequence[Selection]
+) -> tuple[list[_SideResult], str]:
+    """The results with what their ranks cover, and its unit: steps, or seconds if a rank has no steps."""
+    found = [
+        {(run, rank): extent for run, ranks in extents(side).items() for rank, extent in ranks.items()}
+        for side in sides
+    ]
+    known = [
+        {place: each[place] for place in result.ranks} for result, each in zip(results, found, strict=True)
+    ]
+    unit = STEP if all(extent.steps for side in known for extent in side.values()) else SECOND
+    return [
+        replace(result, covered={place: each.covered(contract, unit) for place, each in side.items()})
+        for result, side in zip(results, known, strict=True)
+    ], unit
+
+
 def _scope(
     comparison: Comparison, results: Sequence[_SideResult]
-) -> tuple[list[int], set[int] | None, list[str]]:
+) -> tuple[list[Divisor], set[int] | None, list[str]]:
     """The divisor of each side, the ranks that are compared if not all, and notices."""
     if comparison.combined:
         divisors = [each.divisor for each in results]
-        notice = f"values are {comparison.per}: base has {divisors[0]:,}, head has {divisors[1]:,}"
-        return divisors, None, [notice]
+        base, head = (_amount(each, comparison.unit) for each in divisors)
+        per = f"per {comparison.unit} and rank" if comparison.unit else comparison.per
+        return divisors, None, [f"values are {per}: base has {base}, head has {head}"]
     ranks = _common_ranks(results)
     extra = {each.side: {rank for _, rank in each.ranks} - ranks for each in results}
     notices = [
         f"ignored, only in {side}: rank {rank_list(others)}" for side, others in extra.items() if others
     ]
-    return [1, 1], ranks, notices
+    if comparison.unit:
+        notices.append(f"values are {comparison.per}, per {comparison.unit}")
+    return [Divisor(1), Divisor(1)], ranks, notices
+
+
+def _amount(divisor: Divisor, unit: str | None) -> str:
+    """What a side is divided by, without zeros at the end."""
+    if unit is None:
+        return f"{divisor.count:,}"
+    return f"{divisor.covered / PARTS[unit]:,.3f}".rstrip("0").rstrip(".")
 
 
 def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
@@ -481,17 +561,25 @@ def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
 
 @contextmanager
 def _side_tables(
-    results: Iterable[_SideResult], ranks: set[int] | None, folded: Mapping[str, str]
+    comparison: Comparison, results: Iterable[_SideResult], ranks: set[int] | None
 ) -> Iterator[Connection]:
-    """A connection with the rows that are compared, as `base` and `head`; `folded` replaces columns."""
+    """A connection with the rows that are compared, as `base` and `head`, with names that recur."""
     from tracewarehouse.duck.engine import connect
 
+    folded = folded_names(comparison)
+    if ranks is not None and comparison.unit is not None:  # sums of a rank are divided row by row
+        parts = PARTS[comparison.unit]
+        added = [each for each in comparison.measures if each.adds_up]
+        folded |= {each.name: f"{_quoted(each)} / (covered.parts / {parts})" for each in added}
     with connect() as con:
         for each in results:
             con.register(f"{each.side}_rows", each.result.arrow())
             changed = ", ".join(f"{value} AS {quote_name(name)}" for name, value in folded.items())
             columns = f"* REPLACE ({changed})" if changed else "*"
             sql = f"SELECT result.{columns} FROM {each.side}_rows AS result"
+            if ranks is not None and each.covered:
+                rows = ", ".join(f"({rank}, {parts})" for (_, rank), parts in each.covered.items())
+                sql += f" JOIN (VALUES {rows}) AS covered(rank, parts) USING (rank)"
             if each.steps is not None:
                 con.register(f"{each.side}_steps", each.steps)
                 sql += f" SEMI JOIN {each.side}_steps USING (run_id, rank, step)"
@@ -508,7 +596,8 @@ def _replicates(
     none: dict[str, Replicates] = {each.side: {} for each in results}
     if not comparison.combined:
         return None, none
-    by_run = {each.side: each.replicates(("run_id",)) for each in results}
+    is_divided = comparison.is_divided(comparison.classifier)
+    by_run = {each.side: each.replicates(("run_id",), is_divided) for each in results}
     if sum(map(len, by_run.values())) >= MIN_SAMPLES:
         return "runs", by_run
     by_step = {each.side: each.replicates(("run_id", "step")) for each in results if each.steps is not None}

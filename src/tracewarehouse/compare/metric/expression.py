@@ -52,17 +52,22 @@ class Metric(Struct, frozen=True):
         other_keys = set(self.contract.grain) - {"run_id", "rank", "device", "step"}
         return self.has_steps and not other_keys and self.column.fold == "sum"
 
+    def grows(self, by_step: bool) -> bool:
+        """Whether it grows with the length of the recording: a sum that is not of steps."""
+        of_steps = by_step or any(column.name == "step" for column, _ in self.filters)
+        return self.column.adds_up and not of_steps and self.contract.covers != "rank"
+
     def params(self, by_step: bool) -> dict[str, object]:
         """The parameters of its analysis."""
         return {BY_STEP: by_step} if self.steps_optional else {}
 
-    def per(self, by_step: bool) -> str:
-        """What one value refers to, in words."""
+    def per(self, by_step: bool, unit: str | None = None) -> str:
+        """What one value refers to, in words; `unit` is what a sum that grows is divided by."""
         if self.column.fold != "sum":
             return "of complete steps" if by_step else "of the run"
         if self.measures_steps and by_step:
             return "of the median complete step, mean of its ranks"
-        return "per complete step and rank" if by_step else "per rank"
+        return f"per {unit} and rank" if unit else "per complete step and rank" if by_step else "per rank"
 
 
 class RunValue(Struct, frozen=True):

@@ -7,6 +7,7 @@ columns of analyses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from math import ceil
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Literal, cast, get_args
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.compare.metric.expression import Measured, Metric, RunValue, parse_metric_prefix
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column
+from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
 from tracewarehouse.errors import ExpressionError, TwError, UnknownName
 from tracewarehouse.late_regex import late_regex
@@ -28,19 +29,87 @@ if TYPE_CHECKING:
     from tracewarehouse.query.selection import Selection
     from tracewarehouse.result import Result
     from tracewarehouse.runs.selection import SelectedRun
+    from tracewarehouse.storage import Rank
 
 
 ROWS, STEPS = "result_rows", "complete_steps"  # relations: rows of the analysis; complete steps
 COMPLETE_STEPS_SQL = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
+_EXTENTS = """
+SELECT
+  run_id,
+  rank,
+  sum(
+    CASE WHEN partial AND 10 * period_ns < 9 * usual_ns THEN 1000 * period_ns // usual_ns ELSE 1000 END
+  )::BIGINT AS steps,
+  count(*) FILTER (NOT partial) AS complete,
+  coalesce(sum(period_ns) FILTER (NOT partial), 0)::BIGINT AS complete_ns
+FROM (
+  SELECT
+    *,
+    quantile_disc(period_ns, 0.5) FILTER (NOT partial) OVER (PARTITION BY run_id, rank) AS usual_ns
+  FROM steps
+)
+GROUP BY run_id, rank
+"""
+STEP, SECOND = "recorded step", "recorded second"  # what sums that grow with the recording are per
+PARTS = {STEP: 1_000, SECOND: 10**9}  # the parts of a unit, in which extents are counted
 Step = tuple[str, int, int]  # a complete step of a rank of a run
 RankStep = tuple[int, int | None]  # a rank and, if values are per step, a complete step of it
 
 
+class Extent(Struct, frozen=True):
+    """How much a rank recorded: thousandths of steps and ns, in all, and complete steps and their ns.
+
+    An incomplete step counts as its share of the median complete step, from 90 % on as 1: what is marked as
+    incomplete is often only a step at the edge of the recording.
+    """
+
+    steps: int
+    ns: int
+    complete: int
+    complete_ns: int
+
+    def covered(self, contract: Contract, unit: str) -> int:
+        """What rows of an analysis cover, in parts of the unit: complete steps, if there are any, or all."""
+        if contract.covers == "step" and self.complete:
+            return self.complete * PARTS[STEP] if unit == STEP else self.complete_ns
+        return self.steps if unit == STEP else self.ns
+
+
+Extents = Mapping[int, Extent]  # by rank
+
+
+def extents(side: Selection) -> dict[str, Extents]:
+    """Run → how much each of its selected ranks recorded."""
+    counted = side.of_steps(()).query_all(_EXTENTS).rows()
+    steps = {(row["run_id"], row["rank"]): row for row in counted}
+    return {
+        each.run: {
+            rank.rank: _extent(rank, steps.get((each.run, rank.rank), {}))
+            for rank in each.version.by_rank
+            if rank.rank in each.ranks
+        }
+        for each in side.selected()
+    }
+
+
+def _extent(rank: Rank, steps: Mapping[str, int]) -> Extent:
+    start, end = (rank.facts.get(name) for name in ("start_ns", "end_ns"))
+    ns = end - start if isinstance(start, int) and isinstance(end, int) else 0
+    return Extent(steps.get("steps", 0), ns, steps.get("complete", 0), steps.get("complete_ns", 0))
+
+
 class Ranks(Struct, frozen=True):
-    """The ranks of a run with data in its analysis, and why others have none."""
+    """The ranks of a run with data in its analysis, how much they recorded, and why others have none."""
 
     with_data: tuple[int, ...]
     reason: str | None = None
+    extents: Extents = {}
+
+    @property
+    def have_steps(self) -> bool:
+        """Whether all that have data have steps."""
+        return all(rank in self.extents and self.extents[rank].steps for rank in self.with_data)
 
 
 class _Aggregate(Struct, frozen=True):
@@ -62,9 +131,14 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     by_step = metric.has_steps and (all_complete or not metric.steps_optional)
     contract, params = metric.contract, metric.params(by_step)
     results = [side.analyze(contract.name, contract.version, **params) for side in sides]
+    ranks = [ranks_with_data(result, side.selected()) for result, side in zip(results, sides, strict=True)]
+    unit = None
+    if metric.grows(by_step):
+        ranks = [with_extents(each, extents(side)) for each, side in zip(ranks, sides, strict=True)]
+        unit = STEP if all(run.have_steps for side in ranks for run in side.values()) else SECOND
     measured = tuple(
-        evaluate(metric, result.arrow(), ranks_with_data(result, side.selected()), steps if by_step else None)
-        for result, side, steps in zip(results, sides, complete, strict=True)
+        evaluate(metric, result.arrow(), of_side, steps if by_step else None, unit)
+        for result, of_side, steps in zip(results, ranks, complete, strict=True)
     )
     if needs_rows:
         check_filters(metric, measured, [result.arrow() for result in results])
@@ -104,10 +178,19 @@ def ranks_with_data(result: Result, selected: Iterable[SelectedRun]) -> dict[str
     return found
 
 
+def with_extents(ranks: Mapping[str, Ranks], found: Mapping[str, Extents]) -> dict[str, Ranks]:
+    """The ranks of each run with how much they recorded."""
+    return {run: replace(each, extents=found.get(run, {})) for run, each in ranks.items()}
+
+
 def evaluate(
-    metric: Metric, rows: pa.Table, ranks: Mapping[str, Ranks], complete: pa.Table | None
+    metric: Metric,
+    rows: pa.Table,
+    ranks: Mapping[str, Ranks],
+    complete: pa.Table | None,
+    unit: str | None = None,
 ) -> Measured:
-    """The metric of each run of `ranks`, in that order.
+    """The metric of each run of `ranks`, in that order; `unit` is what sums that grow are divided by.
 
     `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
     TwError if a run has several rows and the column has no fold.
@@ -117,7 +200,7 @@ def evaluate(
     with scratch(threads_for(metric)) as con:
         con.register(ROWS, rows)
         if complete is None:
-            return evaluate_in(con, metric, ranks, None)
+            return evaluate_in(con, metric, ranks, None, unit)
         con.register(STEPS, complete)
         names = ("run_id", "rank", "step")
         steps = list(zip(*(complete[name].to_pylist() for name in names), strict=True))
@@ -130,7 +213,11 @@ def threads_for(metric: Metric) -> int | None:
 
 
 def evaluate_in(
-    con: Connection, metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
+    con: Connection,
+    metric: Metric,
+    ranks: Mapping[str, Ranks],
+    complete: Sequence[Step] | None,
+    unit: str | None = None,
 ) -> Measured:
     """Like `evaluate`, over the relations `ROWS` and, with `complete`, `STEPS` of a connection."""
     by_step = complete is not None
@@ -140,12 +227,14 @@ def evaluate_in(
     rows = f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
     if metric.column.fold:
         aggregates = _aggregates(con, metric, rows, by_step)
-        fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
         values = {}
         for run, scope in scopes.items():
             within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
-            if scope:
-                values[run] = fold(metric, run, within, scope)
+            if scope and metric.column.fold == "sum":
+                divisor = _divisor(metric, ranks[run], scope, unit)
+                values[run] = _mean_of_sums(metric, run, within, scope, divisor)
+            elif scope:
+                values[run] = _extreme_or_ratio(metric, run, within, scope)
     else:
         values = _single(con, metric, rows, scopes)
     nothing = "no complete step" if by_step else "no such rank"
@@ -160,7 +249,7 @@ def evaluate_in(
         else:
             value = RunValue(run, reason="no such row")
         runs.append(value)
-    return Measured(metric, metric.per(by_step), tuple(runs))
+    return Measured(metric, metric.per(by_step, unit), tuple(runs))
 
 
 def check_filters(metric: Metric, measured: Iterable[Measured], tables: Sequence[pa.Table]) -> None:
@@ -241,15 +330,30 @@ def if_complete(function: str, column: str) -> str:
     return f"CASE WHEN count({name}) = count(*) THEN {function}({name}) END"
 
 
+def _divisor(metric: Metric, ranks: Ranks, scope: frozenset[RankStep], unit: str | None) -> Fraction | None:
+    """What a sum over the scope is divided by; None if a rank did not record what it is per."""
+    if unit is None:
+        return Fraction(len(scope))
+    known = (ranks.extents[rank] for rank, _ in scope if rank in ranks.extents)
+    covered = [extent.covered(metric.contract, unit) for extent in known]
+    return Fraction(sum(covered), PARTS[unit]) if len(covered) == len(scope) and all(covered) else None
+
+
 def _mean_of_sums(
-    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: frozenset[RankStep]
+    metric: Metric,
+    run: str,
+    aggregates: Mapping[RankStep, _Aggregate],
+    scope: frozenset[RankStep],
+    divisor: Fraction | None,
 ) -> RunValue:
-    """The sum per rank, or per rank and step; one without such a row counts as 0."""
+    """The sum divided, by default per rank, or per rank and step; one without such a row counts as 0."""
     ranks, rows = len({rank for rank, _ in scope}), sum(each.rows for each in aggregates.values())
     known = {key: each.over for key, each in aggregates.items() if each.over is not None}
     if len(known) < len(aggregates):
         return RunValue(run, ranks=ranks, rows=rows, reason=_unknown(metric))
-    mean = sum(known.values()) / len(scope)
+    if divisor is None:
+        return RunValue(run, ranks=ranks, rows=rows, reason="its number of steps or its length is unknown")
+    mean = float(sum(known.values()) / divisor)
     by_step: dict[int, list[float]] = {}
     for rank, step in scope:
         if step is not None:
