@@ -71,7 +71,7 @@ def kernels(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def test_added_and_deleted_names_per_step_and_rank(house: Path) -> None:
-    result = tw.open(house).diff("a", "b").name_summary()
+    result = tw.open(house).diff("a", "b", min_effect=1).name_summary()
     found = {
         name: (row["base_count"], row["head_count"], row["base_sum_ns"], row["head_sum_ns"], row["change"])
         for name, row in kernels(result.rows()).items()
@@ -85,9 +85,16 @@ def test_added_and_deleted_names_per_step_and_rank(house: Path) -> None:
         "values are per step and rank: base has 2, head has 2",
         "rows are classified by sum_ns (change with measure=NAME)",
     )
-    by_count = tw.open(house).diff("a", "b", measure="count").name_summary()
+    by_count = tw.open(house).diff("a", "b", measure="count", min_effect=1).name_summary()
     assert (kernels(by_count.rows())["relu"]["change"], len(by_count.notices)) == ("unchanged", 1)
     assert result.provenance.runs == ("a@v1", "b@v1")
+    # The first step of `a` takes 50, the other 100: only the first ones are compared.
+    of_first = tw.open(house).diff("a", "b").name_summary()
+    assert of_first.notices[:2] == (
+        "compared the first complete step of each run: first steps are faster (-33.3 % in base)",
+        "values are per step and rank: base has 1, head has 2",
+    )
+    assert kernels(of_first.rows())["relu"]["base_count"] == 1.0
 
 
 def test_swapping_the_sides_swaps_the_signs(house: Path) -> None:
@@ -115,13 +122,17 @@ def test_another_measure_classifies_rows(house: Path) -> None:
         tw.open(house).diff("a", "b", measure="name").name_summary()
 
 
-def test_values_without_steps_are_per_rank(house: Path) -> None:
+def test_values_of_entire_recordings_are_per_step_or_second(house: Path) -> None:
     result = tw.open(house).diff("a", "b", all_steps=True).name_summary()
     gemm = kernels(result.rows())["gemm"]
-    assert (gemm["base_count"], gemm["head_count"], gemm["base_sum_ns"]) == (3.0, 2.0, 1039.0)
+    assert (gemm["base_count"], gemm["head_count"], gemm["base_sum_ns"]) == (1.5, 2.0, 519.5)
     assert gemm["change"] == "decreased"
-    assert result.notices[0].startswith("values are per rank: base has 1, head has 2")
-    assert tw.open(house).diff("a", "host").name_summary().notices[0].startswith("values are per rank")
+    assert result.notices[0] == "values are per recorded step and rank: base has 2, head has 2"
+    without = tw.open(house).diff("a", "host").op_summary()
+    (mm,) = [row for row in without.rows() if row["name"] == "aten::mm"]
+    assert (mm["base_count"], mm["head_count"]) == (0, 1e9 / 10)
+    seconds = "values are per recorded second and rank: base has 0, head has 0"  # less than a millisecond
+    assert without.notices[0] == seconds
 
 
 def test_columns_that_cannot_be_combined_are_omitted(house: Path) -> None:
@@ -136,7 +147,7 @@ def test_columns_that_cannot_be_combined_are_omitted(house: Path) -> None:
 
 def test_an_analysis_with_a_row_per_run_has_one_row(house: Path) -> None:
     (row,) = tw.open(house).diff("a", "b").temporal_breakdown().rows()
-    assert row["base_busy_ns"] == 10 + 10 + 10 + 30 + 999
+    assert row["base_busy_ns"] == (10 + 10 + 10 + 30 + 999) / 2
     assert row["head_busy_ns"] == (10 + 36 + 10 + 10 + 38 + 10) / 2
     (step,) = tw.open(house).diff("a", "b").step_summary().rows()
     assert (step["base_host_ns"], step["head_host_ns"], step["change"]) == (100.0, 100.0, "unchanged")
@@ -145,10 +156,13 @@ def test_an_analysis_with_a_row_per_run_has_one_row(house: Path) -> None:
 def test_by_rank_compares_every_measure(house: Path) -> None:
     result = tw.open(house).diff("a", "b", by_rank=True).kernel_summary()
     assert {row["rank"] for row in result.rows()} == {0}
-    assert result.notices[0] == "ignored, only in head: rank 1"
+    assert result.notices[:2] == (
+        "ignored, only in head: rank 1",
+        "values are of this rank, per recorded step",
+    )
     gemm = next(row for row in result.rows() if row["name"] == "gemm")
     assert (gemm["base_p50_ns"], gemm["head_p50_ns"], gemm["delta_p50_ns"]) == (30, 10, -20)
-    assert gemm["change"] == "decreased"
+    assert (gemm["base_sum_ns"], gemm["head_sum_ns"], gemm["change"]) == (1039 / 2, 30.0, "decreased")
 
 
 def test_invalid_comparisons_are_errors(house: Path) -> None:
@@ -166,7 +180,7 @@ def test_invalid_comparisons_are_errors(house: Path) -> None:
 
 
 def test_sets_of_runs_are_means_of_all_their_ranks(house: Path) -> None:
-    rows = kernels(tw.open(house).diff("a", ["a", "b"]).name_summary().rows())
+    rows = kernels(tw.open(house).diff("a", ["a", "b"], min_effect=1).name_summary().rows())
     assert (rows["gemm"]["head_count"], rows["gemm"]["head_sum_ns"]) == (6 / 4, 100 / 4)
 
 

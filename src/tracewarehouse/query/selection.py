@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, UnknownName
 from tracewarehouse.result import Abstained, Result
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, queryable_runs, readable_runs
@@ -64,7 +65,7 @@ class Selection:
         self._pool = pool
         self.level = default_level() if level is None else level
         self.engine = engine
-        self._steps: tuple[int, ...] = ()
+        self._steps = ""  # a condition on the table `steps`
 
     @property
     def pool(self) -> ConnectionPool:
@@ -135,7 +136,15 @@ class Selection:
     def of_steps(self, steps: Iterable[int]) -> Self:
         """The same with only these steps, by number, in the table `steps` of `query_all`."""
         other = copy(self)
-        other._steps = tuple(steps)
+        listed = ", ".join(map(str, steps))
+        other._steps = f"step IN ({listed})" if listed else ""
+        return other
+
+    def until_steps(self, last: Mapping[str, int]) -> Self:
+        """The same with only the steps of each run up to this number, in the table `steps` of `query_all`."""
+        other = copy(self)
+        until = (f"run_id = {quote_text(run)} AND step <= {step}" for run, step in last.items())
+        other._steps = " OR ".join(until)
         return other
 
     def verified(self, runs: Sequence[SelectedRun]) -> Self:
@@ -327,8 +336,7 @@ class Selection:
     def query_all(self, sql: str) -> Result:
         """The rows of one SELECT without limits: for SQL that is not typed by a user."""
         if self._steps:
-            listed = ", ".join(map(str, self._steps))
-            sql = f"WITH steps AS (SELECT * FROM steps WHERE step IN ({listed})) {sql}"
+            sql = f"WITH steps AS (SELECT * FROM steps WHERE {self._steps}) {sql}"
         return self.query(sql, None)
 
     def query(self, sql: str, limits: Limits | None) -> Result:

@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
-from tracewarehouse.compare.diff.comparable import Difference, differences
+from tracewarehouse.compare.diff.comparable import Difference, differences, equal_positions
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, long_steps, result_of, waits
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
@@ -518,6 +518,9 @@ def changes(
     config_differences = differences(base, head)
     if options.steps:
         base, head = base.of_steps(options.steps), head.of_steps(options.steps)
+    first = None
+    if not options.steps and any(each.what == "steps" for each in config_differences):
+        base, head, first = equal_positions(base, head, options.min_effect)
     work = None if options.normalize is None else read_work(options.normalize, base, head)
     parts: Breakdown | None = None
     reason = None
@@ -528,6 +531,8 @@ def changes(
             raise
         reason = error.message
     step_verdict = _verdict(base, head, catalog, options, parts, work)
+    if first is not None:
+        step_verdict = replace(step_verdict, notices=(str(first), *step_verdict.notices))
     known = _step_time_test(step_verdict, options.within_run)
     gate_options = GateOptions(options.alpha, options.within_run, partial(_earlier, options), work)
     return Change(

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.analyses import Analyses
-from tracewarehouse.compare.diff.comparable import other_kernel_rules
+from tracewarehouse.compare.diff.comparable import equal_positions, other_kernel_rules
 from tracewarehouse.compare.diff.levels import of_both_sides, ratio_column
 from tracewarehouse.compare.metric.expression import BY_STEP
 from tracewarehouse.compare.metric.values import (
@@ -344,7 +344,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         Raises UnknownName, ParamError; TwError if a side has no rank, or no complete step, with data.
         """
         contract = self.catalog.get(name, version, kind="analysis")
-        steps = self._complete_steps(contract)
+        steps, positions = self._complete_steps(contract)
         if any(param.name == BY_STEP for param in contract.params):
             params = {**params, BY_STEP: steps is not None}
         results = [
@@ -357,7 +357,8 @@ class Diff(Analyses[Result], Struct, frozen=True):
         if steps is None and self._grows(contract, params):
             results, unit = _with_covered(contract, results, (self.base, self.head))
         comparison = compare(contract, self.by_rank, bool(steps), self.measure, unit)
-        return self._compared(comparison, results)
+        compared = self._compared(comparison, results)
+        return replace(compared, notices=(*positions, *compared.notices))
 
     def changes(
         self,
@@ -391,15 +392,20 @@ class Diff(Analyses[Result], Struct, frozen=True):
         of_a_step = self.by_rank and "step" in contract.grain and BY_STEP not in params
         return contract.covers != "rank" and not of_a_part and not of_a_step
 
-    def _complete_steps(self, contract: Contract) -> list[pa.Table] | None:
-        """The complete steps of both sides, if values are per step."""
+    def _complete_steps(self, contract: Contract) -> tuple[list[pa.Table] | None, tuple[str, ...]]:
+        """The complete steps of both sides, if values are per step, and a line if some are left out."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
-            return None
-        steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (self.base, self.head)]
+            return None, ()
+        base, head, first = self.base, self.head, None
+        steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
+        ranks = [Counter((row["run_id"], row["rank"]) for row in table.to_pylist()) for table in steps]
+        if {*ranks[0].values()} != {*ranks[1].values()}:
+            base, head, first = equal_positions(base, head, self.min_effect)
+            steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
         if all(table.num_rows for table in steps):
-            return steps
+            return steps, (str(first),) if first else ()
         if any(param.name == BY_STEP for param in contract.params):
-            return None
+            return None, ()
         hint = hints.fill("include all steps: {}", hints.option("all_steps"))
         raise TwError("base or head has no complete step", hint)
 
