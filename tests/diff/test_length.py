@@ -54,7 +54,8 @@ def test_sums_of_recordings_are_per_step(house: tw.Warehouse) -> None:
     assert result.notices[0] == "values are per recorded step and rank: base has 14, head has 64"
     for row in result.rows():
         assert row["base_count"] == row["head_count"] == round(row["base_count"])
-        assert -0.15 < row["head_sum_ns"] / row["base_sum_ns"] - 1 < -0.03
+        if row["kind"] == "computation":  # communication waits
+            assert -0.15 < row["head_sum_ns"] / row["base_sum_ns"] - 1 < -0.03
         assert row["delta_sum_ns"] == pytest.approx(row["head_sum_ns"] - row["base_sum_ns"])
     # Exact: the sum of all rows, times the steps, is that of the two recordings.
     total = sum(row["sum_ns"] for row in house.select(runs="base").run("kernel_summary").rows())
