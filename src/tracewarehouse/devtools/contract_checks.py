@@ -242,7 +242,7 @@ def _hash(text: str) -> str:
 
 def check_catalog(catalog: Catalog) -> list[Violation]:
     """The violations of all contracts and of the lock, by file."""
-    found = []
+    found: list[Violation] = []
     with engine.connect(threads=1) as con:
         con.execute("SET enable_external_access = false")
         keywords = engine.keywords(con)
