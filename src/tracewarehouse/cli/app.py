@@ -20,7 +20,7 @@ from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_inte
 from tracewarehouse.hints import cli_text
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Ingest": {"ingest": "ingest:ingest", "inbox": "inbox:inbox", "seal": "maintenance:seal"},
+    "Ingest": {"ingest": "ingest:ingest", "inbox": "ingest:inbox", "seal": "maintenance:seal"},
     "Analyze": {
         "report": "show:report",
         "show": "show:show",

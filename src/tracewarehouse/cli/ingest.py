@@ -1,4 +1,4 @@
-"""`tw ingest`: stores trace files and folders, with progress bars and a summary."""
+"""`tw ingest`: stores trace files and folders, with progress bars and a summary; `tw inbox`: what waits for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from tracewarehouse.cli.session import (
     Session,
     command,
     engine_options,
+    examples,
     output_options,
+    result_options,
 )
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import rank_list
@@ -282,3 +284,40 @@ def _reason(file: FileOutcome) -> str:
         events = "unknown" if content.lost_events is None else count(content.lost_events)
         loss = f"lost {count(content.lost_bytes)} bytes (events: {events})"
     return f"{file.reason}; {loss}" if file.reason else loss
+
+
+@click.group(
+    epilog=examples(
+        "tw inbox list",
+    )
+)
+def inbox() -> None:
+    """List or discard the traces that wait in the inbox.
+
+    tw ingest --inbox ingests them.
+    """
+
+
+@command(
+    "tw inbox list",
+    "tw inbox list --json",
+    parent=inbox,
+    name="list",
+)
+@result_options
+def list_(session: Session, /) -> None:
+    """List the runs in the inbox with their traces and size."""
+    session.out.print_result(session.open().inbox())
+
+
+@command(
+    "tw inbox discard fp8-on",
+    parent=inbox,
+)
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@output_options
+def discard(session: Session, /, runs: tuple[str, ...]) -> None:
+    """Delete the traces of runs from the inbox without ingesting them."""
+    paths = session.open().discard(runs)
+    text = f"discarded {plural(len(paths), 'trace')} of {plural(len(set(runs)), 'run')}"
+    session.out.print_text(text, [{"path": str(path)} for path in paths])

@@ -124,6 +124,33 @@ GROUP BY level, name, {replicate}
 ORDER BY level, name, {replicate}
 """
 
+# Own time of each rank, that is without communication and waiting: by kernel, and by idle cause.
+_OWN = """
+SELECT
+  format('rank {{}} own', part.rank_label),
+  part.name,
+  sum(part.ns)::BIGINT,
+  coalesce(sum(part.count), 0)::BIGINT,
+  coalesce(sum(part.sum_ns), 0)::BIGINT,
+  count(part.count) > 0,
+  part.run_id
+FROM (
+  SELECT run_id, rank_label, category AS name, category_ns AS ns, NULL AS count, NULL AS sum_ns
+  FROM diff_segments
+  WHERE
+    side = '{side}'
+    AND (starts_with(category, 'idle_') OR contains(category, ': '))
+    AND NOT starts_with(category, 'waiting: ')
+  UNION ALL
+  SELECT kernels.run_id, ranks.label, coalesce(kernels.label, '(no name)'), exclusive_ns, count, sum_ns
+  FROM diff_kernels AS kernels
+  JOIN {side}_ranks AS ranks USING (rank)
+  WHERE kernels.side = '{side}' AND kernels.kind <> 'communication'
+) AS part
+GROUP BY ALL
+ORDER BY ALL
+"""
+
 
 class Total(Struct, frozen=True):
     """A row of one side over all its intervals; `has_calls` is False if it does not consist of kernels.
@@ -152,7 +179,10 @@ class Total(Struct, frozen=True):
 
 
 class SideAmounts(Struct, frozen=True):
-    """One side: its intervals and their total length, and the total and replicates' means of each row."""
+    """One side: its intervals and their total length, and the total and replicates' means of each row.
+
+    `own` are the rows of each rank's own time, by rank, if there are waits for other ranks.
+    """
 
     intervals: int
     length_ns: Fraction
@@ -161,6 +191,7 @@ class SideAmounts(Struct, frozen=True):
     lengths: tuple[float, ...]  # the mean interval of each replicate
     means: Mapping[Key, Mapping[Replicate, Fraction]]
     joined: Mapping[str, str] = {}  # what happened to kernels that are one row, by its label
+    own: Mapping[Key, Total] = {}
 
     def replicate_means(self, key: Key) -> list[float]:
         """The mean of a row in each replicate, 0 where it is absent."""
@@ -317,7 +348,20 @@ def _side(
         lengths=tuple(float(times[each] / size) for each, size in sizes.items()),
         means=means,
         joined=joined,
+        own=_own_totals(con, side, divisors) if any(map(_is_wait, totals)) else {},
     )
+
+
+def _is_wait(key: Key) -> bool:
+    return key[0] == "ranks" and key[1].endswith((WAIT, " waiting"))
+
+
+def _own_totals(con: Connection, side: str, divisors: Mapping[str, Fraction]) -> Mapping[Key, Total]:
+    totals: dict[Key, Total] = defaultdict(Total)
+    for rank, part, ns, count, sum_ns, has_calls, run in con.execute(_OWN.format(side=side)).fetchall():
+        by = divisors.get(run, Fraction(1))
+        totals[rank, part] += Total(ns / by, count, sum_ns / by, has_calls)
+    return totals
 
 
 _STEPS = """
@@ -352,6 +396,7 @@ class Breakdown(Struct, frozen=True):
     unit: str | None = None  # what times are per, such as `sample`; None if they are of the entire interval
     scale: int = 1  # of how many units of work: 1,000 of `1,000 tokens`
     incomplete: tuple[str, ...] = ()  # the steps that are left out because they are incomplete, in words
+    own: Mapping[Key, Row] = {}  # rows of each rank's own time, by its row in `ranks` and name
 
     @property
     def whole(self) -> str:
@@ -427,6 +472,7 @@ def breakdown(
         on_host=on_host,
         unit=text,
         scale=work.scale if work else 1,
+        own={key: _row(key, sides, of_rank=True) for key in {**sides[0].own, **sides[1].own}},
     )
 
 
@@ -504,8 +550,8 @@ def _level(
     return Level(name, ranked(_with_tests(rows, sides, alpha)), per, provenance)
 
 
-def _row(key: Key, sides: tuple[SideAmounts, SideAmounts]) -> Row:
-    base, head = (side.totals.get(key, Total()) for side in sides)
+def _row(key: Key, sides: tuple[SideAmounts, SideAmounts], of_rank: bool = False) -> Row:
+    base, head = ((side.own if of_rank else side.totals).get(key, Total()) for side in sides)
     has_calls = base.has_calls or head.has_calls
     work = base + head
     of_work = key[0] == "work" and work.work_unit is not None

@@ -13,16 +13,26 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from fractions import Fraction
 from functools import partial
 from html import escape
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse.compare.diff.breakdown import LEVELS, Breakdown, breakdown
+from tracewarehouse.compare.diff.causes import (
+    LEAST_PART,
+    OWN,
+    SYNC,
+    Late,
+    first_cause,
+    late_ranks,
+    memory_notes,
+    new_blocking_call,
+    waiting,
+)
 from tracewarehouse.compare.diff.comparable import Difference, differences, equal_positions
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
-from tracewarehouse.compare.diff.levels import WAIT, ZERO, Waits, awaited_rank, long_steps, result_of, waits
+from tracewarehouse.compare.diff.levels import ZERO, Waits, long_steps, result_of, waits
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import by_job, measure
@@ -166,72 +176,120 @@ def _bandwidth_contract() -> Contract:
     )
 
 
-_LEAST_OWN, _LEAST_WAIT = 0.05, 0.1  # shares of the change, from which a late rank is named
 _LEAST_CAUSE = 0.2  # share of the change, from which the largest row is its cause
+_LEAST_CHANGE = 0.01  # of the mean of base, from which a late rank is named that did not change significantly
+_MOST = 0.5  # share of the change, from which a late rank comes before the largest row; of a row
+_LEAST_OTHERS = 0.1  # share of a late rank's own change, from which that of the others is told
 # Beyond this many times the change of the step, a row is not a part of it: others went the other way.
 _OFFSET = 2
 _ALL = 0.995
 _UNMATCHED = "exposed_unassigned"
 
 
-def causes(parts: Breakdown, is_unchanged: bool) -> Iterator[str]:
-    """The late rank, or the largest row; and collectives that are not matched.
+def causes(parts: Breakdown, is_unchanged: bool, blocking: str | None = None) -> Iterator[str]:
+    """The late rank, or the largest row, the larger of both first; and collectives that are not matched.
 
-    If the step as a whole `is_unchanged`, only a row that changed significantly is worth a line.
+    If the step as a whole `is_unchanged`, only what changed significantly is worth a line. `blocking` is a
+    blocking call that only head makes.
     """
-    late = late_rank(parts)
-    if late is not None:
-        yield late
-    elif (row := largest_row(parts)) is not None and (not is_unchanged or _is_significant(row)):
-        yield _row_text(row, parts)
+    late = late_ranks(parts, blocking)
+    lines = [] if late is None or is_unchanged and not _is_certain(late) else [_late_text(late, parts)]
+    if late is None or late.part < _MOST * abs(parts.delta) or not any(lines):
+        row = largest_row(parts, blocking)
+        if row is not None and (not is_unchanged or _is_significant(row)):
+            lines.insert(0, _waiting_text(row, parts, blocking) or _largest_text(row, parts, blocking))
+    yield from filter(None, lines)
     if (note := unmatched(parts)) is not None:
         yield note
 
 
-def late_rank(parts: Breakdown) -> str | None:
+def late_rank(parts: Breakdown, blocking: str | None = None) -> str | None:
     """The rank whose own time changed by far the most, where the others wait longer, or shorter, for it.
 
     None if nothing waits, or collectives are not matched, so that waiting is not known.
     """
-    own = [row for row in parts.level("ranks").rows if row.part.endswith(" own") and row.base]
-    toward = 1 if parts.delta > 0 else -1
-    change, waits = toward * parts.delta, toward * waiting(parts)
-    if len(own) < 2 or not change or waits < _LEAST_WAIT * change:
+    late = late_ranks(parts, blocking)
+    return None if late is None else _late_text(late, parts)
+
+
+def _is_certain(late: Late) -> bool:
+    return all(map(_is_significant, late.ranks))
+
+
+def _late_text(late: Late, parts: Breakdown) -> str | None:
+    """The late ranks with their cause; None if they are neither significant nor most of a notable change."""
+    change, is_certain = abs(parts.delta), _is_certain(late)
+    if not is_certain and (late.part < _MOST * change or change < _LEAST_CHANGE * parts.base_mean):
         return None
-    last, *others = sorted(own, key=lambda row: -toward * row.delta)
-    typical, delta = median(toward * row.delta for row in others), toward * last.delta
-    if not _is_significant(last) or delta - typical < _LEAST_OWN * change or delta < 3 * abs(typical):
-        return None
-    changed = float(last.delta / last.base)
-    name, share = last.part.removesuffix(" own"), float((waits + delta) / change)
-    ns, verb = show(float(delta * len(own)), "ns"), "grew" if toward > 0 else "shrank"
-    state = "is late" if toward > 0 else "is no longer late"
-    cause = f"{name} {state}: its own time {verb} by {100 * abs(changed):.0f} % ({ns})"
+    names = [row.part.removesuffix(OWN).removeprefix("rank ") for row in late.ranks]
+    are, whose = ("ranks {} are", "their") if len(names) > 1 else ("rank {} is", "its")
+    count = len(late.ranks) + len(late.others)
+    text = f"{are.format(' and '.join(names))} {'late' if parts.delta > 0 else 'no longer late'}"
+    text += f": {whose} own time {_grew(late.ranks, count)}"
+    if late.cause is not None:
+        mostly = "mostly" if late.cause_excess >= _MOST * late.excess else "largest part"
+        text += f", {mostly} {_changed(late.cause, parts.per)}"
+    common = sum((row.delta for row in late.others), ZERO) / len(late.others)
+    if common * parts.delta > 0 and abs(common) >= _LEAST_OTHERS * abs(late.ranks[0].delta):
+        text += f"; that of the others {_grew(late.others, count)}"
+    share = float(late.part / change)
     # More than all of it if other ranks wait where they were idle before.
     part = "all" if share > _ALL else f"{100 * share:.0f} %"
-    return f"{cause}; with the waiting of the others that is {part} of the change"
+    text += f"; with the waiting of the others that is {part} of the change"
+    return text if is_certain else f"{text}, not significant"
 
 
-def waiting(parts: Breakdown) -> Fraction:
-    """The change of exposed waits for other ranks."""
-    rows = parts.level("breakdown").rows
-    return sum((row.delta for row in rows if row.part == WAIT or awaited_rank(row.part)), start=ZERO)
+def _grew(own: Sequence[Row], count: int) -> str:
+    """By how much the own times of ranks changed on average; rows are divided by the `count` of ranks."""
+    delta, base = sum((row.delta for row in own), ZERO), sum((row.base for row in own), ZERO)
+    changed, ns = 100 * abs(float(delta / base)), show(float(abs(delta) * count / len(own)), "ns")
+    return f"{'grew' if delta > 0 else 'shrank'} by {changed:.0f} % ({ns})"
 
 
-def largest_row(parts: Breakdown) -> Row | None:
-    """The kernel or idle cause that changed most in the direction of the step; None without such a row."""
-    level = parts.level("kernels")
-    toward = [row for row in level.rows if row.delta * parts.delta > 0]
+def largest_row(parts: Breakdown, blocking: str | None = None) -> Row | None:
+    """The kernel or idle cause that changed most in the direction of the step; None without such a row.
+
+    What waits in a collective is named as that, and a new blocking call before what follows from it.
+    """
+    rows = parts.level("kernels").rows
+    toward = [row for row in rows if row.delta * parts.delta > 0]
     if not toward or abs(toward[0].delta) < _LEAST_CAUSE * abs(parts.delta):
         return None
-    return toward[0]
+    return first_cause(toward, parts.delta, blocking)
+
+
+def _largest_text(row: Row, parts: Breakdown, blocking: str | None) -> str:
+    """The row; after a new blocking call, also that call, and the largest row if it follows from it."""
+    text = _row_text(row, parts)
+    if blocking is None or row.part != SYNC:
+        return text
+    largest = largest_row(parts)
+    if largest is None or largest.part == SYNC:
+        return f"{text}: {blocking}, new in head"
+    text = text.replace("largest part", "first part")
+    return f"{text}: {blocking}, new in head, from which follows {_changed(largest, parts.per)}"
+
+
+def _waiting_text(row: Row, parts: Breakdown, blocking: str | None) -> str | None:
+    """Waiting, if that is most of a collective's row, and the largest row of the ranks' own time."""
+    own = {name for _, name in parts.own}
+    waits = waiting(parts)
+    is_known = bool(own) and row.part not in own and unmatched(parts) is None
+    if not is_known or _MOST * abs(row.delta) > abs(waits) or waits * row.delta < 0:
+        return None
+    text = f"largest part: waiting for other ranks, {_signed(waits)} of the {_signed(parts.delta)} change"
+    toward = [each for each in parts.level("kernels").rows if each.part in own and each.delta * row.delta > 0]
+    first = first_cause(toward, parts.delta, blocking)
+    if first is not None and abs(first.delta) >= LEAST_PART * abs(parts.delta):
+        text += f"; of the ranks' own time, {_changed(first, parts.per)}"
+    return text if _is_significant(row) else f"{text}, not significant"
 
 
 def unmatched(parts: Breakdown) -> str | None:
     """That waiting is not known, if communication that is not matched across ranks changed noticeably."""
     rows = {row.part: row for row in parts.level("breakdown").rows}
     row = rows.get(_UNMATCHED)
-    if row is None or not row.delta or abs(row.delta) < _LEAST_WAIT * abs(parts.delta):
+    if row is None or not row.delta or abs(row.delta) < LEAST_PART * abs(parts.delta):
         return None
     delta = show(float(row.delta), "ns")
     return f"note: collectives behind {delta} of the change are not matched across ranks: waiting is unknown"
@@ -286,7 +344,6 @@ def _signed(ns: Fraction) -> str:
 _MOST_NAMED = 3
 _LEAST = 0.1  # share of the variance, from which a part is named
 _MOST_OF_RANKS = 0.6  # of the spread of own times, from which one rank is named
-_OWN = " own"
 
 
 class Share(Struct, frozen=True):
@@ -318,11 +375,11 @@ def spread_notes(parts: Breakdown) -> Iterator[str]:
     if kernels:
         listed = ", ".join(f"{_name(share.name)} ({100 * share.share:.0f} %)" for share in kernels)
         yield f"the spread between {between} comes from {listed}"
-    own = [each for each in shares if each.level == "ranks" and each.name.endswith(_OWN)]
+    own = [each for each in shares if each.level == "ranks" and each.name.endswith(OWN)]
     total = sum(max(each.share, 0.0) for each in own)
     # A late rank lengthens the steps of the others as much, by waiting: compare own times only.
     if len(own) > 1 and own[0].share >= max(_LEAST, _MOST_OF_RANKS * total):
-        rank, share = own[0].name.removesuffix(_OWN), own[0].share / total
+        rank, share = own[0].name.removesuffix(OWN), own[0].share / total
         yield f"{rank} varies most: {100 * share:.0f} % of the spread of the ranks' own times"
 
 
@@ -443,6 +500,8 @@ class Change(Struct, frozen=True):
     long_steps: str | None = None
     # What the recordings of both sides can carry, in one line.
     recording: str = ""
+    blocking: str | None = None  # a blocking call that only head makes, or makes more often
+    memory: tuple[str, ...] = ()  # how allocated memory changed, in words
 
     @property
     def line(self) -> str:
@@ -473,14 +532,14 @@ class Change(Struct, frozen=True):
     @property
     def late_rank(self) -> str | None:
         """The rank whose own time grew while the others wait more, in words; None if there is none."""
-        return None if self.breakdown is None else late_rank(self.breakdown)
+        return None if self.breakdown is None else late_rank(self.breakdown, self.blocking)
 
     @property
     def causes(self) -> tuple[str, ...]:
         """What the change is due to, in words: a late rank, or the largest row; and what is not known."""
         if self.breakdown is None:
-            return ()
-        return tuple(causes(self.breakdown, self.verdict.word == "no change"))
+            return self.memory
+        return (*causes(self.breakdown, self.verdict.word == "no change", self.blocking), *self.memory)
 
     @property
     def spread_notes(self) -> tuple[str, ...]:
@@ -551,6 +610,8 @@ def changes(
         snapshot=snapshot_diff(*whole_sides),
         long_steps=_long_steps(step_verdict, base, head, options.min_effect, parts),
         recording=recording_verdict(recording_limits([*base.selected(), *head.selected()]), several=True),
+        blocking=None if parts is None else new_blocking_call(parts, base, head),
+        memory=tuple(memory_notes(base, head)),
     )
 
 
