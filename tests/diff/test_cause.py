@@ -18,7 +18,10 @@ def parts(**deltas: int) -> Any:
     rows = [Row(name, Fraction(0), Fraction(1000 * delta)) for name, delta in deltas.items()]
     rows.sort(key=lambda row: -abs(row.delta))
     return SimpleNamespace(
-        per="step", delta=sum(row.delta for row in rows), level=lambda _: SimpleNamespace(rows=rows)
+        per="step",
+        delta=sum(row.delta for row in rows),
+        level=lambda _: SimpleNamespace(rows=rows),
+        own={},
     )
 
 

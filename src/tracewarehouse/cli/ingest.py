@@ -1,4 +1,4 @@
-"""`tw ingest`: stores trace files and folders, with progress bars and a summary; `tw inbox`: what waits for it."""
+"""`tw ingest`: stores trace files and folders, with a summary; `tw inbox`: what waits to be ingested."""
 
 from __future__ import annotations
 
