@@ -53,7 +53,7 @@ SHORT_CATEGORIES: Mapping[str, str] = {
 
 LEVELS: Mapping[str, str] = {
     "breakdown": "by GPU activity and idle cause",
-    "kernels": "by kernel (calls_ns: change in call count; speed_ns: change in time per call)",
+    "kernels": "by kernel (calls_ns: change in calls, or their work; speed_ns: change in time of each)",
     "operators": "by operator",
     "categories": "by training phase and kernel kind",
     "modules": "by module (calls_ns: change in call count; speed_ns: change in time per call)",

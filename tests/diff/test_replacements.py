@@ -252,7 +252,7 @@ CASES: dict[str, tuple[list[At], list[At], list[str]]] = {
     ),
     "one product for another in another module": ([GEMM], [At("nvjet_tst", "aten::mm", OTHER)], []),
     "calls that are not as often": ([GEMM], [GEMM._replace(name="nvjet_tst", calls=12)], []),
-    "two products, other names and another batch, told apart by the shapes of their weights": (
+    "two products under other names with another batch: the shapes of their weights agree": (
         [
             GEMM._replace(module=NO_MODULE, shapes="[8,8],[8,16]"),
             OTHER_LIBRARY._replace(shapes="[8,24],[24,64]"),

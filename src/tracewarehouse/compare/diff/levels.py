@@ -133,7 +133,7 @@ class Row(Struct, frozen=True):
 
 
 def _with_labeled(row: Row, unit: str, base: Fraction, head: Fraction) -> Row:
-    """With the work that labels count, if that of its own is not known and its time follows from it."""
+    """With the work that labels count, if its work is not known and its time follows from it."""
     other = replace(row, work_unit=unit, base_work=base, head_work=head)
     is_open = row.work_unit is None and any(word in (row.change or "") for word in ("slower", "faster"))
     return other if is_open and other.speed is not None and 2 * abs(other.speed) <= abs(row.delta) else row

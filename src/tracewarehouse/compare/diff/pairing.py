@@ -289,8 +289,8 @@ def is_conversion(name: str) -> bool:
 
 _TYPES = {"float": "fp32", "double": "fp64", "half": "fp16", "bfloat16": "bf16", "signed char": "int8"}
 _NAMED_TYPE = late_regex(
-    r"(?P<fp8>e4m3|e5m2|fp8|float8)|(?P<bf16>bf16|bfloat16)|(?P<fp16>fp16|hgemm|half|h\d*16816gemm)|"
-    r"(?P<tf32>tf32)|(?P<int8>int8|imma)|(?P<fp32>sgemm|scudnn|fp32)"
+    r"(?P<fp8>e4m3|e5m2|fp8|float8)|(?P<bf16>bf16|bfloat16)|(?P<fp16>fp16|_f16|hgemm|half|h\d*16816gemm)|"
+    r"(?P<tf32>tf32|s1688gemm)|(?P<int8>int8|imma)|(?P<fp32>sgemm|scudnn|fp32)"
 )
 
 
