@@ -26,6 +26,7 @@ FILL = "void at::native::vectorized_elementwise_kernel<4, at::native::FillFuncto
             f"{FILL} → void (anonymous namespace)::index_kernel<int>(int*)",
             "vectorized_elementwise_kernel → index_kernel",
         ),
+        (f"nvjet_tst + {FILL} → gemm_fill", "nvjet_tst + vectorized_elementwise_kernel → gemm_fill"),
     ],
 )
 def test_a_kernel_name_loses_its_boilerplate(name: str, short: str) -> None:
