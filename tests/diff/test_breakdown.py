@@ -7,6 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import sketch
 import tracewarehouse as tw
@@ -232,6 +233,26 @@ def test_calls_and_speed_sum_to_the_change(
     row = Row("x", *map(Fraction, ns), *map(Fraction, counts), *map(Fraction, lengths))
     assert (row.change, row.calls) == (change, calls)
     assert row.calls is not None and row.speed is not None
+    assert row.calls + row.speed == row.delta
+
+
+@pytest.mark.parametrize(
+    ("counts", "work", "ns", "change"),
+    [
+        ((4, 4), (10, 20), (100, 194), "more work, FLOP × 2.0, time per FLOP -3 %"),
+        ((4, 4), (10, 5), (100, 50), "less work, FLOP × 0.5, same time per FLOP"),
+        ((4, 4), (10, 20), (100, 500), "slower, FLOP × 2.0, time per FLOP +150 %"),
+        ((4, 8), (10, 20), (100, 200), "more calls"),
+        ((4, 3), (10, 6), (100, 60), "fewer calls, FLOP × 0.6, same time per FLOP"),
+        ((4, 4), (10, 10), (100, 140), "slower"),
+    ],
+)
+def test_work_decides_between_more_work_and_slower(
+    counts: tuple[int, int], work: tuple[int, int], ns: tuple[int, int], change: str
+) -> None:
+    row = Row("x", *map(Fraction, ns), *map(Fraction, counts), *map(Fraction, ns))
+    row = replace(row, base_work=Fraction(work[0]), head_work=Fraction(work[1]), work_unit="FLOP")
+    assert row.change == change and row.calls is not None and row.speed is not None
     assert row.calls + row.speed == row.delta
 
 

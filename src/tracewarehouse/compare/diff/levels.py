@@ -118,7 +118,8 @@ class Row(Struct, frozen=True):
         if not self.calls and not self.speed:
             return "unchanged"
         if abs(self.calls) >= abs(self.speed):
-            if self.of_work or self._work:
+            more_calls = (self.head_count - self.base_count) / self.base_count
+            if self.of_work or (self._work and more_calls * self.calls <= _LEAST_RATIO * abs(self.calls)):
                 return "more work" if self.calls > 0 else "less work"
             return "more calls" if self.calls > 0 else "fewer calls"
         return self._how_long(*self._amounts)
