@@ -24,7 +24,7 @@ GATES = [
 
 
 def simulate(folder: Path, steps: int, seed: int, injected: list[str], start: str = "2026-05-01") -> None:
-    """A recording of so many steps."""
+    """A recording of that number of steps."""
     options = [text for each in injected for text in ("--inject", each)]
     numbers = ("--steps", str(steps), "--seed", str(seed), "--start", f"{start}T00:00:00")
     done = call("simulate", folder, *SIZE, *numbers, *options)
@@ -100,9 +100,11 @@ def test_warming_up_is_not_faster() -> None:
     for seed in range(20):
         base, head = side(5, seed), side(20, seed + 100)
         words.add(verdict(base, head).word)
-        first = first_steps(base, head, 0.01)
-        assert first is not None and (first.count, first.side) == (5, "head")
-        assert first.shift == pytest.approx(median(median(r[:5]) / median(r) for r in head.runs) - 1)
+        shift = median(median(run[:5]) / median(run) - 1 for run in head.runs)
+        line = (
+            f"compared the first 5 complete steps of each run: first steps are slower (+{shift:.1%} in head)"
+        )
+        assert first_steps(base, head, 0.01) == (5, line.replace("%", " %"))
         compared.add(verdict(base, StepTimes(tuple(run[:5] for run in head.runs))).word)
     assert words == {"faster"} and "faster" not in compared and "slower" not in compared
     flat = StepTimes(((1e8,) * 20,) * 3)

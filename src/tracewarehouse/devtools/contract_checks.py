@@ -258,13 +258,11 @@ def check_catalog(catalog: Catalog) -> list[Violation]:
 
 
 def _check_sums(contract: Contract) -> Iterator[Violation]:
-    """A violation if an analysis does not say what its sums cover, or says it of rows that are per step."""
+    """A violation if an analysis does not say what its sums cover: they cannot be compared then."""
     has_sums = contract.kind == "analysis" and any(each.fold == "sum" for each in contract.columns)
     if has_sums and "step" not in contract.grain and contract.per is None:
         remedy = 'add per = "window" if they grow with the length of the recording, else "step" or "rank"'
         yield Violation(f"{contract.source}:1", "has sums, but does not say what they cover", remedy)
-    elif contract.per and ("step" in contract.grain or not has_sums):
-        yield Violation(f"{contract.source}:1", "`per` is only for sums of rows without a step", "remove it")
 
 
 def check_binding(con: engine.Connection, contract: Contract, required: list[Contract]) -> list[Violation]:

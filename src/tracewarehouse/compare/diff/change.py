@@ -591,7 +591,7 @@ def changes(
         reason = error.message
     step_verdict = _verdict(base, head, catalog, options, parts, work)
     if first is not None:
-        step_verdict = replace(step_verdict, notices=(str(first), *step_verdict.notices))
+        step_verdict = replace(step_verdict, notices=(first, *step_verdict.notices))
     known = _step_time_test(step_verdict, options.within_run)
     gate_options = GateOptions(options.alpha, options.within_run, partial(_earlier, options), work)
     return Change(

@@ -339,55 +339,43 @@ def _range(counts: Sequence[int]) -> str:
 
 
 _POSITIONS = """
-SELECT run_id, step, avg(period_ns) AS ns
-FROM steps WHERE NOT partial GROUP BY run_id, step ORDER BY run_id, step
+SELECT run_id, step, avg(period_ns) AS ns FROM steps WHERE NOT partial GROUP BY run_id, step ORDER BY ALL
 """
 
 
-class FirstSteps(Struct, frozen=True):
-    """How many first steps of each run are compared, and why: their median on a side against that of all."""
-
-    count: int
-    shift: float
-    side: str
-
-    def __str__(self) -> str:
-        steps = "first complete step" if self.count == 1 else f"first {self.count} complete steps"
-        changed = f"{'slower' if self.shift > 0 else 'faster'} ({100 * self.shift:+.1f} % in {self.side})"
-        return f"compared the {steps} of each run: first steps are {changed}"
-
-
-def first_steps(base: StepTimes, head: StepTimes, min_effect: float) -> FirstSteps | None:
+def first_steps(base: StepTimes, head: StepTimes, min_effect: float) -> tuple[int, str] | None:
     """As many steps as the shortest run has, if these are slower or faster than all steps of longer runs.
 
-    That is if the median differs by more than half of `min_effect`; None if all steps can be compared.
+    That is if the median differs by more than half of `min_effect`. Also a line that says so; None if all
+    steps can be compared.
     """
-    if not (base.times and head.times):
-        return None
-    count = min(len(run) for side in (base, head) for run in side.nonempty_runs)
-    found = []
-    for name, side in (("base", base), ("head", head)):
+    count = min((len(run) for side in (base, head) for run in side.nonempty_runs), default=0)
+    shifts = {"base": 0.0, "head": 0.0}
+    for name, side in zip(shifts, (base, head), strict=True):
         longer = [run for run in side.nonempty_runs if len(run) > count]
-        shifts = [median(run[:count]) / median(run) - 1 for run in longer]
-        found.append(FirstSteps(count, median(shifts) if shifts else 0.0, name))
-    largest = max(found, key=lambda each: abs(each.shift))
-    return largest if abs(largest.shift) > min_effect / 2 else None
+        shifts[name] = median(median(run[:count]) / median(run) - 1 for run in longer) if longer else 0.0
+    name = max(shifts, key=lambda side: abs(shifts[side]))
+    if abs(shifts[name]) <= min_effect / 2:
+        return None
+    steps = "first complete step" if count == 1 else f"first {count} complete steps"
+    changed = f"{'slower' if shifts[name] > 0 else 'faster'} ({100 * shifts[name]:+.1f} % in {name})"
+    return count, f"compared the {steps} of each run: first steps are {changed}"
 
 
 def equal_positions(
     base: Selection, head: Selection, min_effect: float
-) -> tuple[Selection, Selection, FirstSteps | None]:
-    """Both sides with only the first complete steps of each run, if they have to be compared."""
+) -> tuple[Selection, Selection, str | None]:
+    """Both sides with only the first complete steps of each run, and a line, if they have to be compared."""
     times: tuple[dict[str, dict[int, float]], ...] = ({}, {})  # run → step → mean of its ranks
     for of_side, side in zip(times, (base, head), strict=True):
         for row in side.query_all(_POSITIONS).rows():
             of_side.setdefault(row["run_id"], {})[row["step"]] = row["ns"]
     of_base, of_head = (StepTimes(tuple(tuple(run.values()) for run in side.values())) for side in times)
-    first = first_steps(of_base, of_head, min_effect)
+    first = first_steps(of_base, of_head, min_effect) if all(times) else None
     if first is None:
         return base, head, None
-    last = [{run: [*steps][first.count - 1] for run, steps in of_side.items()} for of_side in times]
-    return base.until_steps(last[0]), head.until_steps(last[1]), first
+    last = [{run: [*steps][first[0] - 1] for run, steps in of_side.items()} for of_side in times]
+    return base.until_steps(last[0]), head.until_steps(last[1]), first[1]
 
 
 # The most important first.

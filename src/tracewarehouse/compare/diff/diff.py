@@ -25,11 +25,11 @@ from tracewarehouse.compare.diff.levels import of_both_sides, ratio_column
 from tracewarehouse.compare.metric.expression import BY_STEP
 from tracewarehouse.compare.metric.values import (
     COMPLETE_STEPS_SQL,
-    PARTS,
-    SECOND,
-    STEP,
-    extents,
+    Lengths,
     if_complete,
+    lengths,
+    parts_of,
+    ranks_with_data,
 )
 from tracewarehouse.compare.stats.two_sample import MIN_SAMPLES
 from tracewarehouse.contracts.catalog import Catalog
@@ -98,13 +98,9 @@ class Comparison(Struct, frozen=True):
     per: str
     unit: str | None = None
 
-    def is_divided(self, measure: Column) -> bool:
-        """Whether the measure is per unit of what was recorded."""
-        return self.unit is not None and measure.adds_up
-
-    def per_of(self, measure: Column) -> str:
-        """What a value of the measure refers to."""
-        return f"per {self.unit}, {self.per}" if self.is_divided(measure) else self.per
+    def unit_of(self, measure: Column) -> str | None:
+        """What its sums are per if they grow with the recording."""
+        return self.unit if measure.adds_up else None
 
     @property
     def result(self) -> Contract:
@@ -136,22 +132,18 @@ class Comparison(Struct, frozen=True):
         for measure in self.measures:
             value = replace(
                 measure,
-                type="DOUBLE" if self.combined or self.is_divided(measure) else measure.type,
+                type="DOUBLE" if self.combined or self.unit_of(measure) else measure.type,
                 null=measure.null or measure.fold != "sum",
                 fold="sum" if measure.fold == "sum" else None,
             )
             for side in ("base", "head"):
-                doc = f"{side}, {self.per_of(measure)}: {measure.doc}"
-                yield replace(value, name=f"{side}_{measure.name}", doc=doc)
+                per = f"per {self.unit}, {self.per}" if self.unit_of(measure) else self.per
+                yield replace(value, name=f"{side}_{measure.name}", doc=f"{side}, {per}: {measure.doc}")
             doc = f"head_{measure.name} minus base_{measure.name}."
             yield replace(value, name=f"delta_{measure.name}", doc=doc, signed=True)
 
 
-class Divisor(Struct, frozen=True):
-    """What sums of a side are divided by: ranks or complete steps, or `covered` if they grow."""
-
-    count: int
-    covered: int = 0  # in parts of the unit
+Divisors = Mapping[str | None, tuple[int, int]]  # unit → what sums of base and head are divided by
 
 
 def compare(
@@ -193,18 +185,17 @@ def _classifier(contract: Contract, measures: tuple[Column, ...], by_rank: bool,
     raise ParamError(f"{contract.ref} has no measure {name} to compare", f"it has {known or 'none'}")
 
 
-def join_sql(comparison: Comparison, base_divisor: Divisor, head_divisor: Divisor) -> str:
+def join_sql(comparison: Comparison, divisors: Divisors) -> str:
     """SQL over the tables `base` and `head`; sums of each side are divided by its divisor."""
-    divisors = {"base": base_divisor, "head": head_divisor}
     columns = [_KEY.format(name=_quoted(key)) for key in comparison.keys]
     columns += [
         column for measure in comparison.measures for column in _measure_sql(comparison, measure, divisors)
     ]
     if comparison.combined:
-        by, _ = _denominators(comparison, comparison.classifier, divisors)
-        base, head = _over_common_denominator(comparison.classifier, by)
+        by = divisors[comparison.unit_of(comparison.classifier)]
+        base, head = _over_common_denominator(comparison.classifier, *by)
     else:
-        base, head = (_value_sql(comparison.classifier, side) for side in divisors)
+        base, head = (_value_sql(comparison.classifier, side) for side in SIDES)
     columns.append(_CHANGE.format(base=base, head=head))
     condition = ["base_side.present = head_side.present"]
     condition += [
@@ -255,24 +246,16 @@ def _combined_sql(measure: Column) -> str:
     return if_complete(fold, measure.name)
 
 
-def _denominators(
-    comparison: Comparison, measure: Column, divisors: Mapping[str, Divisor]
-) -> tuple[dict[str, int], int]:
-    """What the sums of each side are divided by, over a common factor."""
-    if comparison.unit is not None and measure.adds_up:
-        return {side: each.covered for side, each in divisors.items()}, PARTS[comparison.unit]
-    return {side: each.count for side, each in divisors.items()}, 1
-
-
-def _measure_sql(comparison: Comparison, measure: Column, divisors: Mapping[str, Divisor]) -> Iterator[str]:
+def _measure_sql(comparison: Comparison, measure: Column, divisors: Divisors) -> Iterator[str]:
     """Base, head and delta of a measure."""
-    base, head = (_value_sql(measure, side) for side in divisors)
+    base, head = (_value_sql(measure, side) for side in SIDES)
     delta = f"({head} - {base})"
     if comparison.combined and measure.fold == "sum":
-        by, parts = _denominators(comparison, measure, divisors)
-        one, other = _over_common_denominator(measure, by)
-        delta = f"({other} - {one}) / ({by['base'] * by['head']} / {parts})"
-        base, head = f"{base} / ({by['base']} / {parts})", f"{head} / ({by['head']} / {parts})"
+        unit = comparison.unit_of(measure)
+        parts, (base_by, head_by) = parts_of(unit), divisors[unit]
+        one, other = _over_common_denominator(measure, base_by, head_by)
+        delta = f"({other} - {one}) / ({base_by * head_by} / {parts})"
+        base, head = f"{base} / ({base_by} / {parts})", f"{head} / ({head_by} / {parts})"
     elif comparison.combined:
         base, head, delta = (f"{value}::DOUBLE" for value in (base, head, delta))
     for prefix, value in (("base", base), ("head", head), ("delta", delta)):
@@ -286,10 +269,10 @@ def _value_sql(measure: Column, side: str) -> str:
     return f"{side}_side.{_quoted(measure)}"
 
 
-def _over_common_denominator(measure: Column, divisors: Mapping[str, int]) -> tuple[str, str]:
+def _over_common_denominator(measure: Column, base_by: int, head_by: int) -> tuple[str, str]:
     """The numerators of both sides over one denominator: integers stay integers."""
-    base, head = (_value_sql(measure, side) for side in divisors)
-    return f"({base}) * {divisors['head']}", f"({head}) * {divisors['base']}"
+    base, head = (_value_sql(measure, side) for side in SIDES)
+    return f"({base}) * {head_by}", f"({head}) * {base_by}"
 
 
 # The analyses and views that `changes` reads, as far as they share views.
@@ -347,15 +330,16 @@ class Diff(Analyses[Result], Struct, frozen=True):
         steps, positions = self._complete_steps(contract)
         if any(param.name == BY_STEP for param in contract.params):
             params = {**params, BY_STEP: steps is not None}
+        # Values grow with the length of the recording, unless they are of one step or annotation.
+        of_a_part = self.by_rank and "step" in contract.grain and BY_STEP not in params
+        of_a_part |= any(params.get(name) is not None for name in _OF_A_PART)
+        grows = steps is None and contract.covers != "rank" and not of_a_part
+        unit, recorded = lengths(self.base, self.head) if grows else (None, [{}, {}])
+        sides = zip(SIDES, (self.base, self.head), steps or (None, None), recorded, strict=True)
         results = [
-            _SideResult(side, selection.analyze(name, version, **params), selection.selected(), table)
-            for side, selection, table in zip(
-                SIDES, (self.base, self.head), steps or (None, None), strict=True
-            )
+            _SideResult(side, selection.analyze(name, version, **params), selection.selected(), *others)
+            for side, selection, *others in sides
         ]
-        unit = None
-        if steps is None and self._grows(contract, params):
-            results, unit = _with_covered(contract, results, (self.base, self.head))
         comparison = compare(contract, self.by_rank, bool(steps), self.measure, unit)
         compared = self._compared(comparison, results)
         return replace(compared, notices=(*positions, *compared.notices))
@@ -386,12 +370,6 @@ class Diff(Analyses[Result], Struct, frozen=True):
         )
         return changes(self.base, self.head, self.catalog, options, parsed)
 
-    def _grows(self, contract: Contract, params: Mapping[str, object]) -> bool:
-        """Whether values grow with the length of the recording: they are not of one step or annotation."""
-        of_a_part = any(params.get(name) is not None for name in _OF_A_PART)
-        of_a_step = self.by_rank and "step" in contract.grain and BY_STEP not in params
-        return contract.covers != "rank" and not of_a_part and not of_a_step
-
     def _complete_steps(self, contract: Contract) -> tuple[list[pa.Table] | None, tuple[str, ...]]:
         """The complete steps of both sides, if values are per step, and a line if some are left out."""
         if self.by_rank or self.all_steps or "step" not in contract.grain:
@@ -403,7 +381,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
             base, head, first = equal_positions(base, head, self.min_effect)
             steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
         if all(table.num_rows for table in steps):
-            return steps, (str(first),) if first else ()
+            return steps, (first,) if first else ()
         if any(param.name == BY_STEP for param in contract.params):
             return None, ()
         hint = hints.fill("include all steps: {}", hints.option("all_steps"))
@@ -419,7 +397,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         if self.measure is None and len(classifiers(comparison.measures, self.by_rank)) > 1:
             option, name = hints.option("measure", "NAME"), comparison.classifier.name
             notices.append(hints.fill("rows are classified by {} (change with {})", name, option))
-        contract = replace(comparison.result, body=join_sql(comparison, *divisors))
+        contract = replace(comparison.result, body=join_sql(comparison, divisors))
         kind, replicates = _replicates(comparison, results)
         with _side_tables(comparison, results, ranks) as con:
             rows = execute(con, contract, {}).to_pylist()
@@ -474,7 +452,7 @@ class _SideResult(Struct, frozen=True):
     result: Result
     selected: Sequence[SelectedRun]
     steps: pa.Table | None
-    covered: Mapping[tuple[str, int], int] = {}  # run and rank → parts of the unit
+    recorded: Lengths
 
     @property
     def ranks(self) -> set[tuple[str, int]]:
@@ -482,24 +460,31 @@ class _SideResult(Struct, frozen=True):
         without = {(each.run_id, each.rank) for each in self.result.abstained}
         return {(each.run, rank) for each in self.selected for rank in each.ranks} - without
 
-    @property
-    def divisor(self) -> Divisor:
+    def parts(self, contract: Contract, unit: str | None) -> dict[str, dict[int, int]]:
+        """Run → rank → how many parts of a unit its sums cover; 1 without a unit."""
+        runs = ranks_with_data(self.result, self.selected, unit, self.recorded)
+        return {run: of_run.parts(contract) for run, of_run in runs.items() if of_run.with_data}
+
+    def divisor(self, contract: Contract, unit: str | None) -> int:
         """What its sums are divided by; raises TwError if it has no ranks, or no complete steps."""
-        count = len(self.ranks) if self.steps is None else sum(self.replicates(("run_id", "step")).values())
+        if self.steps is None:
+            count = sum(sum(of_run.values()) for of_run in self.parts(contract, unit).values())
+        else:
+            count = sum(self.replicates(("run_id", "step"), contract).values())
         if not count:
             reason = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
             command = hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
             message = f"{self.side} has no data to compare: {reason}"
             raise TwError(message, hints.fill("{} explains why", command))
-        return Divisor(count, sum(self.covered.values()))
+        return count
 
-    def replicates(self, names: Sequence[str], is_divided: bool = False) -> Replicates:
+    def replicates(self, names: Sequence[str], contract: Contract, unit: str | None = None) -> Replicates:
         """Its jobs, or its complete steps by run, each with its number of ranks, or what they cover."""
         ranks, jobs = self.ranks, {each.run: each.job for each in self.selected}
         if self.steps is None:
             sizes: Counter[Replicate] = Counter()
-            for run, rank in sorted(ranks):
-                sizes[(jobs[run],)] += self.covered[run, rank] if is_divided else 1
+            for run, of_run in sorted(self.parts(contract, unit).items()):
+                sizes[(jobs[run],)] += sum(of_run.values())
             return sizes
         rows = [row for row in self.steps.to_pylist() if (row["run_id"], row["rank"]) in ranks]
         if names == ("run_id",):
@@ -507,33 +492,20 @@ class _SideResult(Struct, frozen=True):
         return Counter(tuple(row[name] for name in names) for row in rows)
 
 
-def _with_covered(
-    contract: Contract, results: Sequence[_SideResult], sides: Sequence[Selection]
-) -> tuple[list[_SideResult], str]:
-    """The results with what their ranks cover, and its unit: steps, or seconds if a rank has no steps."""
-    found = [
-        {(run, rank): extent for run, ranks in extents(side).items() for rank, extent in ranks.items()}
-        for side in sides
-    ]
-    known = [
-        {place: each[place] for place in result.ranks} for result, each in zip(results, found, strict=True)
-    ]
-    unit = STEP if all(extent.steps for side in known for extent in side.values()) else SECOND
-    return [
-        replace(result, covered={place: each.covered(contract, unit) for place, each in side.items()})
-        for result, side in zip(results, known, strict=True)
-    ], unit
-
-
 def _scope(
     comparison: Comparison, results: Sequence[_SideResult]
-) -> tuple[list[Divisor], set[int] | None, list[str]]:
-    """The divisor of each side, the ranks that are compared if not all, and notices."""
+) -> tuple[Divisors, set[int] | None, list[str]]:
+    """The divisors of each measure, the ranks that are compared if not all, and notices."""
     if comparison.combined:
-        divisors = [each.divisor for each in results]
-        base, head = (_amount(each, comparison.unit) for each in divisors)
-        per = f"per {comparison.unit} and rank" if comparison.unit else comparison.per
-        return divisors, None, [f"values are {per}: base has {base}, head has {head}"]
+        (base, head), contract = results, comparison.contract
+        divisors = {
+            unit: (base.divisor(contract, unit), head.divisor(contract, unit))
+            for unit in (comparison.unit, None)
+        }
+        unit = comparison.unit_of(comparison.classifier)
+        counts = (f"{by / parts_of(unit):,.3f}".rstrip("0").rstrip(".") for by in divisors[unit])
+        per = f"per {unit} and rank" if unit else comparison.per
+        return divisors, None, ["values are {}: base has {}, head has {}".format(per, *counts)]
     ranks = _common_ranks(results)
     extra = {each.side: {rank for _, rank in each.ranks} - ranks for each in results}
     notices = [
@@ -541,14 +513,7 @@ def _scope(
     ]
     if comparison.unit:
         notices.append(f"values are {comparison.per}, per {comparison.unit}")
-    return [Divisor(1), Divisor(1)], ranks, notices
-
-
-def _amount(divisor: Divisor, unit: str | None) -> str:
-    """What a side is divided by, without zeros at the end."""
-    if unit is None:
-        return f"{divisor.count:,}"
-    return f"{divisor.covered / PARTS[unit]:,.3f}".rstrip("0").rstrip(".")
+    return {}, ranks, notices
 
 
 def _common_ranks(results: Sequence[_SideResult]) -> set[int]:
@@ -572,20 +537,18 @@ def _side_tables(
     """A connection with the rows that are compared, as `base` and `head`, with names that recur."""
     from tracewarehouse.duck.engine import connect
 
-    folded = folded_names(comparison)
-    if ranks is not None and comparison.unit is not None:  # sums of a rank are divided row by row
-        parts = PARTS[comparison.unit]
-        added = [each for each in comparison.measures if each.adds_up]
-        folded |= {each.name: f"{_quoted(each)} / (covered.parts / {parts})" for each in added}
+    divided = [each for each in comparison.measures if comparison.unit_of(each)]
     with connect() as con:
         for each in results:
             con.register(f"{each.side}_rows", each.result.arrow())
+            folded = folded_names(comparison)
+            if ranks is not None:  # sums of a rank are divided row by row
+                (parts,) = each.parts(comparison.contract, comparison.unit).values()
+                by = f"(MAP {parts}[rank] / {parts_of(comparison.unit)})"
+                folded |= {measure.name: f"{_quoted(measure)} / {by}" for measure in divided}
             changed = ", ".join(f"{value} AS {quote_name(name)}" for name, value in folded.items())
             columns = f"* REPLACE ({changed})" if changed else "*"
             sql = f"SELECT result.{columns} FROM {each.side}_rows AS result"
-            if ranks is not None and each.covered:
-                rows = ", ".join(f"({rank}, {parts})" for (_, rank), parts in each.covered.items())
-                sql += f" JOIN (VALUES {rows}) AS covered(rank, parts) USING (rank)"
             if each.steps is not None:
                 con.register(f"{each.side}_steps", each.steps)
                 sql += f" SEMI JOIN {each.side}_steps USING (run_id, rank, step)"
@@ -602,11 +565,12 @@ def _replicates(
     none: dict[str, Replicates] = {each.side: {} for each in results}
     if not comparison.combined:
         return None, none
-    is_divided = comparison.is_divided(comparison.classifier)
-    by_run = {each.side: each.replicates(("run_id",), is_divided) for each in results}
+    contract, unit = comparison.contract, comparison.unit_of(comparison.classifier)
+    by_run = {each.side: each.replicates(("run_id",), contract, unit) for each in results}
     if sum(map(len, by_run.values())) >= MIN_SAMPLES:
         return "runs", by_run
-    by_step = {each.side: each.replicates(("run_id", "step")) for each in results if each.steps is not None}
+    with_steps = [each for each in results if each.steps is not None]
+    by_step = {each.side: each.replicates(("run_id", "step"), contract) for each in with_steps}
     enough = len(by_step) == len(results) and sum(map(len, by_step.values())) >= MIN_SAMPLES
     return ("steps, within these runs only", by_step) if enough else (None, none)
 

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, can_roll_up, roll_up
-from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, Extents, extents, ranks_with_data
+from tracewarehouse.compare.metric.values import COMPLETE_STEPS_SQL, Lengths, lengths, ranks_with_data
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.engines import Engine, TaskProgress, advice, results_in_order
@@ -151,7 +151,7 @@ class _Recorder:
         self.written_by_run: Counter[str] = Counter()
         self.bytes = 0
         self.failed: list[FailedResult] = []
-        self.extents: Mapping[str, Extents] = {}  # of the runs of a batch
+        self.lengths: Lengths = {}  # of the runs of a batch
 
     def without_result(
         self, analysis: RecordedAnalysis, selected: Sequence[SelectedRun]
@@ -168,7 +168,7 @@ class _Recorder:
         # Run → rank → complete steps, for the runs that have any.
         steps: dict[str, dict[int, list[int]]] = {}
         narrowed = self.narrow(batch)
-        self.extents = extents(narrowed)
+        _, [self.lengths] = lengths(narrowed)
         for row in narrowed.query_all(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
         for analysis, missing in wanted:
@@ -230,7 +230,7 @@ class _Recorder:
                     "ranks": list(ranks[each.run].with_data),
                     "reason": ranks[each.run].reason,
                     "complete": {str(rank): list(numbers) for rank, numbers in sorted(complete.items())},
-                    "extents": {str(rank): [*astuple(of)] for rank, of in self.extents[each.run].items()},
+                    "lengths": {str(rank): {**length} for rank, length in self.lengths[each.run].items()},
                 }
                 write_result(path, key, one.table, one.parquet_schema().metadata, metadata)
                 files[key] = path

@@ -16,17 +16,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import BY_STEP, Measured, Metric, filterable, measures
-from tracewarehouse.compare.metric.values import (
-    ROWS,
-    SECOND,
-    STEP,
-    STEPS,
-    Extent,
-    Ranks,
-    Step,
-    evaluate_in,
-    threads_for,
-)
+from tracewarehouse.compare.metric.values import ROWS, STEPS, Ranks, Step, evaluate_in, threads_for, unit_of
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
@@ -245,21 +235,20 @@ def recorded_values(
         metadata = {runs[path]: each for path, each in _metadata(con, list(runs))}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
         con.execute(f"CREATE VIEW {ROWS} AS {_rows_sql(metric, list(runs), rolled)}")
-        ranks = {run: _ranks(metadata[run]) for run in paths}
         steps = _complete_steps(metric, {run: each["complete"] for run, each in metadata.items()})
+        # Runs without steps have no value among others that have some; nor those of an earlier release.
+        lengths = {
+            run: {int(rank): length for rank, length in each.get("lengths", {}).items()}
+            for run, each in metadata.items()
+        }
+        unit = unit_of(any, lengths.values()) if metric.grows(steps is not None) else None
+        ranks = {
+            run: Ranks(tuple(metadata[run]["ranks"]), metadata[run]["reason"], unit, lengths[run])
+            for run in paths
+        }
         if steps is not None:
             _create_table(con, STEPS, {"run_id": "VARCHAR", "rank": "INTEGER", "step": "BIGINT"}, steps)
-        unit = None
-        if metric.grows(by_step=steps is not None):
-            # Runs without steps have no value among others that have some.
-            unit = STEP if any(each.with_data and each.have_steps for each in ranks.values()) else SECOND
-        return evaluate_in(con, metric, ranks, steps, unit)
-
-
-def _ranks(metadata: Mapping[str, Any]) -> Ranks:
-    """The ranks of a result, with how much they recorded unless an earlier release wrote it."""
-    extents = {int(rank): Extent(*numbers) for rank, numbers in metadata.get("extents", {}).items()}
-    return Ranks(tuple(metadata["ranks"]), metadata["reason"], extents)
+        return evaluate_in(con, metric, ranks, steps)
 
 
 def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str]) -> str:

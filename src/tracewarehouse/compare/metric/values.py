@@ -29,87 +29,56 @@ if TYPE_CHECKING:
     from tracewarehouse.query.selection import Selection
     from tracewarehouse.result import Result
     from tracewarehouse.runs.selection import SelectedRun
-    from tracewarehouse.storage import Rank
 
 
 ROWS, STEPS = "result_rows", "complete_steps"  # relations: rows of the analysis; complete steps
 COMPLETE_STEPS_SQL = "SELECT run_id, rank, step FROM steps WHERE NOT partial"
-_EXTENTS = """
-SELECT
-  run_id,
-  rank,
-  sum(
-    CASE WHEN partial AND 10 * period_ns < 9 * usual_ns THEN 1000 * period_ns // usual_ns ELSE 1000 END
-  )::BIGINT AS steps,
-  count(*) FILTER (NOT partial) AS complete,
-  coalesce(sum(period_ns) FILTER (NOT partial), 0)::BIGINT AS complete_ns
-FROM (
-  SELECT
-    *,
-    quantile_disc(period_ns, 0.5) FILTER (NOT partial) OVER (PARTITION BY run_id, rank) AS usual_ns
-  FROM steps
-)
-GROUP BY run_id, rank
-"""
-STEP, SECOND = "recorded step", "recorded second"  # what sums that grow with the recording are per
-PARTS = {STEP: 1_000, SECOND: 10**9}  # the parts of a unit, in which extents are counted
+# What sums that grow with the recording are per → column of `recorded_lengths`, and how many of those it is.
+UNITS = {"recorded step": ("steps", 1_000), "recorded second": ("ns", 10**9)}
+STEP, SECOND = UNITS
+Length = Mapping[str, int]  # a row of `recorded_lengths`
+Lengths = Mapping[str, Mapping[int, Length]]  # by run and rank
 Step = tuple[str, int, int]  # a complete step of a rank of a run
 RankStep = tuple[int, int | None]  # a rank and, if values are per step, a complete step of it
+Scope = Mapping[RankStep, int | Fraction]  # what each counts as: 1, or how many of a unit the rank recorded
 
 
-class Extent(Struct, frozen=True):
-    """How much a rank recorded: thousandths of steps and ns, in all, and complete steps and their ns.
+def lengths(*sides: Selection) -> tuple[str, list[dict[str, dict[int, Length]]]]:
+    """What sums that grow with the recording are per, and of each side: run → rank → how much it recorded.
 
-    An incomplete step counts as its share of the median complete step, from 90 % on as 1: what is marked as
-    incomplete is often only a step at the edge of the recording.
+    They are per step if all selected ranks have steps.
     """
-
-    steps: int
-    ns: int
-    complete: int
-    complete_ns: int
-
-    def covered(self, contract: Contract, unit: str) -> int:
-        """What rows of an analysis cover, in parts of the unit: complete steps, if there are any, or all."""
-        if contract.covers == "step" and self.complete:
-            return self.complete * PARTS[STEP] if unit == STEP else self.complete_ns
-        return self.steps if unit == STEP else self.ns
+    found: list[dict[str, dict[int, Length]]] = [{} for _ in sides]
+    for of_side, side in zip(found, sides, strict=True):
+        for row in side.of_steps(()).query_all("SELECT * FROM recorded_lengths").rows():
+            of_side.setdefault(row.pop("run_id"), {})[row.pop("rank")] = row
+    return unit_of(all, (of_run for of_side in found for of_run in of_side.values())), found
 
 
-Extents = Mapping[int, Extent]  # by rank
+def unit_of(decide: Callable[[Iterable[int]], bool], runs: Iterable[Mapping[int, Length]]) -> str:
+    """Steps, if all or any of the ranks have some, else seconds."""
+    return STEP if decide(each["window_steps"] for run in runs for each in run.values()) else SECOND
 
 
-def extents(side: Selection) -> dict[str, Extents]:
-    """Run → how much each of its selected ranks recorded."""
-    counted = side.of_steps(()).query_all(_EXTENTS).rows()
-    steps = {(row["run_id"], row["rank"]): row for row in counted}
-    return {
-        each.run: {
-            rank.rank: _extent(rank, steps.get((each.run, rank.rank), {}))
-            for rank in each.version.by_rank
-            if rank.rank in each.ranks
-        }
-        for each in side.selected()
-    }
-
-
-def _extent(rank: Rank, steps: Mapping[str, int]) -> Extent:
-    start, end = (rank.facts.get(name) for name in ("start_ns", "end_ns"))
-    ns = end - start if isinstance(start, int) and isinstance(end, int) else 0
-    return Extent(steps.get("steps", 0), ns, steps.get("complete", 0), steps.get("complete_ns", 0))
+def parts_of(unit: str | None) -> int:
+    """The number of parts of a unit, in which lengths are whole numbers."""
+    return UNITS[unit][1] if unit else 1
 
 
 class Ranks(Struct, frozen=True):
-    """The ranks of a run with data in its analysis, how much they recorded, and why others have none."""
+    """The ranks of a run with data in its analysis, why others have none, and their lengths."""
 
     with_data: tuple[int, ...]
     reason: str | None = None
-    extents: Extents = {}
+    unit: str | None = None
+    lengths: Mapping[int, Length] = {}
 
-    @property
-    def have_steps(self) -> bool:
-        """Whether all that have data have steps."""
-        return all(rank in self.extents and self.extents[rank].steps for rank in self.with_data)
+    def parts(self, contract: Contract) -> dict[int, int]:
+        """Rank with data → how many parts of the unit its sums cover, 0 if unknown; 1 without a unit."""
+        if self.unit is None:
+            return dict.fromkeys(self.with_data, 1)
+        name = f"{'complete' if contract.covers == 'step' else 'window'}_{UNITS[self.unit][0]}"
+        return {rank: self.lengths.get(rank, {}).get(name, 0) for rank in self.with_data}
 
 
 class _Aggregate(Struct, frozen=True):
@@ -131,14 +100,15 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     by_step = metric.has_steps and (all_complete or not metric.steps_optional)
     contract, params = metric.contract, metric.params(by_step)
     results = [side.analyze(contract.name, contract.version, **params) for side in sides]
-    ranks = [ranks_with_data(result, side.selected()) for result, side in zip(results, sides, strict=True)]
-    unit = None
-    if metric.grows(by_step):
-        ranks = [with_extents(each, extents(side)) for each, side in zip(ranks, sides, strict=True)]
-        unit = STEP if all(run.have_steps for side in ranks for run in side.values()) else SECOND
+    unit, recorded = lengths(*sides) if metric.grows(by_step) else (None, [{} for _ in sides])
     measured = tuple(
-        evaluate(metric, result.arrow(), of_side, steps if by_step else None, unit)
-        for result, of_side, steps in zip(results, ranks, complete, strict=True)
+        evaluate(
+            metric,
+            result.arrow(),
+            ranks_with_data(result, side.selected(), unit, of_side),
+            steps if by_step else None,
+        )
+        for result, side, steps, of_side in zip(results, sides, complete, recorded, strict=True)
     )
     if needs_rows:
         check_filters(metric, measured, [result.arrow() for result in results])
@@ -167,30 +137,24 @@ def _of_job(windows: Sequence[RunValue]) -> RunValue:
     )
 
 
-def ranks_with_data(result: Result, selected: Iterable[SelectedRun]) -> dict[str, Ranks]:
-    """Run → its ranks with data in a result, and why others have none."""
+def ranks_with_data(
+    result: Result, selected: Iterable[SelectedRun], unit: str | None = None, recorded: Lengths | None = None
+) -> dict[str, Ranks]:
+    """Run → its ranks with data in a result, why others have none, and with a `unit` their lengths."""
     reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
     found = {}
     for each in selected:
         with_data = tuple(rank for rank in each.ranks if (each.run, rank) not in reasons)
         missing = {reasons[each.run, rank] for rank in each.ranks if (each.run, rank) in reasons}
-        found[each.run] = Ranks(with_data, ", ".join(sorted(missing)) or None)
+        reason = ", ".join(sorted(missing)) or None
+        found[each.run] = Ranks(with_data, reason, unit, (recorded or {}).get(each.run, {}))
     return found
 
 
-def with_extents(ranks: Mapping[str, Ranks], found: Mapping[str, Extents]) -> dict[str, Ranks]:
-    """The ranks of each run with how much they recorded."""
-    return {run: replace(each, extents=found.get(run, {})) for run, each in ranks.items()}
-
-
 def evaluate(
-    metric: Metric,
-    rows: pa.Table,
-    ranks: Mapping[str, Ranks],
-    complete: pa.Table | None,
-    unit: str | None = None,
+    metric: Metric, rows: pa.Table, ranks: Mapping[str, Ranks], complete: pa.Table | None
 ) -> Measured:
-    """The metric of each run of `ranks`, in that order; `unit` is what sums that grow are divided by.
+    """The metric of each run of `ranks`, in that order.
 
     `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
     TwError if a run has several rows and the column has no fold.
@@ -200,7 +164,7 @@ def evaluate(
     with scratch(threads_for(metric)) as con:
         con.register(ROWS, rows)
         if complete is None:
-            return evaluate_in(con, metric, ranks, None, unit)
+            return evaluate_in(con, metric, ranks, None)
         con.register(STEPS, complete)
         names = ("run_id", "rank", "step")
         steps = list(zip(*(complete[name].to_pylist() for name in names), strict=True))
@@ -213,11 +177,7 @@ def threads_for(metric: Metric) -> int | None:
 
 
 def evaluate_in(
-    con: Connection,
-    metric: Metric,
-    ranks: Mapping[str, Ranks],
-    complete: Sequence[Step] | None,
-    unit: str | None = None,
+    con: Connection, metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
 ) -> Measured:
     """Like `evaluate`, over the relations `ROWS` and, with `complete`, `STEPS` of a connection."""
     by_step = complete is not None
@@ -227,14 +187,12 @@ def evaluate_in(
     rows = f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
     if metric.column.fold:
         aggregates = _aggregates(con, metric, rows, by_step)
+        fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
         values = {}
         for run, scope in scopes.items():
             within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
-            if scope and metric.column.fold == "sum":
-                divisor = _divisor(metric, ranks[run], scope, unit)
-                values[run] = _mean_of_sums(metric, run, within, scope, divisor)
-            elif scope:
-                values[run] = _extreme_or_ratio(metric, run, within, scope)
+            if scope:
+                values[run] = fold(metric, run, within, scope)
     else:
         values = _single(con, metric, rows, scopes)
     nothing = "no complete step" if by_step else "no such rank"
@@ -249,6 +207,7 @@ def evaluate_in(
         else:
             value = RunValue(run, reason="no such row")
         runs.append(value)
+    unit = next((each.unit for each in ranks.values()), None)
     return Measured(metric, metric.per(by_step, unit), tuple(runs))
 
 
@@ -280,17 +239,17 @@ def _text(value: object) -> str:
 
 def _scopes(
     metric: Metric, ranks: Mapping[str, Ranks], complete: Sequence[Step] | None
-) -> dict[str, frozenset[RankStep]]:
-    """Run → the ranks, or ranks and steps, that its value covers."""
+) -> Mapping[str, Scope]:
+    """Run → the ranks, or ranks and steps, that its value covers, and what each counts as."""
     only = next((value for column, value in metric.filters if column.name == "rank"), None)
-    used = {run: {rank for rank in each.with_data if only in (None, rank)} for run, each in ranks.items()}
-    if complete is None:
-        return {run: frozenset((rank, None) for rank in of_run) for run, of_run in used.items()}
-    found: dict[str, set[RankStep]] = {run: set() for run in used}
-    for run, rank, step in complete:
-        if rank in used.get(run, ()):
-            found[run].add((rank, step))
-    return {run: frozenset(scope) for run, scope in found.items()}
+    found: dict[str, dict[RankStep, int | Fraction]] = {run: {} for run in ranks}
+    parts = {run: each.parts(metric.contract) for run, each in ranks.items()}
+    every = ((run, rank, None) for run, of_run in parts.items() for rank in of_run)
+    for run, rank, step in every if complete is None else complete:
+        if only in (None, rank) and rank in parts.get(run, ()):
+            number, unit = parts[run][rank], ranks[run].unit
+            found[run][rank, step] = Fraction(number, parts_of(unit)) if unit else number
+    return found
 
 
 def condition(metric: Metric) -> str:
@@ -330,30 +289,17 @@ def if_complete(function: str, column: str) -> str:
     return f"CASE WHEN count({name}) = count(*) THEN {function}({name}) END"
 
 
-def _divisor(metric: Metric, ranks: Ranks, scope: frozenset[RankStep], unit: str | None) -> Fraction | None:
-    """What a sum over the scope is divided by; None if a rank did not record what it is per."""
-    if unit is None:
-        return Fraction(len(scope))
-    known = (ranks.extents[rank] for rank, _ in scope if rank in ranks.extents)
-    covered = [extent.covered(metric.contract, unit) for extent in known]
-    return Fraction(sum(covered), PARTS[unit]) if len(covered) == len(scope) and all(covered) else None
-
-
 def _mean_of_sums(
-    metric: Metric,
-    run: str,
-    aggregates: Mapping[RankStep, _Aggregate],
-    scope: frozenset[RankStep],
-    divisor: Fraction | None,
+    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: Scope
 ) -> RunValue:
-    """The sum divided, by default per rank, or per rank and step; one without such a row counts as 0."""
+    """The sum per rank, rank and step, or what a rank recorded; one without such a row counts as 0."""
     ranks, rows = len({rank for rank, _ in scope}), sum(each.rows for each in aggregates.values())
     known = {key: each.over for key, each in aggregates.items() if each.over is not None}
     if len(known) < len(aggregates):
         return RunValue(run, ranks=ranks, rows=rows, reason=_unknown(metric))
-    if divisor is None:
+    if not all(scope.values()):
         return RunValue(run, ranks=ranks, rows=rows, reason="its number of steps or its length is unknown")
-    mean = float(sum(known.values()) / divisor)
+    mean = float(sum(known.values()) / sum(scope.values()))
     by_step: dict[int, list[float]] = {}
     for rank, step in scope:
         if step is not None:
@@ -364,7 +310,7 @@ def _mean_of_sums(
 
 
 def _extreme_or_ratio(
-    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: frozenset[RankStep]
+    metric: Metric, run: str, aggregates: Mapping[RankStep, _Aggregate], scope: Scope
 ) -> RunValue:
     """The minimum or maximum of all rows, or a sum over a sum."""
     rows = sum(each.rows for each in aggregates.values())
@@ -389,9 +335,7 @@ def _unknown(metric: Metric) -> str:
     return f"{metric.column.name} is unknown for some rows"
 
 
-def _single(
-    con: Connection, metric: Metric, rows: str, scopes: Mapping[str, frozenset[RankStep]]
-) -> dict[str, RunValue]:
+def _single(con: Connection, metric: Metric, rows: str, scopes: Mapping[str, Scope]) -> dict[str, RunValue]:
     """Run → the value of its one row; raises TwError if there are several."""
     fixed = {"run_id", *(column.name for column, _ in metric.filters)}
     free = [name for name in metric.contract.grain if name not in fixed]
@@ -408,7 +352,7 @@ def _single(
                 f" run {run} has {count:,} rows",
                 f"select one with a filter: {metric.contract.name}.{metric.column.name}[{filters}]",
             )
-        ranks = len({rank for rank, _ in scopes.get(run, ())})
+        ranks = len({rank for rank, _ in scopes.get(run, {})})
         reason = _unknown(metric) if value is None else None
         value = None if value is None else float(value)
         found[run] = RunValue(run, value, value, (), ranks, count, reason)
