@@ -187,6 +187,12 @@ def check_sums(change: Change) -> None:
         assert sum(row["base_ns"] for row in rows) == round(parts.base_mean)
         assert sum(row["head_ns"] for row in rows) == round(parts.head_mean)
         assert all(row["delta_ns"] == row["head_ns"] - row["base_ns"] for row in rows)
+    own = {row.part: row for row in parts.level("ranks").rows}
+    ranks = dict.fromkeys(rank for rank, _ in parts.own)
+    for rank in ranks:
+        rows_of_rank = [row for (of, _), row in parts.own.items() if of == rank]
+        for side in ("base", "head"):
+            assert sum(getattr(row, side) for row in rows_of_rank) == len(ranks) * getattr(own[rank], side)
 
 
 SCALES = {"ns": 1.0, "µs": 1e3, "ms": 1e6, "s": 1e9}

@@ -118,37 +118,19 @@ SELECT
   CASE WHEN count(work) = count(*) THEN sum(work) END,
   CASE WHEN min(work_unit) = max(work_unit) THEN min(work_unit) END,
   {replicate}
-FROM diff_amounts
+FROM (FROM diff_amounts UNION ALL ({own}))
 WHERE side = '{side}'
 GROUP BY level, name, {replicate}
 ORDER BY level, name, {replicate}
 """
 
-# Own time of each rank, that is without communication and waiting: by kernel, and by idle cause.
+# Own time of each rank, that is without communication and waiting, as a level.
 _OWN = """
-SELECT
-  format('rank {{}} own', part.rank_label),
-  part.name,
-  sum(part.ns)::BIGINT,
-  coalesce(sum(part.count), 0)::BIGINT,
-  coalesce(sum(part.sum_ns), 0)::BIGINT,
-  count(part.count) > 0,
-  part.run_id
-FROM (
-  SELECT run_id, rank_label, category AS name, category_ns AS ns, NULL AS count, NULL AS sum_ns
-  FROM diff_segments
-  WHERE
-    side = '{side}'
-    AND (starts_with(category, 'idle_') OR contains(category, ': '))
-    AND NOT starts_with(category, 'waiting: ')
-  UNION ALL
-  SELECT kernels.run_id, ranks.label, coalesce(kernels.label, '(no name)'), exclusive_ns, count, sum_ns
-  FROM diff_kernels AS kernels
-  JOIN {side}_ranks AS ranks USING (rank)
-  WHERE kernels.side = '{side}' AND kernels.kind <> 'communication'
-) AS part
-GROUP BY ALL
-ORDER BY ALL
+SELECT amounts.* REPLACE (format('rank {{}} own', ranks.label) AS level, NULL AS interval_id)
+FROM diff_amounts AS amounts
+JOIN {side}_ranks AS ranks USING (rank)
+WHERE level = 'kernels' AND side = '{side}' AND NOT starts_with(name, 'waiting: ')
+  AND name NOT IN (SELECT coalesce(label, '(no name)') FROM diff_kernels WHERE kind = 'communication')
 """
 
 
@@ -179,10 +161,7 @@ class Total(Struct, frozen=True):
 
 
 class SideAmounts(Struct, frozen=True):
-    """One side: its intervals and their total length, and the total and replicates' means of each row.
-
-    `own` are the rows of each rank's own time, by rank, if there are waits for other ranks.
-    """
+    """One side: its intervals and their total length, and the total and replicates' means of each row."""
 
     intervals: int
     length_ns: Fraction
@@ -191,7 +170,6 @@ class SideAmounts(Struct, frozen=True):
     lengths: tuple[float, ...]  # the mean interval of each replicate
     means: Mapping[Key, Mapping[Replicate, Fraction]]
     joined: Mapping[str, str] = {}  # what happened to kernels that are one row, by its label
-    own: Mapping[Key, Total] = {}
 
     def replicate_means(self, key: Key) -> list[float]:
         """The mean of a row in each replicate, 0 where it is absent."""
@@ -334,12 +312,12 @@ def _side(
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(partial(defaultdict, Fraction))
     for level, part, ns, count, sum_ns, has_calls, work, unit, *key in con.execute(
-        _TOTALS.format(side=side, replicate=replicate)
+        _TOTALS.format(side=side, replicate=replicate, own=_OWN.format(side=side))
     ).fetchall():
         by = divisors.get(key[0], one)
         amount = None if work is None else int(work) / by
         totals[level, part] += Total(ns / by, count, sum_ns / by, has_calls, amount, unit)
-        means[level, part][replicate_of(key)] += ns / by / sizes[replicate_of(key)]
+        means[level, part][replicate_of(key)] += ns / by / (sizes.get(replicate_of(key)) or 1)
     return SideAmounts(
         intervals=sum(sizes.values()),
         length_ns=sum(times.values(), start=Fraction(0)),
@@ -348,20 +326,7 @@ def _side(
         lengths=tuple(float(times[each] / size) for each, size in sizes.items()),
         means=means,
         joined=joined,
-        own=_own_totals(con, side, divisors) if any(map(_is_wait, totals)) else {},
     )
-
-
-def _is_wait(key: Key) -> bool:
-    return key[0] == "ranks" and key[1].endswith((WAIT, " waiting"))
-
-
-def _own_totals(con: Connection, side: str, divisors: Mapping[str, Fraction]) -> Mapping[Key, Total]:
-    totals: dict[Key, Total] = defaultdict(Total)
-    for rank, part, ns, count, sum_ns, has_calls, run in con.execute(_OWN.format(side=side)).fetchall():
-        by = divisors.get(run, Fraction(1))
-        totals[rank, part] += Total(ns / by, count, sum_ns / by, has_calls)
-    return totals
 
 
 _STEPS = """
@@ -396,7 +361,7 @@ class Breakdown(Struct, frozen=True):
     unit: str | None = None  # what times are per, such as `sample`; None if they are of the entire interval
     scale: int = 1  # of how many units of work: 1,000 of `1,000 tokens`
     incomplete: tuple[str, ...] = ()  # the steps that are left out because they are incomplete, in words
-    own: Mapping[Key, Row] = {}  # rows of each rank's own time, by its row in `ranks` and name
+    own: Mapping[Key, Row] = {}  # by its row in `ranks` and name, a rank's own time per interval of that rank
 
     @property
     def whole(self) -> str:
@@ -458,6 +423,8 @@ def breakdown(
     labeled = _labeling(base, head) if per == STEP and work is None else replace
     provenance = of_both_sides(*(side.parts.provenance for side in times))
     means = [side.length_ns / side.intervals for side in sides]
+    own = dict.fromkeys(key for side in sides for key in side.totals if key[0].endswith(" own"))
+    ranks = max(1, len({rank for rank, _ in own}))
     return Breakdown(
         per=per,
         base_mean=means[0],
@@ -472,7 +439,7 @@ def breakdown(
         on_host=on_host,
         unit=text,
         scale=work.scale if work else 1,
-        own={key: _row(key, sides, of_rank=True) for key in {**sides[0].own, **sides[1].own}},
+        own={key: _row(key, sides, ranks) for key in own} if ranks > 1 else {},
     )
 
 
@@ -550,19 +517,19 @@ def _level(
     return Level(name, ranked(_with_tests(rows, sides, alpha)), per, provenance)
 
 
-def _row(key: Key, sides: tuple[SideAmounts, SideAmounts], of_rank: bool = False) -> Row:
-    base, head = ((side.own if of_rank else side.totals).get(key, Total()) for side in sides)
+def _row(key: Key, sides: tuple[SideAmounts, SideAmounts], ranks: int = 1) -> Row:
+    base, head = (side.totals.get(key, Total()) for side in sides)
     has_calls = base.has_calls or head.has_calls
     work = base + head
     of_work = key[0] == "work" and work.work_unit is not None
     counts = [(side.work or ZERO) if of_work else side.count for side in (base, head)]
-    intervals = [side.intervals for side in sides]
+    intervals = [Fraction(side.intervals, ranks) for side in sides]
     return Row(
         part=key[1],
         base=base.ns / intervals[0],
         head=head.ns / intervals[1],
-        base_count=Fraction(counts[0], intervals[0]) if has_calls else None,
-        head_count=Fraction(counts[1], intervals[1]) if has_calls else None,
+        base_count=counts[0] / intervals[0] if has_calls else None,
+        head_count=counts[1] / intervals[1] if has_calls else None,
         base_sum=base.sum_ns / intervals[0],
         head_sum=head.sum_ns / intervals[1],
         of_work=of_work,

@@ -222,13 +222,15 @@ def _late_text(late: Late, parts: Breakdown) -> str | None:
     if not is_certain and (late.part < _MOST * change or change < _LEAST_CHANGE * parts.base_mean):
         return None
     names = [row.part.removesuffix(OWN).removeprefix("rank ") for row in late.ranks]
-    are, whose = ("ranks {} are", "their") if len(names) > 1 else ("rank {} is", "its")
+    ranks, whose = (
+        (f"ranks {' and '.join(names)} are", "their") if names[1:] else (f"rank {names[0]} is", "its")
+    )
+    ranks = f"{len(names)} ranks are" if len(names) > _MOST_NAMED else ranks
     count = len(late.ranks) + len(late.others)
-    text = f"{are.format(' and '.join(names))} {'late' if parts.delta > 0 else 'no longer late'}"
-    text += f": {whose} own time {_grew(late.ranks, count)}"
+    text = f"{ranks} {'late' if parts.delta > 0 else 'no longer late'}: {whose} own time"
+    text += f" {_grew(late.ranks, count)}"
     if late.cause is not None:
-        mostly = "mostly" if late.cause_excess >= _MOST * late.excess else "largest part"
-        text += f", {mostly} {_changed(late.cause, parts.per)}"
+        text += f", {'mostly' if late.is_most else 'largest part'} {_changed(late.cause, parts.per)}"
     common = sum((row.delta for row in late.others), ZERO) / len(late.others)
     if common * parts.delta > 0 and abs(common) >= _LEAST_OTHERS * abs(late.ranks[0].delta):
         text += f"; that of the others {_grew(late.others, count)}"
@@ -255,7 +257,7 @@ def largest_row(parts: Breakdown, blocking: str | None = None) -> Row | None:
     toward = [row for row in rows if row.delta * parts.delta > 0]
     if not toward or abs(toward[0].delta) < _LEAST_CAUSE * abs(parts.delta):
         return None
-    return first_cause(toward, parts.delta, blocking)
+    return first_cause(toward, blocking)
 
 
 def _largest_text(row: Row, parts: Breakdown, blocking: str | None) -> str:
@@ -279,7 +281,7 @@ def _waiting_text(row: Row, parts: Breakdown, blocking: str | None) -> str | Non
         return None
     text = f"largest part: waiting for other ranks, {_signed(waits)} of the {_signed(parts.delta)} change"
     toward = [each for each in parts.level("kernels").rows if each.part in own and each.delta * row.delta > 0]
-    first = first_cause(toward, parts.delta, blocking)
+    first = first_cause(toward, blocking)
     if first is not None and abs(first.delta) >= LEAST_PART * abs(parts.delta):
         text += f"; of the ranks' own time, {_changed(first, parts.per)}"
     return text if _is_significant(row) else f"{text}, not significant"
