@@ -125,10 +125,10 @@ class Row(Struct, frozen=True):
         return self._how_long(*self._amounts)
 
     def _how_long(self, base: Fraction, head: Fraction) -> str:
-        """Whether each took longer, or a larger share of it was exposed."""
+        """Whether a larger share of each was exposed, more than it took longer."""
         exclusive = self.head / head - self.base / base
         full = self.head_sum / head - self.base_sum / base
-        if 2 * abs(exclusive - full) > abs(exclusive):
+        if 2 * full * exclusive < exclusive**2:
             return "more exposed" if exclusive > 0 else "less exposed"
         return "slower" if exclusive > 0 else "faster"
 
