@@ -69,6 +69,7 @@ def of_ranks(changes: Mapping[str, tuple[int | None, int]], kernels: int = 0) ->
     waiting = Row("exposed_wait", Fraction(0), Fraction(1000 * waits, len(changes)))
     levels = {"ranks": ranks, "breakdown": [waiting], "kernels": []}
     return SimpleNamespace(
+        per="step",
         delta=sum(row.delta for row in ranks) + waiting.delta,
         base_mean=Fraction(BEFORE * 1000),
         own=own,
@@ -132,9 +133,7 @@ def test_growth_of_memory_is_named(tmp_path: Path) -> None:
         tw.simulate(tmp_path / "sim" / name, **{**job, **other})
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "sim", jobs=1)
-    memory = {
-        name: warehouse.diff("base", name).changes(force=True).memory for name in runs if name != "base"
-    }
+    memory = {name: warehouse.diff("base", name).changes().memory for name in runs if name != "base"}
     grows = "allocated memory grows by 61.0 MiB per step in {}, not in {}"
     assert memory["leak"] == (grows.format("head", "base"),)
     assert warehouse.diff("leak", "base").changes().causes[-1] == grows.format("base", "head")

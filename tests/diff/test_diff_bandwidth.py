@@ -58,7 +58,7 @@ def test_another_model_on_the_same_machine_has_the_same_bandwidth(wh: tw.Warehou
 
 
 def test_a_slow_link_is_a_lower_bandwidth(wh: tw.Warehouse) -> None:
-    change = wh.diff("deeper", "slow").changes(force=True)
+    change = wh.diff("deeper", "slow").changes()
     found = change.bandwidth
     assert found is not None and TITLE in text(change, ["breakdown"], 5, 100)
     (row,) = found.changed
@@ -80,7 +80,7 @@ def test_a_slow_link_is_a_lower_bandwidth(wh: tw.Warehouse) -> None:
     ],
 )
 def test_a_collapse_is_explained_as_a_hypothesis(more: tw.Warehouse, run: str, explained: str) -> None:
-    found = more.diff("base", run).changes(force=True).bandwidth
+    found = more.diff("base", run).changes().bandwidth
     assert found is not None
     (notice,) = found.notices
     assert explained in notice
@@ -88,7 +88,7 @@ def test_a_collapse_is_explained_as_a_hypothesis(more: tw.Warehouse, run: str, e
 
 @pytest.mark.deep
 def test_no_bandwidth_with_one_rank(more: tw.Warehouse) -> None:
-    assert more.diff("base", "one").changes(force=True).bandwidth is None
+    assert more.diff("base", "one").changes().bandwidth is None
 
 
 @pytest.mark.deep
