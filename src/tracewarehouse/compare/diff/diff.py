@@ -334,11 +334,13 @@ class Diff(Analyses[Result], Struct, frozen=True):
         of_a_part = self.by_rank and "step" in contract.grain and BY_STEP not in params
         of_a_part |= any(params.get(name) is not None for name in _OF_A_PART)
         grows = steps is None and contract.covers != "rank" and not of_a_part
-        unit, recorded = lengths(self.base, self.head) if grows else (None, [{}, {}])
-        sides = zip(SIDES, (self.base, self.head), steps or (None, None), recorded, strict=True)
+        selections = self.base, self.head
+        answers = [each.analyze(name, version, **params) for each in selections]
+        unit, recorded = lengths(selections, answers) if grows else (None, [{}, {}])
+        sides = zip(SIDES, answers, selections, steps or (None, None), recorded, strict=True)
         results = [
-            _SideResult(side, selection.analyze(name, version, **params), selection.selected(), *others)
-            for side, selection, *others in sides
+            _SideResult(side, answer, selection.selected(), *others)
+            for side, answer, selection, *others in sides
         ]
         comparison = compare(contract, self.by_rank, bool(steps), self.measure, unit)
         compared = self._compared(comparison, results)

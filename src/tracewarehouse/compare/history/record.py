@@ -168,7 +168,7 @@ class _Recorder:
         # Run → rank → complete steps, for the runs that have any.
         steps: dict[str, dict[int, list[int]]] = {}
         narrowed = self.narrow(batch)
-        _, [self.lengths] = lengths(narrowed)
+        _, [self.lengths] = lengths([narrowed])
         for row in narrowed.query_all(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
         for analysis, missing in wanted:

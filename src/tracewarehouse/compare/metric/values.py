@@ -43,15 +43,20 @@ RankStep = tuple[int, int | None]  # a rank and, if values are per step, a compl
 Scope = Mapping[RankStep, int | Fraction]  # what each counts as: 1, or how many of a unit the rank recorded
 
 
-def lengths(*sides: Selection) -> tuple[str, list[dict[str, dict[int, Length]]]]:
+def lengths(
+    sides: Sequence[Selection], results: Iterable[Result] = ()
+) -> tuple[str, list[dict[str, dict[int, Length]]]]:
     """What sums that grow with the recording are per, and of each side: run → rank → how much it recorded.
 
-    They are per step if all selected ranks have steps.
+    They are per step if all ranks with data in the results have steps.
     """
+    abstained = {(each.run_id, each.rank) for result in results for each in result.abstained}
     found: list[dict[str, dict[int, Length]]] = [{} for _ in sides]
     for of_side, side in zip(found, sides, strict=True):
         for row in side.of_steps(()).query_all("SELECT * FROM recorded_lengths").rows():
-            of_side.setdefault(row.pop("run_id"), {})[row.pop("rank")] = row
+            run, rank = row.pop("run_id"), row.pop("rank")
+            if (run, rank) not in abstained:
+                of_side.setdefault(run, {})[rank] = row
     return unit_of(all, (of_run for of_side in found for of_run in of_side.values())), found
 
 
@@ -100,7 +105,7 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     by_step = metric.has_steps and (all_complete or not metric.steps_optional)
     contract, params = metric.contract, metric.params(by_step)
     results = [side.analyze(contract.name, contract.version, **params) for side in sides]
-    unit, recorded = lengths(*sides) if metric.grows(by_step) else (None, [{} for _ in sides])
+    unit, recorded = lengths(sides, results) if metric.grows(by_step) else (None, [{} for _ in sides])
     measured = tuple(
         evaluate(
             metric,
