@@ -188,8 +188,8 @@ def test_a_slower_kernel_is_the_first_row_of_a_breakdown_that_sums_to_the_change
     change = wh.diff("base", "slow").changes()
     assert (change.verdict.word, change.verdict.sample) == ("slower", "step")
     assert re.fullmatch(
-        r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], slower \(within-run only\);"
-        r" mean \+[\d.]+ %",
+        r"median step [\d.]+ → [\d.]+ ms, \+[\d.]+ % \[[\d.]+, [\d.]+\], mean \+[\d.]+ %:"
+        r" this recording is slower; runs of one job vary by 1–3 %, less than this difference",
         change.line,
     )
     assert change.breakdown is not None
@@ -333,7 +333,7 @@ def test_a_comment_for_github_fits_and_is_the_job_summary(
     long = replace(change, base=tuple(f"{'x' * 30_000}-{at}" for at in range(3)))
     for levels in ((), ("breakdown", "kernels")):
         text = github_comment(long, levels, 10)
-        assert len(text.encode()) <= 60_000 and text.startswith("## ⚠️ tw diff: slower")
+        assert len(text.encode()) <= 60_000 and text.startswith("## ⚠️ tw diff: this recording is slower\n")
     assert cli_runner.tw("diff", "base", "slow", "quality", "-f", "github", "-w", house).code == 2
 
 

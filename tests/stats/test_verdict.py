@@ -108,8 +108,31 @@ def test_too_much_noise_is_inconclusive_and_suggests_more_runs() -> None:
 def test_one_run_per_side_is_within_run_only() -> None:
     found = verdict(side(1, 1), side(2, 1, by=1.05))
     assert (found.word, found.sample, found.needs_runs) == ("slower", "step", None)
-    assert ", slower (within-run only); mean" in found.line()
-    assert "within-run" in (found.reason or "")
+    assert re.fullmatch(
+        r"median step .* ms, \+4\.\d % \[.*\], mean \+.* %: this recording is slower; runs of one job vary by"
+        r" 1–3 %, so this alone says nothing about the change",
+        found.line(),
+    )
+    assert (found.outcome, verdict(side(2, 5, by=1.05), side(1, 5)).outcome) == (
+        "this recording is slower",
+        "faster",
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "by", "said"),
+    [
+        (60, 1.2, "this recording is slower; runs of one job vary by 1–3 %, less than this difference"),
+        (60, 0.8, "this recording is faster; runs of one job vary by 1–3 %, less than this difference"),
+        (60, 0.93, "this recording is faster; runs of one job vary by 1–3 %, so"),
+        (60, 1.0, "these recordings are alike; runs of one job vary by 1–3 %, so"),
+        (6, 1.0, "inconclusive; runs of one job vary by 1–3 %, so"),
+        (3, 1.0, "inconclusive; runs of one job vary by 1–3 %, so"),
+    ],
+)
+def test_one_run_per_side_says_what_it_does_not_show(steps: int, by: float, said: str) -> None:
+    base, head = side(1, 1, steps, spread=0), side(2, 1, steps, by, spread=0)
+    assert f" %: {said}" in verdict(base, head).line()
 
 
 def test_one_run_against_several_is_a_comparison_of_runs() -> None:

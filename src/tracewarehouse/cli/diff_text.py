@@ -46,10 +46,13 @@ _MARKS = {
     "fail": "## ❌ tw diff: a gate failed\n\n",
     "inconclusive": "## ⚠️ tw diff: inconclusive\n\n",
     "pass": "## ✅ tw diff: all gates hold\n\n",
-    "no change": "## ✅ tw diff: no change\n\n",
-    "usual step unchanged": "## ⚠️ tw diff: usual step unchanged, but not the mean\n\n",
-    "slower": "## ⚠️ tw diff: slower\n\n",
-    "faster": "## ✅ tw diff: faster\n\n",
+}
+_VERDICT_MARKS = {
+    "inconclusive": "⚠️",
+    "no change": "✅",
+    "usual step unchanged": "⚠️",
+    "slower": "⚠️",
+    "faster": "✅",
 }
 _GATE_COLUMNS = ("gate", "outcome", "base", "head", "value")
 _OUTCOMES = ("fail", "inconclusive", "pass")
@@ -104,7 +107,7 @@ def github_comment(change: Change, levels: Sequence[str], top: int) -> str:
     The rows of each level are cut before a level is left out, so that the first rows of each remain.
     """
     for rows in (top, top // 2, 3, 1):
-        text = f"{_MARKS[_outcome(change)]}{markdown_comment(change, levels, rows)}"
+        text = f"{_heading(change)}{markdown_comment(change, levels, rows)}"
         if len(text.encode()) <= _MOST_CHARACTERS:
             return text
     cut = text.encode()[: _MOST_CHARACTERS - len(_CUT.encode())].decode(errors="ignore")
@@ -120,11 +123,13 @@ def untested_gates(gates: Sequence[GateResult], why: str, format_: str, width: i
     return mark + "\n\n".join([f"### {why}", *_gates(gates)]) + "\n"
 
 
-def _outcome(change: Change) -> str:
+def _heading(change: Change) -> str:
     """The worst outcome of the gates, else the verdict."""
     outcomes = {each.outcome for each in change.gates}
     worst = next((each for each in _OUTCOMES if each in outcomes), None)
-    return worst or change.verdict.word
+    if worst:
+        return _MARKS[worst]
+    return f"## {_VERDICT_MARKS[change.verdict.word]} tw diff: {change.verdict.outcome}\n\n"
 
 
 def _markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
@@ -150,13 +155,13 @@ def _summary(change: Change, mark: str, verdict: bool = True) -> str:
 def _remarks(change: Change) -> Iterator[str]:
     """The causes, how far the verdict holds, and changes that the verdict does not show."""
     yield from change.causes
-    if change.verdict.reason and change.verdict.sample != "window":
+    if change.verdict.reason and change.verdict.sample == "run":
         yield change.verdict.reason
     changed = _significant_rows(change)
     if changed and change.breakdown and change.verdict.word in ("inconclusive", "no change"):
         of_host = ("operator, call or frame", "operators, calls or frames")
         rows = plural(changed, *(of_host if change.breakdown.on_host else ("kernel",)))
-        yield f"the step as a whole: {change.verdict.word}; {rows} changed significantly"
+        yield f"the step as a whole: {change.verdict.outcome}; {rows} changed significantly"
     left_out = change.breakdown.incomplete if change.breakdown else ()
     yield from (f"note: {each}" for each in (*change.verdict.notices, *change.spread_notes, *left_out))
 

@@ -510,7 +510,7 @@ class Change(Struct, frozen=True):
         """The verdict in one line."""
         per, whole = (self.breakdown.per, self.breakdown.whole) if self.breakdown else ("step", "step")
         of = f"median {whole}" if per == "step" else f"mean {whole.partition(':')[2] or whole}"
-        return self.verdict.line(of) + (f", because {self.long_steps}" if self.long_steps else "")
+        return self.verdict.line(of, self.long_steps)
 
     def __repr__(self) -> str:
         """The verdict, and the largest rows of the breakdown as a table."""

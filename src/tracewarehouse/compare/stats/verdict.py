@@ -158,6 +158,14 @@ def _statistic(scores: Floats, weights: Floats) -> Floats:
 Word = Literal["slower", "faster", "no change", "usual step unchanged", "inconclusive"]
 SampleKind = Literal["run", "step", "window"]
 MIN_STEPS = 3  # per side, below which the sample is the window
+_BEYOND_RUNS = 0.10  # the near end of an interval from which the noise between runs is no explanation
+_RUNS_VARY = "runs of one job vary by 1–3 %, so this alone says nothing about the change"
+_MORE_THAN_RUNS = "runs of one job vary by 1–3 %, less than this difference"
+_OF_RECORDINGS: dict[Word, str] = {
+    "slower": "this recording is slower",
+    "faster": "this recording is faster",
+    "no change": "these recordings are alike",
+}
 _SCALES = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
@@ -188,15 +196,29 @@ class Verdict(Struct, frozen=True):
     test: str | None = None
     notices: tuple[str, ...] = ()
 
-    def line(self, subject: str = "median step") -> str:
-        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`."""
+    @property
+    def outcome(self) -> str:
+        """The word; of steps of one run per side, a statement on these recordings."""
+        return _OF_RECORDINGS.get(self.word, self.word) if self.sample == "step" else self.word
+
+    def line(self, subject: str = "median step", because: str | None = None) -> str:
+        """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`.
+
+        With one run per side, the reason is part of it: what the recordings do not show. `because` is what the
+        mean is due to.
+        """
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
         times = _times_text(self.base_median_ns, self.head_median_ns)
         if self.sample == "window":  # its change is that of its mean
             return f"{subject} {times}, {self._change_text()} (not tested: {self.reason})"
-        mean = "" if self.mean_change is None else f"; mean {_percent(self.mean_change, '+')} %"
-        return f"{subject} {times}, {self._change_text()}, {self.word}{self._note()}{mean}"
+        medians = f"{subject} {times}, {self._change_text()}"
+        mean = "" if self.mean_change is None else f" mean {_percent(self.mean_change, '+')} %"
+        mean += f", because {because}" if because else ""
+        if self.sample == "step":
+            return f"{medians}{mean and f',{mean}'}: {self.outcome}; {self.reason}"
+        needs = f" (needs about {self.needs})" if self.needs else ""
+        return f"{medians}, {self.word}{needs}{mean and f';{mean}'}"
 
     def _change_text(self) -> str:
         assert self.change is not None
@@ -205,11 +227,6 @@ class Verdict(Struct, frozen=True):
         digits = 1 if self.high - self.low >= 0.002 else 2
         low, high = _percent(self.low, "", digits), _percent(self.high, "", digits)
         return f"{_percent(self.change, '+', digits)} % [{low}, {high}]"
-
-    def _note(self) -> str:
-        if self.sample == "step":
-            return " (within-run only)"
-        return f" (needs about {self.needs})" if self.needs else ""
 
 
 def verdict(
@@ -345,10 +362,10 @@ def _reason(
     if kind == "window":
         empty = [name for name, side in (("base", base), ("head", head)) if not side.times]
         return f"no complete step in {' and '.join(empty)}" if empty else "one sample per side"
-    if kind == "step" and test is None:
-        return "too few independent steps for an interval"
     if kind == "step":
-        return "within-run only: run-to-run variance is unknown"
+        if test is None:
+            return "too few independent steps for an interval"
+        return _MORE_THAN_RUNS if max(test.low, -test.high) > _BEYOND_RUNS else _RUNS_VARY
     if word == "inconclusive":
         return "the interval contains 0 and extends beyond ± min-effect"
     return None

@@ -226,7 +226,7 @@ def _change_verdict(change: Change) -> Verdict:
         _SEVERITIES.get(change.verdict.word, ""),
         price,
         commands=(Command(diff_command(change.base, change.head), "the comparison"),),
-        word=change.verdict.word,
+        word=change.verdict.outcome,
     )
 
 
@@ -246,7 +246,7 @@ def _tiles(change: Change) -> Iterator[Tile]:
         has_interval = verdict.low is not None and verdict.high is not None
         interval = f"{_signed_percent(verdict.low)} to {_signed_percent(verdict.high)}"
         yield Tile("change", _signed_percent(verdict.change), interval if has_interval else "no interval")
-    yield Tile("verdict", verdict.word, measured)
+    yield Tile("verdict", verdict.outcome, measured)
 
 
 def _signed_percent(value: float | None) -> str:
