@@ -204,8 +204,8 @@ class Verdict(Struct, frozen=True):
     def line(self, subject: str = "median step", because: str | None = None) -> str:
         """`median step 103.1 → 106.2 ms, +3.0 % [2.1, 3.9], slower; mean +3.4 %`.
 
-        With one run per side, the reason is part of it: what the recordings do not show. `because` is what the
-        mean is due to.
+        With one run per side, the reason is part of it: what the recordings do not show. `because` says what
+        moves the mean.
         """
         if self.base_median_ns is None or self.head_median_ns is None:
             return f"{self.word}: {self.reason}"
