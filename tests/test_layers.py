@@ -29,6 +29,7 @@ LAYERS = (
         "slim_imports",
         "temp_folders",
         "memory_limits",
+        "child_limits",
         "training_log",
     ),
     ("contracts",),

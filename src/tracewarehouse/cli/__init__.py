@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ from tracewarehouse import slim_imports
 
 # Commands that use pyarrow, and compute nothing with numpy.
 _NUMPY_FREE_COMMANDS = {"show", "query", "runs", "info", "list", "label", "remove"}
-_TEXT_OPTIONS = {"-h", "--help", "--version"}
+_VALUE_OPTIONS = {"-w", "--warehouse", "--sql"}  # that may precede the command
 # A command is short and its records live to its end: looking for cycles among them more often frees nothing.
 _GC_THRESHOLD = 100_000
 
@@ -24,22 +25,34 @@ def main() -> NoReturn:
     # Before numpy is imported: starting a thread for each core takes longer than all its work here.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.set_threshold(_GC_THRESHOLD)
-    if sys.argv[1:2] == ["ingest"]:
+    args = sys.argv[1:]
+    command = _command(args)
+    if command != "query":
+        _run(command, args)
+    from tracewarehouse import child_limits
+
+    ended = child_limits.run_limited(lambda: _run(command, args))
+    if isinstance(ended, int):
+        os._exit(ended)  # the child did what is registered for the exit
+    from tracewarehouse.cli.app import fail_killed
+
+    _exit(fail_killed(ended, args))
+
+
+def _command(args: Sequence[str]) -> str:
+    """The first argument that is neither an option nor its value; "" without one."""
+    pairs = zip(("", *args), args, strict=False)
+    return next((arg for option, arg in pairs if arg[:1] != "-" and option not in _VALUE_OPTIONS), "")
+
+
+def _run(command: str, args: Sequence[str]) -> NoReturn:
+    if command == "ingest":
         from tracewarehouse import memory_limits
 
         memory_limits.reuse_memory()
-    slim_imports.install(numpy=not _NUMPY_FREE_COMMANDS.intersection(sys.argv[1:2]))
+    slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
     from tracewarehouse.cli.app import run
 
-    args = sys.argv[1:]
-    if not _TEXT_OPTIONS.intersection(args):
-        from tracewarehouse import memory_limits
-        from tracewarehouse.errors import TwError
-
-        try:  # libraries would crash for lack of memory
-            memory_limits.check_settings()
-        except TwError as error:
-            sys.exit(f"tw: {error.message}\nhint: {error.hint}")
     _exit(run(args))
 
 

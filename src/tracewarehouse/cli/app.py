@@ -15,9 +15,11 @@ from typing import NamedTuple
 
 import click
 
+from tracewarehouse.child_limits import Killed
 from tracewarehouse.cli.session import Session, default_options, examples
 from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
+from tracewarehouse.memory_limits import check_settings
 
 SECTIONS: dict[str, dict[str, str]] = {
     "Ingest": {"ingest": "ingest:ingest", "inbox": "ingest:inbox", "seal": "maintenance:seal"},
@@ -196,6 +198,8 @@ def run(args: Sequence[str]) -> int:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     try:
+        if not {"-h", "--help", "--version"}.intersection(args):
+            check_settings()  # libraries would crash for lack of memory
         code = _invoke(list(args), session)
         sys.stdout.flush()
         return code
@@ -233,6 +237,18 @@ def _fail(error: BaseException, session: Session) -> int:
     except BrokenPipeError:
         return _closed_pipe()
     return failure.exit_code
+
+
+def fail_killed(killed: Killed, args: Sequence[str]) -> int:
+    """Prints why the child that ran the command was killed, deletes its temporary folder; the exit code."""
+    from tracewarehouse.duck.engine import Limits, memory_error, time_error
+    from tracewarehouse.temp_folders import delete_unused
+
+    delete_unused()
+    limits = Limits(None, killed.timeout_s, killed.memory_bytes)
+    errors = {"memory": memory_error(limits), "time": time_error(limits), signal.SIGTERM: Terminated()}
+    session = Session(command="query", json="--json" in args, debug="--debug" in args)
+    return _fail(errors.get(killed.by, KeyboardInterrupt()), session)
 
 
 def _closed_pipe() -> int:

@@ -19,6 +19,7 @@ import duckdb
 from msgspec import Struct
 
 from tracewarehouse import hints
+from tracewarehouse.child_limits import limited
 from tracewarehouse.contracts import contract as params
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
@@ -461,7 +462,10 @@ class QueryLimitError(QueryError):
 
 
 class Limits(Struct, frozen=True):
-    """What a query may use; None: no limit. Memory counts for DuckDB and for the rows of the result."""
+    """What a query may use; None: no limit.
+
+    Memory counts for DuckDB and for the rows of the result; where a parent watches, for the whole process.
+    """
 
     max_rows: int | None = 100_000
     timeout_s: float | None = 30.0
@@ -482,18 +486,16 @@ def query(con: Connection, sql: str, limits: Limits = NO_LIMITS) -> pa.Table:
 
     Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
     """
-    with con.cursor() as cursor, _timeout(cursor, limits) as is_up:
+    watched = limited(limits.memory_bytes, limits.timeout_s)
+    with con.cursor() as cursor, watched, _timeout(cursor, limits) as is_up:
         try:
             bound = relation(cursor, sql)
             table = interruptible(cursor, lambda: _fetch(bound, limits))
             return typed(table, map(str, bound.types))
         except OutOfMemory as error:
-            raise _memory_error(limits) if limits.memory_bytes is not None else query_error(error) from error
+            raise memory_error(limits) if limits.memory_bytes is not None else query_error(error) from error
         except Error as error:
-            if is_up.is_set() and limits.timeout_s is not None:
-                message = f"the query took longer than {limits.timeout_s:g} s"
-                raise QueryLimitError(*_beyond(message, "timeout_s=90", "--timeout 90s")) from error
-            raise query_error(error) from error
+            raise time_error(limits) if is_up.is_set() else query_error(error) from error
 
 
 def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
@@ -513,11 +515,18 @@ def _fetch(bound: duckdb.DuckDBPyRelation, limits: Limits) -> pa.Table:
             more = hints.Hint("wh.scan(TABLE) reads any number", "-o FILE writes any number")
             raise QueryLimitError(*_beyond(message, "max_rows=N", "--max-rows N", more))
         if limits.memory_bytes is not None and bytes_ > limits.memory_bytes:
-            raise _memory_error(limits)
+            raise memory_error(limits)
     return pa.Table.from_batches(batches, schema=reader.schema)
 
 
-def _memory_error(limits: Limits) -> QueryLimitError:
+def time_error(limits: Limits) -> QueryLimitError:
+    """The error of a query that exceeds the time limit."""
+    message = f"the query took longer than {limits.timeout_s:g} s"
+    return QueryLimitError(*_beyond(message, "timeout_s=90", "--timeout 90s"))
+
+
+def memory_error(limits: Limits) -> QueryLimitError:
+    """The error of a query that exceeds the memory limit."""
     allowed, requested = half_bytes(), limits.memory_bytes or 0
     if allowed is not None and allowed < requested:
         message = f"the query needs more than {allowed >> 20} MiB of memory, half of the memory limit"
