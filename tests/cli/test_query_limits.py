@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 import tracewarehouse
-from cli_runner import tw
+from cli_runner import TW, environment, tw
+from conftest import deep
+from processes import children
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
 from tracewarehouse.warehouse import Warehouse
@@ -62,6 +70,85 @@ def test_memory(warehouse: Path) -> None:
     held = "SELECT length(string_agg(repeat('x', 1000), '')) FROM range(1000000)"
     assert "the limit of --memory" in tw("query", held, "-w", warehouse, "--memory", "100MB").err
     assert tw("query", "SELECT 1", "-w", warehouse, "--memory", "much").code == 2
+
+
+# DuckDB counts none of it, and interrupts none of it: the parent kills the process.
+UNLIMITED = {
+    "damerau_levenshtein": "SELECT damerau_levenshtein(repeat('ab', 12000), repeat('ba', 12000))",
+    "longer": "SELECT damerau_levenshtein(repeat('ab', 20000), repeat('ba', 20000))",
+    "unnest": "SELECT max(i) FROM (SELECT unnest(range(500000000)) i)",
+    "lpad": "SELECT lpad('x', 2000000000, 'y')",
+    "printf": "SELECT printf('%2000000000d', 1)",
+    "repeat": "SELECT repeat('x', 2000000000)",
+    "list_sort": "SELECT list_sort(range(300000000))",
+    "in a condition": "FROM kernels WHERE run_id = lpad('x', 2000000000, 'y')",
+}
+ON_LINUX = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="has no /proc")
+
+
+@ON_LINUX
+@pytest.mark.parametrize("name", ["damerau_levenshtein", *deep(*UNLIMITED.keys() - {"damerau_levenshtein"})])
+def test_what_duckdb_does_not_limit(warehouse: Path, tmp_path: Path, name: str) -> None:
+    """Options before the command are no way around the limits; the temporary folder is deleted."""
+    started = time.monotonic()
+    words = ("query", UNLIMITED[name], "--memory", "100MB", "--timeout", "3s", "--json")
+    running = start("-w", warehouse, *words, env={"TMPDIR": str(tmp_path)})
+    most = peak_bytes(running)
+    out, err = running.communicate()
+    assert time.monotonic() - started < 20
+    # About 120 MB without a query, 100 MB, 20 %, and what is allocated before the parent looks again.
+    assert 50e6 < most < 450e6
+    assert (running.returncode, list(tmp_path.iterdir())) == (1, [])
+    limit = err.splitlines()[0].removeprefix("tw: the query ")
+    assert limit in (
+        "needs more than 0.1 GB of memory, the limit of --memory",
+        "took longer than 3 s, the limit of --timeout",
+    )
+    failure = json.loads(out)
+    assert (failure["command"], failure["error"]["class"]) == ("query", "QueryLimitError")
+    assert failure["error"]["message"] == f"the query {limit}"
+
+
+@ON_LINUX
+@pytest.mark.deep
+@pytest.mark.parametrize("to_both", [False, True])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_what_duckdb_does_not_interrupt(
+    warehouse: Path, tmp_path: Path, number: signal.Signals, code: int, to_both: bool
+) -> None:
+    words = ("query", UNLIMITED["lpad"], "--memory", "0")
+    running = start(*words, "-w", warehouse, env={"TMPDIR": str(tmp_path)}, start_new_session=True)
+    with pytest.raises(subprocess.TimeoutExpired):
+        running.wait(timeout=3)
+    (os.killpg if to_both else os.kill)(running.pid, number)  # a terminal signals both
+    signaled = time.monotonic()
+    out, err = running.communicate()
+    assert time.monotonic() - signaled < 10
+    assert (running.returncode, out, err.splitlines()[0]) == (code, "", "tw: interrupted")
+    assert list(tmp_path.iterdir()) == []
+
+
+def peak_bytes(running: subprocess.Popen[str]) -> int:
+    """The most memory that the child of a process held until the process ended."""
+    most = 0
+    while running.poll() is None:
+        with suppress(OSError):
+            for child in children(running.pid):
+                status = Path(f"/proc/{child}/status").read_text()
+                most = max([most, *(int(kib) << 10 for kib in re.findall(r"VmHWM:\s+(\d+)", status))])
+        time.sleep(0.01)
+    return most
+
+
+def start(*words: str | Path, env: dict[str, str], start_new_session: bool = False) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*TW, *map(str, words)],
+        env=environment(env),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=start_new_session,
+    )
 
 
 def test_in_python(warehouse: Path) -> None:
