@@ -23,12 +23,11 @@ from typing import NamedTuple, NoReturn
 
 from tracewarehouse.memory_limits import half_bytes
 
-_INTERVAL_S = 0.02
-_GRACE_S = 1.0  # in which DuckDB ends a statement by itself
+# Between two looks at the child, and for DuckDB to end a statement by itself.
+_INTERVAL_S, _GRACE_S = 0.02, 1.0
 _MARGIN = 1.2
 # A backstop for what allocates faster than the parent looks: on the address space, in memory limits.
 _BACKSTOP = 4
-_PAGE_BYTES, _SIZES_BYTES = resource.getpagesize(), 200
 _parent: int | None = None  # the pipe to the parent that watches this process
 
 
@@ -61,8 +60,9 @@ def run_limited(work: Callable[[], NoReturn]) -> int | Killed:
     signals: list[int] = []
 
     def pass_on(number: int, _frame: object) -> None:
-        signals.append(number)
-        os.kill(child, signal.SIGUSR1 if number == signal.SIGINT else number)
+        if number not in signals:  # a second one would interrupt the end of the command
+            signals.append(number)
+            os.kill(child, signal.SIGUSR1 if number == signal.SIGINT else number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -111,14 +111,14 @@ def watch(child: int, messages: int, signals: Sequence[int]) -> Killed | None:
             continue
         until = min(until, monotonic() + _GRACE_S) if signals else until
         is_late = monotonic() > until
-        if (is_late or _sizes(os.pread(sizes, _SIZES_BYTES, 0))[1] > most) and _kill(child, messages):
+        if (is_late or _sizes(os.pread(sizes, select.PIPE_BUF, 0))[1] > most) and _kill(child, messages):
             by = (signals[0] if signals else "time") if is_late else "memory"
             return Killed(by, int(memory_bytes), timeout_s)
 
 
 def _sizes(pages: bytes) -> list[int]:
     """The address space of a process and what of it is in memory, in bytes, from its `statm`."""
-    return [int(each) * _PAGE_BYTES for each in pages.split()[:2]]
+    return [int(each) * resource.getpagesize() for each in pages.split()[:2]]
 
 
 def _kill(child: int, messages: int) -> bool:

@@ -187,8 +187,9 @@ class Warehouse(Analyses[Result]):
         """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
 
         A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
-        `memory_bytes` fails and returns nothing; None switches a limit off. `scan` has no limits. Raises
-        QueryError with DuckDB's message, QueryLimitError beyond a limit.
+        `memory_bytes` fails and returns nothing; None switches a limit off. The limits are DuckDB's, which
+        counts no long strings as memory and interrupts no function: `tw query` runs in a process that is
+        killed. `scan` has no limits. Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
         """
         from tracewarehouse.duck.engine import Limits
 

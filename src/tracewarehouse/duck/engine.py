@@ -464,7 +464,7 @@ class QueryLimitError(QueryError):
 class Limits(Struct, frozen=True):
     """What a query may use; None: no limit.
 
-    Memory counts for DuckDB and for the rows of the result; where a parent watches, for the whole process.
+    Memory counts for DuckDB and for the rows of the result; for the whole process if a parent watches it.
     """
 
     max_rows: int | None = 100_000
