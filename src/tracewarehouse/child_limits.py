@@ -8,7 +8,6 @@ child holds; elsewhere DuckDB's own limits remain.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 import select
@@ -17,18 +16,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import inf
-from pathlib import Path
 from time import monotonic
 from typing import NamedTuple, NoReturn
-
-from tracewarehouse.memory_limits import half_bytes
 
 # Between two looks at the child, and for DuckDB to end a statement by itself.
 _INTERVAL_S, _GRACE_S = 0.02, 1.0
 _MARGIN = 1.2
 # A backstop for what allocates faster than the parent looks: on the address space, in memory limits.
 _BACKSTOP = 4
-_parent: int | None = None  # the pipe to the parent that watches this process
+# The pipe to the parent that watches this process, and the file with the sizes of this process.
+_watched: tuple[int, int] | None = None
 
 
 class Killed(NamedTuple):
@@ -44,15 +41,17 @@ def run_limited(work: Callable[[], NoReturn]) -> int | Killed:
 
     Without /proc, and where this process has threads already, `work` runs in this process.
     """
-    global _parent
-    if not Path("/proc/self/statm").exists() or threading.active_count() > 1:
+    global _watched
+    if not os.access("/proc/self/statm", os.R_OK) or threading.active_count() > 1:
         work()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, there is no exit code
     signal.signal(signal.SIGUSR1, signal.default_int_handler)
     messages, parent = os.pipe()
     if not (child := os.fork()):
         os.close(messages)
-        _parent = parent
+        import ctypes
+
+        _watched = parent, os.open("/proc/self/statm", os.O_RDONLY)
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: it ends with its parent
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to both
         work()
@@ -75,21 +74,24 @@ def run_limited(work: Callable[[], NoReturn]) -> int | Killed:
 @contextmanager
 def limited(memory_bytes: int | None, timeout_s: float | None) -> Iterator[None]:
     """If a parent watches this process, it kills it if the block takes longer or needs more memory."""
-    if _parent is None:
+    if _watched is None:
         yield
         return
-    address, resident = _sizes(Path("/proc/self/statm").read_bytes())
+    from tracewarehouse.memory_limits import half_bytes
+
+    parent, sizes = _watched
+    address, resident = _sizes(sizes)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = inf
     if memory_bytes is not None:
         most = (min(memory_bytes, half_bytes() or memory_bytes) + resident) * _MARGIN
         # Without a limit, `soft` is -1.
         resource.setrlimit(resource.RLIMIT_AS, (min(address + _BACKSTOP * memory_bytes, soft % 2**63), hard))
-    os.write(_parent, f"{most} {memory_bytes or 0} {timeout_s or inf} ".encode())
+    os.write(parent, f"{most} {memory_bytes or 0} {timeout_s or inf} ".encode())
     try:
         yield
     finally:
-        os.write(_parent, b"0 0 0 ")
+        os.write(parent, b"0 0 0 ")
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
@@ -111,14 +113,15 @@ def watch(child: int, messages: int, signals: Sequence[int]) -> Killed | None:
             continue
         until = min(until, monotonic() + _GRACE_S) if signals else until
         is_late = monotonic() > until
-        if (is_late or _sizes(os.pread(sizes, select.PIPE_BUF, 0))[1] > most) and _kill(child, messages):
+        if (is_late or _sizes(sizes)[1] > most) and _kill(child, messages):
             by = (signals[0] if signals else "time") if is_late else "memory"
             return Killed(by, int(memory_bytes), timeout_s)
 
 
-def _sizes(pages: bytes) -> list[int]:
-    """The address space of a process and what of it is in memory, in bytes, from its `statm`."""
-    return [int(each) * resource.getpagesize() for each in pages.split()[:2]]
+def _sizes(file: int) -> list[int]:
+    """The address space of a process and what of it is in memory, in bytes; `file` is its `statm`."""
+    pages = os.pread(file, select.PIPE_BUF, 0).split()[:2]
+    return [int(each) * resource.getpagesize() for each in pages]
 
 
 def _kill(child: int, messages: int) -> bool:

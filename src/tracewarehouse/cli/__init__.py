@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from tracewarehouse import slim_imports
-
 # Commands that use pyarrow, and compute nothing with numpy.
 _NUMPY_FREE_COMMANDS = {"show", "query", "runs", "info", "list", "label", "remove"}
 _VALUE_OPTIONS = {"-w", "--warehouse", "--sql"}  # that may precede the command
@@ -46,9 +44,9 @@ def _command(args: Sequence[str]) -> str:
 
 
 def _run(command: str, args: Sequence[str]) -> NoReturn:
-    if command == "ingest":
-        from tracewarehouse import memory_limits
+    from tracewarehouse import memory_limits, slim_imports
 
+    if command == "ingest":
         memory_limits.reuse_memory()
     slim_imports.install(numpy=command not in _NUMPY_FREE_COMMANDS)
     from tracewarehouse.cli.app import run
