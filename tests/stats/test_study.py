@@ -11,16 +11,20 @@ from stats.study import (
     FILE,
     PAIRS,
     SHIFTS,
+    STALLS,
     advised,
     alarm_line,
+    correlated,
     fewest,
     from_truth,
     kernel_line,
     kernels_found,
     lines,
+    mean_share,
     pairs,
     row_alarms,
     share,
+    stalls_seen,
     true_spread,
     words,
     wrong,
@@ -67,6 +71,21 @@ def test_one_slow_kernel_of_many_is_found() -> None:
     print(f"{found} of {PAIRS}")
     assert found >= 0.9 * PAIRS
     assert kernel_line(5) in KNOWN
+
+
+@pytest.mark.parametrize("steps", [5, 8, *deep(6, 12)])
+def test_few_steps_that_depend_on_each_other_cause_few_false_alarms(steps: int) -> None:
+    for kept in (0.0, 0.3, 0.5, 0.6):
+        false, _ = correlated(kept, steps, 100)
+        assert false <= 0.10 * 100 + 2.33 * 3, kept
+
+
+def test_means_hold_their_level_and_see_what_medians_do_not() -> None:
+    assert mean_share(5, 0.0, 200) <= 0.05 + 2.33 * 0.0154
+    assert mean_share(5, 0.03, 100) >= 0.90
+    for slowed in STALLS.values():
+        by_median, by_mean = stalls_seen(slowed, draws=20)
+        assert by_mean == 1 and by_median < 0.5
 
 
 @pytest.mark.deep
