@@ -180,3 +180,15 @@ def test_runs_needed_are_those_of_the_noncentral_t() -> None:
 
         exact = next(count for count in range(2, 500) if power(count) >= 0.8)
         assert runs_needed(ratio, 1.0) == runs_needed(ratio, -1.0) == exact
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5, 1.9, 4.0])
+def test_a_widened_interval_contains_zero_if_p_is_above_alpha(factor: float) -> None:
+    chance = Random(4)
+    for by in (0.0, 0.5, 1.0, 2.0, 4.0):
+        base, head = ([chance.gauss(shift_by, 1) for _ in range(6)] for shift_by in (0.0, by))
+        test = shift(base, head, 0.05)
+        wide = test.widened(factor, 0.05)
+        assert (wide.low <= 0 <= wide.high) == (wide.p > 0.05)
+        assert wide.high - wide.low == pytest.approx(factor * (test.high - test.low))
+        assert wide.estimate == test.estimate and wide.p >= test.p

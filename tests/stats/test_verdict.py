@@ -9,8 +9,14 @@ from statistics import fmean, median
 
 import pytest
 
-from tracewarehouse.compare.stats.two_sample import more_runs, permutation, runs_needed, runs_to_conclude
-from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, verdict
+from tracewarehouse.compare.stats.two_sample import (
+    more_runs,
+    permutation,
+    runs_needed,
+    runs_to_conclude,
+)
+from tracewarehouse.compare.stats.two_sample import shift as tested
+from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, blocks, verdict
 from tracewarehouse.errors import ParamError
 
 NS = 103_100_000
@@ -103,6 +109,20 @@ def test_too_much_noise_is_inconclusive_and_suggests_more_runs() -> None:
     assert found.needs_runs == (runs_to_conclude(*logs, alpha=0.05, min_effect=0.01) or 0) - 3
     assert f"inconclusive (needs about {found.needs_runs} more runs per side); mean" in found.line()
     assert found.reason is not None
+
+
+def test_few_steps_have_a_wider_interval() -> None:
+    """From 20 steps on it is that of the test."""
+    for steps, factor in ((5, 1.9), (19, 1.06), (20, 1.0)):
+        base, head = side(1, 1, steps), side(2, 1, steps, by=1.05)
+        found = verdict(base, head)
+        logs = [
+            [math.log(median(one.times[at] for at in block)) for block in blocks(one.times)]
+            for one in (base, head)
+        ]
+        test = tested(logs[0], logs[1], 0.05)
+        assert found.low == pytest.approx(math.expm1(test.estimate - factor * (test.estimate - test.low)))
+        assert found.p == test.p or found.p > test.p and factor > 1
 
 
 def test_one_run_per_side_is_within_run_only() -> None:

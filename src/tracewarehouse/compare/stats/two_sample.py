@@ -149,13 +149,13 @@ class ShiftTest(Struct, frozen=True):
         return replace(self, estimate=estimate, low=low, high=high)
 
     def widened(self, factor: float, alpha: float) -> ShiftTest:
-        """The same test with an interval that is longer by a factor; p as of a normal value."""
+        """The same test with an interval that is longer by a factor, and the p of a normal value."""
         low, high = (self.estimate + factor * (end - self.estimate) for end in (self.low, self.high))
         to_zero = abs(self.estimate - (low if self.estimate > 0 else high))
         if not 0 < to_zero < math.inf:
             return self
         distance = abs(self.estimate) / to_zero * NormalDist().inv_cdf(alpha / 2)
-        return replace(self, low=low, high=high, p=2 * NormalDist().cdf(distance))
+        return replace(self, low=low, high=high, p=max(self.p, 2 * NormalDist().cdf(distance)))
 
     def around(self, estimate: float) -> ShiftTest:
         """The same test for another estimate, whose interval contains it: of the values that are printed."""

@@ -260,9 +260,9 @@ def verdict(
         medians = median(earlier.values), medians[1]
     change = _relative_change(medians)
     test = _test(samples, kind, alpha, earlier)
-    if test is not None and kind == "step":
-        few = max(_ENOUGH_STEPS - min(len(base.times), len(head.times)), 0)
-        test = test.widened(1 + _DOUBT * few, alpha)
+    missing = _ENOUGH_STEPS - min(len(base.times), len(head.times))
+    if test is not None and kind == "step" and missing > 0:
+        test = test.widened(1 + _DOUBT * missing, alpha)
     if test is not None and change is not None:
         test = test.relative().around(change)
     word = _word(test, min_effect)
