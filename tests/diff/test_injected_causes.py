@@ -117,7 +117,8 @@ OF_LAYOUT: dict[str, tuple[Fault, ...]] = {
     ),
     "moe": (
         fault("slow-link", "slow-link:group=data0,factor=3", (("SendRecv",), ("AllReduce",))),
-        late(1, "imbalance", "imbalance:rank=1,factor=2", (("gemm",), ("SendRecv",))),
+        # Its all-to-all sends more, which takes all ranks longer.
+        fault("imbalance", "imbalance:rank=1,factor=2", (("SendRecv", "slower"),), (1,)),
         late(3, "more-work", "more-work:rank=3,factor=1.5", (("gemm",),)),
     ),
     "tp-pp": (
