@@ -102,7 +102,7 @@ def test_what_all_ranks_gain_is_not_a_rank_s_own() -> None:
         {"0": (0, 300), "1": (None, 0), "2": (0, 300), "3": (300, 0)},  # head lacks a rank
         {"0": (0, 300), "1": (300, 0), "2": (150, 150), "3": (75, 225)},  # some more, some less
         {"0": (0, 2), "1": (0, 2), "2": (2, 0), "3": (0, 2)},  # hardly
-        {"0": (0, 0), "1": (300, 0), "2": (0, 0), "3": (0, 0)},  # nobody waits
+        {"0": (0, 0), "1": (300, 0), "2": (0, 0), "3": (0, 0)},  # no rank waits
     ],
 )
 def test_no_innocent_rank_is_late(ranks: dict[str, tuple[int | None, int]]) -> None:

@@ -1,6 +1,6 @@
 """What a change of the mean is due to: ranks that the others wait for, a new blocking call, growing memory.
 
-What all ranks gain is no rank's own: only what goes beyond the change of the others counts.
+What all ranks gain does not make a rank late: only what goes beyond the change of the others counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 OWN = " own"
 LEAST_PART = 0.1  # share of the change, from which waiting, or a blocking call, is a cause
 _LEAST_OWN = 0.05  # share of the change, from which a late rank is named
-_APART = 3  # times that of the next rank, from which a rank's own change stands out
+_APART = 3  # times that of the next rank, from which a rank's own change is far larger
 _LEAST_BEYOND = 0.5  # share of a rank's own change that the change of the others does not explain
 SYNC = "idle_sync"
 _AFTER_SYNC = ("idle_host", "idle_call", "idle_latency")  # where a blocking call has emptied the queue
@@ -43,7 +43,7 @@ class Late(Struct, frozen=True):
 
 
 def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
-    """The ranks that the others wait longer for, or no longer; None if no rank stands out.
+    """The ranks that the others wait longer for, or no longer; None if no rank differs that much.
 
     None, too, if nothing waits, collectives are not matched, or a side lacks a rank.
     """

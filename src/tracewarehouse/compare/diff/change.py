@@ -179,7 +179,7 @@ def _bandwidth_contract() -> Contract:
 _LEAST_CAUSE = 0.2  # share of the change, from which the largest row is its cause
 _LEAST_CHANGE = 0.01  # of the mean of base, from which a late rank is named that did not change significantly
 _MOST = 0.5  # share of the change, from which a late rank comes before the largest row; of a row
-_LEAST_OTHERS = 0.1  # share of a late rank's own change, from which that of the others is told
+_LEAST_OTHERS = 0.1  # share of a late rank's own change, from which that of the others is reported
 # Beyond this many times the change of the step, a row is not a part of it: others went the other way.
 _OFFSET = 2
 _ALL = 0.995
