@@ -261,19 +261,21 @@ class Warehouse(Analyses[Result]):
 
         With `spread="history"`, the noise between runs is that of recorded runs before them, on the same GPUs
         and with the same labels `same` (`label.branch`), since the last change point. `"@baseline"` as base
-        is these runs themselves: its verdict is on all of them, the breakdown on the newest that are stored.
-        Raises UnknownName, ParamError; TwError if there are too few such runs.
+        is these runs themselves, from 3 on after a change: its verdict is on all of them, the breakdown on
+        the newest that are stored. Raises UnknownName, ParamError; TwError if there are too few such runs.
         """
         from tracewarehouse.compare.diff.diff import READS, Diff
-        from tracewarehouse.compare.history.baseline import sides_with_history
+        from tracewarehouse.compare.history.baseline import Compared, alike_runs, sides_with_history
 
         selection = self.selection
         selection.pool.will_read(map(self.catalog.get, READS))
         options = by_rank, all_steps, measure, alpha, min_effect
         if base != "@baseline" and spread == "own":
-            return Diff(selection.select(base), selection.select(head), self.catalog, *options)
-        before, after, earlier = sides_with_history(selection, base, head, spread, same)
-        return Diff(before, after, self.catalog, *options, earlier)
+            before, after = selection.select(base), selection.select(head)
+            alike = alike_runs(selection, Compared(before.selected(), after.selected()))
+            return Diff(before, after, self.catalog, *options, alike=alike)
+        before, after, *finders = sides_with_history(selection, base, head, spread, same)
+        return Diff(before, after, self.catalog, *options, *finders)
 
     def history(
         self,

@@ -84,8 +84,9 @@ CASES = (
     ("a selector of labels without a value", "runs --run label:branch", 2),
     ("a file without gates", "diff first-steps first-steps --gate-file empty.json", 2),
     ("a report on gates without a gate", "diff first-steps first-steps --junit gates.xml", 2),
-    ("strict gates without a gate", "diff first-steps first-steps --strict", 2),
-    ("an option of gates with an analysis", "diff first-steps first-steps coverage --strict", 2),
+    ("an option that was removed", "diff first-steps first-steps --strict", 2),
+    ("an option of gates with an analysis", "diff first-steps first-steps coverage --allow-inconclusive", 2),
+    ("a gate that every run meets", "diff first-steps first-steps --gate 'step_time>=-100%'", 2),
     (
         "a report on gates that cannot be written",
         "diff first-steps first-steps --gate 'step_time<=1s' --junit nothing/no/such/c.xml",

@@ -53,11 +53,11 @@ def test_a_percentile_takes_a_hundred_steps(wh: tw.Warehouse, tmp_path: Path) ->
     rows = wh.select("long").query("SELECT period_ns FROM steps WHERE NOT partial").rows()
     steps = sorted(row["period_ns"] for row in rows)
     p99 = steps[-(-99 * len(steps) // 100) - 1]
-    assert len(steps) == 100 and p99 < steps[-1]
+    assert len(steps) >= 100 and p99 < steps[-1]
     gates = (f"p99(step_time)<={p99}ns", f"p99(step_time)<={p99 - 1}ns", f"max(step_time)<={p99}ns")
     assert codes(wh, "short", "long", *gates) == [0, 3, 3]
-    done = call("diff", "long", "short", "-w", wh.root, "--gate", "p99(step_time)<=1s", "--strict")
-    assert done.code == 3 and "p99 needs 100 complete steps per run; there are 2" in done.out
+    done = call("diff", "long", "short", "-w", wh.root, "--gate", "p99(step_time)<=1s")
+    assert done.code == 5 and "p99 needs 100 complete steps per run; there are 4" in done.out
 
 
 def test_a_kernel_must_not_come_back(wh: tw.Warehouse) -> None:
@@ -83,11 +83,11 @@ def test_options_of_gates_without_a_gate_are_wrong_usage(wh: tw.Warehouse, tmp_p
     done = call("diff", "short", "more", "-w", wh.root, "--gate-file", empty)
     assert done.code == 2 and f"no gates in {empty}" in done.err and done.out == ""
     report = tmp_path / "gates.xml"
-    for option in (("--strict",), ("--within-run",), ("--junit", report)):
+    for option in (("--allow-inconclusive",), ("--junit", report)):
         done = call("diff", "short", "more", "-w", wh.root, *option)
         assert done.code == 2 and f"{option[0]} needs --gate or --gate-file" in done.err
     assert not report.exists()
-    done = call("diff", "short", "more", "kernel_summary", "-w", wh.root, "--strict")
-    assert done.code == 2 and "--strict cannot be combined with an analysis" in done.err
+    done = call("diff", "short", "more", "kernel_summary", "-w", wh.root, "--junit", report)
+    assert done.code == 2 and "--junit cannot be combined with an analysis" in done.err
     done = call("history", "step_time", "--since", "7d", "-w", wh.root)
     assert done.code == 2 and "--since needs --fail-on-change" in done.err

@@ -26,7 +26,7 @@ def test_the_windows_of_a_job_count_as_one_run(tmp_path: Path) -> None:
     for run in ("a", "b"):
         wh.label(run, {"span": "1"})
         wh.label(f"{run}~2", {"span": "2"})
-    change = wh.diff(["a", "a~2"], ["b", "b~2"]).changes(gates=["step_time<=+50%"])
+    change = wh.diff(["a", "a~2"], ["b", "b~2"]).changes(gates=["step_time<=+5%"])
     assert change.breakdown is not None and change.breakdown.replicate == "step"
     assert change.verdict.sample != "run" and change.gates[0].outcome == "inconclusive"
     notes = [each.message for each in change.differences if each.what == "windows"]

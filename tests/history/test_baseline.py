@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import tracewarehouse as tw
 from recorded_runs import START_NS, recorded_runs
 from tracewarehouse.compare.history.baseline import Compared, find_baseline
 from tracewarehouse.compare.metric.expression import parse_metric
+from tracewarehouse.compare.stats.baseline import MIN_SINCE, history_notices, with_history
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
 from tracewarehouse.hints import cli_text
 
@@ -48,15 +50,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_one_run_is_tested_by_the_runs_since_the_last_change(root: Path) -> None:
-    change = tw.open(root).diff("@baseline", "head").changes(gates=["step_time<=+3%"])
+    change = (
+        tw.open(root).diff("@baseline", "head").changes(gates=["median(step_time)<=+3%", "step_time<=+3%"])
+    )
     verdict = change.verdict
     assert (verdict.sample, verdict.test) == ("run", "history")
     assert verdict.low is not None and verdict.high is not None
     assert verdict.low < 0 < verdict.high < 0.06
     assert verdict.notices[0].startswith("base is 50 earlier runs (σ ")
     assert verdict.notices[-1].endswith("to rule out a bad run (0 of 50 earlier runs were bad)")
-    (gate,) = change.gates
+    gate, mean = change.gates
     assert (gate.low, gate.high, gate.test) == (verdict.low, verdict.high, "history")
+    assert mean.test == "history" and mean.low != gate.low
     assert gate.detects is not None and 0.05 < gate.detects < 0.08
 
 
@@ -66,7 +71,8 @@ def test_the_spread_of_earlier_runs_tests_one_run_per_side(root: Path) -> None:
     assert (change.verdict.sample, change.verdict.test) == ("run", "history")
     assert change.gates[0].outcome == "pass"
     without = tw.open(root).diff("head", "next").changes(gates=["step_time<=+9%"])
-    assert without.verdict.sample == "step" and without.gates[0].outcome == "inconclusive"
+    assert without.verdict.sample == "step" and without.gates[0].outcome == "pass"
+    assert (without.gates[0].reason or "").endswith("(of 50 recorded runs)")
 
 
 @pytest.mark.deep
@@ -101,12 +107,30 @@ def test_only_runs_that_agree_are_earlier_runs(root: Path) -> None:
         find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, other))
 
 
+def test_few_runs_since_a_change_are_a_baseline(root: Path) -> None:
+    """The step became shorter at night-0010: the baseline of a run after three more is these."""
+    wh = tw.open(root)
+    metric, runs = parse_metric("step_time", wh.catalog), wh.recorded_runs()
+    head = tuple(each for each in runs if each.run == "night-0015")
+    found = find_baseline(wh.store, wh.catalog, metric, runs, Compared(None, head))
+    assert [point.run for point in found.points] == [f"night-{at:04d}" for at in range(10, 15)]
+    assert found.earlier.since == "night-0010"
+    test = with_history([], [math.log(found.earlier.median)], found.earlier, 0.05)
+    assert test.method == "Student's t" and test.p > 0.05
+    (notice,) = history_notices(([], [1.0]), found.earlier)
+    assert notice.startswith("base is 5 runs since the change at night-0010 (σ ")
+    with pytest.raises(NoBaseline, match="5 recorded runs"):  # their noise alone takes 12
+        find_baseline(wh.store, wh.catalog, metric, runs, Compared(head, head))
+    alike = find_baseline(wh.store, wh.catalog, metric, runs, Compared(head, head), least=MIN_SINCE)
+    assert len(alike.points) == 5
+
+
 def test_gates_without_a_baseline_are_inconclusive(root: Path, tmp_path: Path) -> None:
-    """The baseline of night-0015 is 5 runs; a run on a new branch has none, and one that is not recorded."""
+    """The baseline of night-0005 is 5 runs; a run on a new branch has none, and one that is not recorded."""
     report = tmp_path / "gates.xml"
-    diff = ("diff", "@baseline", "night-0015", "-w", root)
+    diff = ("diff", "@baseline", "night-0005", "-w", root)
     gates = ("--gate", "step_time<=+3%", "--gate", "max(step_time)<=+3%")
-    why = "no baseline: 5 recorded runs of step_time before night-0015 of the same configuration"
+    why = "no baseline: 5 recorded runs of step_time before night-0005 of the same configuration"
     hint = "hint: compare with a run, or a set of runs, until there are 12"
     without = cli_runner.tw(*diff)
     assert (without.code, without.out) == (1, "")
@@ -117,13 +141,13 @@ def test_gates_without_a_baseline_are_inconclusive(root: Path, tmp_path: Path) -
         ("github", "## ⚠️ tw diff: inconclusive\n\n### no"),
     ):
         done = cli_runner.tw(*diff, *gates, "--junit", report, "-f", form)
-        assert done.code == 0 and done.out.startswith(begin) and "max(step_time)<=+3%" in done.out, done
+        assert done.code == 5 and done.out.startswith(begin) and "max(step_time)<=+3%" in done.out, done
         assert f"warning: gate step_time<=+3% is inconclusive: {why}" in done.err and hint in done.err
-    assert 'tests="2" failures="0" skipped="2"' in report.read_text()
-    strict = cli_runner.tw(*diff, *gates, "--strict", "--junit", report, "--json")
-    (row,) = json.loads(strict.out)["result"]
-    assert strict.code == 3 and [each["outcome"] for each in row["gates"]] == ["inconclusive"] * 2
-    assert 'failures="2" skipped="0"' in report.read_text()
+    assert 'tests="2" failures="2" skipped="0"' in report.read_text()
+    allowed = cli_runner.tw(*diff, *gates, "--allow-inconclusive", "--junit", report, "--json")
+    (row,) = json.loads(allowed.out)["result"]
+    assert allowed.code == 0 and [each["outcome"] for each in row["gates"]] == ["inconclusive"] * 2
+    assert 'failures="0" skipped="2"' in report.read_text() and hint in allowed.err
     assert cli_runner.tw(*diff, "--gate", "step_tim<=+3%").code == 2
     wh = tw.open(root)
     wh.label("head", {"branch": "feature"})

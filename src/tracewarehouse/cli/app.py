@@ -284,6 +284,13 @@ _USEFUL = {
 }
 
 
+# Options that were removed from `tw diff`, and what there is instead.
+_REMOVED = {
+    "--strict": "inconclusive gates exit with code 5; --allow-inconclusive makes it 0",
+    "--within-run": "gates are tested with one run per side, too",
+}
+
+
 class MisplacedOption(click.NoSuchOption):
     """An option of a command, given before the command; the hint says where it belongs."""
 
@@ -346,6 +353,8 @@ def _usage_hint(error: click.UsageError) -> str | None:
     hint = getattr(error, "hint", None)
     if isinstance(hint, str):
         return hint
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None and error.ctx.info_name == "diff":
+        return _REMOVED.get(error.option_name, f"{error.ctx.command_path} --help")
     if isinstance(error, click.MissingParameter) and error.ctx is not None:
         useful = _USEFUL.get(error.ctx.info_name or "")
         if useful is not None:

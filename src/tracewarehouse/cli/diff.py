@@ -50,20 +50,36 @@ class GateFailed(TwError):
     exit_code = 3
 
 
-OF_GATES = ("strict", "within_run", "junit")
+class GateInconclusive(TwError):
+    """No gate failed, but one is inconclusive."""
+
+    exit_code = 5
+
+
+_NOT_HELD = ("fail", "inconclusive")
+OF_GATES = ("allow_inconclusive", "junit")
 # Names of kernels have a # too, as in {lambda()#1}.
 _COMMENT = late_regex(r"(?:^|\s)#.*")
 
 
 def check_options_of_gates(own: Mapping[str, object], gates: Sequence[str]) -> None:
-    """Raises UsageError for options that say how gates are tested, without a gate; TwError for no place."""
+    """Raises UsageError for options that say how gates are tested, without a gate; TwError for no place.
+
+    Also TwError for a gate that is not valid, before anything is read.
+    """
     from tracewarehouse.cli.output import check_writable
+    from tracewarehouse.contracts.catalog import Catalog
 
     for key in OF_GATES:
         if own[key] and not gates:
             raise click.UsageError(f"{option_name(key)} needs --gate or --gate-file")
     if isinstance(path := own["junit"], Path):
         check_writable(path)
+    if gates:
+        from tracewarehouse.compare.diff.gate import parse
+
+        for gate in gates:
+            parse(gate, Catalog.load())
 
 
 def gates_of_file(path: Path | None) -> list[str]:
@@ -80,14 +96,16 @@ def gates_of_file(path: Path | None) -> list[str]:
     return gates
 
 
-def gate_error(results: Sequence[GateResult], strict: bool, hint: str | None) -> GateFailed | None:
-    """The error for gates that fail; inconclusive ones fail if `strict`."""
-    failed = [each for outcome in ("fail", "inconclusive") for each in results if each.outcome == outcome]
-    failed = [each for each in failed if _fails(each, strict)]
-    if not failed:
-        return None
-    texts = ", ".join(each.gate.text for each in failed)
-    return GateFailed(f"{len(failed)} of {plural(len(results), 'gate')} failed: {texts}", hint)
+def gate_error(results: Sequence[GateResult], allowed: bool, hint: str | None) -> TwError | None:
+    """The error for gates that fail, else for inconclusive ones, unless they are `allowed`."""
+    failed, unknown = ([each.gate.text for each in results if each.outcome == of] for of in _NOT_HELD)
+    of = f"of {plural(len(results), 'gate')}"
+    if failed:
+        return GateFailed(f"{len(failed)} {of} failed: {', '.join(failed)}", hint)
+    if unknown and not allowed:
+        text = f"{len(unknown)} {of} inconclusive: {', '.join(unknown)}"
+        return GateInconclusive(text, "--allow-inconclusive makes this exit code 0")
+    return None
 
 
 def gate_rows(results: Iterable[GateResult]) -> list[dict[str, object]]:
@@ -101,24 +119,20 @@ _GATE_FIELDS = (
 )
 
 
-def junit(results: Sequence[GateResult], line: str, strict: bool) -> str:
-    """JUnit XML with a test case per gate; an inconclusive gate is skipped, or with `strict` a failure."""
-    failures = sum(_fails(each, strict) for each in results)
-    skipped = sum(each.outcome == "inconclusive" for each in results) if not strict else 0
+def junit(results: Sequence[GateResult], line: str, allowed: bool) -> str:
+    """JUnit XML with a test case per gate; an inconclusive gate is a failure, or skipped if `allowed`."""
+    skipped = sum(each.outcome == "inconclusive" for each in results) if allowed else 0
+    failures = sum(each.outcome != "pass" for each in results) - skipped
     counts = {"tests": str(len(results)), "failures": str(failures), "skipped": str(skipped)}
     suite = ElementTree.Element("testsuite", {"name": "tw diff", **counts})
     for each in results:
         case = ElementTree.SubElement(suite, "testcase", {"classname": "tw.diff", "name": each.gate.text})
         if each.outcome != "pass":
-            kind = "failure" if _fails(each, strict) else "skipped"
+            kind = "skipped" if allowed and each.outcome == "inconclusive" else "failure"
             ElementTree.SubElement(case, kind, {"message": _gate_message(each)})
     ElementTree.SubElement(suite, "system-out").text = line
     ElementTree.indent(suite)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(suite, encoding="unicode") + "\n"
-
-
-def _fails(result: GateResult, strict: bool) -> bool:
-    return result.outcome == "fail" or strict and result.outcome == "inconclusive"
 
 
 def _gate_message(result: GateResult) -> str:
@@ -221,8 +235,7 @@ class DiffCommand(AnalysisCommand):
     metavar="label.K",
     help="Use only recorded runs with the same value of this label.",
 )
-@click.option("--within-run", is_flag=True, help="Test gates on times with one run per side, too.")
-@click.option("--strict", is_flag=True, help="Treat inconclusive gates as failures.")
+@click.option("--allow-inconclusive", is_flag=True, help="Exit with 0, not 5, if gates are inconclusive.")
 @click.option(
     "--junit",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -243,8 +256,12 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
     changed by 10 % or more, by message size and number of ranks, and the ranks that others wait for at
-    collectives, if this changed by 1 % of a step or more. With --gate, exit code 3 if a gate fails;
-    an inconclusive one passes with a warning, unless --strict is given.
+    collectives, if this changed by 1 % of a step or more.
+
+    With --gate, exit code 0 if all gates hold, 3 if one fails, and 5 if none fails but one is inconclusive.
+    With one run per side, a time fails or holds if it is beyond the bound by 3 σ between runs: of recorded
+    runs like these, else 3 %. step_time in a gate is the mean of complete steps; median(step_time),
+    p95(step_time) and worst(step_time) are others.
 
     --format github writes a comment of at most 60 kB for a pull request, and the job summary in Actions.
 
@@ -253,8 +270,8 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
     --spread history or @baseline reads are divided by their own labels; those without it are left out.
 
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
-    then test a single run. With fewer than 12 such runs they are inconclusive. --spread history takes only
-    the noise between runs from them.
+    then test a single run. With fewer than 12 such runs, or 3 after a change, they are inconclusive.
+    --spread history takes only the noise between runs from them.
 
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis
@@ -337,18 +354,18 @@ def _print_analyses(
 
 
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates: list[str]) -> None:
-    """Prints verdict and breakdown; exits with code 3 if a gate fails."""
+    """Prints verdict and breakdown; exits with code 3 if a gate fails, 5 if one is inconclusive."""
     from tracewarehouse.cli.diff_text import github_comment
     from tracewarehouse.cli.output import write_text
 
-    settings = {key: own[key] for key in ("per", "within_run", "normalize")}
+    settings = {key: own[key] for key in ("per", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
     levels = own["levels"] or (_HOST_LEVELS if on_host else _DEFAULT_LEVELS)
     hint = "the breakdown shows where the time went" if change.breakdown else None
-    error = gate_error(change.gates, own["strict"], hint)
+    error = gate_error(change.gates, own["allow_inconclusive"], hint)
     if own["junit"] is not None:
-        write_text(own["junit"], junit(change.gates, change.line, own["strict"]))
+        write_text(own["junit"], junit(change.gates, change.line, own["allow_inconclusive"]))
     if session.format == _GITHUB:
         comment = github_comment(change, levels, _TOP if session.top is None else session.top)
         _print_comment(session, comment, error)
@@ -358,19 +375,19 @@ def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates
 
 
 def _finish(session: Session, results: Sequence[GateResult], error: TwError | None) -> None:
-    """Warns of inconclusive gates, or exits with code 3."""
-    if error is not None:
-        raise click.exceptions.Exit(error.exit_code)
+    """Warns of inconclusive gates; exits with the code of the error."""
     for each in results:
         if each.outcome == "inconclusive":
             reason = cli_text(each.reason or "")
             session.out.notice(f"warning: gate {each.gate.text} is inconclusive: {reason}")
+    if error is not None:
+        raise click.exceptions.Exit(error.exit_code)
 
 
 def _print_untested(
     session: Session, warehouse: Warehouse, own: dict[str, Any], gates: list[str], why: NoBaseline
 ) -> None:
-    """Prints gates that cannot be tested yet: inconclusive, so exit code 3 if `--strict`."""
+    """Prints gates that cannot be tested yet: inconclusive, so exit code 5 unless that is allowed."""
     from tracewarehouse.cli.diff_text import untested_gates
     from tracewarehouse.cli.output import line_width, write_text
     from tracewarehouse.compare.diff.gate import GateResult, parse
@@ -380,17 +397,17 @@ def _print_untested(
         raise why
     parsed = [parse(gate, warehouse.catalog) for gate in gates]
     results = [GateResult(gate, "inconclusive", None, None, None, reason=why.message) for gate in parsed]
-    error = gate_error(results, own["strict"], why.hint)
+    error = gate_error(results, own["allow_inconclusive"], why.hint)
     if own["junit"] is not None:
-        write_text(own["junit"], junit(results, why.message, own["strict"]))
+        write_text(own["junit"], junit(results, why.message, own["allow_inconclusive"]))
     text = untested_gates(results, why.message, format_, line_width(session.out))
     if format_ == _GITHUB:
         _print_comment(session, text, error)
     else:
         session.out.print_text(text, [{"gates": gate_rows(results), "no_baseline": why.message}], error)
-    _finish(session, results, error)
     if why.hint:
         session.out.notice(f"hint: {cli_text(why.hint)}")
+    _finish(session, results, error)
 
 
 def _print_levels(

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work
 from tracewarehouse.compare.diff.levels import ZERO, Waits, long_steps, result_of, waits
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
-from tracewarehouse.compare.metric.values import by_job, measure
+from tracewarehouse.compare.metric.values import Statistic, by_job, measure
 from tracewarehouse.compare.stats.baseline import Earlier, variance_shares
 from tracewarehouse.compare.stats.two_sample import ShiftTest
 from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, verdict
@@ -465,7 +464,7 @@ def _snapshot_contract() -> Contract:
 STEP_TIME = "step_time"
 ALPHA, MIN_EFFECT = 0.05, 0.01
 _ROWS_SHOWN = 5
-FindEarlier = Callable[[Metric, WorkUnit | None], Earlier | None]
+FindEarlier = Callable[[Metric, WorkUnit | None, Statistic], Earlier | None]
 
 
 class CompareOptions(Struct, frozen=True):
@@ -475,8 +474,8 @@ class CompareOptions(Struct, frozen=True):
     alpha: float = ALPHA
     min_effect: float = MIN_EFFECT
     steps: tuple[int, ...] = ()
-    within_run: bool = False
     earlier: FindEarlier | None = None
+    alike: FindEarlier | None = None
     normalize: str | None = None
 
 
@@ -594,8 +593,9 @@ def changes(
     step_verdict = _verdict(base, head, catalog, options, parts, work)
     if first is not None:
         step_verdict = replace(step_verdict, notices=(first, *step_verdict.notices))
-    known = _step_time_test(step_verdict, options.within_run)
-    gate_options = GateOptions(options.alpha, options.within_run, partial(_earlier, options), work)
+    known = _step_time_test(step_verdict)
+    earlier, alike = (_finder(each, options.normalize) for each in (options.earlier, options.alike))
+    gate_options = GateOptions(options.alpha, earlier, alike, work)
     return Change(
         base=tuple(each.run for each in base.selected()),
         head=tuple(each.run for each in head.selected()),
@@ -603,10 +603,7 @@ def changes(
         verdict=step_verdict,
         breakdown=parts,
         no_breakdown_reason=reason,
-        gates=tuple(
-            evaluate(gate, base, head, known if gate.is_of_step_time else None, gate_options)
-            for gate in gates
-        ),
+        gates=tuple(evaluate(gate, base, head, known, gate_options) for gate in gates),
         bandwidth=bandwidth(*whole_sides),
         waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
@@ -631,7 +628,9 @@ def _verdict(
         work = replace(work, scale=parts.scale)
     if parts is None or parts.per == "step":
         metric = parse_metric(STEP_TIME, catalog)
-        earlier = _earlier(options, metric, work)
+        earlier = _finder(options.earlier, options.normalize)(metric, "value")
+        if earlier is not None and work is not None:
+            earlier = replace(earlier, values=tuple(value * work.scale for value in earlier.values))
         sides = [
             by_job(each, side.selected())
             for each, side in zip(measure(metric, base, head), (base, head), strict=True)
@@ -676,13 +675,10 @@ def _per(step_ns: float, work: Fraction | None) -> float:
     return round(step_ns) if work is None else float(step_ns / work)
 
 
-def _earlier(options: CompareOptions, metric: Metric, work: Work | None = None) -> Earlier | None:
-    """The earlier runs of the metric per unit of work; the values per `scale` units of `work`, if given."""
-    unit = None if options.normalize is None else WorkUnit.parse(options.normalize)
-    found = None if options.earlier is None else options.earlier(metric, unit)
-    if found is None or work is None:
-        return found
-    return replace(found, values=tuple(value * work.scale for value in found.values))
+def _finder(find: FindEarlier | None, normalize: str | None) -> Callable[[Metric, Statistic], Earlier | None]:
+    """What `find` finds of a metric, per unit of work."""
+    unit = None if normalize is None else WorkUnit.parse(normalize)
+    return lambda metric, value: None if find is None else find(metric, unit, value)
 
 
 def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]) -> tuple[bool, ...]:
@@ -702,11 +698,11 @@ def start_order(base: Selection, head: Selection, runs: Sequence[Container[str]]
     return tuple(bool(is_head) for _, is_head in sorted(starts))
 
 
-def _step_time_test(step_verdict: Verdict, within_run: bool) -> ShiftTest | None:
-    """The test of the step time, None if it was not tested between runs, unless `within_run`."""
+def _step_time_test(step_verdict: Verdict) -> ShiftTest | None:
+    """The test of the median step time; None if it was not tested between runs."""
     change, low, high, p = step_verdict.change, step_verdict.low, step_verdict.high, step_verdict.p
     if change is None or low is None or high is None or p is None:
         return None
-    if step_verdict.sample != "run" and not within_run:
+    if step_verdict.sample != "run":
         return None
     return ShiftTest(change, low, high, p, step_verdict.test or step_verdict.sample)

@@ -296,7 +296,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
 
     `alpha` is the significance level, `min_effect` the smallest relative change that matters: of a row for
     its verdict, of the step for that of `changes`. `earlier` finds earlier runs of a metric, for the noise
-    between runs.
+    between runs; `alike` recorded runs, for gates with one run per side.
     """
 
     base: Selection
@@ -308,6 +308,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
     alpha: float = 0.05
     min_effect: float = 0.01
     earlier: FindEarlier | None = None
+    alike: FindEarlier | None = None
 
     def __repr__(self) -> str:
         base, head = (", ".join(each.run for each in side.selected()) for side in (self.base, self.head))
@@ -352,7 +353,6 @@ class Diff(Analyses[Result], Struct, frozen=True):
         per: str | None = None,
         steps: Iterable[int] = (),
         gates: Iterable[str] = (),
-        within_run: bool = False,
         normalize: str | None = None,
     ) -> Change:
         """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
@@ -360,15 +360,15 @@ class Diff(Analyses[Result], Struct, frozen=True):
         `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps to include, by default
         all complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample
         or token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
-        Gates on changes of times are not tested with one run per side, unless `within_run`. Raises
-        ParamError, UnknownName.
+        With one run per side, a gate on the change of a time needs a change beyond its bound by three
+        deviations between runs: of recorded runs like these, else 3 %. Raises ParamError, UnknownName.
         """
         from tracewarehouse.compare.diff.change import CompareOptions, changes
         from tracewarehouse.compare.diff.gate import parse
 
         parsed = [parse(gate, self.catalog) for gate in gates]
         options = CompareOptions(
-            per, self.alpha, self.min_effect, tuple(steps), within_run, self.earlier, normalize
+            per, self.alpha, self.min_effect, tuple(steps), self.earlier, self.alike, normalize
         )
         return changes(self.base, self.head, self.catalog, options, parsed)
 

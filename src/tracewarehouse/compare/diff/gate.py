@@ -1,16 +1,17 @@
 """Gates, `METRIC OP [+|-]NUMBER UNIT`: bounds on a metric of head, or on its change against base.
 
-A metric may be a statistic of its complete steps, `p99(step_time)`; `absent(METRIC)` holds without such a
-row.
+A metric of entire steps, such as `step_time`, is the mean of the complete steps of a run. Others are
+`median(step_time)`, `worst(step_time)` or `p99(step_time)`; `absent(METRIC)` holds without such a row.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from operator import ge, gt, le, lt
+from statistics import fmean, median
 from typing import Literal
 
 from msgspec import Struct
@@ -21,12 +22,17 @@ from tracewarehouse.compare.metric.expression import Measured, Metric, WorkUnit,
 from tracewarehouse.compare.metric.values import Statistic, measure_statistic, parse_statistic_prefix
 from tracewarehouse.compare.stats.baseline import Earlier, shift_with_history
 from tracewarehouse.compare.stats.two_sample import (
+    MAX_RESOLUTION,
     MIN_SAMPLES,
     ShiftTest,
+    p_and_reach,
     power_at,
     relative_shift,
+    runs_needed,
     smallest_detected,
+    student_t,
 )
+from tracewarehouse.compare.stats.verdict import blocks
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ExpressionError
 from tracewarehouse.exact_text import TRACE_UNITS, UNITS_NS
@@ -95,6 +101,10 @@ _UNITS = "|".join(sorted(map(re.escape, _OWN_UNIT), key=len, reverse=True))
 _BOUND = late_regex(rf"\s*(<=|>=|<|>)\s*([+-]?)([0-9]+(?:\.[0-9]+)?)\s*(%|{_UNITS}|)\s*")
 _EXACT = ("count", "bytes")  # units of metrics that one run of each side shows without noise
 NOT_TESTED = "not tested: one run per side does not show the spread between runs"
+ASSUMED_DEVIATION = 0.03  # between runs, where fewer than three like them are recorded
+_DEVIATIONS = 3.0  # between runs, by which a change of one run per side must be beyond its bound
+_TAILS = 0.0339  # that lie beyond these, of the difference of two runs: few recorded runs have wider ones
+_INTERVAL_OF_TWO = 2 * 1.96 * math.sqrt(2)  # the 95 % interval of a difference, in deviations of one run
 
 
 class Gate(Struct, frozen=True):
@@ -118,10 +128,9 @@ class Gate(Struct, frozen=True):
 
     @property
     def is_of_step_time(self) -> bool:
-        """Whether its metric is the step time, the only one that is tested within a run."""
+        """Whether it bounds the step time of all ranks, or a statistic of it."""
         contract, column = self.metric.contract.name, self.metric.column.name
-        is_plain = self.value == "value" and not self.metric.filters
-        return is_plain and (contract, column) == ("step_summary", "period_ns")
+        return (contract, column) == ("step_summary", "period_ns") and not self.metric.filters
 
     def holds(self, value: float) -> bool:
         """Whether a value, or a change, meets the bound."""
@@ -150,18 +159,30 @@ class GateResult(Struct, frozen=True):
     power_at_twice: float | None = None
 
 
+FindRuns = Callable[[Metric, Statistic], Earlier | None]
+
+
 class GateOptions(Struct, frozen=True):
-    """How gates are tested; `earlier` finds the history of a metric, `within_run` accepts one run a side."""
+    """How gates are tested.
+
+    `earlier` finds the runs that a statistic of a metric is compared with, or whose spread it has; `alike`
+    recorded runs of this configuration, three or more, for the deviation between runs.
+    """
 
     alpha: float = 0.05
-    within_run: bool = False
-    earlier: Callable[[Metric], Earlier | None] = lambda metric: None
+    earlier: FindRuns = lambda metric, value: None
+    alike: FindRuns = lambda metric, value: None
     work: Work | None = None  # times and sizes are per unit of it
 
 
 def parse(text: str, catalog: Catalog) -> Gate:
-    """The gate in a text; raises ExpressionError or UnknownName with the position of the error."""
+    """The gate in a text; raises ExpressionError or UnknownName with the position of the error.
+
+    A bound that every recording meets, or none, is an error as well.
+    """
     value, metric, at = parse_statistic_prefix(text, catalog, len(text) - len(text.lstrip()))
+    if value == "value" and metric.measures_steps:
+        value = "mean"
     if value == "absent" and not text[at:].strip():
         return Gate(text.strip(), metric, "<=", 0.0, "", False, value)
     match = _BOUND.fullmatch(text, at) if value != "absent" else None
@@ -173,7 +194,20 @@ def parse(text: str, catalog: Catalog) -> Gate:
     own = _OWN_UNIT.get(unit)
     scale = 0.01 if unit == "%" else _SCALES[own][1][unit] if own else 1.0
     bound = float(number) * scale * (-1 if sign == "-" else 1)
-    return Gate(text.strip(), metric, op, bound, unit, bool(sign), value)
+    gate = Gate(text.strip(), metric, op, bound, unit, bool(sign), value)
+    _check_bound(gate)
+    return gate
+
+
+def _check_bound(gate: Gate) -> None:
+    """Raises ExpressionError for a bound that every recording meets, or none."""
+    if gate.metric.column.signed or gate.signed and not gate.relative:
+        return
+    least = -1.0 if gate.relative else 0.0
+    if gate.bound < least or gate.bound == least and (gate.op in ("<", ">=") or gate.is_of_step_time):
+        which = "no" if gate.op in ("<", "<=") else "every"
+        hint = "no value is below 0, a step takes time, and no change is below -100 %"
+        raise ExpressionError(f"gate {gate.text!r}: {which} recording meets this bound", hint)
 
 
 def _mistake(text: str) -> tuple[str, str]:
@@ -215,35 +249,47 @@ def evaluate(
     known: ShiftTest | None = None,
     options: GateOptions | None = None,
 ) -> GateResult:
-    """Whether the gate holds, by the interval of what it bounds if there is one.
+    """Whether the gate holds; raises TwError if the metric cannot be aggregated over several rows.
 
-    A change in % over four runs or more in total, or with earlier runs, has an interval between runs; `known`
-    is a test of the metric that was done already. A bound inside the interval is inconclusive. With one run
-    per side and no earlier runs, a change of a time is not tested, unless `within_run`. A change without an
-    interval is compared with the bound itself, and the reason says why it was not tested. Raises TwError if
-    the metric cannot be aggregated over several rows.
+    `known` is a test of the median step time that was done already.
     """
     options = options or GateOptions()
     left, right = measure_statistic(gate.value, gate.metric, base, head)
     if options.work is not None:
         left, right = per_unit(left, options.work.base), per_unit(right, options.work.head)
-    earlier = options.earlier(gate.metric) if gate.signed and gate.value == "value" else None
-    base_value = left.median if earlier is None or not earlier.is_baseline else earlier.median
-    head_value = right.median
+    if gate.value != "median" or not gate.is_of_step_time:
+        known = None
+    return decide(gate, left, right, known, options)
+
+
+def decide(
+    gate: Gate, base: Measured, head: Measured, known: ShiftTest | None, options: GateOptions
+) -> GateResult:
+    """Whether the gate holds, by the interval of what it bounds if there is one.
+
+    A change in % over four runs or more in total, or with earlier runs, has an interval between runs; `known`
+    is a test of the metric that was done already. A change of a time with one run per side has the interval
+    of its steps, which is widened by three deviations between runs. A bound inside the interval is
+    inconclusive. A change without an interval is compared with the bound itself, and the reason says why it
+    was not tested.
+    """
+    earlier = options.earlier(gate.metric, gate.value) if gate.signed else None
+    base_value = base.median if earlier is None or not earlier.is_baseline else earlier.median
+    head_value = head.median
     if gate.value == "absent":
         # Passes if head has no matching row.
-        present = [run.run for run in right.runs if run.rows]
+        present = [run.run for run in head.runs if run.rows]
         reason = f"present in {', '.join(present[:3])}" if present else None
-        before, after = (float(sum(run.rows for run in side.runs)) for side in (left, right))
+        before, after = (float(sum(run.rows for run in side.runs)) for side in (base, head))
         return GateResult(gate, "fail" if present else "pass", before, after, after, reason=reason)
     if head_value is None or (gate.signed and base_value is None):
-        unknown = [side.reason or "no row" for side in (left, right) if side.median is None]
+        unknown = [side.reason or "no row" for side in (base, head) if side.median is None]
         reason = "; ".join(dict.fromkeys(unknown))
         return GateResult(gate, "inconclusive", base_value, head_value, None, reason=reason)
     if not gate.signed:
         return _by_value(gate, base_value, head_value, head_value)
     assert base_value is not None
-    return _by_change(gate, (left, right), (base_value, head_value), known, earlier, options)
+    return _by_change(gate, (base, head), (base_value, head_value), known, earlier, options)
 
 
 def _by_change(
@@ -256,21 +302,73 @@ def _by_change(
 ) -> GateResult:
     """By the change from base to head, with its interval if it has one."""
     base, head = values
-    change = (head / base - 1 if base else math.inf if head else 0.0) if gate.relative else head - base
+    relative = head / base - 1 if base else math.inf if head else 0.0
+    change = relative if gate.relative else head - base
     test = known or _test_between_runs(*sides, options.alpha, earlier)
     runs = len(sides[0].values) + len(sides[1].values)
     exact = gate.metric.column.unit in _EXACT
-    if runs < MIN_SAMPLES and test is None and not exact and not options.within_run:
-        hint = hints.fill(
-            "use more runs, {}, or {}", hints.option("spread", "history"), hints.option("within_run")
-        )
-        return GateResult(
-            gate, "inconclusive", base, head, change, reason=hints.fill("{}; {}", NOT_TESTED, hint)
-        )
+    if test is None and runs < MIN_SAMPLES and base and not exact:
+        if gate.metric.column.unit == "ns":
+            return _by_steps(gate, sides, values, options)
+        hint = hints.fill("use more runs, or {}", hints.option("spread", "history"))
+        reason = hints.fill("{}; {}", NOT_TESTED, hint)
+        return GateResult(gate, "inconclusive", base, head, change, reason=reason)
     if test is None or not gate.relative or not base:
-        few = runs < MIN_SAMPLES
-        return _by_value(gate, base, head, change, None if exact else _why_untested(gate, few))
-    return _by_interval(gate, base, head, test.around(change), options.alpha, runs, earlier)
+        return _by_value(gate, base, head, change, None if exact else _why_untested(gate))
+    freedom = len(earlier.values) - 1 if earlier else runs - 2
+    return _by_interval(gate, base, head, test.around(change), options.alpha, freedom)
+
+
+def _by_steps(
+    gate: Gate, sides: tuple[Measured, Measured], values: tuple[float, float], options: GateOptions
+) -> GateResult:
+    """By one run per side: the interval of its steps, or without one its change, and the runs' deviation."""
+    base, head = values
+    change, scale = head / base - 1, 1.0 if gate.relative else base
+    within = _test_within_runs(gate.value, sides, options.alpha)
+    low, high = (min(within.low, change), max(within.high, change)) if within else (change, change)
+    alike = options.alike(gate.metric, gate.value)
+    deviation = ASSUMED_DEVIATION
+    if alike:
+        deviation = alike.deviation if alike.is_short else alike.robust_deviation
+    known = len(alike.values) if alike else 0
+    wider = p_and_reach(0.0, math.sqrt(2), known - 1, _TAILS)[1] if known else _DEVIATIONS
+    near, far = (scale * (end + side * wider * deviation) for end, side in ((low, -1), (high, 1)))
+    method = "one run per side" if within is None else "steps of one run per side"
+    found = _by_interval(gate, base, head, ShiftTest(scale * change, near, far, math.nan, method))
+    source = f"of {known} recorded runs" if known else "assumed"
+    runs = " + ".join(str(len(side.values)) for side in sides)
+    reason = (
+        f"{runs} runs: the interval is {wider:.2g} σ wider, σ between runs {100 * deviation:.2g} % ({source})"
+    )
+    if found.outcome == "inconclusive":
+        # The deviation of one run: between runs, and by the interval of the difference of two.
+        total = math.hypot(deviation, (high - low) / _INTERVAL_OF_TWO)
+        reason = f"{reason}; {_runs_that_decide(change, gate.bound / scale, total, options.alpha)}"
+    return replace(found, reason=reason)
+
+
+def _test_within_runs(value: Statistic, sides: tuple[Measured, Measured], alpha: float) -> ShiftTest | None:
+    """The relative change of a mean or median of steps, by blocks of steps; None if there are too few."""
+    if value not in ("value", "mean", "median"):
+        return None
+    of_block: Callable[[Sequence[float]], float] = median if value == "median" else fmean
+    base, head = (
+        [of_block(run.steps[block.start : block.stop]) for run in side.runs for block in blocks(run.steps)]
+        for side in sides
+    )
+    mean = fmean(base) if base and head and len(base) + len(head) >= MIN_SAMPLES else 0.0
+    if not mean:
+        return None
+    return student_t([each / mean for each in base], [each / mean for each in head], alpha)
+
+
+def _runs_that_decide(change: float, bound: float, deviation: float, alpha: float) -> str:
+    """How many runs per side show on which side of the bound such a change is."""
+    apart = abs(math.log1p(change) - math.log1p(bound)) if min(change, bound) > -1 else math.inf
+    if apart <= deviation / MAX_RESOLUTION:
+        return "the change is too close to the bound to be decided by runs"
+    return f"about {runs_needed(deviation, apart, alpha=alpha)} runs per side would decide"
 
 
 def _test_between_runs(
@@ -285,15 +383,9 @@ def _test_between_runs(
     return relative_shift(*values, alpha)
 
 
-def _why_untested(gate: Gate, few_runs: bool) -> str:
+def _why_untested(gate: Gate) -> str:
     """Why a change has no interval, and its bound was compared with the value alone."""
-    if not gate.relative:
-        return "not tested: only changes in % have an interval"
-    if not few_runs:
-        return "not tested: a run has the value 0"
-    if gate.is_of_step_time:
-        return "not tested: there are too few complete steps"
-    return "not tested: with so few runs, only the step time has an interval"
+    return f"not tested: {'a run has the value 0' if gate.relative else 'only changes in % have an interval'}"
 
 
 def _by_value(
@@ -308,13 +400,12 @@ def _by_interval(
     head: float,
     test: ShiftTest,
     alpha: float = 0.05,
-    runs: int = 0,
-    earlier: Earlier | None = None,
+    freedom: float = 0,
 ) -> GateResult:
+    """By the interval of a test; its power takes the degrees of freedom of it."""
     ends = gate.holds(test.low), gate.holds(test.high)
     outcome: Outcome = "pass" if all(ends) else "inconclusive" if any(ends) else "fail"
     reason = "the bound is inside the interval" if outcome == "inconclusive" else None
-    freedom = float(len(earlier.values) - 1 if earlier else runs - 2)
     detects, at_bound, at_twice = _power(gate, test, alpha, freedom)
     return GateResult(
         gate, outcome, base, head, test.estimate, test.low, test.high, reason, test.method,

@@ -22,7 +22,8 @@ from tracewarehouse.compare.history.read import (
 from tracewarehouse.compare.history.recorded import RecordedAnalysis, differ_in_rules, part_values
 from tracewarehouse.compare.history.series import Point, Series
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, is_normalized, parse_metric
-from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, Earlier
+from tracewarehouse.compare.metric.values import Statistic
+from tracewarehouse.compare.stats.baseline import MAX_EARLIER, MIN_EARLIER, MIN_SINCE, Earlier
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.display_names import category, category_name
 from tracewarehouse.errors import NoBaseline, ParamError, TwError
@@ -72,18 +73,21 @@ def find_baseline(
     recorded: Sequence[SelectedRun],
     compared: Compared,
     unit: WorkUnit | None = None,
+    statistic: Statistic = "value",
+    least: int = MIN_EARLIER,
 ) -> Baseline:
     """The newest runs before those compared, of the same GPUs, world size, framework and labels `same`.
 
     They are whole, have a value above 0 under the current definition, and follow the last change point among
-    them: at least `MIN_EARLIER`, at most `MAX_EARLIER`. With a `unit`, times and sizes are per unit, also for
-    the change points, and runs that do not say their work are left out. Raises NoBaseline if there are fewer.
+    them: at least `least`, or `MIN_SINCE` for a baseline after a change, at most `MAX_EARLIER`. With a
+    `unit`, times and sizes are per unit, also for the change points, and runs that do not say their work are
+    left out. Raises NoBaseline if there are fewer.
     """
     wanted = configuration(compared.head[0].version, compared.same)
     alike = [each for each in recorded if configuration(each.version, compared.same) == wanted]
     whole = [each for each in alike if len(each.version.ranks) >= (expected_ranks(each.version) or 0)]
     before = [each for each in whole if each.version.brief.order < compared.first]
-    form = ValueForm(unit=unit if is_normalized(metric) else None)
+    form = ValueForm(statistic, unit if is_normalized(metric) else None)
     analysis = RecordedAnalysis.of(metric.contract, catalog)
     definition = analysis.definition(compared.head[0].version)
     every: tuple[Series, ...] = ()
@@ -91,7 +95,8 @@ def find_baseline(
         every = build_history(store, catalog, metric, before, form=form).series
     found = next((series for series in every if series.definition == definition), None)
     points = _last_level(found)[-MAX_EARLIER:] if found else ()
-    if len(points) < MIN_EARLIER:
+    since = found.changes[-1].after if found and found.changes else ""
+    if len(points) < (MIN_SINCE if since and compared.base is None else least):
         what = f"{plural(len(points), 'recorded run')} of {form.title(metric)}"
         unrecorded = len(before) - (len(found.points) if found else 0)
         has_other_rules = any(
@@ -107,7 +112,7 @@ def find_baseline(
     place = {name: at - first for at, name in enumerate(ordered)}
     base_at, head_at = (tuple(place[run.selector] for run in side) for side in sides)
     values = tuple(point.value or 0.0 for point in points)
-    return Baseline(points, Earlier(values, base_at, head_at, compared.base is None))
+    return Baseline(points, Earlier(values, base_at, head_at, compared.base is None, since))
 
 
 def _no_baseline(what: str, compared: Compared, record: str, unrecorded: int) -> NoBaseline:
@@ -147,8 +152,8 @@ def sides_with_history(
     head: str | Iterable[str],
     spread: str,
     same: str | Iterable[str],
-) -> tuple[Selection, Selection, FindEarlier]:
-    """Both sides, and what finds the earlier runs of a metric: only for the step time it raises NoBaseline.
+) -> tuple[Selection, Selection, FindEarlier, FindEarlier]:
+    """Both sides, and what finds the earlier runs of a metric, and those of `alike_runs`.
 
     Raises ParamError for another `spread`; NoBaseline if the step time has too few earlier runs; TwError.
     """
@@ -161,14 +166,14 @@ def sides_with_history(
 
     step_time = parse_metric("step_time", selection.catalog)
 
-    def find(metric: Metric, unit: WorkUnit | None = None) -> Baseline:
-        return find_baseline(selection.store, selection.catalog, metric, recorded, compared, unit)
+    def find(metric: Metric, unit: WorkUnit | None = None, statistic: Statistic = "value") -> Baseline:
+        return find_baseline(selection.store, selection.catalog, metric, recorded, compared, unit, statistic)
 
-    def earlier(metric: Metric, unit: WorkUnit | None) -> Earlier | None:
+    def earlier(metric: Metric, unit: WorkUnit | None, statistic: Statistic) -> Earlier | None:
         try:
-            return find(metric, unit).earlier
+            return find(metric, unit, statistic).earlier
         except TwError:
-            if metric == step_time:
+            if metric == step_time and statistic == "value":  # of the verdict
                 raise
             return None
 
@@ -177,7 +182,21 @@ def sides_with_history(
         if not found.stored:
             raise TwError("the traces of all runs of the baseline are removed", "name a stored run as base")
         before = selection.select(found.stored[-_BREAKDOWN_RUNS:])
-    return before, after, earlier
+    return before, after, earlier, alike_runs(selection, compared)
+
+
+def alike_runs(selection: Selection, compared: Compared) -> FindEarlier:
+    """What finds `MIN_SINCE` or more recorded runs like those compared, to say how much runs vary."""
+
+    def find(metric: Metric, unit: WorkUnit | None, statistic: Statistic) -> Earlier | None:
+        recorded, store = recorded_runs(selection), selection.store
+        with suppress(TwError):
+            return find_baseline(
+                store, selection.catalog, metric, recorded, compared, unit, statistic, MIN_SINCE
+            ).earlier
+        return None
+
+    return find
 
 
 _NEAR = 2  # runs within which changes are one event

@@ -62,7 +62,10 @@ class Metric(Struct, frozen=True):
         return {BY_STEP: by_step} if self.steps_optional else {}
 
     def per(self, by_step: bool, unit: str | None = None) -> str:
-        """What one value refers to, in words; `unit` is what a sum that grows is divided by."""
+        """What one value refers to, in words; `unit` is what a sum that grows is divided by.
+
+        A gate on entire steps compares their mean instead.
+        """
         if self.column.fold != "sum":
             return "of complete steps" if by_step else "of the run"
         if self.measures_steps and by_step:

@@ -364,7 +364,7 @@ def _single(con: Connection, metric: Metric, rows: str, scopes: Mapping[str, Sco
     return found
 
 
-Statistic = Literal["value", "min", "mean", "max", "p50", "p90", "p95", "p99", "absent"]
+Statistic = Literal["value", "min", "mean", "median", "max", "worst", "p50", "p90", "p95", "p99", "absent"]
 MIN_STEPS = {"p90": 10, "p95": 20, "p99": 100}  # complete steps of a run; fewer have no such percentile
 OF_STEPS = get_args(Statistic)[1:-1]
 _EXAMPLES = "for example step_time, p99(step_time), kernel_summary.sum_ns[kind=communication]"
@@ -410,6 +410,8 @@ def parse_statistic_prefix(
             f"{position.format(start + 1)}: {metric} has no value per step",
             f"without {name}() it is one value",
         )
+    if name == "worst":
+        name = "min" if metric.column.better == "higher" else "max"
     return name, metric, close.end()
 
 
@@ -422,13 +424,18 @@ def measure_statistic(value: Statistic, metric: Metric, *sides: Selection) -> tu
 
 
 def of_steps(statistic: Statistic, measured: Measured) -> Measured:
-    """The statistic of the complete steps of each run, in place of its value."""
+    """The statistic of the complete steps of each run, in place of its value.
+
+    The mean of a run without complete steps is that of its ranks.
+    """
     if statistic in ("value", "absent"):
         return measured
     return replace(measured, runs=tuple(_of_steps(statistic, run) for run in measured.runs))
 
 
 def _of_steps(value: Statistic, run: RunValue) -> RunValue:
+    if value == "mean" and not run.steps:
+        return replace(run, value=run.mean)
     least = MIN_STEPS.get(value, 1)
     if run.reason is None and len(run.steps) < least:
         reason = f"{value} needs {least} complete steps per run; there are {len(run.steps)}"
@@ -443,4 +450,4 @@ def step_statistic(value: Statistic, steps: Sequence[float]) -> float:
     return float(sorted(steps)[max(ceil(len(steps) * int(value[1:]) / 100) - 1, 0)])
 
 
-_FUNCTIONS: dict[str, Callable[[Sequence[float]], float]] = {"min": min, "mean": fmean, "max": max}
+_FUNCTIONS: dict[str, Callable[..., float]] = {"min": min, "mean": fmean, "median": median, "max": max}

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 MIN_EARLIER = 12  # runs; fewer do not show their spread
+MIN_SINCE = 3  # runs after a change
 MAX_EARLIER = 400
 _MAX_R = 0.95
 _LOWER = 1.645
@@ -43,13 +44,20 @@ class Earlier(Struct, frozen=True):
     """Values of runs before those that are compared, oldest first, all above 0.
 
     `base_at` and `head_at` are the places of the compared runs among all runs of this configuration, of which
-    the first has place 0. If `is_baseline`, base consists of these runs, and `base_at` is ignored.
+    the first has place 0. If `is_baseline`, base consists of these runs, and `base_at` is ignored. There are
+    `MIN_EARLIER` or more, or, of a baseline, `MIN_SINCE` or more after a change at the run `since`.
     """
 
     values: tuple[float, ...]
     base_at: tuple[int, ...]
     head_at: tuple[int, ...]
     is_baseline: bool = False
+    since: str = ""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether they are too few to show how runs vary in the long term."""
+        return len(self.values) < MIN_EARLIER
 
     @property
     def median(self) -> float:
@@ -114,9 +122,12 @@ def with_history(base: Sequence[float], head: Sequence[float], earlier: Earlier,
     """The shift of logs from base to head with the spread of earlier runs; base is ignored for a baseline.
 
     One run against a baseline is tested by median and median absolute deviation. Sides of five runs or more
-    that vary more than the history (F test at 1 %) are tested by their own spread.
+    that vary more than the history (F test at 1 %) are tested by their own spread. A short baseline is a side
+    like head.
     """
     logs = _logs(earlier.values)
+    if earlier.is_baseline and earlier.is_short:
+        return shift(logs.tolist(), head, alpha)
     if earlier.is_baseline and len(head) == 1:
         return _one_run(logs, head[0], alpha)
     if earlier.is_baseline:
@@ -141,12 +152,13 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
     if not earlier.is_baseline and _has_own_spread(base, head, _logs(earlier.values)):
         yield f"the runs vary more than {count} earlier runs, so their own spread was used"
         return
-    one = earlier.is_baseline and len(head) == 1
+    one = earlier.is_baseline and len(head) == 1 and not earlier.is_short
     deviation = earlier.robust_deviation if one else earlier.deviation
-    text = f"{count} earlier runs (σ {100 * deviation:.1f} %)"
+    kind = f"runs since the change at {earlier.since}" if earlier.is_short else "earlier runs"
+    text = f"{count} {kind} (σ {100 * deviation:.1f} %)"
     newest = "; the breakdown compares with the newest of them"
     yield f"base is {text}{newest}" if earlier.is_baseline else f"spread from {text}"
-    if earlier.is_dependent:
+    if earlier.is_dependent and not earlier.is_short:
         r = earlier.autocorrelation
         yield f"runs depend on the runs before them (autocorrelation {r:.1f}); the interval accounts for it"
     if one:
