@@ -53,6 +53,7 @@ def test_every_help_has_a_sentence_and_an_example(words: tuple[str, ...]) -> Non
 HIDDEN = {
     "completion": ("--warehouse",),
     "dev": ("--warehouse",),
+    "gate": ("--warehouse",),
     "simulate": ("--warehouse",),
     "shell": ("--json", "--output"),
 }
@@ -60,7 +61,7 @@ HIDDEN = {
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_every_command_has_the_shared_options(words: tuple[str, ...]) -> None:
-    if words in (("dev",), ("export",), ("publish",), ("derive",), ("inbox",)):
+    if words in (("dev",), ("export",), ("publish",), ("derive",), ("inbox",), ("gate",)):
         return
     text = tw(*words, "--help").out
     hidden = HIDDEN.get(words[0], ())

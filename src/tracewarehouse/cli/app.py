@@ -28,6 +28,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "show:show",
         "check": "check:check",
         "diff": "diff:diff",
+        "gate": "gate:gate",
         "history": "history:history",
         "query": "shell:query",
         "shell": "shell:shell",
