@@ -18,6 +18,7 @@ from statistics import fmean, median
 
 import numpy as np
 
+from stats.gate_study import gate_lines
 from stats.noise_models import DEPENDENT, INDEPENDENT
 from stats.series_study import failing_lines, small_lines, trend_lines
 from stats.simulated_runs import ALIKE, HEAVY, ROWS, STEPS, Floats, factors, row_times, shares, step_times
@@ -221,6 +222,7 @@ def lines() -> Iterator[str]:
         trend_lines,
         small_lines,
         failing_lines,
+        gate_lines,
     ):
         yield ""
         yield from part()
