@@ -15,7 +15,7 @@ from uuid import uuid4
 from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
-from tracewarehouse.contracts.stored import ARGS, PRINTED, TEMPLATE
+from tracewarehouse.contracts.contract import ARGS, PRINTED, TEMPLATE
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import Field as Field
 from tracewarehouse.exact_text import csv_text, json_text, spreadsheet_text
@@ -307,7 +307,7 @@ def lazy_frame(files: Iterable[FileGroup], more: pa.Table, prints_args: bool = F
 
 
 def _printed_args() -> polars.Expr:
-    """`args` of rows in files, see `contracts.stored`; a template names each column at most once."""
+    """`args` of rows in files, see `contracts.contract`; a template names each column at most once."""
     import polars
 
     text = polars.col(TEMPLATE).str.replace_all("%%", "\0", literal=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tracewarehouse as tw
-from cli_runner import tw as call
 from tracewarehouse.simulation import Noise
 
 SETTINGS: dict[str, Any] = {
@@ -22,7 +19,6 @@ SETTINGS: dict[str, Any] = {
     "memory": False,
 }
 SLOW = "slow-rank:rank=1,what=compute,factor=2"
-TITLE = "mean wait at collectives per step, by the rank that is waited for"
 
 
 @pytest.fixture(scope="module")
@@ -33,48 +29,6 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
     return warehouse
-
-
-@pytest.mark.deep
-def test_the_rank_that_is_waited_for(wh: tw.Warehouse, tmp_path: Path) -> None:
-    tw.simulate(tmp_path / "one", **{**SETTINGS, "ranks": 1, "tensor": 1})
-    wh.ingest(tmp_path / "one", jobs=1)
-    change = wh.diff("base", "slow").changes()
-    assert change.waits is not None
-    first, *_ = change.waits.changed
-    assert (first["waits_for"], first["evidence"]) == (1, "last to arrive")
-    # All waits at synchronizing collectives in complete steps, per rank and step.
-    complete = "(run_id, rank, step) IN (SELECT (run_id, rank, step) FROM steps WHERE NOT partial)"
-    sql = f"SELECT sum(wait_ns)::BIGINT AS wait_ns FROM collective_arrivals WHERE {complete}"
-    (total,), steps = wh.select("slow").query(sql).rows(), 4 * 6
-    rows = change.waits.rows.rows()
-    assert sum(row["head_ns"] for row in rows) == pytest.approx(total["wait_ns"] / steps)
-    assert all(row["delta_ns"] == row["head_ns"] - row["base_ns"] for row in rows)
-    assert wh.diff("one", "one").changes().waits is None
-
-
-@pytest.mark.deep
-def test_with_blame_it_is_the_rank_that_caused_the_waits(wh: tw.Warehouse) -> None:
-    before = wh.diff("base", "slow").changes().waits
-    for run in ("base", "slow"):
-        wh.derive("blame", run)
-    after = wh.diff("base", "slow").changes().waits
-    assert before is not None and after is not None
-    assert {row["evidence"] for row in after.rows.rows()} == {"blame"}
-    slow = [next(row for row in each.rows.rows() if row["waits_for"] == 1) for each in (before, after)]
-    assert slow[0]["head_ns"] <= slow[1]["head_ns"]
-
-
-def test_it_is_printed_where_it_changed(wh: tw.Warehouse) -> None:
-    assert TITLE in call("diff", "base", "slow", "-w", wh.root).out
-    assert TITLE not in call("diff", "base", "base", "-w", wh.root).out
-
-
-@pytest.mark.deep
-def test_it_is_in_all_formats(wh: tw.Warehouse) -> None:
-    assert TITLE in call("diff", "base", "slow", "-w", wh.root, "-f", "md").out
-    (row,) = json.loads(call("diff", "base", "slow", "-w", wh.root, "--json").out)["result"]
-    assert row["waits"][0]["waits_for"] == 1
 
 
 def exposed(wh: tw.Warehouse, base: str, head: str) -> dict[str, Any]:

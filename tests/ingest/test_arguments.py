@@ -15,7 +15,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import ROOT, deep
-from tracewarehouse.contracts.stored import ARGS_SQL, NUMBERS, PRINTED, REPEATED, TEMPLATE
+from tracewarehouse.contracts.contract import ARGS_SQL, NUMBERS, PRINTED, REPEATED, TEMPLATE
 from tracewarehouse.formats.kineto.scanner import NativeScanner
 from tracewarehouse.ingest import arguments
 

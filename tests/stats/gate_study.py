@@ -49,7 +49,7 @@ def side(steps: tuple[int, ...], change: float = 0.0) -> Measured:
 
 
 def outcomes(change: float, recorded: int, pairs: int = PAIRS) -> Counter[str]:
-    """The outcomes of the gate with one run per side, and so many recorded runs like them."""
+    """The outcomes of the gate with one run per side, and this number of recorded runs like them."""
     found: Counter[str] = Counter()
     for pair in range(pairs):
         seed = 100 * pair
@@ -91,7 +91,7 @@ def gate_lines() -> Iterator[str]:
     yield ""
     yield f"The percentage of {PAIRS} pairs of one run of {STEPS} steps for which `{GATE}` fails / holds / is"
     yield f"inconclusive, by the true change (σ_run is {100 * HEAVY.run:.0f} %, seed {SEED}). The deviation"
-    yield "between runs is assumed to be 3 %, or that of so many recorded runs."
+    yield "between runs is assumed to be 3 %, or that of recorded runs."
     yield ""
     yield f"| recorded runs | {' | '.join(f'{100 * change:.0f} %' for change in CHANGES)} |"
     yield "|---|" + "---:|" * len(CHANGES)

@@ -269,7 +269,7 @@ def correlated_lines() -> Iterator[str]:
 
 
 def correlated(kept: float, steps: int, count: int = PAIRS) -> tuple[int, int]:
-    """Verdicts of a change in so many pairs: with blocks of steps as samples, and with single steps."""
+    """Verdicts of a change in `count` pairs: with blocks of steps as samples, and with single steps."""
     blocked = single = 0
     for pair in range(count):
         base, head = (_drifting(kept, steps, SEED + 2 * pair + side) for side in (0, 1))

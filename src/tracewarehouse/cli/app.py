@@ -28,7 +28,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "show:show",
         "check": "check:check",
         "diff": "diff:diff",
-        "gate": "gate:gate",
+        "gate": "diff:gate",
         "history": "history:history",
         "query": "shell:query",
         "shell": "shell:shell",

@@ -1,4 +1,4 @@
-"""`tw diff`: compares two runs, in total or by analysis; gates, their exit code, JUnit XML and rows."""
+"""`tw diff`: compares two runs, in total or by analysis; gates with their exit code, and `tw gate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import click
 from msgspec import to_builtins
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.cli.paths import resolve
 from tracewarehouse.cli.session import (
@@ -20,6 +20,8 @@ from tracewarehouse.cli.session import (
     command,
     complete_analyses,
     complete_runs,
+    examples,
+    no_warehouse_options,
     option_name,
     rank_option,
     ratio_param,
@@ -255,8 +257,7 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
-    changed by 10 % or more, by message size and number of ranks, and the ranks that others wait for at
-    collectives, if this changed by 1 % of a step or more.
+    changed by 10 % or more, by message size and number of ranks.
 
     With --gate, exit code 0 if all gates hold, 3 if one fails, and 5 if none fails but one is inconclusive.
     With one run per side, a time fails or holds if it is beyond the bound by 3 σ between runs: of recorded
@@ -459,6 +460,41 @@ def _row(change: Change) -> dict[str, object]:
         "breakdown": None if change.breakdown is None else change.rows().rows(),
         "no_breakdown_reason": change.no_breakdown_reason,
         "bandwidth": [] if change.bandwidth is None else change.bandwidth.rows.rows(),
-        "waits": [] if change.waits is None else change.waits.rows.rows(),
         "snapshot": [] if change.snapshot is None else change.snapshot.rows.rows(),
     }
+
+
+# System → its template, and where its file belongs.
+_FILES = {
+    "github": ("github.yml", ".github/workflows/performance.yml"),
+    "gitlab": ("gitlab.yml", ".gitlab/performance.yml"),
+    "slurm": ("slurm.sh", "tw-epilog.sh"),
+}
+
+
+@click.group(epilog=examples("tw gate init github"))
+def gate() -> None:
+    """Check gates in CI."""
+
+
+@command("tw gate init github", "tw gate init slurm --output tools/tw-epilog.sh", parent=gate)
+@click.argument("system", type=click.Choice(list(_FILES)), default="github", metavar="[github|gitlab|slurm]")
+@no_warehouse_options
+def init(session: Session, /, system: str) -> None:
+    """Write a workflow that records runs and checks gates.
+
+    For GitHub Actions, GitLab CI, or a Slurm epilog; it also ingests the traces, and says what to adapt.
+    Without --output, the file is .github/workflows/performance.yml, .gitlab/performance.yml or tw-epilog.sh.
+    An existing file is kept.
+    """
+    name, place = _FILES[system]
+    from tracewarehouse.cli.output import write_text
+
+    path = session.output or Path(place)
+    if path.exists():
+        raise TwError(f"{path} exists", "choose another file with --output, or remove it")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, (Path(__file__).parent / "workflows" / name).read_text(encoding="utf-8"))
+    if path.suffix == ".sh":
+        path.chmod(path.stat().st_mode | 0o111)
+    replace(session.out, output=None).print_text(f"wrote {path}", [{"path": str(path)}])

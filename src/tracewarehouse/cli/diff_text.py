@@ -38,7 +38,6 @@ _GATE_ANSWER = ("outcome", "value", "head", "base")
 _HEADINGS = {"share": "of_change"}
 _SNAPSHOT = "memory at the peak by call"
 _BANDWIDTH = "bus bandwidth by collective, message size and number of ranks"
-_WAITS = "mean wait at collectives per step, by the rank that is waited for"
 _SHORT_LEVELS = ("breakdown",)  # a few rows, never folded
 _MOST_CHARACTERS = 60_000  # GitHub limits comments to 65,536
 _CUT = "\n\n… the rest is left out.\n"
@@ -199,10 +198,9 @@ def _level(change: Change, name: str, top: int, layout: Layout) -> str:
 
 
 def _noticeable(change: Change, top: int, layout: Layout) -> Iterator[tuple[str, str]]:
-    """Collectives, ranks that others wait for, and calls that hold memory: title and noticeable changes."""
+    """Collectives, and calls that hold memory: title and noticeable changes."""
     for title, comparison in (
         (_BANDWIDTH, change.bandwidth),
-        (_WAITS, change.waits),
         (_SNAPSHOT, change.snapshot),
     ):
         rows = comparison.changed[:top] if comparison else []

@@ -1,4 +1,4 @@
-"""The column `args` of `events` as its files hold it, and back: see `contracts.stored`."""
+"""The column `args` of `events` as its files hold it, and back: see `contracts.contract`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tracewarehouse.contracts.stored import ARGS, ARGS_SQL, NUMBERS, PRINTED, REPEATED, TEMPLATE
+from tracewarehouse.contracts.contract import ARGS, ARGS_SQL, NUMBERS, PRINTED, REPEATED, TEMPLATE
 from tracewarehouse.formats.kineto.columns import run_sql_over
 from tracewarehouse.formats.kineto.library import available
 from tracewarehouse.formats.kineto.scanner import NativeScanner

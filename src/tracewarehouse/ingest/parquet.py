@@ -14,8 +14,7 @@ from msgspec import Struct, field
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Contract, Ref
-from tracewarehouse.contracts.stored import TEMPLATE, file_columns
+from tracewarehouse.contracts.contract import TEMPLATE, Column, Contract, Ref, file_columns
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.arguments import split
 from tracewarehouse.ingest.resources import release_memory

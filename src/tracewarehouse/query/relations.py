@@ -10,9 +10,17 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Contract, Kind, Ref
+from tracewarehouse.contracts.contract import (
+    ARGS,
+    ARGS_SQL,
+    Column,
+    Contract,
+    Kind,
+    Ref,
+    file_columns,
+    has_template,
+)
 from tracewarehouse.contracts.sql_tokens import names_read, quote_name, quote_text, replace_params
-from tracewarehouse.contracts.stored import ARGS, ARGS_SQL, file_columns, has_template
 from tracewarehouse.duck.arrow import table_of
 from tracewarehouse.duck.engine import (
     Connection,

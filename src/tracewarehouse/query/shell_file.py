@@ -33,9 +33,8 @@ from msgspec.structs import replace
 
 from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.contracts.contract import Contract, file_columns
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
-from tracewarehouse.contracts.stored import file_columns
 from tracewarehouse.duck.engine import (
     DUCKDB_VERSION,
     Connection,

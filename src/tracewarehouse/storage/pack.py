@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.contracts.contract import Column, Ref
-from tracewarehouse.contracts.stored import NUMBERS, file_columns
+from tracewarehouse.contracts.contract import NUMBERS, Column, Ref, file_columns
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.exact_text import rank_list

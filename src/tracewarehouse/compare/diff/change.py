@@ -31,7 +31,7 @@ from tracewarehouse.compare.diff.causes import (
 )
 from tracewarehouse.compare.diff.comparable import Difference, differences, equal_positions
 from tracewarehouse.compare.diff.gate import Gate, GateOptions, GateResult, Work, evaluate, read_work
-from tracewarehouse.compare.diff.levels import ZERO, Waits, long_steps, result_of, waits
+from tracewarehouse.compare.diff.levels import ZERO, long_steps, result_of
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
 from tracewarehouse.compare.metric.expression import Metric, WorkUnit, parse_metric
 from tracewarehouse.compare.metric.values import Statistic, by_job, measure
@@ -482,9 +482,8 @@ class CompareOptions(Struct, frozen=True):
 class Change(Struct, frozen=True):
     """Two sides compared; without a breakdown, `no_breakdown_reason` says why.
 
-    `bandwidth` is None if the sides have no collective of the same kind, message size and group size; `waits`
-    if no rank waits for another one, or a side has no complete step; `snapshot` unless both sides have
-    a memory snapshot.
+    `bandwidth` is None if the sides have no collective of the same kind, message size and group size;
+    `snapshot` unless both sides have a memory snapshot.
     """
 
     base: tuple[str, ...]
@@ -495,7 +494,6 @@ class Change(Struct, frozen=True):
     no_breakdown_reason: str | None = None
     gates: tuple[GateResult, ...] = field(default=())
     bandwidth: Bandwidth | None = None
-    waits: Waits | None = None
     snapshot: SnapshotDiff | None = None
     # The long steps that the mean moves by and the median does not, in words.
     long_steps: str | None = None
@@ -605,7 +603,6 @@ def changes(
         no_breakdown_reason=reason,
         gates=tuple(evaluate(gate, base, head, known, gate_options) for gate in gates),
         bandwidth=bandwidth(*whole_sides),
-        waits=waits(base, head) if work is None else None,
         snapshot=snapshot_diff(*whole_sides),
         long_steps=_long_steps(step_verdict, base, head, options.min_effect, parts),
         recording=recording_verdict(recording_limits([*base.selected(), *head.selected()]), several=True),

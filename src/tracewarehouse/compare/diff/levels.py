@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from msgspec.structs import replace
 from tracewarehouse.contracts.contract import Column, Contract, Ref, computed_contract
 from tracewarehouse.display_names import EXPOSED, category_name
 from tracewarehouse.present.render.text import plural
-from tracewarehouse.result import Field, Provenance, Result, from_rows
+from tracewarehouse.result import Provenance, Result
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.stats.many_series import RowTest
@@ -371,29 +370,7 @@ def _count(name: str, doc: str) -> Column:
     return Column(name, "DOUBLE", doc, "count", null=True)
 
 
-NOTICEABLE = 0.01  # share of base's mean step from which a row is worth reading, as for stragglers
-_STEPS = """
-SELECT count(*) AS steps, coalesce(sum(period_ns), 0)::BIGINT AS period_ns
-FROM steps
-WHERE NOT partial
-"""
 _HAS_BLAME = "SELECT coalesce(bool_and(blame), FALSE) AS has_blame FROM ranks"
-# Waits in complete steps at synchronizing collectives, by the rank that arrived last.
-_ARRIVED = """
-SELECT arrival.last_rank AS waits_for, sum(arrival.wait_ns)::BIGINT AS wait_ns
-FROM collective_arrivals AS arrival
-JOIN steps ON steps.run_id = arrival.run_id AND steps.rank = arrival.rank AND steps.step = arrival.step
-WHERE NOT steps.partial AND arrival.wait_ns > 0
-GROUP BY arrival.last_rank
-"""
-# The same by the rank that caused them.
-_BLAMED = """
-SELECT blame.rank AS waits_for, sum(blame.wait_ns)::BIGINT AS wait_ns
-FROM blame
-JOIN steps ON steps.run_id = blame.run_id AND steps.rank = blame.waiter_rank AND steps.step = blame.step
-WHERE NOT steps.partial
-GROUP BY blame.rank
-"""
 # Exposed waits of each step: for the rank that arrived last, or for the rank with the largest share of blame.
 _EXPOSED = """
 SELECT run_id, rank, step, waits_for, sum(segment_ns)::BIGINT AS wait_ns
@@ -429,50 +406,6 @@ LEFT JOIN blamed
 WHERE segment.exposure = 'wait' AND segment.step IS NOT NULL
 GROUP BY ALL
 """
-_FIELDS = (
-    Field("waits_for", "INTEGER"),
-    Field("evidence", "VARCHAR"),
-    Field("base_ns", "DOUBLE", "ns"),
-    Field("head_ns", "DOUBLE", "ns"),
-    Field("delta_ns", "DOUBLE", "ns"),
-)
-
-
-class Waits(Struct, frozen=True):
-    """Mean wait per step and rank for each rank, the largest change first.
-
-    `evidence` is `blame` if it is derived on both sides: waits count for the rank that caused them, else for
-    the one that arrived last.
-    """
-
-    rows: Result
-    step_ns: float  # the mean step of base
-
-    @property
-    def changed(self) -> list[dict[str, Any]]:
-        """The rows that changed noticeably."""
-        return [row for row in self.rows.rows() if abs(row["delta_ns"]) >= NOTICEABLE * self.step_ns]
-
-
-def waits(base: Selection, head: Selection) -> Waits | None:
-    """Waits at synchronizing collectives; None if there are none, or a side has no complete step."""
-    sides = base, head
-    (base_steps,), (head_steps,) = (side.query_all(_STEPS).rows() for side in sides)
-    if not base_steps["steps"] or not head_steps["steps"]:
-        return None
-    has_blame = both_have_blame(*sides)
-    found = [side.query_all(_BLAMED if has_blame else _ARRIVED).rows() for side in sides]
-    before, after = (Counter({row["waits_for"]: row["wait_ns"] for row in rows}) for rows in found)
-    evidence = "blame" if has_blame else "last to arrive"
-    rows = []
-    for rank in {*before, *after}:
-        base_ns, head_ns = before[rank] / base_steps["steps"], after[rank] / head_steps["steps"]
-        rows.append((rank, evidence, base_ns, head_ns, head_ns - base_ns))
-    rows.sort(key=lambda row: (-abs(row[-1]), row[0]))
-    mean_step_ns = base_steps["period_ns"] / base_steps["steps"]
-    return Waits(from_rows(_FIELDS, rows), mean_step_ns) if rows else None
-
-
 _LONG = 1.5  # times the median step of its run, from which a step is a long one
 _EXPLAINED = 0.5  # of what the mean moved beyond the median, the least share that long steps explain
 _COMPLETE = "SELECT run_id, rank, step, period_ns FROM steps WHERE NOT partial"

@@ -158,7 +158,7 @@ def _statistic(scores: Floats, weights: Floats) -> Floats:
 Word = Literal["slower", "faster", "no change", "usual step unchanged", "inconclusive"]
 SampleKind = Literal["run", "step", "window"]
 MIN_STEPS = 3  # per side, below which the sample is the window
-_BEYOND_RUNS = 0.10  # the near end of an interval from which the noise between runs is no explanation
+_BEYOND_RUNS = 0.10  # from this end of an interval on, the noise between runs does not explain it
 _RUNS_VARY = "runs of one job vary by 1–3 %, so this alone says nothing about the change"
 _MORE_THAN_RUNS = "runs of one job vary by 1–3 %, less than this difference"
 _OF_RECORDINGS: dict[Word, str] = {

@@ -313,7 +313,7 @@ class NativeScanner:
     def split(
         self, texts: pa.StringArray, known: Sequence[pa.Int64Array], most: int
     ) -> tuple[pa.DictionaryArray, list[pa.Array]] | None:
-        """JSON texts as templates (see `contracts.stored`) and up to `most` columns of the numbers in them.
+        """JSON texts as templates (see `contracts.contract`) and up to `most` columns of the numbers in them.
 
         `known` are columns whose numbers the texts may repeat. None if there are too many templates. Call it
         once, and feed no text.
