@@ -274,8 +274,10 @@ def decide(
     was not tested.
     """
     earlier = options.earlier(gate.metric, gate.value) if gate.signed else None
-    base_value = base.median if earlier is None or not earlier.is_baseline else earlier.median
-    head_value = head.median
+    # A mean is that of all runs, as in the verdict and the breakdown.
+    base_value, head_value = (side.mean if gate.value == "mean" else side.median for side in (base, head))
+    if earlier is not None and earlier.is_baseline:
+        base_value = earlier.median
     if gate.value == "absent":
         # Passes if head has no matching row.
         present = [run.run for run in head.runs if run.rows]
@@ -283,7 +285,7 @@ def decide(
         before, after = (float(sum(run.rows for run in side.runs)) for side in (base, head))
         return GateResult(gate, "fail" if present else "pass", before, after, after, reason=reason)
     if head_value is None or (gate.signed and base_value is None):
-        unknown = [side.reason or "no row" for side in (base, head) if side.median is None]
+        unknown = [side.reason or "no row" for side in (base, head) if not side.values]
         reason = "; ".join(dict.fromkeys(unknown))
         return GateResult(gate, "inconclusive", base_value, head_value, None, reason=reason)
     if not gate.signed:
