@@ -29,6 +29,7 @@ FROM (
     ('no_gpu_work', 'steps without GPU activities, although there are some outside of steps', 'call the step of the profiler in the process and thread that launch the work'),
     ('lost_events', 'the file is damaged; lost events: {rows} or more', 'write the file again, and copy it only when it is complete'),
     ('ranks_missing', 'not in the run: {named} of {of_ranks}', 'record and ingest all ranks of a process group'),
+    ('implausible_world_size', 'the file says that there are {of_ranks} ranks, which is ignored: whether ranks are missing is not known', 'find out what wrote the number, and record again'),
     ('late_start', 'the recording starts {affected} after that of the first rank; only what all ranks recorded is compared', 'start the profiler of all ranks in the same step'),
     ('mixed_attempts', 'the recording does not overlap with those of other ranks: {ranks}; they are of another attempt, or the clocks differ', 'ingest the files of each attempt under a separate name: tw ingest --run NAME'),
     ('host_only', 'no GPU activities', 'record activities of the GPU: activities=[CPU, CUDA]'),

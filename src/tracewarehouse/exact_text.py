@@ -11,11 +11,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
+from itertools import pairwise
 
 from msgspec import Struct
 
 from tracewarehouse.late_regex import late_regex
 
+# More ranks than any job has: a larger number of ranks is not believed.
+MOST_RANKS = 1 << 20
+# Missing ranks that are named: so many ranges of them.
+_NAMED_RANGES = 16
 # Controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
 INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
 _CONTROL = late_regex(f"[\x00-\x1f{INVISIBLE}]")
@@ -106,8 +111,20 @@ def _text(value: object) -> str:
 
 def rank_list(ranks: Iterable[int]) -> str:
     """`0-3, 7` for 0, 1, 2, 3, 7."""
-    found = rank_ranges(ranks)
-    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
+    return _ranges_text(rank_ranges(ranks))
+
+
+def _ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
+
+
+def missing_ranks(present: Iterable[int], expected: int | None) -> tuple[int, str]:
+    """How many of so many ranks are not present, and which, as by `rank_list`, up to `_NAMED_RANGES`."""
+    end = expected or 0
+    edges = [-1, *sorted(rank for rank in present if 0 <= rank < end), end]
+    gaps = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]
+    more = ", …" if len(gaps) > _NAMED_RANGES else ""
+    return sum(last - first + 1 for first, last in gaps), _ranges_text(gaps[:_NAMED_RANGES]) + more
 
 
 def rank_ranges(ranks: Iterable[int]) -> list[tuple[int, int]]:

@@ -19,7 +19,7 @@ from tracewarehouse.cli.session import (
     result_options,
 )
 from tracewarehouse.errors import TwError
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.exact_text import MOST_RANKS, rank_list
 from tracewarehouse.hints import cli_text
 from tracewarehouse.present.render.text import count, duration, plural, ratio, size
 from tracewarehouse.runs.recording import SOUND
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--expect-ranks",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_RANKS),
     metavar="N",
     help="Publish the run only when it has N ranks, or by tw seal.",
 )

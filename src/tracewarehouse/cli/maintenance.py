@@ -20,7 +20,7 @@ from tracewarehouse.cli.session import (
     result_options,
 )
 from tracewarehouse.errors import TwError, WarehouseError
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.exact_text import MOST_RANKS, rank_list
 from tracewarehouse.hints import cli_text
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def remove(
 @click.argument("run", metavar="RUN")
 @click.option(
     "--expect-ranks",
-    type=click.IntRange(min=1),
+    type=click.IntRange(1, MOST_RANKS),
     metavar="N",
     help="Number of ranks. [default: as stated at ingest, or the world size]",
 )

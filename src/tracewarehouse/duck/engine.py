@@ -47,6 +47,7 @@ UNREADABLE = (
 )
 # Up to this number, rows are inserted as literals: reading them from Arrow has a fixed cost of 2 ms.
 _FEW_ROWS = 16
+_LONG_TEXT = 100_000
 DUCKDB_VERSION: str = duckdb.__duckdb_version__  # type: ignore[attr-defined]
 
 
@@ -365,10 +366,10 @@ def insert_rows(
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value can be a literal in SQL, which has no NUL character."""
+    """Whether a value can be a literal in SQL: no NUL character, and no long text, which is slow to parse."""
     if isinstance(value, dict | list | tuple):
         return all(map(_is_plain, (*value, *value.values()) if isinstance(value, dict) else value))
-    is_text = isinstance(value, str) and "\0" not in value
+    is_text = isinstance(value, str) and len(value) < _LONG_TEXT and "\0" not in value
     return is_text or value is None or isinstance(value, bool | int | float | datetime)
 
 

@@ -183,6 +183,8 @@ def _cut(text: str, match: re.Match[str] | None) -> str:
 
 
 MAX_RANK = 999_999
+# The rest of a longer text remains in the header.
+_LONGEST_TEXT: Final = 4_096
 _VERSION_KEYS = ("torch_version", "pytorch_version", "framework_version")
 _HOST_KEYS = ("host_name", "hostname", "HOSTNAME")
 
@@ -208,7 +210,7 @@ def header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
     info = _mapping(header.get("distributedInfo"))
     devices = _devices(header)
     groups = info.get("pg_config")
-    names = [str(device["name"]) for device in devices if device.get("name")]
+    names = [str(device["name"])[:_LONGEST_TEXT] for device in devices if device.get("name")]
     return {
         "world_size": world_size_of(header),
         "backend": _text(info.get("backend")),
@@ -273,4 +275,4 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value[:_LONGEST_TEXT] if isinstance(value, str) and value else None

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.sql_tokens import values_list
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.exact_text import MOST_RANKS, missing_ranks, rank_list
 from tracewarehouse.storage import Rank, RunVersion
 
 SOUND: Final = "sound"
@@ -126,6 +126,8 @@ def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
     found = [each for each in facts.get("limits") or () if isinstance(each, dict)]  # type: ignore[union-attr]
     if rank.status == "damaged":
         found.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
+    if is_implausible(size := facts.get("world_size")):
+        found.append({"reason": "implausible_world_size", "of_ranks": size})
     if rank.main.format == "kineto" and facts.get("events") and facts.get("shapes") is not None:
         lacking = [reason for fact, reason in _LACKING.items() if facts.get(fact) is False]
         lacking += ["no_steps"] if facts.get("steps") == 0 else []
@@ -137,11 +139,16 @@ def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
             yield _reason(rank.run, rank.rank, limit, state, of_steps=facts.get("steps"))
 
 
+def is_implausible(size: object) -> bool:
+    """Whether a number of ranks is one that no job has."""
+    return isinstance(size, int) and not 0 <= size <= MOST_RANKS
+
+
 def _missing(version: RunVersion, expected: int | None) -> Iterator[Reason]:
     """Ranks that are not in the run matter if ranks communicate."""
-    missing = sorted(set(range(expected or 0)) - set(version.ranks))
-    if missing and any(rank.facts.get("collectives") for rank in version.by_rank):
-        limit = {"reason": "ranks_missing", "rows": len(missing), "ranks": rank_list(missing)}
+    count, ranks = missing_ranks(version.ranks, expected)
+    if count and any(rank.facts.get("collectives") for rank in version.by_rank):
+        limit = {"reason": "ranks_missing", "rows": count, "ranks": ranks}
         yield _reason(version.run, None, limit, of_ranks=expected)
 
 

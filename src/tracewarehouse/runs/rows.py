@@ -9,6 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -16,10 +17,10 @@ from tracewarehouse import hints
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.errors import DamagedRunError, UnknownName, WarehouseError
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.result import Field, Provenance, Result, from_rows
 from tracewarehouse.runs.readable import OF_RUN, damaged_run, file_faults, is_current, untested
-from tracewarehouse.runs.recording import common_start_ns, limits, recording, verdict
+from tracewarehouse.runs.recording import common_start_ns, is_implausible, limits, recording, verdict
 from tracewarehouse.runs.selection import SelectedRun, select_runs
 from tracewarehouse.storage import (
     Json,
@@ -71,22 +72,24 @@ def most_frequent(values: Iterable[object]) -> int | None:
 
 
 def world_size(version: RunVersion) -> int | None:
-    """The world size that most ranks record, ties by the lowest rank."""
-    return most_frequent(rank.facts.get("world_size") for rank in version.by_rank)
+    """The plausible world size that most ranks record, ties by the lowest rank."""
+    sizes = (rank.facts.get("world_size") for rank in version.by_rank)
+    return most_frequent(size for size in sizes if not is_implausible(size))
 
 
 def expected_ranks(version: RunVersion) -> int | None:
     """The number of ranks announced at ingest, else the world size."""
-    return version.expected_ranks or world_size(version)
+    stated = version.expected_ranks
+    return world_size(version) if is_implausible(stated) else stated or world_size(version)
 
 
 def _ranks_missing(version: RunVersion) -> Iterator[QualityIssue]:
     expected = expected_ranks(version)
-    missing = set(range(expected or 0)) - set(version.ranks)
+    missing, ranks = missing_ranks(version.ranks, expected)
     if missing:
-        are = "rank {} of {} is missing" if len(missing) == 1 else "ranks {} of {} are missing"
-        example = are.format(rank_list(missing), expected)
-        yield QualityIssue(version.run, None, "ranks_missing", "warning", len(missing), None, example)
+        are = "rank {} of {} is missing" if missing == 1 else "ranks {} of {} are missing"
+        example = are.format(ranks, expected)
+        yield QualityIssue(version.run, None, "ranks_missing", "warning", missing, None, example)
 
 
 def _world_size_differs(version: RunVersion) -> Iterator[QualityIssue]:
@@ -94,8 +97,10 @@ def _world_size_differs(version: RunVersion) -> Iterator[QualityIssue]:
     for rank in version.by_rank:
         own = rank.facts.get("world_size")
         if isinstance(own, int) and own != most:
-            example = f"world size {own}, most ranks have {most}"
-            yield _rank_issue(rank, "world_size_differs", "warning", example)
+            rule, example = "world_size_differs", f"world size {own}, most ranks have {most}"
+            if is_implausible(own):
+                rule, example = "implausible_world_size", f"world size {own} is ignored"
+            yield _rank_issue(rank, rule, "warning", example)
 
 
 def _time_base_differs(version: RunVersion) -> Iterator[QualityIssue]:
@@ -132,6 +137,8 @@ def _rank_issue(rank: Rank, rule: str, severity: str, example: str) -> QualityIs
     return QualityIssue(rank.run, rank.rank, rule, severity, 1, None, example)
 
 
+# Bits of the magnitude of a number.
+_BITS = {"INTEGER": 31, "BIGINT": 63}
 _HEADER = "header"
 _COMMON_START = "common_start_ns"
 _UNKNOWN_TIME = "1970-01-01T00:00:00Z"
@@ -213,7 +220,7 @@ def listed_rows(store: Versions) -> list[dict[str, Any]]:
 
 def state(version: RunVersion) -> str:
     """`complete`, or `incomplete` if ranks are missing or damaged."""
-    missing = set(range(expected_ranks(version) or 0)) - set(version.ranks)
+    missing, _ = missing_ranks(version.ranks, expected_ranks(version))
     damaged = any(rank.status == "damaged" for rank in version.by_rank)
     return "incomplete" if missing or damaged else "complete"
 
@@ -280,17 +287,26 @@ def _ingest_columns(source: RankSource) -> dict[str, Any]:
 
 
 def _value(value: Any, type_: str) -> Any:
+    """A stored value in a column of this type; null if it is no such value."""
     if value is None:
         return None
     if type_ == "TIMESTAMP":
         return parse_utc(value)
-    if type_ == "JSON" and not isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    return value
+    if type_ == "JSON":
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        with suppress(ValueError, RecursionError):
+            msgspec.json.decode(text, type=msgspec.Raw)
+            return text
+        return None
+    if type_ in _BITS:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_number and -1 <= value >> _BITS[type_] <= 0 else None
+    return value if isinstance(value, bool if type_ == "BOOLEAN" else str) else None
 
 
 def _numbers(ranks: Iterable[Rank], fact: str) -> list[int]:
-    return [value for rank in ranks if isinstance(value := rank.facts.get(fact), int)]
+    values = (_value(rank.facts.get(fact), "BIGINT") for rank in ranks)
+    return [value for value in values if value is not None]
 
 
 def _texts(ranks: Iterable[Rank], fact: str) -> list[str]:
@@ -365,11 +381,11 @@ def notices(selected: Sequence[SelectedRun], contract: Contract | None = None) -
     for each in selected:
         expected = expected_ranks(each.version) or 0
         recorded_limits = recording_limits([each])
-        missing = set(range(expected)) - set(each.version.ranks)
+        missing, _ = missing_ranks(each.version.ranks, expected)
         if relevant := [limit for limit in recorded_limits if _matters(contract, limit)]:
             recorded.append(f"recording of {each.run}: {verdict(relevant)}")
         if missing and all(limit["reason"] != "ranks_missing" for limit in recorded_limits):
-            lines.append(f"{each.run} is incomplete: {expected - len(missing)} of {expected} ranks")
+            lines.append(f"{each.run} is incomplete: {expected - missing} of {expected} ranks")
     if len(recorded) > _NAMED_RUNS + 1:
         more = f"recordings of {len(recorded) - _NAMED_RUNS} more runs have limits: analysis recording"
         recorded = [*recorded[:_NAMED_RUNS], more]

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.errors import MissingRanks, UnknownName
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.exact_text import missing_ranks
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import explain_unknown
 from tracewarehouse.storage import Changes, RunVersion, Store
@@ -72,13 +72,13 @@ def seal(
 
 def _check_complete(version: RunVersion, expect_ranks: int | None) -> None:
     expected = expect_ranks or expected_ranks(version) or 0
-    present = set(version.ranks)
-    if len(present) >= expected:
+    present = len(version.ranks)
+    if present >= expected:
         return
-    missing = sorted(set(range(expected)) - present)[: expected - len(present)]
-    noun = "rank" if len(missing) == 1 else "ranks"
+    missing, ranks = missing_ranks(version.ranks, expected)
+    noun = "rank" if missing == 1 else "ranks"
     raise MissingRanks(
-        f"run {version.run}: {noun} {rank_list(missing)} of {expected} missing; nothing was published",
+        f"run {version.run}: {noun} {ranks} of {expected} missing; nothing was published",
         hints.fill("ingest them, or publish without them: {}", hints.option("allow_missing")),
-        len(present),
+        present,
     )

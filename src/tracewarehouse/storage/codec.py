@@ -164,6 +164,8 @@ def version_of(fields: Mapping[str, Any], sources: Sequence[RankSource]) -> RunV
     """The version in a record, with these sources; raises KeyError or TypeError if it is damaged."""
     others = ("format", "list", "files", "sources")
     head = {name: value for name, value in fields.items() if name not in others}
+    head["labels"] = msgspec.convert(head["labels"], dict[str, str])
+    head["expected_ranks"] = msgspec.convert(head["expected_ranks"], int | None)
     for name in ("retired", "results_of", "taken_out", "must_understand"):
         head[name] = tuple(head[name])
     return record_of(RunVersion, head, sources=sources)

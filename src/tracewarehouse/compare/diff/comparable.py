@@ -13,7 +13,7 @@ from msgspec import Struct
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import WORK_LABELS
 from tracewarehouse.compare.stats.verdict import StepTimes
-from tracewarehouse.exact_text import rank_list
+from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.runs.rows import expected_ranks
 from tracewarehouse.runs.selection import SelectedRun
@@ -193,9 +193,11 @@ def _layouts(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 def _missing(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     for side in (base, head):
         for each in side.selection.selected():
-            expected = set(range(expected_ranks(each.version) or 0))
-            if missing := expected - set(each.version.ranks):
-                message = f"{side.name}: {each.run} lacks {_ranks_text(missing)} of {len(expected)}"
+            expected = expected_ranks(each.version)
+            missing, ranks = missing_ranks(each.version.ranks, expected)
+            if missing:
+                noun = "rank" if missing == 1 else "ranks"
+                message = f"{side.name}: {each.run} lacks {noun} {ranks} of {expected}"
                 yield Difference("missing_ranks", message)
 
 
