@@ -32,7 +32,12 @@ MAX_SCHEMA_OBJECTS: Final = 10_000
 BATCH_ROWS: Final = 65_536
 # The driver is faster with large batches, which it returns as Arrow.
 _DRIVER_ROWS: Final = 1 << 18
-_MAX_VALUE_BYTES: Final = 64 << 20
+_MAX_VALUE_BYTES: Final = 16 << 20
+# Values longer than the first have at most the second together. Only a larger file can hold more: its rows
+# are counted a few at a time.
+_LONG_VALUE_BYTES: Final = 4 << 10
+_MOST_LONG_BYTES: Final = 64 << 20
+_COUNTED_ROWS: Final = 4
 _INTERIOR_PAGE, _LEAF_PAGE = 5, 13
 _HEADER_BYTES: Final = 100
 _HINT: Final = "export the report again: nsys export --type sqlite FILE"
@@ -102,6 +107,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.unusable: Counter[str] = Counter()
+        self._long_bytes = 0
         if _count_schema_objects(path, MAX_SCHEMA_OBJECTS) > MAX_SCHEMA_OBJECTS:
             raise TraceFormatError(path, f"more than {MAX_SCHEMA_OBJECTS} tables", hint=_HINT)
         self._con = _connect(path)
@@ -166,10 +172,23 @@ class Database:
         sql = f"SELECT {_listed(present) or 'NULL'} {source}"
         try:
             cursor = self._con.execute(sql, values)
-            while rows := cursor.fetchmany(BATCH_ROWS):
+            while rows := self._fetch(cursor):
                 yield self._batch(table, columns, present, rows)
         except (sqlite3.Error, OverflowError) as error:
             raise self._damaged(error) from error
+
+    def _fetch(self, cursor: sqlite3.Cursor) -> list[tuple[Any, ...]]:
+        """The next rows."""
+        if self.path.stat().st_size <= _MOST_LONG_BYTES:
+            return cursor.fetchmany(BATCH_ROWS)
+        found: list[tuple[Any, ...]] = []
+        while len(found) < BATCH_ROWS and (rows := cursor.fetchmany(_COUNTED_ROWS)):
+            lengths = [len(value) for row in rows for value in row if type(value) is bytes]
+            self._long_bytes += sum(length for length in lengths if length > _LONG_VALUE_BYTES)
+            if self._long_bytes > _MOST_LONG_BYTES:
+                raise TraceFormatError(self.path, "more than 64 MiB of long texts", hint=_HINT)
+            found += rows
+        return found
 
     def _same(
         self, source: str, values: Sequence[int], columns: Mapping[str, pa.DataType]

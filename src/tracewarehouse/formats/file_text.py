@@ -44,8 +44,13 @@ _PIECE_BYTES = 16 << 10
 # Enough for a few bytes of text: the piece of a longer head is as usual.
 _SMALL_PIECE_BYTES = 512
 _AHEAD = 32
+# Pieces of blanks are a thousand times as long.
+_QUEUED_BYTES = 1 << 20
 # Longer text goes to a memory-mapped temporary file, which bounds memory.
-SPILL_BYTES = 256 << 20
+SPILL_BYTES = 64 << 20
+# Longer text that is larger than its file by this factor is not read: traces compress 20:1, blanks 1,000:1.
+_MOST_BYTES = 256 << 20
+_MOST_RATIO = 200
 
 
 class Text(Struct, frozen=True):
@@ -142,14 +147,14 @@ class TextStream(Struct):
         if self._error is not None:
             raise self._error
 
-    def joined(self, most_bytes: int, too_long: str, hint: str) -> bytes:
+    def joined(self, most_bytes: int, too_long: str, hint: str) -> bytearray:
         """The entire text. Raises TraceFormatError if it has more than `most_bytes`."""
-        pieces = []
+        text = bytearray()
         for piece in self:
-            pieces.append(piece)
+            text += piece
             if self.size > most_bytes:
                 raise TraceFormatError(self.path, too_long, hint=hint)
-        return b"".join(pieces)
+        return text
 
     def feed(self, take: Take, piece_bytes: int = _PIECE_BYTES) -> None:
         """Passes all text to `take` in this thread, decompressed from pieces of this size; instead of `iter`.
@@ -161,18 +166,23 @@ class TextStream(Struct):
         def add(piece: bytes) -> None:
             sha.update(piece)
             self.size += len(piece)
+            if self.size > most:
+                reason = f"unpacks to more than {_MOST_RATIO} times its size"
+                raise TraceFormatError(self.path, reason, hint="unpack it, and name the file inside")
             take(piece)
 
         with _opened(self.path) as file:
+            most = max(_MOST_BYTES, _MOST_RATIO * os.fstat(file.fileno()).st_size)
             pieces = _Pieces(file, piece_bytes)
             self.cut = _decompress(file, pieces, add)
             self.stored_bytes = pieces.size()
         self.digest = sha.hexdigest()
 
     def _queue(self, piece: bytes) -> None:
-        if self._stopped.is_set():
-            raise _Stopped
-        self._ahead.put(piece)
+        for at in range(0, len(piece), _QUEUED_BYTES):
+            if self._stopped.is_set():
+                raise _Stopped
+            self._ahead.put(piece[at : at + _QUEUED_BYTES])
 
     def _read(self) -> None:
         try:

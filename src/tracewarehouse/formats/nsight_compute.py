@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -200,6 +201,7 @@ def rows_of(lines: Iterable[str]) -> Iterator[list[str]]:
 NAME: Final = "nsight_compute"
 # Messages of the profiler and of the program may precede the header.
 _SEARCHED_BYTES: Final = 1 << 16
+_LONG_LINE: Final = late_regex(rb"[^\n]{1048576}")
 
 
 class NsightComputeSource(RecordSource):
@@ -208,7 +210,12 @@ class NsightComputeSource(RecordSource):
     most_bytes = (256 << 20, "more than 256 MiB of metrics", "profile fewer launches")
 
     def _walk(self, content: bytes) -> Iterator[tuple[str, pa.Table]]:
-        found = list(metrics(rows_of(content.decode(errors="replace").splitlines()), self._path))
+        if _LONG_LINE.search(content):
+            raise TraceFormatError(self._path, "a line of more than 1 MiB", hint="write it with ncu --csv")
+        try:
+            found = list(metrics(rows_of(content.decode(errors="replace").splitlines()), self._path))
+        except csv.Error as error:  # a longer field than any that Nsight Compute writes
+            raise TraceFormatError(self._path, str(error), hint="write it again with ncu --csv") from error
         if not found:
             raise TraceFormatError(self._path, "no metrics", hint="no kernel was profiled; see its messages")
         yield TABLE, table(found, self._notes)
@@ -225,4 +232,6 @@ class NsightComputeFormat(RecordFormat):
         if path.is_dir() or b"Kernel Name" not in head[:_SEARCHED_BYTES]:
             return False
         lines = head[:_SEARCHED_BYTES].decode(errors="replace").splitlines()
-        return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
+        with suppress(csv.Error):
+            return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
+        return False

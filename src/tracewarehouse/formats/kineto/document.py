@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ MAX_RANK: Final = 999_999
 _TOO_LATE: Final = 2**63
 EVENTS_START: Final = late_regex(rb'"traceEvents"\s*:\s*\[')
 
+# Real headers have some 20 KB; a process group of 16,384 ranks adds 100 KB.
+MOST_HEADER_BYTES: Final = 4 << 20
 _REST_HEAD: Final = b'{"traceEvents":['
 # Parsers may refuse deeper nesting.
 _DEEP: Final = 400
@@ -128,7 +131,7 @@ def _count(value: object) -> int | None:
 EVENTS_KEY = "traceEvents"
 
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_BETWEEN_MEMBERS = late_regex(rb'\s*[,{]\s*"(?:[^"\\]|\\.)*"\s*:\s*', re.DOTALL)
+_BETWEEN_MEMBERS = late_regex(rb'\s*[,{]\s*"(?:[^"\\]++|\\.)*+"\s*:\s*', re.DOTALL)
 
 
 class Outline(Struct, frozen=True):
@@ -140,7 +143,10 @@ class Outline(Struct, frozen=True):
 
 
 def outline(buffer: Buffer) -> Outline | None:
-    """Header and bounds of the event array; None if the text is not strict JSON or a key is repeated."""
+    """Header and bounds of the event array.
+
+    None if the text is not strict JSON, a key is repeated or the header is longer than MOST_HEADER_BYTES.
+    """
     first = bytes(buffer[:4096]).lstrip()[:1]
     try:
         if first == b"[":
@@ -155,6 +161,8 @@ def outline(buffer: Buffer) -> Outline | None:
 def _object_outline(buffer: Buffer, members: dict[str, msgspec.Raw]) -> Outline | None:
     places = {key: _bounds(buffer, raw) for key, raw in members.items()}
     if not _each_key_once(buffer, sorted(places.values())):
+        return None
+    if sum(end - start for key, (start, end) in places.items() if key != EVENTS_KEY) > MOST_HEADER_BYTES:
         return None
     header = []
     for key, raw in members.items():
@@ -286,11 +294,13 @@ class Document(Struct):
             raise TraceFormatError(
                 path, "no complete event found", offset=at, hint="copy or record the trace again"
             )
-        name = file_text.list_format(msgspec.json.decode(self.first)) if self.first else None
+        name = None
+        with suppress(RecursionError):
+            name = file_text.list_format(msgspec.json.decode(self.first)) if self.first else None
         raise file_text.UnsupportedFormatError(path, name or file_text.object_format(self.members))
 
 
-_KEY = late_regex(rb'("(?:[^"\\]|\\.)*")\s*:\s*', re.DOTALL)
+_KEY = late_regex(rb'("(?:[^"\\]++|\\.)*+")\s*:\s*', re.DOTALL)
 _EVENTS = late_regex(rb'"traceEvents"\s*:\s*(?=\[)')
 _LINE_MOST = 1 << 20
 _DOCUMENT = late_regex(rb'\{\s*["}]|\[\s*[{\]]')
@@ -318,6 +328,7 @@ class DocumentWalker(Struct):
     closed: bool = False
     at: int = 0
     _arrays: int = 0
+    _header_bytes: int = 0
 
     def walk(self) -> Iterator[Chunk]:
         """The chunks of every event array, in file order."""
@@ -425,7 +436,8 @@ class DocumentWalker(Struct):
     def _member(self, key: re.Match[bytes]) -> bool:
         """Reads a header value; False if it is not complete."""
         at = key.end()
-        stop = value_end(self.buffer, at, len(self.buffer)) if at < len(self.buffer) else None
+        limit = min(len(self.buffer), at + MOST_HEADER_BYTES - self._header_bytes)
+        stop = value_end(self.buffer, at, limit) if at < limit else None
         if stop is None or _ARRAY_CLOSED.match(self.buffer, stop) is None:
             return False
         raw = bytes(self.buffer[at:stop])
@@ -436,6 +448,7 @@ class DocumentWalker(Struct):
             self.losses.repair(at, *repaired[1])
         if value is None or name is None:
             return False
+        self._header_bytes += len(value)
         self._keep(name, value, key.start(), stop)
         self.at = stop
         return True

@@ -60,7 +60,7 @@ class Losses(Struct):
         return Loss(at, at, 0, reason + times)
 
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r'"(?:[^"\\]++|\\.)*+"'
 # For unescaped quotes: a quote closes the string only where a string may end.
 _LOOSE_STRING = r'"(?:.*?)"(?=\s*(?:[,:}\]]|$))'
 _REST = r'|[{}\[\],:]|[^\s{}\[\],:"]+|"'
@@ -343,8 +343,8 @@ _FOLLOWS = late_regex(rb"\s*(?:[,\]]|$)")
 _LIST_FOLLOWS = late_regex(rb'\s*(?:,\s*[^"\s]|\])')
 _LINE_START = late_regex(rb"\n\s*(\{)")
 _WHITESPACE = late_regex(rb"[ \t\r\n]*")
-_TOKEN = late_regex(rb'"(?:[^"\\]|\\.)*"|[{}\[\]]', re.DOTALL)
-_SCALAR = late_regex(rb'"(?:[^"\\]|\\.)*"|[^\s,:{}\[\]"]+', re.DOTALL)
+_TOKEN = late_regex(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
+_SCALAR = late_regex(rb'"(?:[^"\\]++|\\.)*+"|[^\s,:{}\[\]"]+', re.DOTALL)
 _CLOSER = {b"{": b"}", b"[": b"]"}
 # Maximum length of a single element that contains a list of objects that look like events.
 _LIST_MOST = 1 << 22

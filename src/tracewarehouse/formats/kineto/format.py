@@ -42,8 +42,6 @@ from tracewarehouse.formats.redact import redactor_of
 from tracewarehouse.late_regex import late_regex
 
 _LIST_START: Final = late_regex(rb"\s*\[")
-# A longer header is read with the tolerant reader, which maps a file.
-_MOST_HEADER_BYTES: Final = 256 << 20
 
 
 class NotStrictError(Exception):
@@ -123,11 +121,12 @@ class _StrictReader(Struct, dict=True):
         self.store.add(iter(self.scanner.flush, None))
         if self.scanner.state is not State.CLOSED:
             raise NotStrictError
-        tail = self.scanner.take_rest()
+        tail = bytearray(self.scanner.take_rest())
         for piece in self._text:
-            tail = self._limit_length(tail + piece)
+            tail += piece
+            tail = self._limit_length(tail)
         self._end_search()
-        self._tail(is_list, tail)
+        self._tail(is_list, bytes(tail))
 
     def _pieces(self) -> Iterator[bytes]:
         """The text; long strings are replaced while the search for them is active."""
@@ -140,11 +139,13 @@ class _StrictReader(Struct, dict=True):
                 part = piece[at : at + LONGEST_BYTES // 2]
                 yield part if self._strings is None else self._strings.feed(part)
 
-    def _limit_length(self, text: bytes) -> bytes:
-        """The text, which starts outside a string; starts the search for long strings once it is long."""
-        if len(text) <= LONGEST_BYTES or self._strings is not None:
-            return text
-        return self._replace_long_strings(text)
+    def _limit_length(self, text: bytearray) -> bytearray:
+        """The text, which starts outside a string, without long strings. Raises NotStrictError if it is long."""
+        if len(text) > min(LONGEST_BYTES, document.MOST_HEADER_BYTES) and self._strings is None:
+            text = bytearray(self._replace_long_strings(bytes(text)))
+        if len(text) > document.MOST_HEADER_BYTES:
+            raise NotStrictError
+        return text
 
     def _replace_long_strings(self, text: bytes) -> bytes:
         """The text without long strings; starts the search for them, which lasts until an element ends."""
@@ -174,21 +175,22 @@ class _StrictReader(Struct, dict=True):
 
     def _head(self) -> tuple[bool, bytes]:
         """Reads up to the first event; returns whether the document is a list, and the text from there."""
-        text, size = b"", 0
+        text, size = bytearray(), 0
         for piece in self._text:
-            text = self._limit_length(text + piece)
+            text += piece
+            text = self._limit_length(text)
             if len(text) < size:
                 continue
-            if (found := self._events_start(text)) is not None:
+            if (found := self._events_start(bytes(text))) is not None:
                 return found
             size = 4 * len(text)
-        if (found := self._events_start(text)) is not None:
+        if (found := self._events_start(bytes(text))) is not None:
             return found
         raise NotStrictError
 
     def _events_start(self, text: bytes) -> tuple[bool, bytes] | None:
         first = text.lstrip()[:1]
-        if (first and first not in (b"{", b"[")) or len(text) > _MOST_HEADER_BYTES:
+        if first and first not in (b"{", b"["):
             raise NotStrictError
         if (start := _LIST_START.match(text)) is not None:
             return self._from(True, text, start.end())
