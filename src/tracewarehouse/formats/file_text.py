@@ -44,8 +44,8 @@ _PIECE_BYTES = 16 << 10
 # Enough for a few bytes of text: the piece of a longer head is as usual.
 _SMALL_PIECE_BYTES = 512
 _AHEAD = 32
-# Pieces of blanks are a thousand times as long.
-_QUEUED_BYTES = 1 << 20
+# Of blanks, a thousand times as many come out: they are decompressed in parts.
+_MOST_PIECE_BYTES = 4 << 20
 # Longer text goes to a memory-mapped temporary file, which bounds memory.
 SPILL_BYTES = 64 << 20
 # Longer text that is larger than its file by this factor is not read: traces compress 20:1, blanks 1,000:1.
@@ -179,10 +179,9 @@ class TextStream(Struct):
         self.digest = sha.hexdigest()
 
     def _queue(self, piece: bytes) -> None:
-        for at in range(0, len(piece), _QUEUED_BYTES):
-            if self._stopped.is_set():
-                raise _Stopped
-            self._ahead.put(piece[at : at + _QUEUED_BYTES])
+        if self._stopped.is_set():
+            raise _Stopped
+        self._ahead.put(piece)
 
     def _read(self) -> None:
         try:
@@ -349,13 +348,16 @@ def _member(pieces: _Pieces, take: Take) -> str | None:
         if not (piece := pieces.next()):
             _recover_member(pieces.reread(start), take, size)
             return "the gzip stream is cut short"
-        try:
-            text = member.decompress(piece)
-        except _ISAL_ERROR:
-            _recover_member(pieces.reread(start), take, size)
-            return "the gzip stream is corrupt"
-        take(text)
-        size += len(text)
+        is_cut = True
+        while is_cut:
+            try:
+                text = member.decompress(piece, _MOST_PIECE_BYTES)
+            except _ISAL_ERROR:
+                _recover_member(pieces.reread(start), take, size)
+                return "the gzip stream is corrupt"
+            take(text)
+            size += len(text)
+            piece, is_cut = member.unconsumed_tail, len(text) == _MOST_PIECE_BYTES
     pieces.push_back(member.unused_data)
     return None
 

@@ -220,6 +220,8 @@ _COMPRESSION: Final = 16
 _HEAD_BYTES: Final = 1 << 20
 # The thread rarely needs the interpreter, and waits for it less long than it works in between.
 _PIECE_BYTES: Final = 128 << 10
+# Of the text before and behind the events together.
+_MOST_TEXT_BYTES: Final = 4 << 20
 _SWITCH_S: Final = 0.001
 
 
@@ -266,6 +268,8 @@ class ScannedAhead:
     def _add(self, piece: bytes) -> None:
         if self._state == CLOSED:
             self.pieces.append(piece)
+            if sum(map(len, self.pieces)) > _MOST_TEXT_BYTES:
+                raise ValueError("much text follows the events")
         elif self.pieces:
             self._feed(piece)
         else:
