@@ -17,7 +17,7 @@ from cli_runner import process, tw
 from conftest import deep
 from ingesting import take, write
 from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
-from tracewarehouse.storage import parquet_file
+from tracewarehouse.storage import Store, parquet_file
 from tracewarehouse.warehouse import Warehouse
 
 RUNS = ("a", "b")
@@ -374,11 +374,26 @@ def test_a_damaged_object_is_found_and_repaired(base: Path, root: Path, kind: st
 
 
 def test_a_lost_identity_is_written_again(base: Path, root: Path) -> None:
-    (root / "_tw" / "warehouse.json").unlink()
+    path, before = root / "_tw" / "warehouse.json", Store.open(root).identity
+    path.unlink()
     with pytest.raises(WarehouseError, match="not a warehouse"):
         Warehouse(root).verify()
-    assert Warehouse(root).repair().exit_code == 4
+    assert Warehouse(root).repair().exit_code == 0
+    after = Store.open(root).identity
+    assert (after.id, after.salt) == (before.id, before.salt)
+    path.write_text('{"format": 3}')
+    assert Warehouse(root).repair().exit_code == 0
+    assert Store.open(root).identity.salt == before.salt
     assert answers(root, "a") == answers(base / "wh", "a")
+
+
+def test_a_removed_run_is_not_damaged(root: Path) -> None:
+    held = Warehouse(root).select(runs=["a", "b"])
+    assert held.selection.selected()
+    Warehouse(root).remove("b")
+    Warehouse(root).clean(0.0)
+    with pytest.raises(DamagedRunError, match="run b was removed"):
+        held.kernel_summary()
 
 
 def test_a_damaged_shell_file_is_found_and_written_again(root: Path) -> None:

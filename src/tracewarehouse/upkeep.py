@@ -75,13 +75,16 @@ def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
             raise
     else:
         return ()
+    known = store.stated_identity(objects)
     if not dry_run:
         with disk_errors(objects.url):
             for _, data in objects.get_many([layout.WAREHOUSE]):
                 if data is not None:
                     objects.put({f"{layout.WAREHOUSE}{layout.ASIDE}": data})
                     objects.delete([layout.WAREHOUSE])
-            store.restore_identity(objects)
+            store.restore_identity(objects, known)
+    if known:
+        return (Step("", layout.WAREHOUSE, "written again, with what the versions of runs say"),)
     return (Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True),)
 
 
@@ -296,8 +299,15 @@ def compact_runs(
         raise ParamError("target_bytes is not positive", "give the size of a file in bytes")
     store, selected = selection.store, selection.matching(names) if names else selection.selected()
     unique = dict.fromkeys(run.run for run in selected)
+    done = []
     with disk_errors(store.folder):
-        return tuple(compact(store, run, target_bytes, dry_run) for run in unique)
+        for run in unique:
+            try:
+                done.append(compact(store, run, target_bytes, dry_run))
+            except UnknownName:  # another process removed it
+                if store.newest(run) is not None:
+                    raise
+    return tuple(done)
 
 
 def retain_tables(selection: Selection, policy: Path, dry_run: bool) -> tuple[Expired, ...]:

@@ -17,7 +17,7 @@ from tracewarehouse.query import connections
 from tracewarehouse.query.connections import ConnectionPool, check_reads_only, connection, lock, rank_batches
 from tracewarehouse.query.relations import Dependencies, mentioned, queryable, shared_views
 from tracewarehouse.runs.readable import readable_runs, with_capabilities
-from tracewarehouse.runs.rows import most_frequent
+from tracewarehouse.runs.rows import most_frequent, recording_limits
 from tracewarehouse.runs.selection import SelectedRun, narrow, only_ranks, select_runs
 from tracewarehouse.storage import Changes, Store
 from tracewarehouse.warehouse import Warehouse
@@ -149,6 +149,26 @@ def test_issues_of_a_run_are_added_to_the_stored_ones(store: Store, catalog: Cat
     ]
     some = rows_of(store, catalog, only_ranks(select_runs(store), [1]), "SELECT rank, rule FROM data_quality")
     assert some == [(None, "ranks_missing")]
+
+
+def test_a_world_size_that_no_job_has_is_ignored(store: Store, catalog: Catalog) -> None:
+    store_run(store, catalog, "a", (0, 1), world_size=10**9, expected_ranks=None)
+    store_run(store, catalog, "b", (0,), world_size=2**63, pid=5, device_count="x")
+    sql = "SELECT run_id, rank, rule, example FROM data_quality ORDER BY run_id, rank"
+    rule = "implausible_world_size"
+    assert rows_of(store, catalog, select_runs(store), sql) == [
+        ("a", 0, rule, "world size 1000000000 is ignored"),
+        ("a", 1, rule, "world size 1000000000 is ignored"),
+        ("b", 0, rule, "world size 9223372036854775808 is ignored"),
+    ]
+    sql = "SELECT run_id, world_size, ranks_expected, state FROM runs ORDER BY run_id"
+    expected = [("a", None, None, "complete"), ("b", None, None, "complete")]
+    assert rows_of(store, catalog, select_runs(store), sql) == expected
+    sql = "SELECT run_id, max(world_size), max(pid), max(device_count) FROM ranks GROUP BY run_id ORDER BY 1"
+    found = rows_of(store, catalog, select_runs(store), sql)
+    assert found == [("a", 10**9, None, None), ("b", None, None, None)]
+    (limit, _) = recording_limits(select_runs(store, ["a"]))
+    assert (limit["rank"], limit["reason"]) == (0, rule)
 
 
 def test_another_time_base_is_harmless_if_windows_overlap(store: Store, catalog: Catalog) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -13,12 +14,14 @@ from msgspec.structs import replace
 
 from cli_runner import tw
 from storage_sources import TABLES, commit, seen, staged, table, versions_of
+from tracewarehouse import upkeep
 from tracewarehouse.errors import UnknownName, WarehouseError
-from tracewarehouse.storage import Changes, RunVersion, Staged, StagedTable, Store
+from tracewarehouse.storage import Changes, Compacted, RunVersion, Staged, StagedTable, Store
 from tracewarehouse.storage import compact as compaction
 from tracewarehouse.storage.clean import KeepRules, clean, kept_versions
 from tracewarehouse.storage.compact import compact, plan
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS
+from tracewarehouse.warehouse import Warehouse
 
 RANKS = 8
 
@@ -175,6 +178,21 @@ def test_a_damaged_file_gets_no_new_checksum(store: Store) -> None:
 def test_a_missing_run_is_named(store: Store) -> None:
     with pytest.raises(UnknownName):
         compact(store, "other")
+
+
+def test_a_run_that_is_removed_meanwhile_stops_no_other(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for rank in range(2):
+        store.publish("other", Changes(sources=(commit(store, rank, run="other", content=f"o{rank}"),)))
+
+    def removed(of: Store, run: str, *args: Any) -> Compacted:
+        if run == "run":
+            store.remove("run")
+        return compact(of, run, *args)
+
+    monkeypatch.setattr(upkeep, "compact", removed)
+    assert [each.run for each in Warehouse(store.folder).compact()] == ["other"]
 
 
 def test_the_command(store: Store) -> None:

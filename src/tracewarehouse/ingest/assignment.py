@@ -20,7 +20,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tracewarehouse import hints
-from tracewarehouse.errors import ExpressionError
+from tracewarehouse.errors import ExpressionError, ParamError
 from tracewarehouse.ingest.attempts import Attempt, number_attempts, recording_of, run_of_attempt
 from tracewarehouse.ingest.naming import (
     COORDINATES,
@@ -144,6 +144,8 @@ class _Call(Struct):
         """Run name → its sources; `run` is the requested one."""
         by_run: dict[str, list[_Named]] = defaultdict(list)
         requested = None if run is None else self._requested_name(run)
+        if requested is not None and requested != self.clean(run or ""):
+            raise ParamError(f"{run!r} is not a run name", f"a valid name is {requested}")
         others: list[_Named] = []
         for one in named:
             if requested is not None:

@@ -515,11 +515,20 @@ def file_faults(
     }
     problems = store.fetch(file for listed in files.values() for file in listed.values())
     faults = {run: _fault(store, listed.values(), problems, level) for run, listed in files.items()}
-    return {run: what for run, what in faults.items() if what is not None}
+    return {
+        run: _REMOVED if (entry := store.entry(run)) and entry.tombstone else what
+        for run, what in faults.items()
+        if what is not None
+    }
+
+
+_REMOVED: Final = "it was removed"
 
 
 def damaged_run(run: str, what: str) -> DamagedRunError:
     """The error of a run with a damaged file."""
+    if what == _REMOVED:
+        return DamagedRunError(f"run {run} was removed", "list the runs that there are, and select again")
     if UNREADABLE in what:
         return DamagedRunError(
             f"run {run} cannot be read: {what}", "check the owner and permissions of the file"
@@ -530,7 +539,7 @@ def damaged_run(run: str, what: str) -> DamagedRunError:
 def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(
         f"run {run} is left out: {what}"
-        if UNREADABLE in what
+        if UNREADABLE in what or what == _REMOVED
         else hints.fill("run {} is damaged and left out: {}; {}", run, what, hints.repair(run))
         for run, what in faults.items()
     )

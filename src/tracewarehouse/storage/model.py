@@ -314,8 +314,8 @@ class RunVersion(Struct, frozen=True, dict=True):
     which recorded results are kept though the run was removed. Versions below `kept_from` may be deleted.
     `taken_out` are keys of objects that a repair found damaged or lost. `compacted` describes the last
     compaction. `expired` maps the tables that retention dropped from a rank to the last date.
-    `must_understand` lists fields without which the version would be misread. `nonce` makes the bytes of the
-    object unique.
+    `must_understand` lists fields without which the version would be misread. `warehouse` has id and salt of
+    the warehouse. `nonce` makes the bytes of the object unique.
     """
 
     run: str
@@ -334,6 +334,7 @@ class RunVersion(Struct, frozen=True, dict=True):
     compacted: Json = None
     expired: Json = None
     must_understand: tuple[str, ...] = ()
+    warehouse: Json = None
     nonce: str = ""
     unknown: Unknown = ()
 

@@ -15,6 +15,7 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -80,11 +81,20 @@ def read_identity(objects: Objects, create: bool = False) -> Identity:
     return _decode(objects, data)
 
 
-def restore_identity(objects: Objects) -> None:
-    """Writes a new identity unless there is one; hashes of secrets change with the salt."""
+def restore_identity(objects: Objects, known: Mapping[str, str] | None = None) -> None:
+    """Writes an identity unless there is one: what is known, else a new one, with other hashes of secrets."""
     with disk_errors(objects.url):
         identity = Identity(FORMAT, uuid.uuid4().hex, secrets.token_hex(32), now())
+        identity = replace(identity, **known or {})
         objects.put_if_absent(layout.WAREHOUSE, sealed({**asdict(identity), "must_understand": []}))
+
+
+def stated_identity(objects: Objects) -> Mapping[str, str] | None:
+    """The identity that the versions of runs state; None if none does."""
+    for entry in objects.walk(f"{layout.VERSIONS}/"):
+        with suppress(OSError, ValueError, KeyError):
+            return msgspec.convert(unsealed(objects.get(entry.key))["warehouse"], dict[str, str])
+    return None
 
 
 def _decode(objects: Objects, data: bytes) -> Identity:
@@ -295,6 +305,7 @@ class Store(Versions):
             previous=self.digest(version.run, version.number - 1) if version.number > 1 else "",
             created_at=now(),
             tool=self.tool,
+            warehouse={"id": self.id, "salt": self.identity.salt},
             nonce=secrets.token_hex(16),
         )
         data = encode_version(version)

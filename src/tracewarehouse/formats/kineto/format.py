@@ -140,7 +140,7 @@ class _StrictReader(Struct, dict=True):
                 yield part if self._strings is None else self._strings.feed(part)
 
     def _limit_length(self, text: bytearray) -> bytearray:
-        """The text, which starts outside a string, without long strings. Raises NotStrictError if it is long."""
+        """The text, which starts outside a string, without long strings; NotStrictError if it is long."""
         if len(text) > min(LONGEST_BYTES, document.MOST_HEADER_BYTES) and self._strings is None:
             text = bytearray(self._replace_long_strings(bytes(text)))
         if len(text) > document.MOST_HEADER_BYTES:
