@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,18 +49,21 @@ _DEVICE = {"id": 0, "name": "H100", "totalGlobalMem": 80, "numSms": 132, "maxThr
 _GROUP = {"pg_name": "0", "pg_desc": "default_pg", "pg_size": 2, "ranks": [0, 1]}
 
 
+# A process starts with the peak of the one that it is forked from, so a small one starts it.
+_STARTER = """
+import os, subprocess, sys
+running = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT)
+_, status, used = os.wait4(running.pid, 0)
+print(os.waitstatus_to_exitcode(status), used.ru_maxrss, used.ru_utime + used.ru_stime, file=sys.stderr)
+"""
+
+
 def measured(*args: str | Path) -> tuple[int, str, float, float]:
     """Exit code, output, MB and CPU seconds of `tw` and its children."""
-    command = [*TW, *map(str, args)]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), text=True
-    )
-    assert running.stdout is not None
-    with running.stdout:
-        output = running.stdout.read()
-    _, status, used = os.wait4(running.pid, 0)
-    running.returncode = os.waitstatus_to_exitcode(status)
-    return running.returncode, output, used.ru_maxrss / 1000, used.ru_utime + used.ru_stime
+    command = [sys.executable, "-c", _STARTER, *TW, *map(str, args)]
+    done = subprocess.run(command, capture_output=True, env=environment(), text=True, check=True)
+    code, kib, cpu_s = done.stderr.split()
+    return int(code), done.stdout, int(kib) * 1024 / 1e6, float(cpu_s)
 
 
 def _trace() -> dict[str, Any]:
@@ -105,7 +108,7 @@ def _bad_headers(folder: Path, value: Any) -> None:
 
 
 def _bad_facts(root: Path, value: Any) -> None:
-    """A run for each fact of a rank that is this value, and runs that expect as many ranks and are labeled so."""
+    """A run for each fact of a rank that is this value, and runs that expect or are labeled so."""
     store, catalog = Store.open(root), Catalog.load()
     names = {column.name for column in catalog.get("ranks", kind="table").columns} | facts("a", 0).keys()
     few = ["host", "process_groups", "limits"]
