@@ -8,7 +8,7 @@ import os
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -121,15 +121,27 @@ _CAMEL: Final = late_regex(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _SPLIT: Final = late_regex(r"[_\-.\s]+")
 _LONGEST_NAME: Final = 200
 
-_LEAST_RANDOM: Final = 16
+# Shorter values are never secrets; shorter ones are never random.
+LEAST: Final = 8
+LEAST_RANDOM: Final = 16
 _HEX: Final = late_regex(r"[0-9a-fA-F]+")
 _UUID: Final = late_regex(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_NUMBER: Final = late_regex(r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?)")
+_NUMBER: Final = late_regex(
+    r"[-+]?(?:0[xX][0-9a-fA-F]+|[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?|[0-9]+(?:[xX*][0-9]+)+)"
+)
 _KEY_NAMES_FILE: Final = late_regex(r"[\w.+=~@-]*(?:/[\w.+=~@-]+)+\.[a-z]{1,10}")
-_WORD: Final = late_regex(r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0-9]{1,4}")
+# Also `BFloat16`, and short ones such as `e4m3fn`.
+_WORD: Final = late_regex(
+    r"[A-Z]?[a-z]*|[A-Z]+|[0-9]+|[a-z]+[0-9]{1,4}|[A-Z]+[0-9]{1,4}|[A-Z]{1,2}[a-z]{3,}[0-9]{0,4}|[a-z][a-z0-9]{1,5}"
+)
 _PARTS: Final = late_regex(r"[/\\.:,;_|()<>\[\]{}*&#@!?%~=+-]+")
-_HEX_BITS: Final = 3.0
-_SHARE_OF_MOST: Final = 0.85
+_SIGNS: Final = late_regex(r"[^\w\s]")
+# The least entropy, as a share of what the length allows, and the least mean length of words between many
+# signs: 1 of 2,000 random values has less.
+_SHARE_OF_MOST: Final = 0.71
+_HEX_SHARE: Final = 0.58
+_LEAST_WORD: Final = 2.5
+_MOST_SIGNS: Final = 3
 # Values under such names describe a secret: where it is, or its kind.
 _ABOUT: Final = frozenset(
     ("file", "path", "dir", "folder", "name", "id", "ids", "url", "uri", "type", "length", "len", "count")
@@ -137,14 +149,20 @@ _ABOUT: Final = frozenset(
 )
 
 
-class KeyNames(Struct, frozen=True):
-    """Words and endings of names. Values of `weak` names are secret only if they look random."""
+# How surely values under a name are secret: any text; any but numbers; any but words; random ones.
+Strength = Literal["password", "secret", "likely", "weak", ""]
 
-    words: frozenset[str]
-    endings: tuple[str, ...]
-    weak: tuple[str, ...]
-    plain: frozenset[str]
-    exact: frozenset[str] = field(default=frozenset())
+
+class KeyNames(Struct, frozen=True):
+    """Words and endings of names; see the comments in the data file."""
+
+    words: frozenset[str] = frozenset()
+    endings: tuple[str, ...] = ()
+    passwords: tuple[str, ...] = ()
+    likely: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
+    plain: frozenset[str] = frozenset()
+    exact: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, data: Mapping[str, Sequence[str]], policy: Policy) -> KeyNames:
@@ -153,92 +171,116 @@ class KeyNames(Struct, frozen=True):
         return cls(
             frozenset(words),
             tuple(data["endings"]),
+            tuple(data["passwords"]),
+            tuple(data["likely"]),
             tuple(data["weak"]),
             frozenset((*data["plain"], *map(_joined, policy.plain_keys))),
             frozenset(map(_joined, policy.secret_keys)),
         )
 
-    @classmethod
-    def none(cls) -> KeyNames:
-        """No name is that of a secret."""
-        return cls(frozenset(), (), (), frozenset())
-
     def is_secret(self, name: str) -> bool:
         """Whether every text value under this name is a secret."""
-        return _strength(self, name) == "secret"
+        return self.strength(name) in ("password", "secret")
 
-    def is_weak(self, name: str) -> bool:
-        """Whether a value under this name is a secret if it looks random."""
-        return _strength(self, name) == "weak"
+    def may_be_secret(self, name: str) -> bool:
+        """Whether some values under this name are secrets, by how they look."""
+        return self.strength(name) in ("likely", "weak")
+
+    def strength(self, name: str) -> Strength:
+        """How surely values under this name are secret."""
+        return _strength(self, name)
 
     def pattern(self) -> str:
-        """An RE2 pattern, regardless of case, that is in every secret name, and at the end of a weak one."""
+        """An RE2 pattern, regardless of case, that is in every secret name, and at the end of the others."""
         singular = [word for word in self.words if not word.endswith("s") or word[:-1] not in self.words]
-        names = sorted({*singular, *self.endings, *self.exact})
-        weak = "|".join(map(_spelled, sorted(self.weak)))
-        return "|".join(map(_spelled, names)) + rf"|^[\w.-]*(?:{weak})$"
+        names = {*singular, *self.endings, *self.passwords, *self.exact}
+        others = rf"^[\w.-]*(?:{_any_of((*self.likely, *self.weak))})[\d_.-]*$"
+        return f"{_any_of(name for name in names if not _has_other(name, names))}|{others}"
 
-    def weak_pair_pattern(self) -> str:
-        """An RE2 pattern that is in JSON text where a weak name has a value that may look random."""
-        weak = "|".join(map(_spelled, sorted(self.weak)))
-        value = rf"""[^"'\s\\]{{{_LEAST_RANDOM}}}"""
-        return rf"""(?i:(?:{weak})\\*["']?\s*[:=]\s*[bru]?\\*["']?{value})"""
+    def pair_pattern(self) -> str:
+        """An RE2 pattern that is in JSON text where another name has a value that may be a secret."""
+        sign = r"""[\d_.-]{0,4}\\*["']?\s*(?:[:=,]>?|>)\s*[bru]?\\*["']?"""
+        weak, likely = (
+            rf"""(?:{_any_of(names)})(?:{sign}|\s+)[^"'\s\\]{{{least}}}"""
+            for names, least in ((self.weak, LEAST_RANDOM), (self.likely, LEAST))
+        )
+        return f"(?i:{weak}|{likely})"
+
+
+def _any_of(names: Iterable[str]) -> str:
+    return "|".join(map(_spelled, sorted(names)))
+
+
+def _has_other(name: str, names: set[str]) -> bool:
+    return any(other in name for other in names if other != name)
 
 
 def _spelled(name: str) -> str:
     return "[_.-]*".join(map(re.escape, name.split("_")))
 
 
-def _words_of(name: str) -> list[str]:
+def words_of(name: str) -> list[str]:
+    """The words of a name, in lower case."""
     words = [word for part in _SPLIT.split(name) for word in _CAMEL.split(part) if word]
     return [word.lower() for word in words]
 
 
 def _joined(name: str) -> str:
-    return "_".join(_words_of(name))
+    return "_".join(words_of(name))
 
 
 @lru_cache(maxsize=65_536)
-def _strength(names: KeyNames, name: str) -> str:
-    if len(name) > _LONGEST_NAME:
-        name = name[-_LONGEST_NAME:]
-    words = _words_of(name)
-    joined = "_".join(words)
-    if joined in names.exact:
+def _strength(names: KeyNames, name: str) -> Strength:
+    words = [word.rstrip("0123456789") or word for word in words_of(name[-_LONGEST_NAME:])]
+    joined = "_".join(words).rstrip("_0123456789")
+    last, ending = joined.rpartition("_")[2], f"_{joined}"
+    if {joined, _joined(name)} & names.exact:
         return "secret"
+    plain = tuple(f"_{each}" for each in names.plain)
+    is_plain = ending.endswith(plain) or f"_{_joined(name)}".endswith(plain)
+    if joined.endswith(names.passwords) and not is_plain:
+        return "password"
     if not names.words.isdisjoint(words):
         return "secret"
-    if joined in names.plain or any(joined.endswith(f"_{plain}") for plain in names.plain):
+    if is_plain:
         return ""
     if joined.endswith(names.endings):
         return "secret"
-    of_several_words = tuple(weak for weak in names.weak if "_" in weak)
-    return "weak" if words and (words[-1] in names.weak or joined.endswith(of_several_words)) else ""
+    for strength, found in (("likely", names.likely), ("weak", names.weak)):
+        if last in found or ending.endswith(tuple(f"_{each}" for each in found if "_" in each)):
+            return strength  # type: ignore[return-value]
+    return ""
 
 
 def is_about(name: str) -> bool:
     """Whether a name speaks about a secret: `token_file`, `secret-name`."""
-    words = _words_of(name)
+    words = words_of(name)
     return bool(words) and words[-1] in _ABOUT
+
+
+def is_words(value: str) -> bool:
+    """Whether a value is a number, an ID, a file, or made of words."""
+    if _NUMBER.fullmatch(value) or _UUID.fullmatch(value) or _KEY_NAMES_FILE.fullmatch(value):
+        return True
+    parts = [part for part in _PARTS.split(value) if part]
+    if not all(map(_WORD.fullmatch, parts)):
+        return False
+    is_short = sum(map(len, parts)) < _LEAST_WORD * len(parts)
+    return not (is_short and len(set(_SIGNS.findall(value))) > _MOST_SIGNS)
 
 
 def is_random(value: str) -> bool:
     """Whether a value looks like a key: 16 characters or more, no blanks, words or number, high entropy."""
-    if len(value) < _LEAST_RANDOM or any(map(str.isspace, value)):
-        return False
-    if _NUMBER.fullmatch(value) or _UUID.fullmatch(value) or _KEY_NAMES_FILE.fullmatch(value):
-        return False
-    if all(map(_WORD.fullmatch, _PARTS.split(value))):
+    if len(value) < LEAST_RANDOM or any(map(str.isspace, value)) or is_words(value):
         return False
     shares = [count / len(value) for count in Counter(value).values()]
     bits = -sum(share * math.log2(share) for share in shares)  # per character
-    if _HEX.fullmatch(value):
-        return bits >= _HEX_BITS
-    return bits >= _SHARE_OF_MOST * math.log2(min(len(value), 64))
+    share = bits / math.log2(min(len(value), 64))
+    return share >= (_HEX_SHARE if _HEX.fullmatch(value) else _SHARE_OF_MOST)
 
 
-Check = Literal["", "digit", "mixed", "alnum"]
-Value = Literal["word", "line", "field", "parameter"]
+Check = Literal["", "digit", "mixed", "alnum", "random"]
+Value = Literal["word", "line", "field", "parameter", "element"]
 
 _FILE: Final = Path(__file__).with_name("rules.toml")
 _COUNT: Final = late_regex(r"\{([1-9][0-9]*)(?:,[0-9]*)?\}")
@@ -311,7 +353,7 @@ class Rules(Struct, frozen=True, dict=True):
         words = "|".join(filter(None, (self.keys.pattern(), hints)))
         # The shorter a pattern is, the sooner RE2 has compiled it.
         starts = (_COUNT.sub(_fewer, rule.quick) for rule in self.tokens)
-        return "|".join((f"(?i:{words})", self.keys.weak_pair_pattern(), *starts))
+        return "|".join((f"(?i:{words})", self.keys.pair_pattern(), *starts))
 
     @cached_property
     def starts(self) -> re.Pattern[str]:
@@ -320,7 +362,7 @@ class Rules(Struct, frozen=True, dict=True):
 
 
 # Version 0 says in the facts of a rank that nothing was redacted.
-_NO_RULES: Final = Rules(0, (), (), KeyNames.none())
+_NO_RULES: Final = Rules(0, (), (), KeyNames())
 
 
 def _fewer(count: re.Match[str]) -> str:

@@ -20,42 +20,60 @@ from msgspec import Struct
 from tracewarehouse.errors import ParamError
 from tracewarehouse.formats.json_text import StringToken, minify, path_text, quote, strings, unquote
 from tracewarehouse.formats.redact.rules import (
+    LEAST,
+    LEAST_RANDOM,
     NO_POLICY,
     POLICY_FILE,
     Check,
     Policy,
     Rules,
+    Strength,
     TextRule,
     is_about,
     is_random,
+    is_words,
     rules,
+    words_of,
 )
 from tracewarehouse.late_regex import late_regex
 
-_LEAST: Final = 8
 # One of these is between a name and its value, whatever the rule.
-_SIGN: Final = late_regex(r"[=:,\s]")
+_SIGN: Final = late_regex(r"[=:,\s>]")
 _QUOTE: Final = late_regex(r"""[bBrRuUfF]{0,2}(\\*["'])""")
 _LIST: Final = late_regex(r"[\[(]\s*")
-_BARE: Final = late_regex(r"""[^\s"'`]+""")
+# A control character ends a value, as between the variables of an environment; a quote in a word does not.
+_BARE: Final = late_regex(r"""(?:[^\s"'`\x00-\x1f\x7f]|["'`](?=[A-Za-z0-9]))+""")
 _ENDS: Final = {
-    "line": late_regex(r"""[\r\n"'`\\]|$"""),
-    "field": late_regex(r"""[;"'\r\n]|$"""),
-    "parameter": late_regex(r"""[&\s"'<>]|$"""),
+    "line": late_regex(r"""["'`\\\x00-\x08\x0a-\x1f\x7f]|$"""),
+    "field": late_regex(r"""["'\x00-\x08\x0a-\x1f\x7f]|;(?=\s|$|[A-Za-z_][\w ]*=)|$"""),
+    "parameter": late_regex(r"""[&\s"'<>\x00-\x1f\x7f]|$"""),
+    "element": late_regex(r"<\\*/"),
 }
-_SEPARATOR: Final = late_regex(r"[,;&)}\]]")
 # Where the next of several assignments begins: `A=1;B=2`, `a=1&b=2`.
-_NEXT: Final = late_regex(r"[,;&]\s*[A-Za-z_][\w.-]*=")
-_NUMBER: Final = late_regex(r"[-+]?[0-9][0-9_.,]*(?:[eE][-+]?[0-9]+)?")
-# Placeholders, not values: `None`, `$TOKEN`, `<your token>`, `xxxxxxxx`, and marks.
+_NEXT: Final = late_regex(r"[,;&]\s*(?:_|[A-Z]?[a-z][a-z_.-]{3,}|[A-Z_]{3,}[A-Z0-9_]*)=")
+# Not a pair: `token == 'a'`, `token::Kind`.
+_OPERATOR: Final = late_regex(r"""\s==|\w==(?:[\s"']|$)|\w::[A-Za-z_]{4}""")
+_NUMBER: Final = late_regex(r"[-+]?[0-9][0-9_.,]{0,14}(?:[eE][-+]?[0-9]+)?")
+# Words in place of a value, and marks.
 _NO_VALUE: Final = late_regex(
-    r"(?:none|null|true|false|undefined)|[$<{%(\[@].*|(?:\*+|x+|\.+)|\[redacted:.*", re.IGNORECASE | re.DOTALL
+    r"none|null|true|false|undefined|required|optional|incorrect|(?:\*+|x+|\.+)|\[redacted:.*",
+    re.IGNORECASE | re.DOTALL,
 )
+# Placeholders: `$TOKEN`, `$(command`, `{{token}}`, `<your token>`, `%TOKEN%`, `%(token)s`, `[a]`, `@file`.
+_PLACEHOLDER: Final = late_regex(
+    r"\$\{?[\w:-]+\}?|\$\(\w[\w./-]*\)?|\{{1,2}[\w.!\[\]-]*\}{0,2}|<[|\w .-]*>?"
+    r"|%\(?\w*\)?[%a-z]?|[(\[][\w.]*[)\]]?|@[\w./-]+"
+)
+_PLACEHOLDER_SIGNS: Final = "${}()[]<>|%@"
 # Code, where a keyword argument is possible: `self.token`, `get_token(`, `new_token`.
 _CODE: Final = late_regex(
-    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+[(\[]?|[A-Za-z_]\w*[(\[].*|[a-z]+(?:_[a-z]+)+", re.DOTALL
+    r"=*(?:([A-Za-z_]+[0-9]?(?:\.[A-Za-z_]+[0-9]?)+)[(\[]?|([A-Za-z_.]{4,})[(\[].*|([a-z]+(?:_[a-z]+)+))",
+    re.DOTALL,
 )
-_PATH: Final = late_regex(r"(?:~|\.{0,2})/\S*|[A-Za-z]:\\\S*")
+_PATH: Final = late_regex(r"(?:(?:~|\.{1,2})/\S+|(?:/[^\s/]+){2,}/?|[A-Za-z]:\\\S*)")
+# One part is enough in PWD, the working directory of a process.
+_FOLDER: Final = late_regex(r"/[A-Za-z_-]*[0-9]?")
+_OPTION: Final = late_regex(r"--?[A-Za-z][\w-]*(?:=.*)?", re.DOTALL)
 _SCHEME: Final = late_regex(r"(?:bearer|basic|token|digest|negotiate|apikey|ssws)\s{1,3}", re.IGNORECASE)
 
 
@@ -83,65 +101,107 @@ class Pairs(Struct, frozen=True):
         while (match := rule.regex.search(text, at)) is not None:
             # What ends this one may begin the next.
             at = max(match.end() - 1, match.start() + 1)
-            strength = self._strength(match)
+            strength = self._strength(rule, match)
             if not strength:
                 continue
-            for start, end in _values(rule, match):
+            for start, end in _values(rule, match, strength):
                 value = text[start:end]
-                if len(value) >= _LEAST and (strength == "sure" or is_random(value)):
+                if _is_secret(value, strength):
                     out += [text[done:start], self.mark(value)]
                     done = end
                 at = max(at, end)
         return "".join([*out, text[done:]])
 
-    def _strength(self, match: re.Match[str]) -> str:
-        """How surely a value is a secret by the text before it: "sure", "weak", or not at all."""
+    def _strength(self, rule: TextRule, match: re.Match[str]) -> Strength:
+        """How surely a value is a secret by the text before it."""
+        if rule.check == "random":
+            return "weak"
         if "name" not in match.re.groupindex:
-            return "sure"
+            return "secret" if rule.check else "password"
         name, separator = match["name"], match[0].rstrip()[-1:]
-        if separator == "," and not name.startswith("-"):
+        if _OPERATOR.match(match.string, match.end() - 2):
             return ""
-        if separator == "=" and match.string[match.end() : match.end() + 1] == "=":
-            return ""
-        if self.rules.keys.is_secret(name):
-            return "" if is_about(name) else "sure"
-        return "weak" if self.rules.keys.is_weak(name) else ""
+        strength = self.rules.keys.strength(name)
+        if strength in ("password", "secret"):
+            if is_about(name):
+                return ""
+            if separator == "," and not name.startswith("-"):
+                return "weak"
+            if match[0].endswith(":") and strength == "secret":
+                return "likely"
+        return strength
 
 
-def _values(rule: TextRule, match: re.Match[str]) -> list[tuple[int, int]]:
+def _is_secret(value: str, strength: Strength) -> bool:
+    """Whether a value is a secret where the text before it is that sure; a mark stays in any case."""
+    if len(value) < LEAST or _is_plain(value):
+        return False
+    if strength == "likely":
+        return not is_words("-".join(value.split()))
+    return is_random(value) if strength == "weak" else bool(strength)
+
+
+def _is_plain(value: str) -> bool:
+    """Whether a value is a placeholder, an option, or a path of several parts."""
+    if _NO_VALUE.fullmatch(value):
+        return True
+    if _PLACEHOLDER.fullmatch(value):
+        return is_words(value.strip(_PLACEHOLDER_SIGNS).replace(" ", "-"))
+    if _PATH.fullmatch(value) or _OPTION.fullmatch(value):
+        return is_words(value) if len(value) < LEAST_RANDOM else not is_random(value)
+    return False
+
+
+def _values(rule: TextRule, match: re.Match[str], strength: Strength) -> list[tuple[int, int]]:
     """Where the values after a head are: one, or the quoted ones of a list."""
     text, at = match.string, match.end()
     if rule.value != "word":
-        return _up_to(rule, text, at)
-    if (opened := _LIST.match(text, at)) is not None:
+        return _up_to(rule, match)
+    if (opened := _LIST.match(text, at)) is not None and _QUOTE.match(text, opened.end()):
         return _list(text, opened.end())
     if (quoted := _QUOTE.match(text, at)) is not None:
         return [(quoted.end(), _closing(text, quoted))]
     found = _bare(text, at)
-    value = text[found[0] : found[1]] if found else ""
-    if _is_keyword(match) and _CODE.fullmatch(value):
+    value = text[slice(*found)]
+    if (_may_be_code(match) and _is_code(value)) or (
+        strength != "password"
+        and (
+            _NUMBER.fullmatch(value)
+            or (rule.check == "alnum" and not _has_letters_and_digits(value) and not is_random(value))
+        )
+    ):
         return []
-    return [found] if found and (rule.check != "alnum" or _has_letters_and_digits(value)) else []
+    return [found]
 
 
-def _is_keyword(match: re.Match[str]) -> bool:
+def _may_be_code(match: re.Match[str]) -> bool:
     """Whether a value may be that of a keyword argument: `token=…`, not `TOKEN=…` or `--token=…`."""
-    return match[0].rstrip().endswith("=") and match["name"].islower() and "-" not in match[0]
+    name = match.groupdict().get("name", "")
+    return name.islower() and match[0].rstrip().endswith(("=", ":")) and "-" not in match[0]
 
 
-def _up_to(rule: TextRule, text: str, at: int) -> list[tuple[int, int]]:
-    """The rest of the line, field or parameter; of a header without the scheme before the secret."""
-    if (quoted := _QUOTE.match(text, at)) is not None and rule.value != "parameter":
+def _is_code(value: str) -> bool:
+    """Whether a value is an expression with names of words: 3 letters or more on average, 4 in a call."""
+    if (code := _CODE.fullmatch(value)) is None:
+        return False
+    name = code[code.lastindex or 0]
+    words = words_of(name)
+    return not name.isupper() and sum(map(len, words)) >= (4 if code[2] else 3) * len(words)
+
+
+def _up_to(rule: TextRule, match: re.Match[str]) -> list[tuple[int, int]]:
+    """The rest of the line, field, parameter or element; of a header without the scheme before the secret."""
+    text, at = match.string, match.end()
+    if (quoted := _QUOTE.match(text, at)) is not None and rule.value in ("line", "field"):
         start, end = quoted.end(), _closing(text, quoted)
     else:
         ending = _ENDS[rule.value].search(text, at)
-        start, end = at, ending.start() if ending else len(text)
+        start, end = at, ending.start() if ending else at
     if rule.value == "line" and (scheme := _SCHEME.match(text, start)) is not None and scheme.end() < end:
         start = scheme.end()
-    stripped = text[start:end].rstrip()
-    # PWD is also the working directory of a process.
-    is_path = _PATH.fullmatch(stripped) is not None and not is_random(stripped)
-    return [] if is_path or _NO_VALUE.fullmatch(stripped) else [(start, start + len(stripped))]
+    end = start + len(text[start:end].rstrip())
+    is_folder = "pwd" in match[0].lower() and _FOLDER.fullmatch(text, start, end)
+    return [] if is_folder else [(start, end)]
 
 
 def _list(text: str, at: int) -> list[tuple[int, int]]:
@@ -162,19 +222,13 @@ def _closing(text: str, opened: re.Match[str]) -> int:
     return found.start() if found else len(text)
 
 
-def _bare(text: str, at: int) -> tuple[int, int] | None:
-    """A value without quotes, where it is one: no number, path or placeholder."""
+def _bare(text: str, at: int) -> tuple[int, int]:
+    """A value without quotes."""
     match = _BARE.match(text, at)
-    if match is None:
-        return None
-    value = match[0]
+    value = match[0] if match else ""
     if (following := _NEXT.search(value)) is not None:
         value = value[: following.start()]
-    if (cut := _SEPARATOR.search(value)) is not None and cut.start() >= _LEAST:
-        value = value[: cut.start()]
-    value = value.rstrip(",;)}]\\")
-    known = _NUMBER.fullmatch(value) or _NO_VALUE.fullmatch(value) or _PATH.fullmatch(value)
-    return None if known or value.startswith("-") else (at, at + len(value))
+    return at, at + len(value.rstrip(",;)}]\\"))
 
 
 def _has_letters_and_digits(value: str) -> bool:
@@ -186,7 +240,6 @@ def is_mixed(value: str) -> bool:
     return all(re.search(kind, value) for kind in ("[0-9]", "[A-Z]", "[a-z]"))
 
 
-MIN_LENGTH: Final = 8
 # From this length on no digit is needed; see `check` in the rules.
 _LONG: Final = 16
 # Shorter texts are searched faster than the pattern for bulk searches is compiled.
@@ -223,8 +276,8 @@ class Redactor:
         return self._rules.keys.is_secret(key)
 
     def is_weak_key(self, key: str) -> bool:
-        """Whether a value under this key is a secret if it looks random."""
-        return self._rules.keys.is_weak(key)
+        """Whether a value under this key is a secret if it looks like one."""
+        return self._rules.keys.may_be_secret(key)
 
     def flagged(self, texts: pa.StringArray) -> list[int]:
         """The positions of JSON texts that may hold a secret: a superset, in bulk."""
@@ -261,13 +314,10 @@ class Redactor:
         for token in strings(text):
             value = unquote(text[token.start : token.end])
             clean, kinds = self._token(token, value)
-            # ["--password", "…"]: the option is the element before.
-            if clean == value and flag is not None and flag[0] == token.keys:
-                is_secret = (
-                    len(value) >= MIN_LENGTH and not value.startswith("-") and self.is_secret_key(flag[1])
-                )
+            if clean == value and flag is not None and flag[0] == token.keys and not token.is_key:
+                is_secret = _is_secret(value, self._rules.keys.strength(flag[1]))
                 clean, kinds = (self.mark(value), ["flag"]) if is_secret else (value, [])
-            flag = _next_to(token, value) if _FLAG.fullmatch(value) else None
+            flag = flag if token.is_key else _next_to(token, value)
             if clean != value:
                 out += [text[at : token.start], quote(clean)]
                 at = token.end
@@ -282,7 +332,7 @@ class Redactor:
         return self.text(text) if self.flagged(pa.array([text])) else (text, [])
 
     def _token(self, token: StringToken, value: str) -> tuple[str, list[str]]:
-        if len(value) < MIN_LENGTH:
+        if len(value) < LEAST:
             return value, []
         if token.is_key:
             return self._plain(value)
@@ -294,14 +344,18 @@ class Redactor:
 
     def _is_weak_pair(self, token: StringToken, value: str) -> bool:
         key = token.keys[-1] if token.keys else ""
-        return isinstance(key, str) and self.is_weak_key(key) and is_random(value)
+        return (
+            isinstance(key, str)
+            and self.is_weak_key(key)
+            and _is_secret(value, self._rules.keys.strength(key))
+        )
 
     def clean(self, value: str) -> tuple[str, list[str]]:
         """A string value under a key that is not secret, without its secrets, and the rules that matched.
 
         Strings of JSON that it may hold are searched like a file.
         """
-        if len(value) < MIN_LENGTH:
+        if len(value) < LEAST:
             return value, []
         if value.lstrip()[:1] in ("{", "[", '"') and minify(value.encode(errors="replace")) is not None:
             inside, found = self.text(value)
@@ -371,16 +425,18 @@ def redactor_of(salt: bytes, policy: Policy) -> Redactor:
 
 
 def _next_to(token: StringToken, value: str) -> tuple[tuple[str | int, ...], str] | None:
-    """The place after an element of a list, and the element."""
+    """The place of the value that a string names: `["--password", "…"]`, `{"name": "PASS", "value": "…"}`."""
     last = token.keys[-1] if token.keys else None
-    return ((*token.keys[:-1], last + 1), value) if isinstance(last, int) else None
+    if isinstance(last, int) and _FLAG.fullmatch(value):
+        return (*token.keys[:-1], last + 1), value
+    return ((*token.keys[:-1], "value"), value) if last in ("name", "key") else None
 
 
 def _passes(check: Check, secret: str) -> bool:
     if check == "digit":
         body = secret[re.match(r"[a-z]+[-_]", secret).end() :]  # type: ignore[union-attr]
-        return len(body) >= _LONG or (len(body) >= MIN_LENGTH and _HAS_DIGIT.search(body) is not None)
-    return check != "mixed" or is_mixed(secret)
+        return len(body) >= _LONG or (len(body) >= LEAST and _HAS_DIGIT.search(body) is not None)
+    return (check != "mixed" or is_mixed(secret)) and (check != "random" or is_random(secret))
 
 
 _MARK_WITH_DIGEST: Final = late_regex(r"\[redacted:([0-9a-f]{4})\]")
