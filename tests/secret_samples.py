@@ -24,10 +24,54 @@ _CLASSES = {
     "base32": "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567",
     "b64": string.ascii_letters + string.digits + "+/",
     "word": string.ascii_letters + string.digits + "_-",
+    "lower": string.ascii_lowercase,
+    "printable": "".join(sorted(set(string.printable[:94]) - set("\"'`\\"))),
 }
 _RANDOM = re.compile(rf"\{{({'|'.join(_CLASSES)}):(\d+)\}}")
 _SECRET = re.compile(r"\{secret(?::([^{}]*))?\}")
 _SEED = 20_261
+
+# Texts that give a secret away, and the class and length of the random value in place of {}.
+SPELLINGS = [
+    ("AWS_SECRET_ACCESS_KEY={}", "b64", 40),
+    ("train --auth-token {} --steps 5", "word", 32),
+    ("DB_PASSWORD={}", "printable", 16),
+    ("connect(password={})", "printable", 16),
+    ("password: {}", "printable", 16),
+    ("train -password {}", "printable", 16),
+    ("run /password:{}", "printable", 16),
+    ("PGPASSWORD={} psql -h db", "printable", 16),
+    ("SSHPASS={} sshpass -e ssh db", "printable", 16),
+    ("SMTP_PASS={}", "alnum", 12),
+    ("MYSQL_ROOT_PASSWORD={}", "digits", 12),
+    ("dbpassword: {}", "lower", 16),
+    ("PMI_SHARED_SECRET={}\0NEXT=of words", "digits", 20),
+    ("launch {{'pass': '{}'}}", "alnum", 12),
+    ("bindpw={}", "alnum", 12),
+    ("SLURM_JWT={}", "alnum", 20),
+    ("GH_PAT={}", "alnum", 24),
+    ("LICENSE_KEY={}", "alnum", 20),
+    ("KAGGLE_KEY={}", "hex", 32),
+    ("client-key-data: {}", "b64", 60),
+    ("curl -s -u svc:{} https://example.org", "printable", 16),
+    ("mysql -uroot -p{} main", "printable", 16),
+    ("sshpass -p {} ssh db", "printable", 16),
+    ("docker login -u svc -p {} example.org", "word", 32),
+    ("redis-cli -h db -a {} ping", "printable", 16),
+    ("wandb login {}", "hex", 40),
+    ("aws configure set aws_secret_access_key {}", "b64", 40),
+    ("openssl rsa -in a.pem -passin pass:{}", "printable", 16),
+    ("git clone https://{}@example.org/a/b", "alnum", 20),
+    ("amqp://svc:{}@mq.example.org/", "b64", 40),
+    ("redis://:{}@db.example.org:6379/0", "word", 24),
+    ("<server><password>{}</password></server>", "printable", 16),
+    ("env:\n- name: DB_PASSWORD\n  value: {}\n", "printable", 16),
+    ('<add key="Password" value="{}"/>', "alnum", 16),
+    ("get(url, auth=HTTPBasicAuth('svc', '{}'))", "alnum", 20),
+    ("https://acme.azurewebsites.net/api/run?code={}", "word", 40),
+    ("https://example.org/?access_token={}&page=1", "word", 32),
+    ("Authorization: Bearer {}", "printable", 20),
+]
 
 
 @dataclass(frozen=True)
@@ -52,6 +96,12 @@ def random_text(kind: str, length: int, chosen: random.Random) -> str:
         # A random value has no place where it could be cut in two, and none that looks like a word.
         if kind != "alnum" or length < 8 or _is_mixed(text):
             return text
+
+
+def spelled(spelling: str, kind: str, length: int, chosen: random.Random) -> tuple[str, str]:
+    """A text with a random value in place of {}, and the value."""
+    value = "".join(chosen.choices(_CLASSES[kind], k=length))
+    return spelling.replace("{{", "{").replace("}}", "}").replace("{}", value), value
 
 
 def _is_mixed(text: str) -> bool:

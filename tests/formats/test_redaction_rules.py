@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from conftest import real_traces
-from secret_samples import Sample, all_samples
+from secret_samples import SPELLINGS, Sample, all_samples, spelled
 from trace_reading import SALT, ReadTrace, detect
 from tracewarehouse.errors import PolicyError, TraceFormatError
 from tracewarehouse.formats.redact import NO_POLICY, POLICY_VARIABLE, Policy, Redactor, policy_of, rules
@@ -81,7 +81,7 @@ def test_no_rule_finds_a_random_text_of_words() -> None:
     chosen, words = random.Random(5), Path(__file__).read_text().split()
     for _ in range(2_000):
         text = " ".join(chosen.choices([word for word in words if "SAMPLES" not in word], k=6))
-        if not re.search(r"(?i)secret|token|password|key|auth|cookie|=|:", text):
+        if not re.search(r"(?i)secret|token|pass|key|auth|cookie|=|:", text):
             assert REDACTOR.clean(text) == (text, [])
 
 
@@ -89,6 +89,15 @@ SECRET_KEYS = [
     *("passphrase", "SSH_PASSPHRASE", "Cookie", "set-cookie", "connection_string", "ConnectionString"),
     *("account_key", "AccountKey", "bearer", "secretkey", "AZURE_STORAGE_ACCOUNT_KEY", "pgPassword"),
     *("x-amz-security-token", "refreshToken", "Client Secret", "WANDB_API_KEY", "git_credentials"),
+    *(
+        "PGPASSWORD",
+        "MYSQLPASSWORD",
+        "rootpassword",
+        "PASSWORD_2",
+        "HF_TOKEN2",
+        "RABBITMQ_DEFAULT_PASS",
+        "bindpw",
+    ),
 ]
 PLAIN_KEYS = [
     *("eos_token", "pad_token", "tokenizer.unk_token", "time_per_token", "next_token", "cookiecutter"),
@@ -127,9 +136,34 @@ def test_weak_names_need_a_random_value(key: str) -> None:
     assert REDACTOR.text(text) == (text, [])
 
 
+@pytest.mark.parametrize(
+    "key", ["pass", "upload_pass", "pw", "SLURM_JWT", "SENTRY_DSN", "webhook", "id_rsa", "otp"]
+)
+def test_likely_names_need_a_value_that_is_not_of_words(key: str) -> None:
+    secret = "Tr0ub4dor&3xy"
+    for text in map(
+        json.dumps, ({key: secret}, {"cmd": f"run {key}={secret} x"}, {"cmd": f"'{key}': '{secret}'"})
+    ):
+        assert REDACTOR.flagged(pa.array([text])) == [0]
+        assert REDACTOR.text(text)[1], text
+    plain = [
+        "inductor_post_grad",
+        "words of text",
+        "https://example.org/path",
+        "12345678",
+        "/root/.ssh/id_rsa",
+    ]
+    text = json.dumps([{key: value} for value in plain])
+    assert REDACTOR.text(text) == (text, [])
+
+
 def test_what_is_random() -> None:
     assert all(map(is_random, ["a8Fk20slQz81LmPo", "0123456789abcdef0123", "wJalrXUtnFEMI/K7MDENG+bPx"]))
+    assert all(map(is_random, ["}x#q9;T!a]L/w&s(", "kX-3_vQ.w7R,t9Z+b"]))
     assert not any(map(is_random, ["a8Fk20slQz81Lm", "4096x4096x1024x512", "nccl:all_reduce:group:0"]))
+    assert not any(
+        map(is_random, ["c10::Half,c10::BFloat16", "sm90_xmma_gemm_f16f16_f32", "a,b,c,d,e,f,g,h,i"])
+    )
 
 
 SECRET_TEXTS = [
@@ -178,6 +212,31 @@ PLAIN_TEXTS = [
         "site-packages/x/token.py(12): next_token",
         "password policy: strong",
     ),
+    *("DB_PASS=$DB_PASS2", "password={{ db_password }}", "TOKEN='${HF_TOKEN:-none}'", "--token %(token)s"),
+    *(
+        "TOKEN_A=/var/run/secrets/token",
+        "API_TOKEN=~/.cache/token",
+        "--token --max-steps=1000",
+        "Password: required",
+    ),
+    *(
+        "forward_pass=fuse_attention_v2",
+        "pass: inductor_post_grad_pass",
+        "token::KindOfToken x",
+        "set token count",
+    ),
+    *("ssh://git@example.org/a/b", "https://example.org:8080/a@b", "docker://example.org:5000/a/b@sha256"),
+    *(
+        "https://example.org/?code=42&x",
+        "curl -u svc https://example.org:443",
+        "<token>embedding of words</b>",
+    ),
+    *(
+        "mysql -p main",
+        "wandb login --relogin",
+        "password is required_by_policy",
+        "name: layer_norm value: 12345678",
+    ),
 ]
 
 
@@ -194,6 +253,54 @@ def test_code_and_placeholders_stay(text: str) -> None:
     assert REDACTOR.clean(text) == (text, [])
 
 
+@pytest.mark.parametrize("count", [60, pytest.param(20_000, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda spelling: spelling[0])
+def test_random_values_are_stored_in_one_of_a_thousand_texts(
+    spelling: tuple[str, str, int], count: int
+) -> None:
+    """Whole, or in parts of five characters: what a value begins with, or has within, does not matter."""
+    chosen, stored = random.Random(f"{spelling}"), []
+    for _ in range(count):
+        text, value = spelled(*spelling, chosen)
+        found = json.loads(REDACTOR.text(json.dumps({"args": {"cmd": text}}))[0])["args"]["cmd"]
+        stored += [text] if any(value[at : at + 5] in found for at in range(len(value) - 4)) else []
+    assert len(stored) <= max(1, count // 1000), stored
+
+
+@pytest.mark.parametrize("spelling", SPELLINGS, ids=lambda spelling: spelling[0])
+def test_the_search_in_bulk_finds_each_spelling(spelling: tuple[str, str, int]) -> None:
+    chosen = random.Random(3)
+    texts = [spelled(*spelling, chosen)[0] for _ in range(20)]
+    found = [at for at, text in enumerate(texts) if REDACTOR.clean(text)[1]]
+    assert len(found) >= 19 and set(found) <= set(REDACTOR.suspects(pa.array(texts)))
+    assert set(found) <= set(REDACTOR.flagged(pa.array([json.dumps([text] * 9) for text in texts])))
+
+
+FIRST_SIGNS = ["$", "<", "{", "%", "(", "[", "@", "/", "-", "=", "."]
+
+
+@pytest.mark.parametrize("sign", FIRST_SIGNS)
+def test_a_secret_may_begin_with_any_sign(sign: str) -> None:
+    for name in ("DB_PASSWORD=", "api_token=", "password: ", "--auth-token ", "Authorization: Bearer "):
+        secret = f"{sign}a8Fk20slQz81LmPo"
+        clean, kinds = REDACTOR.clean(f"{name}{secret} x")
+        assert kinds and "a8Fk" not in clean, (name, clean)
+
+
+def test_a_value_ends_at_a_control_character() -> None:
+    text = "SHARED_TOKEN=a8Fk20slQz81LmPo\0HOME=/root\0TERM=xterm\0SESSION_KEY=4242\0PATH=/usr/bin"
+    clean, kinds = REDACTOR.clean(text)
+    assert kinds == ["assignment"] and clean.endswith(text[text.index("\0") :])
+
+
+def test_the_name_of_a_secret_beside_its_value() -> None:
+    secret = "a8Fk20slQz81LmPo"
+    text = json.dumps({"env": [{"name": "DB_PASS", "value": secret}, {"name": "HOME", "value": secret}]})
+    clean, found = REDACTOR.text(text)
+    assert [hit.path for hit in found] == ["$.env[0].value"]
+    assert json.loads(clean)["env"][1] == {"name": "HOME", "value": secret}
+
+
 def test_arguments_in_a_list_of_json() -> None:
     text = json.dumps(
         {"argv": ["t.py", "--password", "correct horse", "--steps", "plain words", "--token", "-x"]}
@@ -207,6 +314,8 @@ HOSTILE = [
     *("password=" * 20_000, '"token":\\\'' * 15_000, "-----BEGIN PRIVATE KEY" * 9_000, "://a:" * 40_000),
     *("token='" * 25_000, "--token " * 25_000, "login a password " * 10_000, "a" * 200_000, "=" * 200_000),
     *("".join(f'"token":{chr(92) * n}"' for n in range(600)), "['--token'," * 18_000, " \n" * 90_000),
+    *("curl -u " * 20_000, "mysql -" * 30_000, "name: token " * 16_000, "<token>" * 25_000, "://a@" * 40_000),
+    *("password=a.b" * 20_000, "password=" + "/a" * 90_000, "key=" + "a_" * 90_000, "a:5432:b:c:" * 18_000),
 ]
 
 

@@ -47,8 +47,8 @@ _ENDS: Final = {
     "line": late_regex(r"""["'`\\\x00-\x08\x0a-\x1f\x7f]|$"""),
     "field": late_regex(r"""["'\x00-\x08\x0a-\x1f\x7f]|;(?=\s|$|[A-Za-z_][\w ]*=)|$"""),
     "parameter": late_regex(r"""[&\s"'<>\x00-\x1f\x7f]|$"""),
-    "element": late_regex(r"<\\*/"),
 }
+_LONGEST_ELEMENT: Final = 1000
 # Where the next of several assignments begins: `A=1;B=2`, `a=1&b=2`.
 _NEXT: Final = late_regex(r"[,;&]\s*(?:_|[A-Z]?[a-z][a-z_.-]{3,}|[A-Z_]{3,}[A-Z0-9_]*)=")
 # Not a pair: `token == 'a'`, `token::Kind`.
@@ -61,7 +61,7 @@ _NO_VALUE: Final = late_regex(
 )
 # Placeholders: `$TOKEN`, `$(command`, `{{token}}`, `<your token>`, `%TOKEN%`, `%(token)s`, `[a]`, `@file`.
 _PLACEHOLDER: Final = late_regex(
-    r"\$\{?[\w:-]+\}?|\$\(\w[\w./-]*\)?|\{{1,2}[\w.!\[\]-]*\}{0,2}|<[|\w .-]*>?"
+    r"\$\{?[\w:-]+\}?|\$\(\w[\w./-]*\)?|\{{1,2}[\w .!\[\]-]*\}{0,2}|<[|\w .-]*>?"
     r"|%\(?\w*\)?[%a-z]?|[(\[][\w.]*[)\]]?|@[\w./-]+"
 )
 _PLACEHOLDER_SIGNS: Final = "${}()[]<>|%@"
@@ -122,13 +122,13 @@ class Pairs(Struct, frozen=True):
         if _OPERATOR.match(match.string, match.end() - 2):
             return ""
         strength = self.rules.keys.strength(name)
-        if strength in ("password", "secret"):
-            if is_about(name):
-                return ""
-            if separator == "," and not name.startswith("-"):
-                return "weak"
-            if match[0].endswith(":") and strength == "secret":
-                return "likely"
+        is_sure = strength in ("password", "secret")
+        if is_sure and is_about(name):
+            return ""
+        if separator == "," and not name.startswith("-"):
+            return "weak" if is_sure and _QUOTE.match(match.string, match.end()) else ""
+        if strength == "secret" and match[0].endswith(":"):
+            return "likely"
         return strength
 
 
@@ -194,9 +194,12 @@ def _up_to(rule: TextRule, match: re.Match[str]) -> list[tuple[int, int]]:
     text, at = match.string, match.end()
     if (quoted := _QUOTE.match(text, at)) is not None and rule.value in ("line", "field"):
         start, end = quoted.end(), _closing(text, quoted)
+    elif rule.value == "element":
+        ending = re.compile(r"<\\*/" + re.escape(match["name"])).search(text, at, at + _LONGEST_ELEMENT)
+        start, end = at, ending.start() if ending else at
     else:
         ending = _ENDS[rule.value].search(text, at)
-        start, end = at, ending.start() if ending else at
+        start, end = at, ending.start() if ending else len(text)
     if rule.value == "line" and (scheme := _SCHEME.match(text, start)) is not None and scheme.end() < end:
         start = scheme.end()
     end = start + len(text[start:end].rstrip())
