@@ -19,7 +19,7 @@ from tracewarehouse.late_regex import late_regex
 
 # More ranks than any job has: a larger number of ranks is not believed.
 MOST_RANKS = 1 << 20
-# Missing ranks that are named: so many ranges of them.
+# The most ranges of missing ranks that are named.
 _NAMED_RANGES = 16
 # Controls, DEL, line separators, bidirectional marks, and surrogates, which cannot be printed.
 INVISIBLE = "\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
@@ -119,7 +119,7 @@ def _ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def missing_ranks(present: Iterable[int], expected: int | None) -> tuple[int, str]:
-    """How many of so many ranks are not present, and which, as by `rank_list`, up to `_NAMED_RANGES`."""
+    """How many of the `expected` ranks are not present, and which, as by `rank_list`, up to `_NAMED_RANGES`."""
     end = expected or 0
     edges = [-1, *sorted(rank for rank in present if 0 <= rank < end), end]
     gaps = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]

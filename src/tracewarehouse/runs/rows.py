@@ -287,7 +287,7 @@ def _ingest_columns(source: RankSource) -> dict[str, Any]:
 
 
 def _value(value: Any, type_: str) -> Any:
-    """A stored value in a column of this type; null if it is no such value."""
+    """A stored value in a column of this type; null if it is of another type."""
     if value is None:
         return None
     if type_ == "TIMESTAMP":
