@@ -27,7 +27,7 @@
 -- device_name       = { type = "VARCHAR", null = true, doc = "Name of the first device." }
 -- device_count      = { type = "INTEGER", unit = "count", null = true, doc = "Number of devices that the trace describes." }
 -- backend           = { type = "VARCHAR", null = true, doc = "Backend of the collectives." }
--- world_size        = { type = "INTEGER", unit = "count", null = true, doc = "World size as recorded in this file." }
+-- world_size        = { type = "INTEGER", unit = "count", null = true, doc = "World size as recorded in this file; null above 2^20." }
 -- framework         = { type = "VARCHAR", null = true, doc = "pytorch or jax, by the names of events; null for other programs, and if it was stored by an earlier release." }
 -- framework_version = { type = "VARCHAR", null = true, doc = "Framework version." }
 -- process_groups    = { type = "JSON", null = true, doc = "Process groups as recorded in the file." }

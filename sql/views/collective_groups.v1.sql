@@ -26,7 +26,7 @@ WITH
   world AS (
     SELECT
       run_id,
-      max(world_size) FILTER (world_size <= 1048576)::BIGINT AS world_size,
+      max(world_size)::BIGINT AS world_size,
       coalesce(max(json_array_length(process_groups)), 0) AS listed_groups
     FROM ranks
     GROUP BY run_id

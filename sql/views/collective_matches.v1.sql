@@ -46,7 +46,7 @@ WITH
   world AS (
     SELECT
       run_id,
-      max(world_size) FILTER (world_size <= 1048576)::BIGINT AS world_size,
+      max(world_size)::BIGINT AS world_size,
       -- If the header lists only one group, collectives without a group name belong to it.
       coalesce(max(json_array_length(process_groups)) = 1, FALSE) AS one_group
     FROM ranks

@@ -119,7 +119,7 @@ def _ranges_text(ranges: Iterable[tuple[int, int]]) -> str:
 
 
 def missing_ranks(present: Iterable[int], expected: int | None) -> tuple[int, str]:
-    """How many of the `expected` ranks are not present, and which, as by `rank_list`, up to `_NAMED_RANGES`."""
+    """The number of expected ranks that are missing, and which, as by `rank_list`, up to `_NAMED_RANGES`."""
     end = expected or 0
     edges = [-1, *sorted(rank for rank in present if 0 <= rank < end), end]
     gaps = [(before + 1, after - 1) for before, after in pairwise(edges) if after - before > 1]

@@ -251,8 +251,8 @@ def test_expected_ranks_are_published_together(tmp_path: Path) -> None:
     assert version is not None and version.number == 1
 
 
-@pytest.mark.parametrize("name", ["../x", "läuf 3", "-rf", "a/../../../b", "CON", "x" * 128])
-def test_a_hostile_run_name_stays_inside(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["CON", "x" * 128, "a..b"])
+def test_an_odd_run_name_stays_inside(tmp_path: Path, name: str) -> None:
     root = tmp_path / "deep" / "wh"
     write(tmp_path / "traces" / "job")
     before = {path for path in tmp_path.rglob("*") if root not in path.parents and path != root}
@@ -266,7 +266,7 @@ def test_a_hostile_run_name_stays_inside(tmp_path: Path, name: str) -> None:
     assert Store.open(root).verify() == []
 
 
-@pytest.mark.parametrize("name", ["", "x" * 129, "…", "../.."])
+@pytest.mark.parametrize("name", ["", "x" * 129, "…", "../..", "../x", "läuf 3", "-rf", "a/../../../b"])
 def test_an_invalid_run_name_is_an_error(tmp_path: Path, name: str) -> None:
     write(tmp_path / "job")
     with pytest.raises(ParamError) as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -232,6 +231,4 @@ class NsightComputeFormat(RecordFormat):
         if path.is_dir() or b"Kernel Name" not in head[:_SEARCHED_BYTES]:
             return False
         lines = head[:_SEARCHED_BYTES].decode(errors="replace").splitlines()
-        with suppress(csv.Error):
-            return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))
-        return False
+        return any(is_header(cells) for cells in rows_of(line for line in lines if "Kernel Name" in line))

@@ -258,6 +258,8 @@ def _rank_row(
     derived = {name: is_current(version, rank, name) for name in OF_RUN}
     header = headers.get(rank.main.name)
     row = {**rank.facts, **ingest, **derived, _COMMON_START: common_start, _HEADER: header}
+    if is_implausible(row.get("world_size")):
+        row["world_size"] = None
     return {column.name: _value(row.get(column.name), column.type) for column in columns}
 
 
@@ -287,7 +289,7 @@ def _ingest_columns(source: RankSource) -> dict[str, Any]:
 
 
 def _value(value: Any, type_: str) -> Any:
-    """A stored value in a column of this type; null if it is of another type."""
+    """A stored value in a column of this type; null if it has another type."""
     if value is None:
         return None
     if type_ == "TIMESTAMP":

@@ -510,10 +510,10 @@ def test_hostile_run_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "stored"), [("../x", "x"), ("läuf/3 b", "l-uf-3-b"), ("a/../../b", "a-..-..-b")]
 )
-def test_other_characters_become_dashes_and_that_is_noted(name: str, stored: str) -> None:
-    naming = assign([trace("d/rank0.json")], run=name)
-    assert naming.assigned[0].run == stored
-    assert stored in naming.notes[0]
+def test_a_name_with_other_characters_is_refused_with_a_valid_one(name: str, stored: str) -> None:
+    with pytest.raises(ParamError) as error:
+        assign([trace("d/rank0.json")], run=name)
+    assert error.value.hint == f"a valid name is {stored}"
 
 
 def test_folders_with_other_characters_are_runs_all_the_same() -> None:
