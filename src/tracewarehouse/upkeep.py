@@ -83,9 +83,8 @@ def restore_identity(objects: Objects, dry_run: bool) -> tuple[Step, ...]:
                     objects.put({f"{layout.WAREHOUSE}{layout.ASIDE}": data})
                     objects.delete([layout.WAREHOUSE])
             store.restore_identity(objects, known)
-    if known:
-        return (Step("", layout.WAREHOUSE, "written again, with what the versions of runs say"),)
-    return (Step("", layout.WAREHOUSE, "written again; the salt of redacted values is lost", is_loss=True),)
+    what = "its id and salt are in versions of runs" if known else "the salt of redacted values is lost"
+    return (Step("", layout.WAREHOUSE, f"written again; {what}", is_loss=not known),)
 
 
 def repair(

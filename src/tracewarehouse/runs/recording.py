@@ -123,7 +123,8 @@ def _time(ns: int) -> str:
 def _of_rank(rank: Rank, level: str) -> Iterator[Reason]:
     """The reasons of a level that the files of a rank give; only their words are made."""
     facts = rank.facts
-    found = [each for each in facts.get("limits") or () if isinstance(each, dict)]  # type: ignore[union-attr]
+    stored = facts.get("limits")
+    found = [each for each in stored if isinstance(each, dict)] if isinstance(stored, list) else []
     if rank.status == "damaged":
         found.append({"reason": "lost_events", "rows": facts.get("lost_events") or 1})
     if is_implausible(size := facts.get("world_size")):
