@@ -264,19 +264,18 @@ def correlated_lines() -> Iterator[str]:
     yield "|---:|---:|---:|---:|"
     for steps in (5, 6, 8, 12, 21, 100):
         for kept in (0.0, 0.3, 0.5, 0.6, 0.8):
-            blocked, single = correlated(kept, steps)
+            blocked, single = (called_different(kept, steps, single=each) for each in (False, True))
             yield f"| {steps} | {percent(kept)} | {blocked} | {single} |"
 
 
-def correlated(kept: float, steps: int, count: int = PAIRS) -> tuple[int, int]:
-    """Verdicts of a change in `count` pairs: with blocks of steps as samples, and with single steps."""
-    blocked = single = 0
+def called_different(kept: float, steps: int, *, single: bool = False, count: int = PAIRS) -> int:
+    """Verdicts of a change in `count` equal pairs: with blocks of steps as samples, or with single steps."""
+    found = 0
     for pair in range(count):
-        base, head = (_drifting(kept, steps, SEED + 2 * pair + side) for side in (0, 1))
-        blocked += verdict(StepTimes((base,)), StepTimes((head,)), min_effect=0).word in CHANGE
-        single_steps = (StepTimes(tuple((time,) for time in side)) for side in (base, head))
-        single += verdict(*single_steps, min_effect=0).word in CHANGE
-    return blocked, single
+        sides = (_drifting(kept, steps, SEED + 2 * pair + side) for side in (0, 1))
+        runs = (StepTimes(tuple((time,) for time in side) if single else (side,)) for side in sides)
+        found += verdict(*runs, min_effect=0).word in CHANGE
+    return found
 
 
 def _drifting(kept: float, steps: int, seed: int) -> tuple[int, ...]:
