@@ -119,7 +119,7 @@ class Pairs(Struct, frozen=True):
         if "name" not in match.re.groupindex:
             return "secret" if rule.check else "password"
         name, separator = match["name"], match[0].rstrip()[-1:]
-        if _OPERATOR.match(match.string, match.end() - 2):
+        if "/" not in match[0] and _OPERATOR.match(match.string, match.end() - 2):
             return ""
         strength = self.rules.keys.strength(name)
         is_sure = strength in ("password", "secret")
@@ -175,9 +175,9 @@ def _values(rule: TextRule, match: re.Match[str], strength: Strength) -> list[tu
 
 
 def _may_be_code(match: re.Match[str]) -> bool:
-    """Whether a value may be that of a keyword argument: `token=…`, not `TOKEN=…` or `--token=…`."""
+    """Whether a value may be that of a keyword argument: `token=…`, not after `--token=` or `/token:`."""
     name = match.groupdict().get("name", "")
-    return name.islower() and match[0].rstrip().endswith(("=", ":")) and "-" not in match[0]
+    return name.islower() and match[0].rstrip().endswith(("=", ":")) and not {*"-/"} & {*match[0]}
 
 
 def _is_code(value: str) -> bool:
