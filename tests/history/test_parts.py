@@ -16,10 +16,13 @@ ANALYSES = ["kernel_summary", "op_summary", "idle_breakdown", "step_summary"]
 EXTRA, BLOCKING = "extra-kernel:us=70", "blocking-item"
 
 
-def runs(folder: Path, before: int, after: int, injection: str = EXTRA) -> tw.Warehouse:
-    """A warehouse of recorded runs, hours apart, of which the later ones have a fault."""
+def runs(
+    folder: Path, before: int, after: int, injection: str = EXTRA, others: tuple[str, ...] = ()
+) -> tw.Warehouse:
+    """A warehouse of recorded runs, hours apart, of which the later ones have a fault, or other settings."""
+    later = others or ("--inject", injection)
     for at in range(before + after):
-        extra = ("--inject", injection) if at >= before else ()
+        extra = later if at >= before else ()
         start = ("--start", f"2026-05-{1 + at // 24:02}T{at % 24:02}:00:00", "--seed", str(at))
         done = cli_runner.tw("simulate", folder / "traces" / f"run-{at:02}", *SIZE, *start, *extra)
         assert done.code == 0, done.err
@@ -40,6 +43,13 @@ def test_a_new_kernel_is_named_with_the_runs_between_which_it_came(tmp_path: Pat
     assert {part.name for part in first.parts if part.kind == "kernel"} == {new.name}
     done = cli_runner.tw("history", "step_time", "--parts", "-w", tmp_path / "warehouse", "-f", "table")
     assert done.code == 0 and "between run-17@v1 and run-18@v1, " in done.err
+
+
+@pytest.mark.deep
+def test_more_recorded_steps_move_no_kernel(tmp_path: Path) -> None:
+    """Idle time at both edges of a recording is less of each step, the more steps there are."""
+    events = runs(tmp_path, 8, 8, others=("--steps", "9")).moved_parts()
+    assert {part.kind for event in events for part in event.parts} <= {"idle"}
 
 
 @pytest.mark.deep

@@ -221,13 +221,14 @@ _SOURCES = (
 
 
 class MovedPart(Struct, frozen=True):
-    """A kernel, operator (its self time on the host) or idle cause that changed: calls and time per rank."""
+    """A kernel, operator (self time on the host) or idle cause that changed: calls and ns per step or rank."""
 
     kind: str
     name: str
     calls: tuple[float, float]
     ns: tuple[float, float]
     q: float
+    per: str = "rank"
 
     @property
     def title(self) -> str:
@@ -239,9 +240,11 @@ class MovedPart(Struct, frozen=True):
     def __str__(self) -> str:
         before, after = self.calls
         if not before or not after:
-            calls = f"{'new' if after else 'gone'}, {plural(round(max(before, after)), 'call')} per rank"
-        elif round(before) != round(after):
-            calls = f"{before:g} → {after:g} calls per rank"
+            number = f"{max(before, after):.3g}"
+            noun = "call" if number == "1" else "calls"
+            calls = f"{'new' if after else 'gone'}, {number} {noun} per {self.per}"
+        elif round(before, 1) != round(after, 1):
+            calls = f"{before:.3g} → {after:.3g} calls per {self.per}"
         else:
             calls = f"{100 * (self.ns[1] / self.ns[0] - 1):+.1f} %"
         delta = self.ns[1] - self.ns[0]
@@ -263,13 +266,14 @@ class PartsEvent(Struct, frozen=True):
 
 
 class _Series(Struct, frozen=True):
-    """The calls and the time of a part in each run."""
+    """The calls and the time of a part in each run, per step or rank."""
 
     kind: str
     name: str
     calls: tuple[float, ...]
     ns: tuple[float, ...]
     adjusted: tuple[float, ...]  # times without the factor that all parts of a run have in common
+    per: str  # `step` or `rank`
 
 
 def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun]) -> tuple[PartsEvent, ...]:
@@ -295,7 +299,7 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
     series = [
         each
         for source, paths in files.items()
-        for each in _part_series(source, runs, part_values(store, paths, source.name, source.ns))
+        for each in _part_series(source, runs, *part_values(store, paths, source.name, source.ns))
     ]
     found: dict[int, PartChange] = {}
     for change in part_changes([*(each.adjusted for each in series), *(each.calls for each in series)]):
@@ -306,7 +310,7 @@ def moved_parts(store: Store, catalog: Catalog, selected: Sequence[SelectedRun])
 
 
 def _part_series(
-    source: _Source, runs: Sequence[str], table: Mapping[str, Mapping[str, tuple[float, float]]]
+    source: _Source, runs: Sequence[str], per: str, table: Mapping[str, Mapping[str, tuple[float, float]]]
 ) -> Iterator[_Series]:
     """The series of all parts of a kind; a part that a run lacks is 0 there."""
     from tracewarehouse.compare.stats.many_series import run_factors
@@ -317,14 +321,14 @@ def _part_series(
     for name, of_part in zip(names, values, strict=True):
         calls, ns = zip(*of_part, strict=True)
         adjusted = tuple(value / factor for value, factor in zip(ns, factors, strict=True))
-        yield _Series(source.kind, name, calls, ns, adjusted)
+        yield _Series(source.kind, name, calls, ns, adjusted, per)
 
 
 def _moved(series: _Series, change: PartChange) -> MovedPart:
     calls, ns = (
         (median(values[: change.at]), median(values[change.at :])) for values in (series.calls, series.ns)
     )
-    return MovedPart(series.kind, series.name, calls, ns, change.q)
+    return MovedPart(series.kind, series.name, calls, ns, change.q, series.per)
 
 
 def _events(runs: Sequence[str], moved: list[tuple[int, MovedPart]]) -> Iterator[PartsEvent]:

@@ -16,7 +16,17 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import BY_STEP, Measured, Metric, filterable, measures
-from tracewarehouse.compare.metric.values import ROWS, STEPS, Ranks, Step, evaluate_in, threads_for, unit_of
+from tracewarehouse.compare.metric.values import (
+    ROWS,
+    STEP,
+    STEPS,
+    Ranks,
+    Step,
+    evaluate_in,
+    parts_of,
+    threads_for,
+    unit_of,
+)
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Column, Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text
@@ -267,23 +277,34 @@ def _rows_sql(metric: Metric, files: Sequence[str], rolled: Collection[str]) -> 
 
 def part_values(
     store: Store, paths: Mapping[str, str], name: str, ns: str
-) -> dict[str, dict[str, tuple[float, float]]]:
-    """`RUN@vN` → part, such as a kernel → calls and ns per rank.
+) -> tuple[str, dict[str, dict[str, tuple[float, float]]]]:
+    """What values are per, and `RUN@vN` → part, such as a kernel → its calls and ns.
 
-    The paths are those of results of an analysis with the columns `count`, `name` and `ns` of each part.
-    Raises WarehouseError if a file is damaged.
+    They are per `step` (of a rank) if the steps of all runs are known, else per `rank`. The paths are those
+    of results of an analysis with the columns `count`, `name` and `ns` of each part. Raises WarehouseError if
+    a file is damaged.
     """
     runs = {str(store.path(path)): run for run, path in paths.items()}
     found: dict[str, dict[str, tuple[float, float]]] = {run: {} for run in paths}
     with _connection(store, 1) as con:
-        ranks = {runs[path]: max(len(each["ranks"]), 1) for path, each in _metadata(con, list(runs))}
+        metadata = {runs[path]: each for path, each in _metadata(con, list(runs))}
         _create_table(con, "names", {"filename": "VARCHAR", "run_id": "VARCHAR"}, list(runs.items()))
         rows = con.execute(
             _PART_VALUES.format(results=_read_parquet(list(runs)), name=name, ns=ns)
         ).fetchall()
+    steps = {run: _recorded_steps(each) for run, each in metadata.items()}
+    per_step = all(steps.values())
+    by = steps if per_step else {run: max(len(each["ranks"]), 1) for run, each in metadata.items()}
     for run, part, calls, total_ns in rows:
-        found[run][part] = calls / ranks[run], (total_ns or 0.0) / ranks[run]
-    return found
+        found[run][part] = calls / by[run], (total_ns or 0.0) / by[run]
+    return "step" if per_step else "rank", found
+
+
+def _recorded_steps(metadata: Mapping[str, Any]) -> float:
+    """The steps of all ranks with data of a run; 0 if they are unknown."""
+    lengths = metadata.get("lengths", {})
+    of_ranks = [lengths.get(str(rank), {}).get("window_steps", 0) for rank in metadata["ranks"]]
+    return sum(of_ranks) / parts_of(STEP) if all(of_ranks) else 0.0
 
 
 def filter_values(store: Store, metric: Metric, paths: Iterable[str]) -> list[pa.Table]:
