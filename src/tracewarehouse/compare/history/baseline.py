@@ -221,7 +221,7 @@ _SOURCES = (
 
 
 class MovedPart(Struct, frozen=True):
-    """A kernel, operator (self time on the host) or idle cause that changed: calls and ns per step or rank."""
+    """A kernel, operator (self time on the host) or idle cause that changed: calls, ns per step or rank."""
 
     kind: str
     name: str
