@@ -24,14 +24,16 @@ def parts(**deltas: int) -> Any:
     rows = [Row(name, Fraction(0), Fraction(1000 * delta)) for name, delta in deltas.items()]
     rows.sort(key=lambda row: -abs(row.delta))
     delta = sum(row.delta for row in rows)
-    return SimpleNamespace(per="step", delta=delta, own={}, level=lambda _: SimpleNamespace(rows=rows))
+    return SimpleNamespace(
+        per="step", on_host=False, delta=delta, own={}, level=lambda _: SimpleNamespace(rows=rows)
+    )
 
 
 @pytest.mark.parametrize(
     ("deltas", "wanted"),
     [
-        ({"host": 80, "sync": 20}, "largest part: {host} longer, +80 µs of the +100 µs change"),
-        ({"host": 150, "sync": -50}, "largest part: {host} longer, +150 µs of the +100 µs change"),
+        ({"host": 80, "sync": 20}, "largest part by kernel: {host} longer, +80 µs of the +100 µs change"),
+        ({"host": 150, "sync": -50}, "largest part by kernel: {host} longer, +150 µs of the +100 µs change"),
         ({"host": 900, "sync": -800}, "parts cancel out: {host} longer, +900 µs and {sync} shorter, -800 µs"),
         ({"host": 800, "sync": -799}, "parts cancel out: {host} longer, +800 µs and {sync} shorter, -799 µs"),
         (

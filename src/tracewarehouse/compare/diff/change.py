@@ -309,7 +309,8 @@ def _row_text(row: Row, parts: Breakdown) -> str:
         both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
         text = f"parts cancel out: {' and '.join(_changed(each, parts.per) for each in both)}"
     else:
-        text = f"largest part: {_changed(row, parts.per)} of the {_signed(parts.delta)} change"
+        level = "" if parts.on_host else " by kernel"
+        text = f"largest part{level}: {_changed(row, parts.per)} of the {_signed(parts.delta)} change"
     if _is_significant(row):
         return text
     return f"{text}, not {'tested' if row.test is None else 'significant'}"
