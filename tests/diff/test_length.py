@@ -45,8 +45,9 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def test_sums_of_recordings_are_per_step(house: tw.Warehouse) -> None:
-    change = house.diff("base", "head").changes(gates=GATES, within_run=True)
-    assert [each.outcome for each in change.gates] == ["pass"] * 4
+    change = house.diff("base", "head").changes(gates=GATES)
+    # One run per side does not show that times are within the bounds; a count has no noise.
+    assert [each.outcome for each in change.gates] == ["inconclusive"] * 3 + ["pass"]
     communication, *computation, _ = [each.value or 0.0 for each in change.gates]
     assert abs(communication) < 0.1 and all(-0.12 < value < -0.06 for value in computation)
     assert change.gates[3].value == 0.0

@@ -15,7 +15,7 @@ from tracewarehouse.compare.stats.two_sample import (
     runs_needed,
     runs_to_conclude,
 )
-from tracewarehouse.compare.stats.two_sample import shift as tested
+from tracewarehouse.compare.stats.two_sample import shift as shift_test
 from tracewarehouse.compare.stats.verdict import StepTimes, Verdict, blocks, verdict
 from tracewarehouse.errors import ParamError
 
@@ -120,7 +120,7 @@ def test_few_steps_have_a_wider_interval() -> None:
             [math.log(median(one.times[at] for at in block)) for block in blocks(one.times)]
             for one in (base, head)
         ]
-        test = tested(logs[0], logs[1], 0.05)
+        test = shift_test(logs[0], logs[1], 0.05)
         assert found.low == pytest.approx(math.expm1(test.estimate - factor * (test.estimate - test.low)))
         assert found.p == test.p or found.p > test.p and factor > 1
 

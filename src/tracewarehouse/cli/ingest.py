@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "--expect-ranks",
     type=click.IntRange(1, MOST_RANKS),
     metavar="N",
-    help="Publish the run only when it has N ranks, or by tw seal.",
+    help="Publish only with N ranks, or by tw seal.",
 )
 @click.option(
     "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of processes. [default: one per core]"

@@ -207,7 +207,7 @@ def remove(
     "--expect-ranks",
     type=click.IntRange(1, MOST_RANKS),
     metavar="N",
-    help="Number of ranks. [default: as stated at ingest, or the world size]",
+    help="Number of ranks. [default: from ingest or world size]",
 )
 @click.option("--allow-missing", is_flag=True, help="Publish the run even if ranks are missing.")
 @click.option("--label", "labels", multiple=True, type=LABEL, help="Label of the run (repeatable).")
