@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import WORK_LABELS
+from tracewarehouse.compare.stats.baseline import robust_deviation
 from tracewarehouse.compare.stats.verdict import StepTimes
 from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.query.selection import Selection
@@ -345,19 +347,27 @@ SELECT run_id, step, avg(period_ns) AS ns FROM steps WHERE NOT partial GROUP BY 
 """
 
 
+_ERRORS = 1.5  # standard errors of a mean; that of a median is a quarter larger
+
+
 def first_steps(base: StepTimes, head: StepTimes, min_effect: float) -> tuple[int, str] | None:
     """As many steps as the shortest run has, if these are slower or faster than all steps of longer runs.
 
-    That is if the median differs by more than half of `min_effect`. Also a line that says so; None if all
-    steps can be compared.
+    That is if the median differs by more than half of `min_effect`, and by more than noise explains. Also a
+    line that says so; None if all steps can be compared.
     """
+    import numpy as np
+
     count = min((len(run) for side in (base, head) for run in side.nonempty_runs), default=0)
-    shifts = {"base": 0.0, "head": 0.0}
+    shifts, noise = {"base": 0.0, "head": 0.0}, 0.0
     for name, side in zip(shifts, (base, head), strict=True):
         longer = [run for run in side.nonempty_runs if len(run) > count]
-        shifts[name] = median(median(run[:count]) / median(run) - 1 for run in longer) if longer else 0.0
+        if longer:
+            shifts[name] = median(median(run[:count]) / median(run) - 1 for run in longer)
+            spread = median(robust_deviation(np.log(run)) for run in longer)
+            noise = max(noise, _ERRORS * spread / math.sqrt(count * len(longer)))
     name = max(shifts, key=lambda side: abs(shifts[side]))
-    if abs(shifts[name]) <= min_effect / 2:
+    if abs(shifts[name]) <= max(min_effect / 2, noise):
         return None
     steps = "first complete step" if count == 1 else f"first {count} complete steps"
     changed = f"{'slower' if shifts[name] > 0 else 'faster'} ({100 * shifts[name]:+.1f} % in {name})"
