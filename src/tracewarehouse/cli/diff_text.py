@@ -46,13 +46,7 @@ _MARKS = {
     "inconclusive": "## ⚠️ tw diff: inconclusive\n\n",
     "pass": "## ✅ tw diff: all gates hold\n\n",
 }
-_VERDICT_MARKS = {
-    "inconclusive": "⚠️",
-    "no change": "✅",
-    "usual step unchanged": "⚠️",
-    "slower": "⚠️",
-    "faster": "✅",
-}
+_GOOD = ("no change", "faster")
 _GATE_COLUMNS = ("gate", "outcome", "base", "head", "value")
 _OUTCOMES = ("fail", "inconclusive", "pass")
 Layout = Callable[[Sequence[Field], Sequence[Sequence[object]]], str]
@@ -128,7 +122,8 @@ def _heading(change: Change) -> str:
     worst = next((each for each in _OUTCOMES if each in outcomes), None)
     if worst:
         return _MARKS[worst]
-    return f"## {_VERDICT_MARKS[change.verdict.word]} tw diff: {change.verdict.outcome}\n\n"
+    mark = "✅" if change.verdict.word in _GOOD else "⚠️"
+    return f"## {mark} tw diff: {change.verdict.outcome}\n\n"
 
 
 def _markdown(fields: Sequence[Field], rows: Sequence[Sequence[object]]) -> str:
