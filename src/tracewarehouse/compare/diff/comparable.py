@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.compare.metric.expression import WORK_LABELS
-from tracewarehouse.compare.stats.baseline import robust_deviation
+from tracewarehouse.compare.stats.baseline import logs_of, robust_deviation
 from tracewarehouse.compare.stats.verdict import StepTimes
 from tracewarehouse.exact_text import missing_ranks, rank_list
 from tracewarehouse.query.selection import Selection
@@ -356,15 +356,13 @@ def first_steps(base: StepTimes, head: StepTimes, min_effect: float) -> tuple[in
     That is if the median differs by more than half of `min_effect`, and by more than noise explains. Also a
     line that says so; None if all steps can be compared.
     """
-    import numpy as np
-
     count = min((len(run) for side in (base, head) for run in side.nonempty_runs), default=0)
     shifts, noise = {"base": 0.0, "head": 0.0}, 0.0
     for name, side in zip(shifts, (base, head), strict=True):
         longer = [run for run in side.nonempty_runs if len(run) > count]
         if longer:
             shifts[name] = median(median(run[:count]) / median(run) - 1 for run in longer)
-            spread = median(robust_deviation(np.log(run)) for run in longer)
+            spread = median(robust_deviation(logs_of(run)) for run in longer)
             noise = max(noise, _ERRORS * spread / math.sqrt(count * len(longer)))
     name = max(shifts, key=lambda side: abs(shifts[side]))
     if abs(shifts[name]) <= max(min_effect / 2, noise):

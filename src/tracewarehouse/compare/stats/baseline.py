@@ -67,17 +67,17 @@ class Earlier(Struct, frozen=True):
     @property
     def deviation(self) -> float:
         """The standard deviation of their logs."""
-        return float(_logs(self.values).std(ddof=1))
+        return float(logs_of(self.values).std(ddof=1))
 
     @property
     def robust_deviation(self) -> float:
         """The same for one run: by the median absolute deviation, so that bad runs do not count."""
-        return robust_deviation(_logs(self.values))
+        return robust_deviation(logs_of(self.values))
 
     @property
     def autocorrelation(self) -> float:
         """That of consecutive runs, corrected for its bias (Marriott and Pope 1954); from 0 to 0.95."""
-        return autocorrelation(_logs(self.values))
+        return autocorrelation(logs_of(self.values))
 
     @property
     def is_dependent(self) -> bool:
@@ -85,7 +85,8 @@ class Earlier(Struct, frozen=True):
         return self.autocorrelation > 2 / math.sqrt(len(self.values))
 
 
-def _logs(values: Sequence[float]) -> Floats:
+def logs_of(values: Sequence[float]) -> Floats:
+    """The natural logarithms of values above 0."""
     import numpy as np
 
     return np.asarray(np.log(np.asarray(values, dtype=np.float64)))
@@ -125,7 +126,7 @@ def with_history(base: Sequence[float], head: Sequence[float], earlier: Earlier,
     that vary more than the history (F test at 1 %) are tested by their own spread. A short baseline is a side
     like head.
     """
-    logs = _logs(earlier.values)
+    logs = logs_of(earlier.values)
     if earlier.is_baseline and earlier.is_short:
         return shift(logs.tolist(), head, alpha)
     if earlier.is_baseline and len(head) == 1:
@@ -149,7 +150,7 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
     """Whose spread was used, and what it does not show."""
     base, head = samples
     count = len(earlier.values)
-    if not earlier.is_baseline and _has_own_spread(base, head, _logs(earlier.values)):
+    if not earlier.is_baseline and _has_own_spread(base, head, logs_of(earlier.values)):
         yield f"the runs vary more than {count} earlier runs, so their own spread was used"
         return
     one = earlier.is_baseline and len(head) == 1 and not earlier.is_short
@@ -164,7 +165,7 @@ def history_notices(samples: tuple[Sequence[float], Sequence[float]], earlier: E
     if one:
         import numpy as np
 
-        logs = _logs(earlier.values)
+        logs = logs_of(earlier.values)
         aside = np.abs(logs - np.median(logs))
         bad = int((aside > _BAD_RUN_DEVIATIONS * NORMAL * np.median(aside)).sum()) if aside.any() else 0
         share = f"{bad} of {len(logs)} earlier runs {'was' if bad == 1 else 'were'} bad"
