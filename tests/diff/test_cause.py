@@ -14,7 +14,7 @@ import pytest
 
 import tracewarehouse as tw
 from conftest import real_traces
-from tracewarehouse.compare.diff.change import causes
+from tracewarehouse.compare.diff.causes import causes
 from tracewarehouse.compare.diff.levels import Row
 from tracewarehouse.display_names import category_name
 

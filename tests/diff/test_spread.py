@@ -10,7 +10,7 @@ import pytest
 import tracewarehouse as tw
 from cli_runner import tw as call
 from simulated import SMALL
-from tracewarehouse.compare.diff.change import spread
+from tracewarehouse.compare.diff.causes import spread
 from tracewarehouse.simulation import Noise
 
 RUNS = 6

@@ -446,7 +446,7 @@ def _print_comment(session: Session, text: str, error: TwError | None) -> None:
 
 def _row(change: Change) -> dict[str, object]:
     """The complete comparison, for the JSON envelope."""
-    from tracewarehouse.compare.diff.change import spread
+    from tracewarehouse.compare.diff.causes import spread
 
     return {
         "base": list(change.base),

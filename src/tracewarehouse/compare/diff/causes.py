@@ -1,5 +1,6 @@
-"""What a change of the mean is due to: ranks that the others wait for, a new blocking call, growing memory.
+"""What a change of the mean is due to, in words: late ranks or the largest row, a new blocking call, memory.
 
+Also where the spread between runs comes from.
 What all ranks gain does not make a rank late: only what goes beyond the change of the others counts.
 """
 
@@ -14,18 +15,21 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tracewarehouse.compare.diff.levels import WAIT, ZERO, Row, awaited_rank
-from tracewarehouse.present.render.text import show
+from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
+from tracewarehouse.compare.stats.baseline import variance_shares
+from tracewarehouse.display_names import category_name
+from tracewarehouse.present.render.text import one_line, short_name, show
 
 if TYPE_CHECKING:
     from tracewarehouse.compare.diff.breakdown import Breakdown
     from tracewarehouse.query.selection import Selection
 
-OWN = " own"
-LEAST_PART = 0.1  # share of the change, from which waiting, or a blocking call, is a cause
+_OWN = " own"
+_LEAST_PART = 0.1  # share of the change, from which waiting, or a blocking call, is a cause
 _LEAST_OWN = 0.05  # share of the change, from which a late rank is named
 _APART = 3  # times that of the next rank, from which a rank's own change is far larger
 _LEAST_BEYOND = 0.5  # share of a rank's own change that the change of the others does not explain
-SYNC = "idle_sync"
+_SYNC = "idle_sync"
 _AFTER_SYNC = ("idle_host", "idle_call", "idle_latency")  # where a blocking call has emptied the queue
 
 
@@ -47,10 +51,10 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
 
     None, too, if nothing waits, collectives are not matched, or a side lacks a rank.
     """
-    own = [row for row in parts.level("ranks").rows if row.part.endswith(OWN)]
+    own = [row for row in parts.level("ranks").rows if row.part.endswith(_OWN)]
     toward = 1 if parts.delta > 0 else -1
     change, waits = toward * parts.delta, toward * waiting(parts)
-    if len(own) < 2 or waits < LEAST_PART * change or not all(row.base and row.head for row in own):
+    if len(own) < 2 or waits < _LEAST_PART * change or not all(row.base and row.head for row in own):
         return None
     order = sorted(zip(_beyond(own, own, toward), range(len(own)), strict=True), reverse=True)
     # The ranks before the widest gap, at most half of them.
@@ -100,7 +104,7 @@ def first_cause(rows: Sequence[Row], blocking: str | None) -> Row | None:
     first = next(iter(rows), None)
     if first is None or blocking is None or first.part not in _AFTER_SYNC:
         return first
-    return next((row for row in rows if row.part == SYNC), first)
+    return next((row for row in rows if row.part == _SYNC), first)
 
 
 _BLOCKING = """
@@ -121,8 +125,8 @@ _MORE_CALLS = 1.5
 
 def new_blocking_call(parts: Breakdown, base: Selection, head: Selection) -> str | None:
     """The blocking call with the longest idle time after it, if head makes more of them than base."""
-    sync = next((row for row in parts.level("breakdown").rows if row.part == SYNC), None)
-    if parts.per != "step" or sync is None or sync.delta < LEAST_PART * abs(parts.delta):
+    sync = next((row for row in parts.level("breakdown").rows if row.part == _SYNC), None)
+    if parts.per != "step" or sync is None or sync.delta < _LEAST_PART * abs(parts.delta):
         return None
     before, after = ({row["name"]: row for row in side.query_all(_BLOCKING).rows()} for side in (base, head))
     if not after:
@@ -169,3 +173,218 @@ def memory_notes(base: Selection, head: Selection) -> Iterator[str]:
     elif abs(change) >= _NOTICEABLE_MEMORY:
         peaks = f"{show(before['peak'], 'bytes')} → {show(after['peak'], 'bytes')}"
         yield f"peak of allocated memory {peaks}, {100 * change:+.1f} %"
+
+
+_LEAST_CAUSE = 0.2  # share of the change, from which the largest row is its cause
+_LEAST_CHANGE = 0.01  # of the mean of base, from which a late rank is named that did not change significantly
+_MOST = 0.5  # share of the change, from which a late rank comes before the largest row; of a row
+_LEAST_OTHERS = 0.1  # share of a late rank's own change, from which that of the others is reported
+# Beyond this many times the change of the step, a row is not a part of it: others went the other way.
+_OFFSET = 2
+_ALL = 0.995
+_UNMATCHED = "exposed_unassigned"
+
+
+def causes(parts: Breakdown, is_unchanged: bool, blocking: str | None = None) -> Iterator[str]:
+    """The late rank, or the largest row, the larger of both first; and collectives that are not matched.
+
+    If the step as a whole `is_unchanged`, only what changed significantly is worth a line. `blocking` is a
+    blocking call that only head makes.
+    """
+    late = late_ranks(parts, blocking)
+    lines = [] if late is None or is_unchanged and not _is_certain(late) else [_late_text(late, parts)]
+    if late is None or late.part < _MOST * abs(parts.delta) or not any(lines):
+        row = largest_row(parts, blocking)
+        if row is not None and (not is_unchanged or _is_significant(row)):
+            lines.insert(0, _waiting_text(row, parts, blocking) or _largest_text(row, parts, blocking))
+    yield from filter(None, lines)
+    if (note := unmatched(parts)) is not None:
+        yield note
+
+
+def late_rank(parts: Breakdown, blocking: str | None = None) -> str | None:
+    """The rank whose own time changed by far the most, where the others wait longer, or shorter, for it.
+
+    None if nothing waits, or collectives are not matched, so that waiting is not known.
+    """
+    late = late_ranks(parts, blocking)
+    return None if late is None else _late_text(late, parts)
+
+
+def _is_certain(late: Late) -> bool:
+    return all(map(_is_significant, late.ranks))
+
+
+def _late_text(late: Late, parts: Breakdown) -> str | None:
+    """The late ranks with their cause; None if they are neither significant nor most of a notable change."""
+    change, is_certain = abs(parts.delta), _is_certain(late)
+    if not is_certain and (late.part < _MOST * change or change < _LEAST_CHANGE * parts.base_mean):
+        return None
+    names = [row.part.removesuffix(_OWN).removeprefix("rank ") for row in late.ranks]
+    ranks, whose = (
+        (f"ranks {' and '.join(names)} are", "their") if names[1:] else (f"rank {names[0]} is", "its")
+    )
+    ranks = f"{len(names)} ranks are" if len(names) > _MOST_NAMED else ranks
+    count = len(late.ranks) + len(late.others)
+    text = f"{ranks} {'late' if parts.delta > 0 else 'no longer late'}: {whose} own time"
+    text += f" {_grew(late.ranks, count)}"
+    if late.cause is not None:
+        text += f", {'mostly' if late.is_most else 'largest part'} {_changed(late.cause, parts.per)}"
+    common = sum((row.delta for row in late.others), ZERO) / len(late.others)
+    if common * parts.delta > 0 and abs(common) >= _LEAST_OTHERS * abs(late.ranks[0].delta):
+        text += f"; that of the others {_grew(late.others, count)}"
+    share = float(late.part / change)
+    # More than all of it if other ranks wait where they were idle before.
+    part = "all" if share > _ALL else f"{100 * share:.0f} %"
+    text += f"; with the waiting of the others that is {part} of the change"
+    return text if is_certain else f"{text}, not significant"
+
+
+def _grew(own: Sequence[Row], count: int) -> str:
+    """By how much the own times of ranks changed on average; rows are divided by the `count` of ranks."""
+    delta, base = sum((row.delta for row in own), ZERO), sum((row.base for row in own), ZERO)
+    changed, ns = 100 * abs(float(delta / base)), show(float(abs(delta) * count / len(own)), "ns")
+    return f"{'grew' if delta > 0 else 'shrank'} by {changed:.0f} % ({ns})"
+
+
+def largest_row(parts: Breakdown, blocking: str | None = None) -> Row | None:
+    """The kernel or idle cause that changed most in the direction of the step; None without such a row.
+
+    What waits in a collective is named as that, and a new blocking call before what follows from it.
+    """
+    rows = parts.level("kernels").rows
+    toward = [row for row in rows if row.delta * parts.delta > 0]
+    if not toward or abs(toward[0].delta) < _LEAST_CAUSE * abs(parts.delta):
+        return None
+    return first_cause(toward, blocking)
+
+
+def _largest_text(row: Row, parts: Breakdown, blocking: str | None) -> str:
+    """The row; after a new blocking call, also that call, and the largest row if it follows from it."""
+    text = _row_text(row, parts)
+    if blocking is None or row.part != _SYNC:
+        return text
+    largest = largest_row(parts)
+    if largest is None or largest.part == _SYNC:
+        return f"{text}: {blocking}, new in head"
+    text = text.replace("largest part", "first part")
+    return f"{text}: {blocking}, new in head, from which follows {_changed(largest, parts.per)}"
+
+
+def _waiting_text(row: Row, parts: Breakdown, blocking: str | None) -> str | None:
+    """Waiting, if that is most of a collective's row, and the largest row of the ranks' own time."""
+    own = {name for _, name in parts.own}
+    waits = waiting(parts)
+    is_known = bool(own) and row.part not in own and unmatched(parts) is None
+    if not is_known or _MOST * abs(row.delta) > abs(waits) or waits * row.delta < 0:
+        return None
+    text = f"largest part: waiting for other ranks, {_signed(waits)} of the {_signed(parts.delta)} change"
+    toward = [each for each in parts.level("kernels").rows if each.part in own and each.delta * row.delta > 0]
+    first = first_cause(toward, blocking)
+    if first is not None and abs(first.delta) >= _LEAST_PART * abs(parts.delta):
+        text += f"; of the ranks' own time, {_changed(first, parts.per)}"
+    return text if _is_significant(row) else f"{text}, not significant"
+
+
+def unmatched(parts: Breakdown) -> str | None:
+    """That waiting is not known, if communication that is not matched across ranks changed noticeably."""
+    rows = {row.part: row for row in parts.level("breakdown").rows}
+    row = rows.get(_UNMATCHED)
+    if row is None or not row.delta or abs(row.delta) < _LEAST_PART * abs(parts.delta):
+        return None
+    delta = show(float(row.delta), "ns")
+    return f"note: collectives behind {delta} of the change are not matched across ranks: waiting is unknown"
+
+
+def _is_significant(row: Row) -> bool:
+    return row.test is not None and row.test.significant
+
+
+def _row_text(row: Row, parts: Breakdown) -> str:
+    """The row, or, if it changed by more than the step, also the largest that went the other way."""
+    if (converted := _conversions(row, parts)) is not None:
+        text = converted
+    elif abs(row.delta) > _OFFSET * abs(parts.delta):
+        other = next((each for each in parts.level("kernels").rows if each.delta * row.delta < 0), None)
+        both = sorted((each for each in (row, other) if each), key=lambda each: -abs(each.delta))
+        text = f"parts cancel out: {' and '.join(_changed(each, parts.per) for each in both)}"
+    else:
+        level = "" if parts.on_host else " by kernel"
+        text = f"largest part{level}: {_changed(row, parts.per)} of the {_signed(parts.delta)} change"
+    if _is_significant(row):
+        return text
+    return f"{text}, not {'tested' if row.test is None else 'significant'}"
+
+
+def _conversions(row: Row, parts: Breakdown) -> str | None:
+    """What another data type gains, and what conversions cost; None unless the row is one of them."""
+    rows = [each for each in parts.level("kernels").rows if each.calls is not None]
+    faster = [each for each in rows if (each.joined or "").startswith(RETYPED) and each.delta < 0]
+    casts = [each for each in rows if each.change in ("added", "more calls") and is_conversion(each.part)]
+    if row not in (*faster, *casts) or not faster or not casts:
+        return None
+    gain, cost = (abs(sum((each.delta for each in side), ZERO)) for side in (faster, casts))
+    dtypes = (faster[0].joined or "").removeprefix(RETYPED)
+    what = f"quantization ({dtypes})" if dtypes.endswith(("8", "4")) else dtypes
+    where = "matrix products" if {role_of(each.part) for each in faster} == {MATRIX_PRODUCT} else "kernels"
+    cancel = "parts cancel out: " if min(gain, cost) * _OFFSET > max(gain, cost) else ""
+    gained, lost = show(float(gain), "ns"), show(float(cost), "ns")
+    return f"{cancel}{what} gained {gained} in {where} and costs {lost} in casts"
+
+
+def _changed(row: Row, per: str) -> str:
+    name = one_line(short_name(row.part)) if row.calls is not None else category_name(row.part)
+    count = f"{float(row.head_count or 0):,.1f}".removesuffix(".0")
+    calls = f", {count} call{'s' * (count != '1')} per {per}" if row.change == "added" else ""
+    return f"{name} {row.change}{calls}, {_signed(row.delta)}"
+
+
+def _signed(ns: Fraction) -> str:
+    return f"{'+' if ns > 0 else ''}{show(float(ns), 'ns')}"
+
+
+_MOST_NAMED = 3
+_LEAST = 0.1  # share of the variance, from which a part is named
+_MOST_OF_RANKS = 0.6  # of the spread of own times, from which one rank is named
+
+
+class Share(Struct, frozen=True):
+    """The share of the variance between replicates that a row contributes; all of a level sum to 1.
+
+    It is negative for a row that is shorter where the whole is longer.
+    """
+
+    level: str
+    name: str
+    share: float
+
+
+def spread(parts: Breakdown) -> tuple[Share, ...]:
+    """The rows of kernels and of ranks, the largest share first; empty with too few runs or steps."""
+    shares: list[Share] = []
+    for name in ("kernels", "ranks"):
+        rows = parts.level(name).rows
+        values = variance_shares([(row.base_replicates, row.head_replicates) for row in rows]) or ()
+        of_level = [Share(name, row.part, value) for row, value in zip(rows, values, strict=False)]
+        shares += sorted(of_level, key=lambda share: (-share.share, share.name))
+    return tuple(shares)
+
+
+def spread_notes(parts: Breakdown) -> Iterator[str]:
+    """The kernels and idle causes, and the rank, that most of the spread comes from."""
+    shares, between = spread(parts), f"{parts.replicate}s"
+    kernels = [each for each in shares if each.level == "kernels" and each.share >= _LEAST][:_MOST_NAMED]
+    if kernels:
+        listed = ", ".join(f"{_name(share.name)} ({100 * share.share:.0f} %)" for share in kernels)
+        yield f"the spread between {between} comes from {listed}"
+    own = [each for each in shares if each.level == "ranks" and each.name.endswith(_OWN)]
+    total = sum(max(each.share, 0.0) for each in own)
+    # A late rank lengthens the steps of the others as much, by waiting: compare own times only.
+    if len(own) > 1 and own[0].share >= max(_LEAST, _MOST_OF_RANKS * total):
+        rank, share = own[0].name.removesuffix(_OWN), own[0].share / total
+        yield f"{rank} varies most: {100 * share:.0f} % of the spread of the ranks' own times"
+
+
+def _name(part: str) -> str:
+    name = category_name(part)
+    return name if name != part else one_line(short_name(part))
