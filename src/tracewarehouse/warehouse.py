@@ -186,10 +186,9 @@ class Warehouse(Analyses[Result]):
     ) -> Result:
         """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
 
-        A query that returns more than `max_rows` rows, runs for longer than `timeout_s` or needs more than
-        `memory_bytes` fails and returns nothing; None switches a limit off. The limits are DuckDB's, which
-        counts no long strings as memory and interrupts no function: `tw query` runs in a process that is
-        killed. `scan` has no limits. Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
+        Beyond `max_rows` rows, `timeout_s` or `memory_bytes` it fails and returns nothing; None switches a
+        limit off. They are DuckDB's, which counts no long strings and interrupts no function: `tw query` runs
+        in a process that is killed. `scan` has none. Raises QueryError (DuckDB's message), QueryLimitError.
         """
         from tracewarehouse.duck.engine import Limits
 
@@ -323,11 +322,7 @@ class Warehouse(Analyses[Result]):
         return recorded_runs(self.selection)
 
     def report(
-        self,
-        run: str,
-        head: str | None = None,
-        *,
-        notify: Callable[[str], None] | None = None,
+        self, run: str, head: str | None = None, *, notify: Callable[[str], None] | None = None
     ) -> Page:
         """A report on a run: where GPU time went, what limits it, what is unknown; `.html()` is the file.
 

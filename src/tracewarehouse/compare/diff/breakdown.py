@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from tracewarehouse import hints
 from tracewarehouse.compare.diff.comparable import roles
 from tracewarehouse.compare.diff.levels import (
+    COMPLETE_STEPS,
     WAIT,
     ZERO,
     Level,
@@ -329,14 +330,13 @@ def _side(
     )
 
 
+# Complete steps of ranks with GPU activities.
 _STEPS = """
 SELECT run_id, rank, step, period_ns AS length_ns
 FROM steps
 SEMI JOIN kernels ON kernels.run_id = steps.run_id AND kernels.rank = steps.rank
 WHERE NOT partial
 """
-# The same, also of ranks without GPU activities.
-_HOST_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"
 STEP, WINDOW, ANNOTATION = "step", "window", "annotation:"
 MIN_STEPS = 3  # complete steps of a rank; with fewer the interval is the window
 
@@ -595,7 +595,7 @@ def resolve_interval(
 
 def _has_enough_steps(side: Selection, on_host: bool) -> bool:
     """Whether every run has a rank with enough complete steps."""
-    steps = side.query_all(_HOST_STEPS if on_host else _STEPS).rows()
+    steps = side.query_all(COMPLETE_STEPS if on_host else _STEPS).rows()
     most: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most[run] = max(most[run], count)
@@ -625,7 +625,7 @@ def host_times(name: str, side: Selection, per: str) -> SideTimes:
         raise ParamError(f"per {per!r} needs GPU activities", "use step or window")
     account = side.analyze("host_account", entire_trace=per == WINDOW)
     if per == STEP:
-        interval, lacking, steps = "step", "no complete step", side.query_all(_HOST_STEPS).arrow()
+        interval, lacking, steps = "step", "no complete step", side.query_all(COMPLETE_STEPS).arrow()
     else:
         interval, lacking, steps = "occurrence", "no host slices", None
     kernels = side.analyze("step_kernels" if per == STEP else "window_kernels")

@@ -408,11 +408,11 @@ GROUP BY ALL
 """
 _LONG = 1.5  # times the median step of its run, from which a step is a long one
 _EXPLAINED = 0.5  # of what the mean moved beyond the median, the least share that long steps explain
-_COMPLETE = "SELECT run_id, rank, step, period_ns FROM steps WHERE NOT partial"
+COMPLETE_STEPS = "SELECT run_id, rank, step, period_ns AS length_ns FROM steps WHERE NOT partial"
 # Each long step, and what grew most in it on one rank: rather its own time than its waiting for others.
 _LONG_STEPS = """
 WITH
-  whole AS (SELECT run_id, step, avg(period_ns) AS step_ns FROM complete GROUP BY ALL),
+  whole AS (SELECT run_id, step, avg(length_ns) AS step_ns FROM complete GROUP BY ALL),
   usual AS (SELECT run_id, median(step_ns) AS step_ns FROM whole GROUP BY run_id),
   long AS (
     SELECT
@@ -464,7 +464,7 @@ def long_steps(side: Selection, beyond_ns: float, on_host: bool) -> str | None:
     account = side.analyze("host_account" if on_host else "step_account")
     with scratch() as con:
         con.register("account", account.arrow())
-        con.register("complete", side.query_all(_COMPLETE).arrow())
+        con.register("complete", side.query_all(COMPLETE_STEPS).arrow())
         found = con.execute(_LONG_STEPS, {"long": _LONG}).fetchall()
     if not found or sum(row[3] for row in found) < _EXPLAINED * beyond_ns * found[0][4]:
         return None
