@@ -11,13 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from cli_runner import process, tw
 from conftest import deep
 from ingesting import take, write
-from tracewarehouse.errors import DamagedRunError, PartlyDone, TwError, WarehouseError
+from tracewarehouse.errors import DamagedRunError, PartlyDone, WarehouseError
+from tracewarehouse.hints import repair as repair_hint
 from tracewarehouse.storage import Store, parquet_file
+from tracewarehouse.storage.parquet_file import Level
 from tracewarehouse.warehouse import Warehouse
 
 RUNS = ("a", "b")
@@ -254,20 +258,78 @@ def test_a_damaged_file_leaves_out_its_run_with_a_notice(root: Path) -> None:
     assert found.notices[0].startswith("run a is damaged and left out: data/kernels/a/")
 
 
-def test_with_verify_no_flipped_bit_changes_an_answer(root: Path) -> None:
-    path, chance, silent = table_file(root, "kernels"), random.Random(5), 0
-    data, wanted = path.read_bytes(), answers(root, "a")
-    for _ in range(25):
+def all_rows(wh: Warehouse, table: str, run: str = "a") -> list[dict[str, Any]]:
+    return wh.select(runs=run).query(f"SELECT count(*), sum(hash(t)) FROM {table} t").rows()
+
+
+@pytest.mark.parametrize(
+    ("verify", "seed", "flips"),
+    [(False, 5, 24), (True, 5, 8), *deep(*((False, seed, 180) for seed in (1, 2, 3)))],
+)
+def test_every_flipped_bit_is_named(root: Path, verify: bool, seed: int, flips: int) -> None:
+    chance, wh = random.Random(seed), Warehouse(root, verify=verify)
+    files = sorted((root / "data").glob("*/a/*.parquet"))
+    for _ in range(flips):
+        path = chance.choice(files)
+        table, data = path.parts[-3], path.read_bytes()
         changed = bytearray(data)
         changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        wanted = all_rows(wh, table)
         path.write_bytes(bytes(changed))
-        parquet_file._passed.clear()
+        with pytest.raises(DamagedRunError) as failed:
+            all_rows(wh, table)
+        assert f"run a is damaged: {path.relative_to(root).as_posix()}: " in failed.value.message
+        assert 'wh.repair("a")' in (failed.value.hint or "")
+        path.write_bytes(data)
+        assert all_rows(wh, table) == wanted
+
+
+def test_damage_is_named_where_no_column_read_has_it(root: Path) -> None:
+    """Only DuckDB knows which columns it reads: `hash(t)` reads all of them."""
+    path = table_file(root, "kernels")
+    place = pq.read_metadata(path).row_group(0).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    data[place + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DamagedRunError, match="run a is damaged: data/kernels/a/"):
+        Warehouse(root).select(runs="a").query("SELECT sum(dur_ns) FROM kernels")
+    assert {row["run_id"] for row in Warehouse(root).kernel_summary().rows()} == {"b"}
+
+
+def test_what_duckdb_cannot_decode_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for files of a version without CRC-32, or that change after the check."""
+    monkeypatch.setattr("tracewarehouse.warehouse.default_level", lambda: Level.FOOTER)
+    path = table_file(root, "events")
+    data, names = path.read_bytes(), []
+    wanted = all_rows(Warehouse(root), "events")
+    columns = pq.read_metadata(path).row_group(0)
+    for at in range(0, columns.num_columns, 3):
+        changed = bytearray(data)
+        changed[columns.column(at).data_page_offset] ^= 0x80
+        path.write_bytes(changed)
         try:
-            found = Warehouse(root, verify=True).select(runs="a").query(SQL).rows()
-        except TwError:
-            continue
-        silent += found != wanted
-    assert silent == 0
+            assert all_rows(Warehouse(root), "events") == wanted
+        except DamagedRunError as error:
+            names.append((error.message.partition(": checksum")[0], error.hint))
+    assert set(names) == {(f"run a is damaged: {path.relative_to(root).as_posix()}", repair_hint("a"))}
+    assert len(names) >= 5
+
+
+def test_a_version_without_crc_is_read_as_before(root: Path) -> None:
+    version = Warehouse(root).store.newest("a")
+    assert version is not None
+    (file,) = {file for source in version.sources for file in source.files if file.table == "kernels"}
+    path, old = root / file.path, replace(file, crc32=0)
+    data = path.read_bytes()
+    for place, levels in ((40, {Level.FULL}), (-9, {Level.CRC, Level.FULL})):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        parquet_file._passed.clear()
+        assert {level for level in (Level.CRC, Level.FULL) if parquet_file.fault(path, old, level)} == levels
+        assert parquet_file.fault(path, file, Level.CRC)
+    path.write_bytes(data)
+    assert [parquet_file.fault(path, each, Level.CRC) for each in (file, old)] == [None, None]
 
 
 def test_verify_reads_the_files_that_a_command_only_lists(root: Path) -> None:

@@ -80,7 +80,7 @@ HOMES = {
     "rich": {"present.render"},
     "numpy": {"compare.stats", "ingest", "formats", "derive"},
     "scipy": {"compare.stats"},
-    "isal": {"formats"},
+    "isal": {"formats", "storage"},
     "obstore": {"storage"},
     "platformdirs": {"temp_folders"},
     "polars": {"result", "warehouse"},

@@ -85,7 +85,7 @@ class Warehouse(Analyses[Result]):
 
     Every analysis is a method: `wh.temporal_breakdown()`. The first `ingest` creates the folder; until then,
     methods that read raise WarehouseError. Reading writes nothing but what `check` and `report` store. Each
-    file is checked when it is first opened: size and footer, with `verify` (or TW_VERIFY=1) every byte.
+    file is checked when it is first opened: its CRC-32, with `verify` (or TW_VERIFY=1) its SHA-256.
     """
 
     def __init__(

@@ -15,15 +15,16 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import asdict
 
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.duck.arrow import type_of
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest.parquet import TableWriter, WrittenTable
-from tracewarehouse.storage import Staged, StagedTable, Store
+from tracewarehouse.storage import Staged, StagedTable, Store, TableFile
 from tracewarehouse.storage.pack import ROW_GROUP_ROWS, Encoding, encoding_of
-from tracewarehouse.storage.parquet_file import file_facts
+from tracewarehouse.storage.parquet_file import Level, _passed, fault, file_facts
 
 CATALOG = Catalog.load()
 STORED = [
@@ -175,6 +176,22 @@ def test_a_large_column_chunk_has_its_own_crc(tmp_path: Path) -> None:
         (group.column(at).dictionary_page_offset, group.column(at).total_compressed_size) for at in (0, 1)
     ]
     assert facts.chunks == tuple((at, size, zlib.crc32(data[at : at + size])) for at, size in places)
+
+
+def test_a_flipped_bit_of_a_large_file_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"a": np.random.default_rng(5).integers(0, 2**62, 800_000)}), path)
+    facts = file_facts(path)
+    file = TableFile("kernels", 1, "a", 1, **asdict(facts), file_rows=1, first_rank=0, last_rank=0)
+    assert facts.bytes > 5_000_000 and fault(path, file, Level.CRC) is None
+    for place in (0, 1 << 16, facts.bytes // 2, facts.bytes - 1):
+        data = bytearray(path.read_bytes())
+        data[place] ^= 4
+        path.write_bytes(data)
+        _passed.clear()
+        assert "checksum differs" in str(fault(path, file, Level.CRC))
+        data[place] ^= 4
+        path.write_bytes(data)
 
 
 def test_a_flipped_bit_in_a_page_is_noticed(writer: TableWriter, tmp_path: Path) -> None:

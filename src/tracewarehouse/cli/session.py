@@ -386,7 +386,7 @@ engine_options = option_group(
 )
 
 # Of commands that read stored files.
-verify_option = _option("--verify", is_flag=True, help="Verify checksums of files read. [env: TW_VERIFY=1]")
+verify_option = _option("--verify", is_flag=True, help="Verify the SHA-256 of files read. [env: TW_VERIFY=1]")
 
 # Apply to the rows of an analysis.
 rows_options = option_group(

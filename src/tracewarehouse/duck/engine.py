@@ -251,6 +251,11 @@ def query_error(error: Exception, place: str = "") -> QueryError:
     return QueryError(f"{place}{first}" + (f" (line {where[0]})" if where else ""), hint or None)
 
 
+def is_unreadable(error: BaseException | None) -> bool:
+    """Whether DuckDB could not decode a file; errors of its Parquet reader may have no own class."""
+    return isinstance(error, UNREADABLE) or type(error) is Error
+
+
 def result_columns(con: Connection, sql: str) -> list[tuple[str, str]]:
     """Name and type of each column of a SELECT, which is bound but not run."""
     bound = relation(con, sql)

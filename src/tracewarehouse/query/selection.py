@@ -44,7 +44,7 @@ T = TypeVar("T")
 class Selection:
     """Selected runs and ranks of a store, None: all runs, each in its newest version.
 
-    Each file is checked when it is first opened: size and footer, at level FULL every byte. `engine` is
+    Each file is checked when it is first opened: its CRC-32, at level FULL its SHA-256. `engine` is
     where analyses run, `left_out` are damaged runs that were not selected by name.
     """
 
@@ -148,7 +148,7 @@ class Selection:
         return other
 
     def verified(self, runs: Sequence[SelectedRun]) -> Self:
-        """Over these runs, for reads whose result is stored: every byte is checked, damage is an error."""
+        """Over these runs, for reads whose result is stored: every SHA-256 is checked, damage is an error."""
         other = self.over([replace(run, named=True) for run in runs])
         other.level = Level.FULL
         return other
@@ -320,12 +320,12 @@ class Selection:
 
     def _without_damage(self, attempt: Callable[[Level], T]) -> T:
         """The result of an attempt; if it fails on bytes that cannot be decoded, again without those runs."""
-        from tracewarehouse.duck.engine import UNREADABLE
+        from tracewarehouse.duck.engine import is_unreadable
 
         try:
             return attempt(self.level)
         except QueryError as error:
-            if self.level is Level.FULL or not isinstance(error.__cause__, UNREADABLE):
+            if self.level is Level.FULL or not is_unreadable(error.__cause__):
                 raise
             failed = error
         try:
