@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
 
-from cli_runner import environment
+from cli_runner import TW, environment
 from ingesting import take, write
-from storage_sources import context
+from storage_sources import commit, context
 from tracewarehouse import temp_folders
+from tracewarehouse.ingest.parquet import RankFiles
 from tracewarehouse.ingest.secrets import scan_traces
-from tracewarehouse.storage import Store
+from tracewarehouse.storage import RankSource, Store, commits, objects
 from tracewarehouse.storage.clean import clean
 from tracewarehouse.warehouse import Warehouse
 
@@ -146,3 +151,140 @@ def test_a_few_kills_at_random_moments(tmp_path: Path) -> None:
 @pytest.mark.deep
 def test_fifty_kills_at_random_moments(tmp_path: Path) -> None:
     kill_many(tmp_path, 50, seed=time.time_ns() % 1_000_000)
+
+
+# Clean beside calls that run
+
+
+def staged_and_committed(store: Store) -> Iterator[tuple[Path, RankSource]]:
+    """A call that has staged one file and committed another, and publishes nothing yet."""
+    with store.staging() as folder:
+        (folder / "half.parquet").write_bytes(b"x")
+        yield folder, commit(store, 7)
+
+
+def test_clean_without_grace_deletes_nothing_of_a_call_that_runs(tmp_path: Path) -> None:
+    store = Store.open_or_create(tmp_path / "wh")
+    for _ in staged_and_committed(store):
+        before = sorted(store.folder.rglob("*"))
+        assert clean(store, grace_s=0).files == 0
+        assert sorted(store.folder.rglob("*")) == before
+    left = {path.name for path in (store.folder / "data").rglob("*.parquet")}
+    time.sleep(0.02)  # the time of a file is that of the last tick
+    assert clean(store, grace_s=0).files > len(left) > 0
+
+
+def test_a_clock_that_is_ahead_deletes_nothing_of_a_call_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ahead(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+            return datetime.now(tz) + timedelta(days=2)
+
+    store = Store.open_or_create(tmp_path / "wh")
+    for module in (objects, commits):
+        monkeypatch.setattr(module, "datetime", Ahead)
+    source = commit(store, 3)  # by a call that has ended
+    for folder, other in staged_and_committed(store):
+        assert clean(store).files == 0
+        assert (folder / "half.parquet").exists()
+        assert store.missing_file([source, other]) is None
+
+
+def test_a_lease_of_another_machine_counts_as_long_as_it_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(temp_folders, "RENEW_S", 0.01)
+    store = Store.open_or_create(tmp_path / "wh")
+    with store.staging() as folder:
+        lock = folder / temp_folders.LOCK
+        lock.write_text("another machine")
+        # Its lock is not seen here: the file is another one than that which the process has locked.
+        lock.rename(folder / "seen there")
+        lock.write_text("another machine")
+        long_ago = time.time() - 10 * temp_folders.LEASE_S
+        os.utime(lock, (long_ago, long_ago))
+        os.utime(folder / "seen there", (long_ago, long_ago))
+        os.utime(folder, (long_ago, long_ago))
+        wait_for(lambda: folder.stat().st_mtime > long_ago + 1)
+        clean(store, grace_s=0)
+        assert folder.exists()
+    folder.mkdir()
+    lock.write_text("another machine")
+    for path in (lock, folder):
+        os.utime(path, (long_ago, long_ago))
+    clean(store, grace_s=0)
+    assert not folder.exists()
+
+
+def wait_for(is_true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_call_whose_files_were_removed_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "job", range(2))
+    staging = tmp_path / "wh" / "_tw" / "staging"
+    Store.open_or_create(tmp_path / "wh")
+    added = RankFiles.staged
+
+    def remove(self: RankFiles, run: str) -> object:
+        shutil.rmtree(staging)
+        return added(self, run)
+
+    monkeypatch.setattr(RankFiles, "staged", remove)
+    report = take(tmp_path / "wh", tmp_path / "job", jobs=1)
+    for file in report.files:
+        assert file.reason is not None and file.reason.endswith("removed by tw clean of another process")
+        assert file.hint == "run it again"
+
+
+# An ingest that waits when its tables are written, and again when they are committed.
+INGEST = """
+import sys, time
+from pathlib import Path
+from tracewarehouse.cli import main
+from tracewarehouse.ingest.parquet import RankFiles
+from tracewarehouse.storage import Store
+place = Path(sys.argv.pop(1))
+def paused(name, function):
+    def wait(*args):
+        found = function(*args)
+        (place / name).touch()
+        while not (place / f"{name}-go").exists():
+            time.sleep(0.01)
+        return found
+    return wait
+RankFiles.staged = paused("staged", RankFiles.staged)
+Store.commit = paused("committed", Store.commit)
+main()
+"""
+
+
+@pytest.mark.parametrize("options", [("--grace", "0s"), ("--grace", "0s", "+2d"), ("+2d",)])
+def test_tw_clean_of_another_process_spares_a_live_ingest(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Also by a clock that is two days ahead."""
+    *words, last = options
+    clock = ["faketime", "-f", last] if last == "+2d" else []
+    if clock and shutil.which("faketime") is None:
+        pytest.skip("faketime is not installed")
+    write(tmp_path / "job", range(3))
+    warehouse = tmp_path / "wh"
+    Store.open_or_create(warehouse)
+    command = [sys.executable, "-c", INGEST, str(tmp_path), "ingest", str(tmp_path / "job")]
+    command += ["-w", str(warehouse), "--settle", "0", "--jobs", "1"]
+    cleaning = [*clock, *TW, "clean", "-w", str(warehouse), *(words if clock else options)]
+    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as running:
+        for name in ("staged", "committed"):
+            wait_for((tmp_path / name).exists)
+            done = subprocess.run(cleaning, env=environment(), capture_output=True, text=True, check=False)
+            (tmp_path / f"{name}-go").touch()
+            assert done.returncode == 0, done.stderr
+        assert running.stderr is not None
+        said = running.stderr.read()
+        assert running.wait() == 0, said
+    assert Warehouse(warehouse).selected()[0].ranks == (0, 1, 2)
+    assert Warehouse(warehouse).verify() == []

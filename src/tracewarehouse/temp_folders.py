@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ from pathlib import Path
 PREFIX = "tw-"
 LOCK = ".lock"
 CACHE = "TW_CACHE"
+# Another machine, which may not see a lock, sees by the time of a folder that it is in use.
+RENEW_S, LEASE_S = 60.0, 900.0
 _LOCK_ATTEMPTS, _LOCK_PAUSE_S = 50, 0.001
 # Process id → its folder and the open lock file: a forked child has its own.
 _own: dict[int, tuple[Path, int]] = {}
@@ -54,6 +57,45 @@ def locked_folder(folder: Path) -> Iterator[Path]:
         os.close(handle)
 
 
+@contextmanager
+def leased_folder(folder: Path) -> Iterator[Path]:
+    """A locked folder whose time is renewed as long as it is in use."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(RENEW_S):
+            with suppress(OSError):
+                os.utime(folder)
+
+    with locked_folder(folder):
+        threading.Thread(target=renew, daemon=True).start()
+        try:
+            yield folder
+        finally:
+            ended.set()
+
+
+def lease_start(folder: Path, now: float) -> float | None:
+    """When a running call locked its folder; None if it has ended or may have; `now` is the file system's."""
+    with suppress(OSError):
+        locked_at, renewed_at = (folder / LOCK).stat().st_mtime, folder.stat().st_mtime
+        held = is_held(folder)
+        if held or (held is None and now - max(locked_at, renewed_at) < LEASE_S):
+            return locked_at
+    return None
+
+
+def file_time(folder: Path) -> float:
+    """The time, since the epoch, that the file system of a folder gives a new file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{secrets.token_hex(8)}.tmp"
+    path.touch()
+    try:
+        return path.stat().st_mtime
+    finally:
+        path.unlink(missing_ok=True)
+
+
 def _lock(folder: Path) -> int:
     """Creates and locks the lock file of a folder; the lock is held until the handle is closed."""
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -74,19 +116,26 @@ def _machine() -> bytes:
     return os.uname().nodename.encode()
 
 
-def is_unused(folder: Path) -> bool:
-    """Whether no process holds the lock of the folder; False if that cannot be known on this machine."""
+def is_held(folder: Path) -> bool | None:
+    """Whether a process holds the lock of the folder; None if that cannot be known on this machine."""
     try:
         handle = os.open(folder / LOCK, os.O_RDWR)
     except OSError:
-        return False
+        return None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.read(handle, 256) == _machine()
+        return False if os.read(handle, 256) == _machine() else None
+    except BlockingIOError:
+        return True
     except OSError:
-        return False
+        return None
     finally:
         os.close(handle)
+
+
+def is_unused(folder: Path) -> bool:
+    """Whether no process holds the lock of the folder; False if that cannot be known on this machine."""
+    return is_held(folder) is False
 
 
 def delete_unused(parent: Path | None = None) -> int:

@@ -300,6 +300,6 @@ def test_a_source_of_a_killed_call_is_found_until_it_is_published(store: Store) 
 def test_a_source_whose_files_are_gone_is_not_published(store: Store) -> None:
     source = commit(store, 0)
     store.path(source.files[0].path).unlink()
-    with pytest.raises(Exception, match="deleted before rank 0 was published"):
+    with pytest.raises(Exception, match="removed by tw clean of another process before rank 0 was published"):
         store.publish("run", Changes(sources=(source,)))
     assert store.runs() == ()

@@ -51,8 +51,9 @@ from tracewarehouse.ingest.resources import check_memory, is_large, system_alloc
 from tracewarehouse.ingest.sources import CHANGED, ObjectChanged, RankCommit, Source, TimeWindow, file_stamp
 from tracewarehouse.ingest.stored import StoredRanks, object_fact
 from tracewarehouse.ingest.survey import other_format
-from tracewarehouse.storage import Json, Staged, Store, disk_error, uid
+from tracewarehouse.storage import Json, Staged, Store, disk_error, disk_errors, uid
 from tracewarehouse.storage.model import KERNEL_RULES
+from tracewarehouse.storage.objects import is_removed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,23 +122,22 @@ class BuildRanks(Struct, frozen=True):
     def run(self, progress: TaskProgress) -> tuple[RankCommit | FileOutcome, ...]:
         """The commit or outcome of each source. `progress(position, bytes)` reports the text that is read."""
         folder = self.store.folder / self.folder
+        largest_bytes = max(source.text_bytes for source in self.sources)
+        is_single = len(self.sources) == 1 and largest_bytes >= _MIN_THREAD_BYTES
+        catalog = Catalog.load(self.sql)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            largest_bytes = max(source.text_bytes for source in self.sources)
-            is_single = len(self.sources) == 1 and largest_bytes >= _MIN_THREAD_BYTES
-            catalog = Catalog.load(self.sql)
             with (
+                disk_errors(folder),
                 ExitStack() as opened,
                 RankFiles(catalog, folder, is_single, is_large(largest_bytes)) as files,
             ):
+                folder.mkdir(parents=True, exist_ok=True)
                 policy = policy_of(self.store.folder_with(POLICY_FILE), self.options.redact)
                 redactor = Redactor(self.store.salt, policy)
                 group = _Group(self, folder, catalog, files, opened, policy, redactor)
                 for position, source in enumerate(self.sources):
                     group.add(source, partial(progress, position))
                 return group.committed()
-        except OSError as error:
-            raise disk_error(folder, error) from error
         finally:
             if not self.stage_only:  # the driver may be on another machine
                 rmtree(folder, ignore_errors=True)
@@ -202,6 +202,8 @@ class _Group(Struct):
         """The outcome of a source that could not be read or built: a half-written file fails in many ways."""
         copy = source.file.local(self.folder) if source.file.copy else None
         inbox = self.task.options.inbox
+        if isinstance(error, OSError) and is_removed(error):
+            error = disk_error(self.folder, error)
         return _left(source) if _is_changed(source) else source.file.failed(failure_of(error), inbox, copy)
 
     def _build_waiting(self) -> None:

@@ -63,7 +63,7 @@ from tracewarehouse.result import Field, Result, from_rows
 from tracewarehouse.storage import RunVersion, Store
 from tracewarehouse.storage.commits import now
 from tracewarehouse.storage.objects import Objects
-from tracewarehouse.temp_folders import PREFIX, delete_unused, locked_folder
+from tracewarehouse.temp_folders import PREFIX, delete_unused, leased_folder, locked_folder
 
 # States of files that are published.
 _STORED = ("intact", "repaired", "same")
@@ -207,7 +207,7 @@ def _staging(store: Store) -> Iterator[Path]:
     folder = store.new_staging_folder()
     with ExitStack() as held:
         with suppress(OSError):
-            held.enter_context(locked_folder(folder))
+            held.enter_context(leased_folder(folder))
         yield folder
 
 

@@ -37,7 +37,7 @@ from tracewarehouse.storage import (
     StagedTable,
     Store,
     TableFile,
-    disk_error,
+    disk_errors,
     uid,
 )
 from tracewarehouse.storage.model import CLASSIFIED, KERNEL_RULES, staged_again
@@ -111,22 +111,20 @@ class Rebuild(Struct, frozen=True):
         """Returns the source with the new tables, ready to be committed."""
         source, rules = self.source, rules_of(self.sql, self.own)
         large = is_large(source.text_bytes)
-        try:
+        with (
+            disk_errors(self.folder),
+            RankFiles(rules.catalog, self.folder, single=large, low_memory=large) as files,
+            temporary_folder() as spill,
+        ):
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (
-                RankFiles(rules.catalog, self.folder, single=large, low_memory=large) as files,
-                temporary_folder() as spill,
-            ):
-                names = None if self.wanted is None else {ref.name for ref in self.wanted}
+            names = None if self.wanted is None else {ref.name for ref in self.wanted}
 
-                def add(table: str, rows: Rows) -> None:
-                    if names is None or table in names:
-                        files.add(source.run, (source.rank,), table, rows)
+            def add(table: str, rows: Rows) -> None:
+                if names is None or table in names:
+                    files.add(source.run, (source.rank,), table, rows)
 
-                facts = self.build(rules, add, spill)
-                tables = files.staged(source.run).get(source.rank, ())
-        except OSError as error:
-            raise disk_error(self.folder, error) from error
+            facts = self.build(rules, add, spill)
+            tables = files.staged(source.run).get(source.rank, ())
         if self.wanted is not None:
             digest = digest_of(self.own)
             versions, definitions_, kept = _replacement(rules.catalog, source, self.wanted, digest)

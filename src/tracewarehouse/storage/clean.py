@@ -29,7 +29,7 @@ from tracewarehouse.storage.objects import Entry, Objects
 from tracewarehouse.storage.remote import ListedObjects, RemoteObjects
 from tracewarehouse.storage.store import Store, with_disk_errors
 from tracewarehouse.storage.versions import Versions
-from tracewarehouse.temp_folders import delete_unused, is_unused
+from tracewarehouse.temp_folders import delete_unused, file_time, is_unused, lease_start
 
 
 class KeepRules(Struct, frozen=True):
@@ -279,14 +279,19 @@ def clean(
     version holds a source and that do not wait, Parquet files that no kept version or commit names, and
     staging folders of killed calls.
 
-    Kept versions are readable as RUN@vN; the last tombstone stays for its number, and the last version of
-    each content that an acknowledgement refers to. Before versions are deleted, one is published that says
-    so; the next call completes a killed one. Recorded results of kept versions stay, also those of removed
-    runs that are to be kept. Nothing is deleted of a run with a lost or damaged version or commit, which may
-    have held any of its files, or of which a repair took objects out; `taken_out` deletes these first,
-    whatever their age.
+    Nothing goes that was written since a running call began: by its lock, and on other machines as long as it
+    renews its lease. Kept versions are readable as RUN@vN; the last tombstone stays for its number, and the
+    last version of each content that an acknowledgement refers to. Before versions are deleted, one is
+    published that says so; the next call completes a killed one. Recorded results of kept versions stay, also
+    those of removed runs that are to be kept. Nothing is deleted of a run with a lost or damaged version or
+    commit, which may have held any of its files, or of which a repair took objects out; `taken_out` deletes
+    these first, whatever their age.
     """
     now = store.objects.clock()
+    staging = store.folder / layout.STAGING
+    staging_now = file_time(staging)
+    starts = [lease_start(path, staging_now) for path in staging.iterdir()]
+    grace_s = max([grace_s, *(staging_now - start for start in starts if start is not None)])
     before = now - timedelta(seconds=grace_s)
     versions_before = min(before, now - timedelta(seconds=keep_versions_s))
     versions = 0
@@ -308,7 +313,7 @@ def clean(
         groups.append([key for key in others if layout.run_of(key) not in refused])
     for keys in groups:
         deleted += _delete(store.objects, listed.objects, keys)
-    sizes = [entry.bytes for entry in deleted] + _delete_staging(store.folder / layout.STAGING, before)
+    sizes = [entry.bytes for entry in deleted] + _delete_staging(staging, staging_now, grace_s)
     delete_unused()
     store.forget()
     return CleanReport(len(sizes), sum(sizes), versions, tuple(sorted(map(store.name, planned.skipped))))
@@ -359,16 +364,18 @@ def _delete(objects: Objects, listed: Objects, keys: Iterable[str]) -> list[Entr
     return found
 
 
-def _delete_staging(folder: Path, before: datetime) -> list[int]:
+def _delete_staging(folder: Path, now: float, grace_s: float) -> list[int]:
     """Deletes leftovers of killed calls in the staging folder; the size of each.
 
-    They are unlocked, or entirely older than the grace period.
+    They are unlocked, or entirely older than the grace period without a lease.
     """
     sizes = []
-    for path in folder.iterdir() if folder.is_dir() else ():
+    for path in folder.iterdir():
         with suppress(FileNotFoundError):  # another clean deletes it, too
             inside = (path, *path.rglob("*"))
-            if not is_unused(path) and max(one.stat().st_mtime for one in inside) >= before.timestamp():
+            if lease_start(path, now) is not None:
+                continue
+            if not is_unused(path) and max(one.stat().st_mtime for one in inside) >= now - grace_s:
                 continue
             size = sum(one.stat().st_size for one in inside if one.is_file())
             if path.is_dir():

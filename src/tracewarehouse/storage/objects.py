@@ -19,6 +19,7 @@ from tracewarehouse import hints
 from tracewarehouse.errors import StoreUnavailable, TwError, WarehouseError
 from tracewarehouse.storage.layout import OWN_NAMES, STAGING, WAREHOUSE
 from tracewarehouse.storage.model import TableFile
+from tracewarehouse.temp_folders import file_time
 
 
 class Entry(Struct, frozen=True):
@@ -186,7 +187,9 @@ class LocalObjects(Objects):
         return str(self.path(key))
 
     def clock(self) -> datetime:
-        """The time of this machine."""
+        """The time of the file system, which a server may have; of this machine if nothing can be written."""
+        with suppress(OSError):
+            return datetime.fromtimestamp(file_time(self.root / STAGING), UTC)
         return datetime.now(UTC)
 
     def put(self, objects: Mapping[str, bytes]) -> None:
@@ -428,6 +431,11 @@ def _probe_link(root: Path) -> None:
         second.unlink(missing_ok=True)
 
 
+def is_removed(error: OSError) -> bool:
+    """Whether a file of a call that is not finished is gone: only `tw clean` deletes those of others."""
+    return error.errno == errno.ENOENT and f"{STAGING}/" in str(error)
+
+
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 _REFUSED = {errno.EACCES, errno.EPERM}
@@ -435,18 +443,20 @@ _REFUSED = {errno.EACCES, errno.EPERM}
 
 @contextmanager
 def disk_errors(root: Path | str) -> Iterator[None]:
-    """Turns an OSError of the block into a WarehouseError that names the place and a remedy."""
+    """Turns an OSError of the block, but StoreUnavailable, into a WarehouseError with place and remedy."""
     try:
         yield
+    except StoreUnavailable:
+        raise
     except OSError as error:
         raise disk_error(root, error) from error
 
 
 def disk_error(root: Path | str, error: OSError) -> WarehouseError:
-    """The WarehouseError for an error of the operating system or an object store."""
-    if isinstance(error, StoreUnavailable):
-        return WarehouseError(error.message, error.hint)
+    """The WarehouseError for an error of the operating system."""
     place = error.filename if isinstance(error.filename, str) else str(root)
+    if is_removed(error):
+        return WarehouseError(f"{root}: removed by tw clean of another process", "run it again")
     if error.errno in _FULL:
         return WarehouseError(
             f"{root}: no space left to write", "free some space and retry; published runs are not affected"

@@ -50,7 +50,7 @@ from tracewarehouse.storage.parquet_file import sha256
 from tracewarehouse.storage.publish import Merged, merge
 from tracewarehouse.storage.results import Recorded
 from tracewarehouse.storage.versions import Versions
-from tracewarehouse.temp_folders import locked_folder
+from tracewarehouse.temp_folders import leased_folder
 
 
 class Identity(Struct, frozen=True):
@@ -172,7 +172,7 @@ class Store(Versions):
         """A temporary folder on the disk of the warehouse, for Parquet files that are being written."""
         with ExitStack() as held:
             with disk_errors(self.folder):
-                folder = held.enter_context(locked_folder(self.new_staging_folder()))
+                folder = held.enter_context(leased_folder(self.new_staging_folder()))
             yield folder
 
     def new_staging_folder(self) -> Path:
@@ -282,7 +282,8 @@ class Store(Versions):
         if missing is not None:
             holds = (one.rank for one in sources for file in one.files if file.path == missing)
             raise WarehouseError(
-                f"{self.objects.describe(missing)}: deleted before rank {next(holds)} was published",
+                f"{self.objects.describe(missing)}: removed by tw clean of another process before rank"
+                f" {next(holds)} was published",
                 "ingest it again",
             )
 
