@@ -37,6 +37,8 @@ class Proxy:
     ignore_conditions: bool = False
     # Whether the answer of a request that succeeded is lost.
     loses: Callable[[Request], bool] = lambda _: False
+    # Whether the body of an answer is cut off in the middle.
+    cuts: Callable[[Request], bool] = lambda _: False
     # The status to answer with, without a call of the server; None passes it on.
     refuses: Callable[[Request], int | None] = lambda _: None
     # Called before a request is passed on, and after it was answered by the server.
@@ -52,7 +54,7 @@ class Proxy:
     def reset(self) -> None:
         """Forgets requests and faults."""
         fresh = Proxy(self.upstream)
-        for name in ("requests", "ignore_conditions", "loses", "refuses", "before", "after"):
+        for name in ("requests", "ignore_conditions", "loses", "cuts", "refuses", "before", "after"):
             setattr(self, name, getattr(fresh, name))
 
     def counts(self) -> Counter[str]:
@@ -142,9 +144,11 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             if status < 300 and proxy.loses(received):
                 self.close_connection = True
                 return
-            self._send(status, found, data)
+            self._send(status, found, data, is_cut=status < 300 and proxy.cuts(received))
 
-        def _send(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+        def _send(
+            self, status: int, headers: list[tuple[str, str]], data: bytes, is_cut: bool = False
+        ) -> None:
             sizes = [value for name, value in headers if name.lower() == "content-length"]
             size = sizes[0] if sizes else str(len(data))
             self.send_response_only(status)
@@ -154,7 +158,9 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             self.send_header("Content-Length", size if self.command == "HEAD" else str(len(data)))
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(data)
+                self.wfile.write(data[: len(data) // 2] if is_cut else data)
+            if is_cut:
+                self.close_connection = True
 
         do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = answer
 

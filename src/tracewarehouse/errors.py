@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+# Exit codes; that of an error is its `exit_code`. Those of the command line alone, such as 3 and 5 for gates,
+# are beside its errors; `guides/comparisons.md` has them all.
+DONE_IN_PART, UNANSWERED = 4, 6
+
 
 class TwError(Exception):
     """Base class: what failed, and what to do about it."""
@@ -30,7 +34,8 @@ class TwError(Exception):
 class StoreUnavailable(OSError):
     """An object store that does not answer or refuses, as a disk may: it says nothing about what is stored.
 
-    Not a TwError, so that no reader takes it for a damaged run.
+    Not a TwError, so that no reader takes it for a damaged run. `is_transient`: the same call may succeed
+    later.
     """
 
     def __init__(self, message: str, hint: str | None = None, is_transient: bool = False) -> None:
@@ -40,6 +45,11 @@ class StoreUnavailable(OSError):
         self.is_transient = is_transient
         if hint:
             self.__notes__ = [f"hint: {hint}"]
+
+    @property
+    def exit_code(self) -> int:
+        """6: the store does not answer, so run it again; 1: it refuses."""
+        return UNANSWERED if self.is_transient else TwError.exit_code
 
 
 class TraceFormatError(TwError):
@@ -159,7 +169,7 @@ class WorkerMismatch(EngineError):
 class PartlyDone(TwError):
     """A call over several runs that failed after it had changed some of them."""
 
-    exit_code = 4
+    exit_code = DONE_IN_PART
 
 
 class Terminated(KeyboardInterrupt):

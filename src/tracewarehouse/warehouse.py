@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
-from tracewarehouse.errors import TwError
+from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.location import Location, StoreUrl, location, paths_in
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
@@ -71,7 +71,7 @@ def writing(method: Callable[P, R]) -> Callable[P, R]:
             objects_at(root).check_writable()
         try:
             done = method(*args, **named)
-        except TwError:  # it may have published some runs before
+        except (TwError, StoreUnavailable):  # it may have published some runs before
             warehouse._list_new_versions()
             raise
         warehouse._list_new_versions()

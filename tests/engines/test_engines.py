@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec.structs import replace
 
 import tracewarehouse as tw
-from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, advice, opened
+from tracewarehouse.engines import Failure, LocalEngine, TaskProgress, WorkerDied, advice, opened
 from tracewarehouse.engines import ray as ray_engine
 from tracewarehouse.engines.ray import Peer, RayEngine, run_task
 from tracewarehouse.errors import EngineError, MissingExtra, UnknownName, WorkerMismatch
@@ -107,3 +108,35 @@ def test_a_cluster_that_does_not_answer_is_an_error() -> None:
         list(engine.run([Square(1)], lambda *_: None))
     assert raised.value.message == "Ray at 127.0.0.1:9: Connection refused"
     assert "ray start --head" in (raised.value.hint or "")
+
+
+class _Lost(Exception):
+    """Stands for an error of Ray."""
+
+
+def _ray_that_raises(name: str) -> SimpleNamespace:
+    """A stand-in for `ray` whose `get` raises the error of this name."""
+    names = ("OutOfMemoryError", "WorkerCrashedError", "NodeDiedError", "LocalRayletDiedError")
+    errors = {each: type(each, (_Lost,), {}) for each in names} | {"RayError": _Lost}
+
+    def get(_: object) -> object:
+        raise errors[name]("first\nThe node 10.0.0.7 is dead.")
+
+    return SimpleNamespace(exceptions=SimpleNamespace(**errors), get=get)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("NodeDiedError", "a node of the Ray cluster was lost"),
+        ("LocalRayletDiedError", "a node of the Ray cluster was lost"),
+        ("WorkerCrashedError", "the worker process died 4 times"),
+        ("OutOfMemoryError", "the worker ran out of memory"),
+    ],
+)
+def test_a_lost_node_is_named_as_such(name: str, message: str) -> None:
+    found = ray_engine._result(_ray_that_raises(name), None)
+    assert isinstance(found, WorkerDied) and found.transient
+    assert found.message == message
+    assert "--jobs" not in cli_text(found.hint or "")
+    assert "out of memory" not in (found.hint or "") or name == "WorkerCrashedError"

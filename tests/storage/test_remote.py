@@ -212,7 +212,7 @@ def test_files_of_an_old_commit_are_checked_before_it_is_published(s3: Proxy) ->
     s3.requests.clear()
     store.publish("run", Changes(sources=(recent,)))
     assert s3.counts()["HEAD"] == 0
-    with pytest.raises(WarehouseError, match="deleted before rank 1 was published"):
+    with pytest.raises(WarehouseError, match="of another process before rank 1 was published"):
         store.publish("run", Changes(sources=(old,)))
 
 
@@ -614,7 +614,7 @@ def test_messages_name_the_cause(s3: Proxy, monkeypatch: pytest.MonkeyPatch, tmp
     done = cli_runner.process(
         "runs", "-w", url, env={**s3.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     )
-    assert done.code == 1 and done.errors[0] == f"tw: {url}: the store does not answer"
+    assert done.code == 6 and done.errors[0] == f"tw: {url}: the store does not answer"
 
 
 def test_an_unanswered_request_is_not_taken_for_damage(s3: Proxy, stored: str) -> None:
@@ -633,7 +633,7 @@ def _used_in_a_child(url: str, pipe: object) -> None:
     try:
         tw.open(url).runs()
         pipe.send("answered")  # type: ignore[attr-defined]
-    except WarehouseError as error:
+    except StoreUnavailable as error:
         pipe.send(error.message)  # type: ignore[attr-defined]
 
 

@@ -14,7 +14,7 @@ import cli_runner
 import tracewarehouse as tw
 from object_store import BUCKET, s3_server
 from simulated import SMALL
-from tracewarehouse.errors import WarehouseError
+from tracewarehouse.errors import StoreUnavailable, WarehouseError
 from tracewarehouse.storage import codec, layout
 from tracewarehouse.warehouse import Warehouse
 
@@ -158,7 +158,7 @@ def test_other_urls_are_refused(url: str, server: str) -> None:
     with pytest.raises(WarehouseError, match="credentials or a query string") as caught:
         tw.open("https://user:secret@host/warehouse")
     assert "secret" not in caught.value.message
-    with pytest.raises(WarehouseError, match="does not answer"):
+    with pytest.raises(StoreUnavailable, match="does not answer"):
         tw.open("http://127.0.0.1:9/warehouse").runs()
 
 

@@ -322,7 +322,7 @@ def failure_of(error: BaseException) -> Failure:
         code = TERMINATED if isinstance(error, Terminated) else INTERRUPTED
         return Failure("Interrupted", "interrupted", "runs that were already published are intact", code)
     if isinstance(error, StoreUnavailable):
-        return Failure("WarehouseError", error.message, error.hint, 1)
+        return Failure(type(error).__name__, error.message, error.hint, error.exit_code)
     if isinstance(error, OSError):
         hint = _SYSTEM_HINTS.get(error.errno or 0, "rerun with --debug to see where it failed")
         return Failure("SystemError", _system_message(error), hint, 1)

@@ -13,7 +13,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from tracewarehouse import hints
-from tracewarehouse.errors import TwError, is_interrupt
+from tracewarehouse.errors import StoreUnavailable, TwError, is_interrupt
 
 # Called by a task with the work done and the total, in any unit.
 TaskProgress = Callable[[int, int], None]
@@ -37,6 +37,10 @@ class Failure(Struct, frozen=True):
     hint: str | None = None
     details: str = ""
     transient: bool = False
+
+
+class StoreFailed(Failure, frozen=True):
+    """The task raised StoreUnavailable; `transient` if the store did not answer."""
 
 
 class WorkerDied(Failure, frozen=True):
@@ -77,9 +81,14 @@ class Engine(Protocol):
 
 
 def results_in_order(engine: Engine, tasks: Sequence[Task]) -> list[object]:
-    """The results of all tasks, in their order. Raises TwError for the first task without one."""
+    """The results of all tasks, in their order. Raises the error of the first task without one.
+
+    That is a TwError, or StoreUnavailable.
+    """
     results = [result for _, result in sorted(engine.run(tasks, lambda *_: None), key=lambda item: item[0])]
     for result in results:
+        if isinstance(result, StoreFailed):
+            raise StoreUnavailable(result.message, result.hint, result.transient)
         if isinstance(result, Failure):
             raise TwError(result.message, result.hint)
     return results
@@ -89,6 +98,8 @@ def failure_of(error: Exception) -> Failure:
     """The failure of a task that raised an error, in its handler; an interrupt is raised again."""
     cause = error.__cause__ if isinstance(error, TwError) else error
     is_transient = isinstance(cause, OSError | MemoryError)
+    if isinstance(error, StoreUnavailable):
+        return StoreFailed(error.message, error.hint, traceback.format_exc(), error.is_transient)
     if isinstance(error, TwError):
         return Failure(error.message, error.hint, traceback.format_exc(), is_transient)
     if is_interrupt(error):

@@ -233,10 +233,13 @@ def _result(ray: Any, done: Any) -> object:
         found: object = ray.get(done)
     except errors.OutOfMemoryError as error:
         return WorkerDied("the worker ran out of memory", _first_line(error), transient=True)
-    except (errors.WorkerCrashedError, errors.NodeDiedError, errors.LocalRayletDiedError) as error:
-        hint = hints.fill("likely out of memory; retry with {}", hints.option("jobs", 1))
+    except errors.WorkerCrashedError as error:
         message = f"the worker process died {_RETRIES + 1} times"
+        hint = "likely out of memory; use nodes with more memory per CPU"
         return WorkerDied(message, hint, _first_line(error), transient=True)
+    except (errors.NodeDiedError, errors.LocalRayletDiedError) as error:
+        hint = "ray status lists the nodes; run it again when they are up"
+        return WorkerDied("a node of the Ray cluster was lost", hint, _first_line(error), transient=True)
     except errors.RayError as error:
         return Failure(f"Ray: {_first_line(error)}", "tracewarehouse must be installed on every node")
     if isinstance(found, WorkerMismatch):

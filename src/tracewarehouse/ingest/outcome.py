@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from msgspec import Struct, field
 
+from tracewarehouse.errors import DONE_IN_PART, UNANSWERED
 from tracewarehouse.hints import Hint
 from tracewarehouse.ingest.kernel_rules import KernelRule
 from tracewarehouse.storage import Json
@@ -93,8 +94,8 @@ BY_ANOTHER_PROCESS: Final = "already ingested by another process"
 class FileOutcome(Struct, frozen=True):
     """The outcome of one file. `content` is None if it was not read in this call.
 
-    `same`: already stored, nothing written. `pending`: skipped for now, or waiting for other ranks. A file
-    with several ranks has an outcome for each.
+    `same`: already stored, nothing written. `pending`: skipped for now, or waiting for other ranks; with
+    `unanswered` because a store does not answer. A file with several ranks has an outcome for each.
     """
 
     path: Path
@@ -106,6 +107,7 @@ class FileOutcome(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     content: Content | None = None
     details: str | None = None
+    unanswered: bool = False
 
 
 class RunOutcome(Struct, frozen=True):
@@ -211,7 +213,12 @@ class IngestReport(Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 success, 1 nothing could be stored, 4 something was stored and something is missing."""
+        """0 success, 1 nothing could be stored, 4 something was stored and something is missing.
+
+        6 if a store did not answer: the same call may store what is missing.
+        """
+        if any(file.unanswered for file in self.files):
+            return UNANSWERED
         refused, damaged = self.of("refused"), self.of("damaged")
         if self.strict and (refused or damaged):
             return 1
@@ -220,7 +227,7 @@ class IngestReport(Struct, frozen=True):
         if self.files and len(refused) + len(useless) == len(self.files):
             return 1
         short = any(run.waiting for run in self.runs)
-        return 4 if refused or damaged or self.of("pending") or short else 0
+        return DONE_IN_PART if refused or damaged or self.of("pending") or short else 0
 
 
 # What a source holds instead of a trace → the analyses that say most about it.

@@ -319,7 +319,7 @@ class _Call(Struct):
         """Publishes what is ready, and sets the labels of the options on otherwise unchanged runs."""
         options = self.options
         same = {file.run for file in outcomes if file.state == "same" and file.run}
-        is_refused = any(file.state == "refused" for file in outcomes)
+        is_refused = any(file.state == "refused" or file.unanswered for file in outcomes)
         if options.strict and (is_refused or any(one.is_damaged for one in ready)):
             hint = hints.fill(
                 "with {}, nothing is stored unless all files are intact", hints.option("strict")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tracewarehouse.errors import StoreUnavailable, TraceFormatError, TwError
+from tracewarehouse.engines import Failure, StoreFailed
+from tracewarehouse.errors import TraceFormatError
 from tracewarehouse.formats.file_text import is_compressed_database, unpack_database
 from tracewarehouse.ingest.inbox import NOTE_SUFFIX, SpoolNote, remove
 from tracewarehouse.ingest.outcome import BY_ANOTHER_PROCESS, Content, FileOutcome, State
 
 if TYPE_CHECKING:
-    from tracewarehouse.engines import Failure
     from tracewarehouse.formats.base import Format, Part, Status
     from tracewarehouse.storage import RankSource
     from tracewarehouse.storage.remote import SourceObject
@@ -76,7 +76,7 @@ class TraceFile(Struct, frozen=True):
         return self.copy if self.copy.exists() else folder / "copies" / self.copy.parent.name / self.copy.name
 
     def fetch(self, copy: Path, up_to: int | None = None) -> None:
-        """Completes a copy. Raises TraceFormatError, TwError if the store is unavailable."""
+        """Completes a copy. Raises TraceFormatError, StoreUnavailable."""
         if self.object is None:
             if not copy.exists():
                 unpack_database(self.path, copy)
@@ -86,8 +86,6 @@ class TraceFile(Struct, frozen=True):
             is_same = self.object.download(copy, up_to)
         except FileNotFoundError:
             raise TraceFormatError(self.object.url, _GONE, hint="ingest the folder again") from None
-        except StoreUnavailable as error:
-            raise TwError(error.message, error.hint) from error
         if not is_same:
             copy.unlink(missing_ok=True)
             raise ObjectChanged(self.object.url, CHANGED, hint="ingest it again later")
@@ -105,7 +103,11 @@ class TraceFile(Struct, frozen=True):
             # A hint has a separate form for the command line, which a plain text lacks.
             hint = hint.replace(str(copy), str(self.path)) if hint and str(copy) in hint else hint
         reason = message.removeprefix(f"{self.path}: ")
-        return FileOutcome(self.path, "refused", reason=reason, hint=hint, details=failure.details)
+        unanswered = isinstance(failure, StoreFailed) and failure.transient
+        state: State = "pending" if unanswered else "refused"
+        return FileOutcome(
+            self.path, state, reason=reason, hint=hint, details=failure.details, unanswered=unanswered
+        )
 
 
 def file_stamp(path: Path) -> FileStamp:

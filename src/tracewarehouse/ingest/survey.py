@@ -328,7 +328,7 @@ class UrlPath(PosixPath):
 
 
 def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
-    """The objects at URLs, in their order. Raises nothing: problems are outcomes."""
+    """The objects at URLs, in their order; problems are outcomes. Raises StoreUnavailable."""
     from tracewarehouse.storage.remote import source_location
 
     files: dict[str, TraceFile] = {}
@@ -341,6 +341,8 @@ def discover_objects(urls: Iterable[str], warehouse: Objects) -> Discovered:
                 elif file.named or str(file.path) not in files:
                     files[str(file.path)] = file
         except (TwError, StoreUnavailable) as error:
+            if isinstance(error, StoreUnavailable) and error.is_transient:
+                raise
             # Not the URL as given: it may have credentials.
             path = UrlPath(url) if isinstance(error, StoreUnavailable) else UrlPath(url.partition("://")[0])
             outcomes.append(_refused(path, error.message.removeprefix(f"{path}: "), error.hint))

@@ -43,7 +43,7 @@ _DENIED = late_regex(r"\b(401|403)\b|AccessDenied|InvalidAccessKeyId|SignatureDo
 _NO_CREDENTIALS = late_regex(r"169\.254\.169\.254|metadata\.google|credential|Account must be", re.IGNORECASE)
 _PLAIN_HTTP = late_regex(r"builder error|BadScheme", re.IGNORECASE)
 _SILENT = late_regex(
-    r"error sending request|timed out|timeout|connection|dns|retries|\b5\d\d\b|429", re.IGNORECASE
+    r"error sending request|body error|timed out|timeout|connection|dns|retries|\b5\d\d\b|429", re.IGNORECASE
 )
 
 
@@ -97,9 +97,25 @@ def _unavailable(place: StoreUrl, where: str, text: str) -> StoreUnavailable:
 
 R = TypeVar("R")
 
+
+def _retried(act: Callable[[], R]) -> R:
+    """The result of requests that have no effect; made again if the store does not answer."""
+    for pause_s in _PAUSES_S:
+        try:
+            return act()
+        except StoreUnavailable as error:
+            if not error.is_transient:
+                raise
+            time.sleep(pause_s)
+    return act()
+
+
 # Requests in flight, and uploads or downloads of entire files.
 _IN_FLIGHT, _FILES_IN_FLIGHT = 32, 8
 _ATTEMPTS, _PAUSE_S = 5, 0.05
+# Before a request that has no effect is made again; within it, obstore tries several times, but not a LIST
+# whose answer is cut.
+_PAUSES_S = (0.2, 1.0)
 _TIMEOUTS = {"connect_timeout": timedelta(seconds=5), "timeout": timedelta(minutes=5)}
 _RETRIES = {
     "max_retries": 4,
@@ -201,6 +217,19 @@ class RemoteObjects(Objects):
 
     def walk(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """By LIST: a request per 1,000 objects of the folder of the prefix."""
+        pauses = list(_PAUSES_S)
+        while True:
+            try:
+                for entry in self._listed(prefix, after):
+                    yield entry
+                    after = entry.key
+                return
+            except StoreUnavailable as error:
+                if not error.is_transient or not pauses:
+                    raise
+                time.sleep(pauses.pop(0))
+
+    def _listed(self, prefix: str, after: str) -> Iterator[Entry]:
         import obstore
 
         folder, _, start = prefix.rpartition("/")
@@ -220,9 +249,11 @@ class RemoteObjects(Objects):
         """By LIST with a delimiter."""
         import obstore
 
-        with store_errors(self.place):
-            found = obstore.list_with_delimiter(self._store, prefix=prefix.rstrip("/"))
-        return sorted(path.rpartition("/")[2] for path in found["common_prefixes"])
+        def listed() -> Sequence[str]:
+            with store_errors(self.place):
+                return obstore.list_with_delimiter(self._store, prefix=prefix.rstrip("/"))["common_prefixes"]
+
+        return sorted(path.rpartition("/")[2] for path in _retried(listed))
 
     def download(self, key: str, path: Path) -> None:
         """Writes an object to a local file in parts; raises FileNotFoundError."""
@@ -481,7 +512,6 @@ def _etag(text: str | None) -> str:
     return (text or "").removeprefix("W/").strip('"')
 
 
-_PAUSES_S = (0.2, 1.0)
 _VARIABLES = ("AWS_", "AZURE_", "AZURITE_", "GOOGLE_")
 
 
@@ -518,14 +548,8 @@ class SourceObject(Struct, frozen=True):
         The copy can be read by its owner only. Raises FileNotFoundError, StoreUnavailable.
         """
         wanted = self.entry.bytes if up_to is None else up_to
-        for pause_s in _PAUSES_S:
-            try:
-                return _opened(self.bucket).resume(self.entry, path, wanted)
-            except StoreUnavailable as error:
-                if not error.is_transient:
-                    raise
-                time.sleep(pause_s)  # the connection broke: what arrived is kept
-        return _opened(self.bucket).resume(self.entry, path, wanted)
+        # What arrived is kept.
+        return _retried(lambda: _opened(self.bucket).resume(self.entry, path, wanted))
 
     def read(self) -> bytes:
         """The content of a small object; raises FileNotFoundError."""
