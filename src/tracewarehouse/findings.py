@@ -101,6 +101,7 @@ def apply_rules(
         abstained=tuple(_abstained(results, ranks)),
         recording=recorded,
         notices=tuple(dict.fromkeys(notices)),
+        left_out={run: why for result in results.values() for run, why in result.left_out.items()},
     )
 
 

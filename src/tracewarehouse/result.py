@@ -57,7 +57,10 @@ class Abstained(Struct, frozen=True):
 
 
 class Result(Struct, frozen=True):
-    """Rows as an Arrow table, their contract (None for a query), provenance, skipped ranks and notices."""
+    """Rows as an Arrow table, their contract (None for a query), provenance, skipped ranks and notices.
+
+    Damaged runs that were not selected by name are left out, with a notice.
+    """
 
     table: pa.Table
     provenance: Provenance
@@ -66,6 +69,8 @@ class Result(Struct, frozen=True):
     notices: tuple[str, ...] = ()
     # What limits the recordings of the runs: rows of the table `recording`.
     recording: tuple[Mapping[str, Any], ...] = ()
+    # Run → why it is left out.
+    left_out: Mapping[str, str] = {}
 
     def __repr__(self) -> str:
         """The first rows as a table, below a line with the analysis, the runs and the number of rows."""

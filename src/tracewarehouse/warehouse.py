@@ -100,6 +100,7 @@ class Warehouse(Analyses[Result]):
         self.catalog = catalog or Catalog.load()
         self._level = Level.FULL if verify else default_level()
         self._opened: Selection | None = None
+        self.noted: dict[str, str] = {}  # run → why, of the runs that answers left out
 
     def __repr__(self) -> str:
         if self._opened is None or self._opened.runs is None:
@@ -113,10 +114,7 @@ class Warehouse(Analyses[Result]):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections of this warehouse; a `with` statement does so at its end.
-
-        Connections are opened on demand: a closed warehouse can be used again.
-        """
+        """Closes the connections, as a `with` statement does at its end; the next read opens new ones."""
         if self._opened is not None:
             self._opened.close()
 
@@ -128,7 +126,7 @@ class Warehouse(Analyses[Result]):
         return self._opened
 
     def _select_all(self, store: Store) -> Selection:
-        return Selection(store, self.catalog, level=self._level)
+        return Selection(store, self.catalog, level=self._level, noted=self.noted)
 
     def _narrowed(self, selection: Selection) -> Self:
         other = copy(self)
@@ -298,7 +296,7 @@ class Warehouse(Analyses[Result]):
         from tracewarehouse.compare.history.read import metric_history
 
         wanted = as_list(runs), as_list(where) or (), as_list(by) or ()
-        return metric_history(self.selection, metric, *wanted, min_effect, normalize)
+        return metric_history(self.selection, metric, *wanted, min_effect, normalize, True)
 
     def moved_parts(
         self, runs: str | Iterable[str] | None = None, *, where: str | Iterable[str] = ()

@@ -140,8 +140,8 @@ def test_envelope_of_rows(stored: Path) -> None:
     cli = tw("show", "coverage", "-w", stored, "--json")
     envelope = json.loads(cli.out)
     assert list(envelope) == [
-        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "recording", "quality",
-        "error",
+        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "left_out", "recording",
+        "quality", "error",
     ]  # fmt: skip
     assert (envelope["command"], envelope["ok"], envelope["error"]) == ("show", True, None)
     assert envelope["result"] == json.loads(shown(stored, "coverage", "-f", "json"))

@@ -17,7 +17,7 @@ import click
 
 from tracewarehouse.child_limits import Killed
 from tracewarehouse.cli.session import Session, default_options, examples
-from tracewarehouse.errors import StoreUnavailable, Terminated, TwError, is_interrupt
+from tracewarehouse.errors import DONE_IN_PART, StoreUnavailable, Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
 from tracewarehouse.memory_limits import check_settings
 
@@ -225,6 +225,11 @@ def _invoke(args: list[str], session: Session) -> int:
             code = app.invoke(ctx)
     except click.exceptions.Exit as done:
         return done.exit_code
+    if not code and session.strict_runs and session.left_out:
+        from tracewarehouse.present.render.text import plural
+
+        session.out.notice(f"--strict-runs: {plural(len(session.left_out), 'run')} left out")
+        return DONE_IN_PART
     return code if isinstance(code, int) else 0
 
 

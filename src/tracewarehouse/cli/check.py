@@ -21,6 +21,7 @@ from tracewarehouse.cli.session import (
     complete_runs,
     rank_option,
     result_options,
+    strict_runs_option,
     verify_option,
 )
 from tracewarehouse.errors import DamagedRunError, TwError
@@ -56,6 +57,7 @@ class FindingsFailed(TwError):
 )
 @click.option("--brief", is_flag=True, help="Print the recording and the first finding, for a log.")
 @verify_option
+@strict_runs_option
 @rank_option
 @result_options
 def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str | None, brief: bool) -> None:
@@ -89,7 +91,7 @@ def check(session: Session, /, runs: tuple[str, ...], passed: bool, fail_on: str
     if fail_on is not None and (failing := at_least(findings, fail_on)):
         error = FindingsFailed(f"{plural(failing, 'finding')} of severity {fail_on} or higher")
     ranks = sum(len(each.ranks) for each in warehouse.selected())
-    if not session.json and not session.wide and session.out.resolved_format == "csv":
+    if not session.json and not session.wide and not brief and session.out.resolved_format == "csv":
         findings = findings.select(*_CSV_COLUMNS)
     stated = [each.removeprefix(UNEXPLAINED) for each in findings.notices if each.startswith(UNEXPLAINED)]
     if not session.json and session.out.resolved_format != "csv":

@@ -27,6 +27,7 @@ from tracewarehouse.cli.session import (
     ratio_param,
     result_options,
     rows_options,
+    strict_runs_option,
     top_option,
     verify_option,
 )
@@ -249,6 +250,7 @@ class DiffCommand(AnalysisCommand):
 @click.option("--measure", metavar="COLUMN", help="For analyses: column that classifies rows as increased, …")
 @rank_option
 @verify_option
+@strict_runs_option
 @top_option
 @rows_options
 @result_options

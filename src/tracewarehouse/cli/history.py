@@ -20,6 +20,7 @@ from tracewarehouse.cli.session import (
     output_options,
     ratio_param,
     result_options,
+    strict_runs_option,
     verify_option,
 )
 from tracewarehouse.errors import PartlyDone, TwError
@@ -164,6 +165,7 @@ def _record_error(done: RecordReport) -> TwError | None:
 )
 @click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @verify_option
+@strict_runs_option
 @result_options
 def history(
     session: Session,

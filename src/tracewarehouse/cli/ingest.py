@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -168,15 +169,24 @@ def _print_report(session: Session, report: IngestReport) -> None:
         sys.stderr.writelines(file.details for file in report.files if file.details)
 
 
-_NAMED_RECORDINGS = 5
+_NAMED_RECORDINGS, _MOST_ALIKE = 5, 5
 STATES_LISTED_PER_FILE = ("refused", "damaged", "repaired", "pending", "skipped")
 
 
 def notices(report: IngestReport) -> Iterator[str]:
-    """A line for each file that was not stored as is, with its hint; then notes on runs."""
+    """A line for each file that was not stored as is, with its hint; then notes on runs.
+
+    Many files with the same reason have one line.
+    """
+    alike = Counter((file.state, _reason(file)) for file in report.files)
+    said = set()
     for file in report.files:
-        if file.state in STATES_LISTED_PER_FILE:
-            yield f"{file.state}: {file.path}{f': {reason}' if (reason := _reason(file)) else ''}"
+        key = file.state, _reason(file)
+        if file.state in STATES_LISTED_PER_FILE and key not in said:
+            is_many = key[1] and alike[key] > _MOST_ALIKE
+            said |= {key} if is_many else set()
+            which = f"{alike[key]:,} files such as {file.path}" if is_many else file.path
+            yield f"{file.state}: {which}{f': {key[1]}' if key[1] else ''}"
             if file.hint:
                 yield f"hint: {cli_text(file.hint)}"
         yield from (f"note: {file.path}: {note}" for note in file.notes)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from msgspec import Struct
@@ -156,6 +156,7 @@ class Output(Struct, frozen=True, dict=True):
     where: tuple[str, ...] = ()
     sort: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    left_out: Mapping[str, str] = {}
 
     def print_result(
         self,
@@ -194,7 +195,7 @@ class Output(Struct, frozen=True, dict=True):
     ) -> None:
         """Prints text; the envelope contains `rows` instead."""
         if self.json:
-            self._write([_enveloped(self.command, rows=_dump(rows), error=error)])
+            self._write([self._enveloped(rows=_dump(rows), error=error)])
         else:
             self._write([for_terminal(text if text.endswith("\n") or not text else text + "\n")])
         self._print_error(error)
@@ -286,9 +287,12 @@ class Output(Struct, frozen=True, dict=True):
             with _replacing(self.output) as unfinished:
                 unfinished.write_bytes(data)
 
+    def _enveloped(self, **parts: Any) -> str:
+        left_out = [{"run_id": run, "reason": cli_text(why)} for run, why in self.left_out.items()]
+        return _enveloped(self.command, left_out=left_out, **parts)
+
     def _envelope(self, result: Result, error: TwError | None) -> str:
-        return _enveloped(
-            self.command,
+        return self._enveloped(
             error=error,
             # The same text as with --format json.
             rows="".join(result.json()).rstrip("\n"),
@@ -416,6 +420,7 @@ def _enveloped(
         "columns": [],
         "provenance": {},
         "abstained": [],
+        "left_out": [],
         "recording": [],
         "quality": [],
         "error": error,

@@ -155,6 +155,8 @@ class Session(Struct, dict=True):
     columns: tuple[str, ...] = ()
     debug: bool = False
     verify: bool = False
+    strict_runs: bool = False
+    left_out: dict[str, str] = {}  # run → why, of the runs that answers of the call left out
     engine_name: str = ""
     engine_address: str | None = None
     defaults: frozenset[str] = frozenset()  # names of the values that were given before the command
@@ -175,6 +177,7 @@ class Session(Struct, dict=True):
         from tracewarehouse.warehouse import Warehouse
 
         warehouse = Warehouse(self.warehouse, verify=self.verify)
+        warehouse.noted = self.left_out
         if not self.runs and self.ranks is None:
             return warehouse
         return warehouse.select(runs=self.runs or None, ranks=self.ranks)
@@ -387,6 +390,11 @@ engine_options = option_group(
 
 # Of commands that read stored files.
 verify_option = _option("--verify", is_flag=True, help="Verify the SHA-256 of files read. [env: TW_VERIFY=1]")
+
+# Of commands that answer about several runs.
+strict_runs_option = _option(
+    "--strict-runs", is_flag=True, help="Exit with code 4 if the answer leaves out damaged or missing runs."
+)
 
 # Apply to the rows of an analysis.
 rows_options = option_group(

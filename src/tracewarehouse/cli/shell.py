@@ -23,6 +23,7 @@ from tracewarehouse.cli.session import (
     no_warehouse_options,
     result_options,
     selection_options,
+    strict_runs_option,
     terminal_options,
 )
 from tracewarehouse.contracts.sql_tokens import split_statements
@@ -110,6 +111,7 @@ def _run(command: Sequence[str]) -> int:
     help="Memory limit; 0: none.",
 )
 @selection_options
+@strict_runs_option
 @result_options
 def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, memory: int) -> None:
     """Run a SQL query on tables, views and analyses.

@@ -24,6 +24,7 @@ from tracewarehouse.cli.session import (
     result_options,
     rows_options,
     selection_options,
+    strict_runs_option,
     top_option,
     verify_option,
 )
@@ -136,6 +137,7 @@ class AnalysisCommand(click.Command):
 )
 @click.argument("name", metavar="NAME[@VERSION]", shell_complete=complete_analyses)
 @selection_options
+@strict_runs_option
 @top_option
 @rows_options
 @engine_options
@@ -250,6 +252,7 @@ def _option(param: Param) -> click.Option:
     help="With --runs: a column for this metric, as in tw history.",
 )
 @verify_option
+@strict_runs_option
 @rank_option
 @output_options
 def report(

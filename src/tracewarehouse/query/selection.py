@@ -58,6 +58,7 @@ class Selection:
         pool: ConnectionPool | None = None,
         level: Level | None = None,
         engine: EngineOrName | None = None,
+        noted: dict[str, str] | None = None,
     ) -> None:
         self.store, self.catalog = store, catalog
         self.runs = None if runs is None else tuple(runs)
@@ -66,6 +67,8 @@ class Selection:
         self.level = default_level() if level is None else level
         self.engine = engine
         self._steps = ""  # a condition on the table `steps`
+        # Run → why, of the runs that answers left out; narrowed selections add to it.
+        self.noted: dict[str, str] = {} if noted is None else noted
 
     @property
     def pool(self) -> ConnectionPool:
@@ -180,8 +183,13 @@ class Selection:
     def _intact(self, contracts: Iterable[Contract], runs: ReadableRuns, level: Level | None) -> ReadableRuns:
         level = self.level if level is None else level
         intact = intact_runs(self.store, self.catalog, contracts, runs.selected, level)
-        notices = (*damaged_runs(self.left_out), *intact.notices, *runs.notices)
-        return ReadableRuns(intact.selected, notices)
+        return replace(runs, selected=intact.selected, left_out=intact.left_out)
+
+    def note(self, left_out: Iterable[UnreadableRun] = (), answered: int = 0) -> tuple[str, ...]:
+        """Notices about these runs and the damaged ones of the selection, which an answer leaves out."""
+        every = {each.run: each for each in (*self.left_out, *left_out)}
+        self.noted.update({run: each.why for run, each in every.items()})
+        return damaged_runs(every.values(), len(every) + answered)
 
     def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
@@ -228,13 +236,15 @@ class Selection:
         answered = [each for each in readable.selected if each.run not in damaged]
         provenance = provenance_of(self.catalog, answered, contract, bound, dependencies.contracts)
         lines = (
+            *self.note(intact.left_out, len(intact.selected)),
             *intact.notices,
             *nothing_stored(selected),
             *partly_read(selected, capable.selected, contract),
             *notices(intact.selected, contract),
         )
         abstained = (*unexpired.abstained, *capable.abstained)
-        return Result(table, provenance, contract, abstained, lines, recording_limits(answered))
+        left_out = {each.run: each.why for each in (*self.left_out, *intact.left_out)}
+        return Result(table, provenance, contract, abstained, lines, recording_limits(answered), left_out)
 
     def _distributed(
         self,
@@ -409,10 +419,16 @@ class Selection:
             each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
         )
         used = _used(runs.selected, sql, table)
-        lines = (*runs.notices, *nothing_stored(selected or self.store.runs()), *notices(used))
+        left_out = {each.run: each.why for each in (*self.left_out, *runs.left_out)}
+        lines = (
+            *self.note(runs.left_out, len(runs.selected)),
+            *runs.notices,
+            *nothing_stored(selected or self.store.runs()),
+            *notices(used),
+        )
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
         recorded = recording_limits(used)
-        return Result(table, provenance, abstained=tuple(abstained), notices=lines, recording=recorded)
+        return Result(table, provenance, None, tuple(abstained), lines, recorded, left_out)
 
     @contextmanager
     def _connection(

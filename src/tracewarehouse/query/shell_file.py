@@ -393,7 +393,7 @@ def _write_newest(
         before, newest = newest, _newest(store)
         if newest == before:
             break
-    for notice in (*damaged_runs(store.unreadable()), *readable.notices):
+    for notice in damaged_runs((*store.unreadable(), *readable.left_out), len(newest)):
         on_notice(hints.fill("{}: {}", NAME, notice))
     return path
 
@@ -551,7 +551,7 @@ def shell_file(
     level = Level.FULL if selection.level is Level.FULL else Level.SIZE
     readable = intact(store, catalog, selection.selected(), level)
     if on_notice is not None:
-        for notice in (*damaged_runs(selection.left_out), *readable.notices):
+        for notice in damaged_runs((*selection.left_out, *readable.left_out)):
             on_notice(notice)
     if selection.runs is None:
         path = store.path(NAME)

@@ -19,7 +19,7 @@ from tracewarehouse.errors import DamagedRunError, SchemaVersionError
 from tracewarehouse.exact_text import rank_list
 from tracewarehouse.result import Abstained
 from tracewarehouse.runs.selection import SelectedRun
-from tracewarehouse.storage import Json, Rank, RankSource, RunVersion, TableFile, Versions
+from tracewarehouse.storage import Json, Rank, RankSource, RunVersion, TableFile, UnreadableRun, Versions
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
 
 # Format → what is untested on real data.
@@ -111,10 +111,14 @@ WITHOUT_TABLES = "stored without"
 
 
 class ReadableRuns(Struct, frozen=True):
-    """The selected runs whose ranks all have the tables that are read, and notices about the others."""
+    """The selected runs whose ranks all have the tables that are read, and notices about the others.
+
+    `left_out` are those with damaged files.
+    """
 
     selected: tuple[SelectedRun, ...]
     notices: tuple[str, ...] = ()
+    left_out: tuple[UnreadableRun, ...] = ()
 
 
 def stored_versions(source: Rank | RankSource, table: str) -> frozenset[int] | None:
@@ -497,7 +501,7 @@ def intact_runs(
     for each in selected:
         if each.run in faults and (each.named or not (intact or allow_none)):
             raise damaged_run(each.run, faults[each.run])
-    return ReadableRuns(intact, _notices(faults))
+    return ReadableRuns(intact, left_out=tuple(_unreadable(run, what) for run, what in faults.items()))
 
 
 def file_faults(
@@ -536,13 +540,9 @@ def damaged_run(run: str, what: str) -> DamagedRunError:
     return DamagedRunError(f"run {run} is damaged: {what}", hints.repair(run))
 
 
-def _notices(faults: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(
-        f"run {run} is left out: {what}"
-        if UNREADABLE in what or what == _REMOVED
-        else hints.fill("run {} is damaged and left out: {}; {}", run, what, hints.repair(run))
-        for run, what in faults.items()
-    )
+def _unreadable(run: str, what: str) -> UnreadableRun:
+    is_damaged = UNREADABLE not in what and what != _REMOVED
+    return UnreadableRun(run, what.partition(": ")[0], what, hints.repair(run) if is_damaged else None)
 
 
 def _fault(

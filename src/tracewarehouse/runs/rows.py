@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -433,12 +434,27 @@ def nothing_stored(selected: Sequence[object]) -> tuple[str, ...]:
     return () if selected else (NOTHING_STORED,)
 
 
-def damaged_runs(left_out: Iterable[UnreadableRun]) -> tuple[str, ...]:
-    """A line for each run that is left out because its newest version cannot be read."""
-    return tuple(
-        hints.fill("run {} is damaged and left out: {}; {}", each.run, each.why, each.hint or "")
-        for each in left_out
-    )
+def damaged_runs(left_out: Iterable[UnreadableRun], selected: int = 0) -> tuple[str, ...]:
+    """A line for each run that cannot be read; one for all with the same reason if they are many.
+
+    `selected` is the number of runs with these, 0 if it is not known.
+    """
+    alike: dict[str, list[UnreadableRun]] = {}
+    for each in left_out:
+        reason = each.why.rpartition(": ")[2]
+        alike.setdefault(re.sub(r"\d+", "0", reason), []).append(each)
+    lines = []
+    for runs in alike.values():
+        if len(runs) > _NAMED_RUNS:
+            of = f" of {selected:,}" if selected else ""
+            named, why = ", ".join(each.run for each in runs[:_NAMED_RUNS]), runs[0].why.rpartition(": ")[2]
+            text = f"{len(runs):,}{of} runs left out: {{}} ({{}}, …); {{}} lists the damage"
+            lines.append(hints.fill(text, why, named, hints.call("verify")))
+            continue
+        for each in runs:
+            text = "run {} is left out: {}" if each.hint is None else "run {} is damaged and left out: {}; {}"
+            lines.append(hints.fill(text, each.run, each.why, *([each.hint] if each.hint else [])))
+    return tuple(lines)
 
 
 def damaged_files(faults: Mapping[str, str]) -> tuple[str, ...]:

@@ -415,13 +415,19 @@ def metric_history(
     by: Iterable[str] = (),
     min_effect: float = 0.01,
     normalize: str | None = None,
+    states_left_out: bool = False,
 ) -> History:
     """A metric over the recorded runs of a selection; see `Warehouse.history`."""
     statistic, parsed = parse_statistic(metric, selection.catalog)
     selected = recorded_runs(selection, runs, where)
     form = ValueForm(statistic, None if normalize is None else WorkUnit.parse(normalize))
     keys = label_keys(by, selected)
-    return build_history(selection.store, selection.catalog, parsed, selected, keys, min_effect, form)
+    found = build_history(selection.store, selection.catalog, parsed, selected, keys, min_effect, form)
+    if not states_left_out:
+        return found
+    lines = () if selected and all(run.named for run in selected) else selection.note(answered=len(selected))
+    selection.noted.update(dict.fromkeys(found.missing, "not recorded"))
+    return replace(found, notices=(*lines, *found.notices))
 
 
 def acknowledge_run(selection: Selection, metric: str, run: str, why: str | None) -> str:

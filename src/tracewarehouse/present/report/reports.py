@@ -18,6 +18,7 @@ from tracewarehouse.compare.metric.values import measure
 from tracewarehouse.display_names import CATEGORIES, LEVELS, base_category, category_name
 from tracewarehouse.errors import TwError
 from tracewarehouse.findings import attributed, check_runs
+from tracewarehouse.hints import cli_text
 from tracewarehouse.present.plot.bars import Bar, bar_chart
 from tracewarehouse.present.plot.lines import Point, point_chart, strip_chart
 from tracewarehouse.present.plot.theme import COLORS, PAGE, format_short
@@ -75,8 +76,9 @@ from tracewarehouse.present.report.timeline import median_steps, timeline_sectio
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.recording import verdict as recorded
-from tracewarehouse.runs.rows import run_info
+from tracewarehouse.runs.rows import damaged_runs, run_info
 from tracewarehouse.runs.selection import SelectedRun
+from tracewarehouse.storage import UnreadableRun
 from tracewarehouse.version import __version__
 
 if TYPE_CHECKING:
@@ -485,7 +487,9 @@ def many_runs(
         )
         for each in runs
     )
-    explained = tuple(f"{each.metric}: {each.per}. {each.metric.column.doc}" for each in measured)
+    explained = [f"{each.metric}: {each.per}. {each.metric.column.doc}" for each in measured]
+    damaged = damaged_runs((UnreadableRun(run, "", why) for run, why in side.noted.items()), len(runs))
+    statements = (*explained, *map(cli_text, damaged))
     return Page(
         name="runs",
         title=plural(len(runs), "run"),
@@ -494,7 +498,7 @@ def many_runs(
         verdict=_runs_verdict(times),
         tiles=(),
         sections=(
-            Section("runs", "Runs", _summary(labels, times), runs=rows, statements=explained),
+            Section("runs", "Runs", _summary(labels, times), runs=rows, statements=statements),
             Section("times", "Times", "Each point is a run.", (_times_card(times),)),
         ),
         footer=f"tracewarehouse {__version__}",
