@@ -55,7 +55,7 @@ def test_an_answer_says_which_runs_it_leaves_out(root: Path, whole: Path, name: 
     assert sum("left out" in line for line in plain.errors) == 1
     strict = tw(*command, "--strict-runs")
     assert strict.code == 4 and strict.out == plain.out
-    assert strict.errors[-1] == "--strict-runs: 5 runs left out"
+    assert strict.errors[-1] == "--strict-runs: runs left out: 5"
     said = json.loads(tw(*command, "--json").out)
     assert [each["run_id"] for each in said["left_out"]] == list(DAMAGED)
     assert all(each["reason"].endswith("file missing") for each in said["left_out"])

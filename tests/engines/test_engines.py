@@ -111,7 +111,7 @@ def test_a_cluster_that_does_not_answer_is_an_error() -> None:
 
 
 class _Lost(Exception):
-    """Stands for an error of Ray."""
+    """In place of an error of Ray."""
 
 
 def _ray_that_raises(name: str) -> SimpleNamespace:

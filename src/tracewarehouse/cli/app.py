@@ -226,9 +226,7 @@ def _invoke(args: list[str], session: Session) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     if not code and session.strict_runs and session.left_out:
-        from tracewarehouse.present.render.text import plural
-
-        session.out.notice(f"--strict-runs: {plural(len(session.left_out), 'run')} left out")
+        session.out.notice(f"--strict-runs: runs left out: {len(session.left_out):,}")
         return DONE_IN_PART
     return code if isinstance(code, int) else 0
 

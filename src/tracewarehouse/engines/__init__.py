@@ -20,7 +20,6 @@ from tracewarehouse import hints, memory_limits, slim_imports
 from tracewarehouse.engines.base import Engine as Engine
 from tracewarehouse.engines.base import Failure as Failure
 from tracewarehouse.engines.base import OnProgress as OnProgress
-from tracewarehouse.engines.base import StoreFailed as StoreFailed
 from tracewarehouse.engines.base import Task as Task
 from tracewarehouse.engines.base import TaskProgress as TaskProgress
 from tracewarehouse.engines.base import WorkerDied as WorkerDied
