@@ -72,6 +72,7 @@ def test_a_body_that_is_always_cut_is_an_outage(s3: Proxy, kind: str) -> None:
     assert 3 <= s3.counts()[kind] <= 15
 
 
+@pytest.mark.deep
 def test_listing_goes_on_after_the_last_page(s3: Proxy) -> None:
     objects = RemoteObjects(store_url(f"s3://{BUCKET}/pages"))
     names = [f"a/{number:05d}" for number in range(1_200)]
@@ -147,11 +148,8 @@ def test_an_outage_in_a_worker_travels_as_what_it_is(jobs: int, is_transient: bo
 
 def test_verify_lists_the_files_of_64_ranks(s3: Proxy) -> None:
     url = store_url(f"s3://{BUCKET}/verified")
-    Store.open_or_create(url)
-    for rank in range(64):
-        store = Store.open(url)
-        source = commit(store, rank)
-        store.publish("run", Changes(sources=(source,), expected_ranks=64))
+    store = Store.open_or_create(url)
+    store.publish("run", Changes(sources=tuple(commit(store, rank) for rank in range(64))))
     s3.requests.clear()
     assert Store.open(url).verify() == []
     counts = s3.counts()
