@@ -198,8 +198,8 @@ def test_usage_errors_are_in_the_envelope() -> None:
     envelope = json.loads(cli.out)
     assert cli.code == 2
     assert list(envelope) == [
-        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "recording", "quality",
-        "error",
+        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "left_out", "recording",
+        "quality", "error",
     ]  # fmt: skip
     assert (envelope["tw"], envelope["command"], envelope["ok"]) == (1, "list", False)
     assert envelope["error"]["class"] == "UsageError"

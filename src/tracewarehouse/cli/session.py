@@ -393,7 +393,7 @@ verify_option = _option("--verify", is_flag=True, help="Verify the SHA-256 of fi
 
 # Of commands that answer about several runs.
 strict_runs_option = _option(
-    "--strict-runs", is_flag=True, help="Exit with code 4 if the answer leaves out damaged or missing runs."
+    "--strict-runs", is_flag=True, help="Exit with code 4 if the answer leaves out runs."
 )
 
 # Apply to the rows of an analysis.
