@@ -1,6 +1,6 @@
 """The dependencies of the package with their licenses, from the metadata of what is installed.
 
-python tests/license_table.py      # prints the table of notebooks/guides/installation.md
+python tests/license_table.py      # prints the table of tests/LICENSES.md
 
 Run it where the package is installed with all extras.
 """

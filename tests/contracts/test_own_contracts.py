@@ -46,7 +46,7 @@ def test_a_format_is_one_file_of_sql(tmp_path: Path) -> None:
     assert [row["source_format"] for row in warehouse.query("FROM ranks").rows()] == ["team_toy"]
     found = {row["rule"]: row["severity"] for row in warehouse.check().rows()}
     assert found["team_long_gaps"] == "critical"
-    assert warehouse.run("team_long_gaps").rows()[0]["saving_ns"] == 4_000_000
+    assert warehouse.analyze("team_long_gaps").rows()[0]["saving_ns"] == 4_000_000
     warehouse.record("toy", analyses="team_long_gaps")
     assert warehouse.history("team_long_gaps.share").rows()
 
@@ -78,5 +78,5 @@ def test_a_name_without_the_prefix_is_refused(tmp_path: Path, monkeypatch: pytes
 
 def test_the_readme_shows_the_rule() -> None:
     rule = (TEAM / "analyses" / "findings" / "team_long_gaps.v1.sql").read_text(encoding="utf-8")
-    assert f"```sql\n{rule}```" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"```sql\n{rule}```" in (ROOT / "notebooks/guides/your_own_rules.md").read_text(encoding="utf-8")
     assert len(rule.splitlines()) <= 20

@@ -29,37 +29,36 @@ class Analyses(Generic[T_co]):
 
     catalog: Catalog
 
-    def run(self, name: str, version: int | None = None, **params: object) -> T_co:
+    def analyze(self, name: str, version: int | None = None, **params: object) -> T_co:
         """The rows of an analysis. Raises UnknownName, ParamError."""
     def __dir__(self) -> list[str]: ...
 '''
-_ADDS: Final = "all others: it adds to a rank, with or without a trace"
-# Format; the tables that it fills; the columns and tables that stay null or empty.
+# What traces of each profiler provide; the tables of files that add to a rank.
 INPUTS: Final = (
-    ("Kineto / Chrome JSON", "all tables of a trace", "columns whose arguments the profiler did not write"),
-    (
-        "Nsight Systems",
-        "`events`, `kernels`, `device_segments`, `runtime`, `correlations`, `syncs`, `annotations`,"
-        " `counters`, `steps` by rules, `op_work` if ranges have input sizes",
-        "`external_id`, `dtypes`, `occupancy`, `blocks_per_sm`, `warps_per_sm`, `bandwidth_bytes_per_ns`,"
-        " arguments of collectives but `bytes`; `memory_events`, `modules`, `kernel_modules`, `flows`",
-    ),
-    (
-        "rpd, rocpd, rocprofv3",
-        "`events`, `kernels`, `device_segments`, `runtime`, `correlations`, `annotations`, `counters`"
-        " (not rocprofv3), `steps` by rules",
-        "the same, and `registers_per_thread`, `graph_id`, `bytes` of collectives; `syncs`; operators,"
-        " but for those of rpd's markers",
-    ),
-    ("torch memory timeline", "`memory_timeline`", "all tables of activities"),
-    (
-        "CUDA memory snapshot",
-        "`snapshot_events`, `snapshot_segments`, `snapshot_blocks`, `snapshot_frames`",
-        _ADDS,
-    ),
-    ("flight recorder dump", "`flight_records`", _ADDS),
-    ("execution trace", "`execution_nodes`", _ADDS),
-    ("Nsight Compute", "`kernel_metrics`", _ADDS),
+    ("", "Kineto", "Nsight Systems", "rpd", "rocprofv3, rocpd"),
+    ("kernels, copies, runtime calls, launches", "yes", "yes", "yes", "yes"),
+    ("memsets", "yes", "yes", "as kernels", "as kernels"),
+    ("`registers_per_thread`, shared memory", "yes", "yes", "", "shared memory"),
+    ("`occupancy`, `blocks_per_sm`, `warps_per_sm`, `bandwidth_bytes_per_ns`", "yes", "", "", ""),
+    ("`graph_id`, table `syncs`", "yes", "yes", "", ""),
+    ("operators", "yes", "from `emit_nvtx` ranges", "from autograd markers", ""),
+    ("sequence numbers, shapes, `op_work`", "yes", "if ranges have them", "if markers have them", ""),
+    ("`external_id`, `dtypes`, `memory_events`, `flows`", "yes", "", "", ""),
+    ("`modules`, `kernel_modules`, Python frames", "yes", "", "", ""),
+    ("`annotations`", "host and GPU", "NVTX ranges", "roctx ranges", "roctx ranges or markers"),
+    ("`steps`", "recorded", "inferred from ranges", "inferred from ranges", "inferred from ranges"),
+    ("arguments of collectives", "yes", "`bytes`", "", ""),
+    ("GPU metrics", "from CUPTI ranges", "`counters`, `gpu_metrics`", "clock rates", "rocpd: of kernels"),
+    ("OS runtime, MPI, library calls", "", "yes", "", "HSA and RCCL calls"),
+    ("device properties", "yes", "with `TARGET_INFO_GPU`", "", "names"),
+)
+ADDED: Final = (
+    ("file", "tables"),
+    ("torch memory timeline", "`memory_timeline`"),
+    ("CUDA memory snapshot", "`snapshot_events`, `snapshot_segments`, `snapshot_blocks`, `snapshot_frames`"),
+    ("flight recorder dump", "`flight_records`"),
+    ("execution trace", "`execution_nodes`"),
+    ("Nsight Compute", "`kernel_metrics`"),
 )
 
 
@@ -117,11 +116,15 @@ def reference_md(catalog: Catalog) -> str:
         "",
         "## Inputs",
         "",
-        "What the files of each format fill.",
+        "What traces of each profiler provide. Where a cell is empty, columns are null and tables empty.",
         "",
-        *_table(("format", "fills", "stays null or empty"), INPUTS),
+        *_table(INPUTS[0], INPUTS[1:]),
         "",
-        "[Input formats](../notebooks/guides/input_formats.md) says what of it real data has tested.",
+        "Other files have separate tables. They add to a rank, with or without a trace.",
+        "",
+        *_table(ADDED[0], ADDED[1:]),
+        "",
+        "[Input formats](../notebooks/guides/input_formats.md) lists what was tested on real data.",
         "",
     ]
     for title, intro, contracts in sections:
