@@ -61,18 +61,20 @@ class TraceAnalysis:
         self.figures = traces.Figures()
         if include_last_profiler_step is False:
             count = "SELECT count(DISTINCT step) AS steps FROM steps"
-            if self.traces.warehouse.query_all(count).rows()[0]["steps"] > 1:
+            if self.traces.warehouse.query(count, limits=None).rows()[0]["steps"] > 1:
                 self._note("the last profiler step is included; HTA excludes it by default")
 
     def _ranks(self, ranks: list[int] | None) -> list[int]:
-        """The requested ranks, by default all of them."""
+        """The requested ranks; rank 0 by default, as in HTA, or the lowest rank if there is no rank 0."""
         selected = self.traces.select_ranks(ranks)
-        if not ranks and len(selected) > 1:
-            self._note("without ranks, all ranks are analyzed; HTA analyzes rank 0 by default: ranks=[0]")
-        return selected
+        if ranks:
+            return selected
+        if len(selected) > 1:
+            self._note(f"without ranks=, rank {selected[0]} of {len(selected)} is analyzed, as in HTA")
+        return selected[:1]
 
     def _note(self, text: str) -> None:
-        """One line about a default that differs from HTA's, once per process."""
+        """One line about what is analyzed by default, once per process."""
         if text not in _NOTED:
             _NOTED.add(text)
             log.warning("%s", text)

@@ -178,7 +178,8 @@ class LoadedTraces:
     def ranks(self) -> list[int]:
         """The ranks of the run, in order."""
         return [
-            row["rank"] for row in self.warehouse.query_all("SELECT rank FROM ranks ORDER BY rank").rows()
+            row["rank"]
+            for row in self.warehouse.query("SELECT rank FROM ranks ORDER BY rank", limits=None).rows()
         ]
 
     def steps(self) -> list[int]:
@@ -198,15 +199,15 @@ class LoadedTraces:
         """Rows of an analysis as a pandas frame, in ns; ranks without the needed data are skipped."""
         library("pandas")
         warehouse = self.warehouse if ranks is None else self.warehouse.select(ranks=list(ranks))
-        result = warehouse.run(analysis, None, **params)
-        for each in result.abstained:
+        result = warehouse.analyze(analysis, None, **params)
+        for each in result.skipped:
             log.warning("%s: skipped rank %s: %s", analysis, each.rank, each.reason)
         return result.pandas()
 
     def query(self, sql: str) -> Any:
         """Rows of a SQL query as a pandas frame."""
         library("pandas")
-        return self.warehouse.query_all(sql).pandas()
+        return self.warehouse.query(sql, limits=None).pandas()
 
     def since_start(self, ts_ns: Any) -> Any:
         """Timestamps in µs since the first event of the run."""
