@@ -50,6 +50,7 @@ LAYERS = (
         "compare.diff",
         "compare.history",
         "present.report",
+        "present.answers",
         "upkeep",
     ),
     ("devtools",),

@@ -76,8 +76,12 @@ CASES = (
     ("a filter that is not on a label", "history step_time --where branch=main", 2),
     ("a series by something else than a label", "history step_time --by branch", 2),
     ("a start without a condition", "history step_time --since 7d", 2),
-    ("runs with the same of something else than a label", "diff @baseline first-steps --same branch", 2),
-    ("a label without earlier runs", "diff first-steps first-steps --same label.branch", 2),
+    (
+        "runs with a label that none has",
+        "diff @baseline first-steps --match-label branch",
+        1,
+    ),
+    ("a label without earlier runs", "diff first-steps first-steps --match-label branch", 2),
     ("a unit that is none", "diff first-steps first-steps --normalize foo", 2),
     ("an age without a unit", "remove --older-than 3", 2),
     ("a filter of runs to remove that is not on a label", "remove --where branch=main", 2),
@@ -98,7 +102,7 @@ CASES = (
     ("a query that is not UTF-8", "query \"SELECT '\udcff'\"", 1),
     ("a condition that is not UTF-8", "show kernel_summary --where \"name='\udcff'\"", 2),
     ("a label that is not UTF-8", "ingest good.json --label k=\udcff", 1),
-    ("a reason that is not UTF-8", "history step_time --ack first-steps \udcff", 1),
+    ("a reason that is not UTF-8", "acknowledge step_time first-steps \udcff", 1),
 )
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from cli_runner import tw
 from ingesting import only, take, write
-from tracewarehouse.cli.ingest import failed, summary
 from tracewarehouse.errors import ParamError
 from tracewarehouse.ingest.outcome import FileOutcome, IngestReport
+from tracewarehouse.present.answers import ingest_error, ingest_summary
 from tracewarehouse.warehouse import Warehouse
 
 
@@ -36,7 +36,7 @@ def test_settle_accepts_durations(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job")
     path.write_text(path.read_text().rstrip()[:-20])
     for settle, code in (("30", 4), ("10m", 4), ("0s", 4), ("soon", 2)):
-        cli = tw("ingest", path, "--settle", settle, "-w", tmp_path / f"w-{settle}")
+        cli = tw("ingest", path, "--min-age", settle, "-w", tmp_path / f"w-{settle}")
         assert cli.code == code
         assert cli.err.startswith({"0s": "damaged", "soon": "tw: Invalid"}.get(settle, "pending"))
 
@@ -44,7 +44,7 @@ def test_settle_accepts_durations(tmp_path: Path) -> None:
 def test_a_truncated_file_is_reported_as_damaged(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     path.write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1, "tid": 1}')
-    cli = tw("ingest", path, "--settle", "0", "-w", tmp_path / "w")
+    cli = tw("ingest", path, "--min-age", "0", "-w", tmp_path / "w")
     assert cli.errors == [f"damaged: {path}: truncated: the first 1 events were stored"]
 
 
@@ -96,7 +96,7 @@ def test_a_trace_without_steps_names_the_option_that_finds_them(tmp_path: Path) 
         '{"traceEvents": [{"ph": "X", "name": "a", "ts": 1, "dur": 1, "pid": 1}]}'
     )
     cli = tw("ingest", tmp_path / "t.json", "-w", tmp_path / "w")
-    assert "0 (--step-range REGEX selects names of tw show annotation_breakdown that mark steps)" in cli.out
+    assert "0 (--step-pattern REGEX selects names of tw show annotation_breakdown that mark steps)" in cli.out
 
 
 def test_a_truth_file_without_traces_is_not_silent(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_truth_file_without_traces_is_not_silent(tmp_path: Path) -> None:
 def test_a_file_with_several_ranks_is_counted_once() -> None:
     outcomes = (FileOutcome(Path("a.sqlite"), "refused", rank=rank, reason="why") for rank in range(2))
     report = IngestReport((*outcomes, FileOutcome(Path("b.csv"), "skipped", reason="why")))
-    assert str(failed(report)) == "nothing was stored: 1 file refused, 1 file skipped"
-    assert "no traces ingested, 1 refused\n" in summary(report)
+    assert str(ingest_error(report)) == "nothing was stored: 1 file refused, 1 file skipped"
+    assert "no traces ingested, 1 refused\n" in ingest_summary(report)
 
 
 def test_an_empty_warehouse_is_reported(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_replacing_with_a_damaged_file_reports_its_losses(tmp_path: Path) -> Non
     text = path.read_text()
     for cut in (60, 20):
         path.write_text(text.rstrip()[:-cut])
-        cli = tw("ingest", path, "--settle", "0", "-w", tmp_path / "w")
+        cli = tw("ingest", path, "--min-age", "0", "-w", tmp_path / "w")
     assert cli.code == 4
     assert cli.errors[0].startswith(f"damaged: {path}: replaced what was stored; lost ")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from cli_runner import TW, complete, environment, tw
 from conftest import ROOT, deep
 from tracewarehouse import __version__
 from tracewarehouse.cli.app import app, failure_of, print_failure
+from tracewarehouse.cli.session import Command
 from tracewarehouse.errors import UnknownName
 from tracewarehouse.formats.kineto.library import why_not
 from tracewarehouse.warehouse import Warehouse
@@ -54,6 +56,7 @@ HIDDEN = {
     "completion": ("--warehouse",),
     "dev": ("--warehouse",),
     "gate": ("--warehouse",),
+    "help": ("--warehouse",),
     "simulate": ("--warehouse",),
     "shell": ("--json", "--output"),
 }
@@ -61,12 +64,39 @@ HIDDEN = {
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
 def test_every_command_has_the_shared_options(words: tuple[str, ...]) -> None:
-    if words in (("dev",), ("export",), ("publish",), ("derive",), ("inbox",), ("gate",)):
+    if words in (("dev",), ("export",), ("derive",), ("inbox",), ("gate",)):
         return
-    text = tw(*words, "--help").out
+    text = tw(*words, "--help-all").out
     hidden = HIDDEN.get(words[0], ())
     for option in ("--warehouse", "--json", "--debug", "--output"):
         assert (option in text.partition("Example")[0]) == (option not in hidden)
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_the_short_help_is_short_and_the_long_one_complete(words: tuple[str, ...]) -> None:
+    group: click.Command = app
+    ctx = click.Context(app, info_name="tw", terminal_width=80)
+    for word in words:
+        assert isinstance(group, click.Group)
+        command = group.get_command(ctx, word)
+        assert command is not None
+        group, ctx = command, click.Context(command, info_name=word, parent=ctx, terminal_width=80)
+    if not isinstance(group, Command):
+        return
+    assert len(group.get_help(ctx).splitlines()) <= 40
+    assert len(re.findall(r"[.!?](?=\s|$)", group.short)) <= 5  # the summary, and four sentences
+    text = tw(*words, "--help-all").out
+    listed = [each for each in group.params if isinstance(each, click.Option) and not each.hidden]
+    assert [name for each in listed for name in each.opts if name not in text] == []
+    assert all(line in text for line in group.lines)
+
+
+def test_tw_help_explains_a_command() -> None:
+    assert "diff" in tw("help").out
+    text = tw("help", "diff").out
+    assert "--normalize sample divides" in text and "--normalize sample divides" not in tw("diff", "-h").out
+    assert "\f" not in text and "\b" not in text
+    assert tw("help", "dif").errors == ["tw: unknown command: dif", "hint: did you mean diff?"]
 
 
 def test_options_without_meaning_are_accepted(tmp_path: Path) -> None:
@@ -198,7 +228,7 @@ def test_usage_errors_are_in_the_envelope() -> None:
     envelope = json.loads(cli.out)
     assert cli.code == 2
     assert list(envelope) == [
-        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "left_out", "recording",
+        "tw", "command", "ok", "result", "columns", "provenance", "skipped", "left_out", "recording",
         "quality", "error",
     ]  # fmt: skip
     assert (envelope["tw"], envelope["command"], envelope["ok"]) == (1, "list", False)
@@ -270,6 +300,7 @@ def test_help_of_an_option_fits_one_line_of_100_columns(words: tuple[str, ...]) 
         command = group.get_command(ctx, word)
         assert command is not None
         group, ctx = command, click.Context(command, info_name=word, parent=ctx, terminal_width=98)
+    ctx.meta["tracewarehouse.cli.session.help_all"] = True
     lines = group.get_help(ctx).splitlines()
     for param in group.get_params(ctx):
         record = param.get_help_record(ctx) if isinstance(param, click.Option) else None

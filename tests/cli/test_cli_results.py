@@ -133,14 +133,14 @@ def test_run_and_rank_select(stored: Path) -> None:
 def test_an_analysis_has_its_parameters_as_options(stored: Path) -> None:
     text = tw("show", "step_summary", "--help").out
     assert "step_summary@1: " in text
-    assert tw("show", "--help").out.count("step_summary") == 1
+    assert tw("show", "--help-all").out.count("step_summary") == 1
 
 
 def test_envelope_of_rows(stored: Path) -> None:
     cli = tw("show", "coverage", "-w", stored, "--json")
     envelope = json.loads(cli.out)
     assert list(envelope) == [
-        "tw", "command", "ok", "result", "columns", "provenance", "abstained", "left_out", "recording",
+        "tw", "command", "ok", "result", "columns", "provenance", "skipped", "left_out", "recording",
         "quality", "error",
     ]  # fmt: skip
     assert (envelope["command"], envelope["ok"], envelope["error"]) == ("show", True, None)
@@ -272,7 +272,7 @@ def test_skipped_ranks_are_counted(tmp_path: Path) -> None:
     assert cli.code == 0
     assert "skipped 2 of 3 ranks: no GPU activities recorded" in cli.errors
     envelope = json.loads(tw("show", "temporal_breakdown", "-w", tmp_path / "w", "--json").out)
-    assert [each["rank"] for each in envelope["abstained"]] == [0, 1]
+    assert [each["rank"] for each in envelope["skipped"]] == [0, 1]
 
 
 def test_a_query_does_not_mention_ranks_of_other_runs(tmp_path: Path) -> None:

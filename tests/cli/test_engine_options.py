@@ -30,7 +30,7 @@ def test_worker_processes_print_the_same(stored: Path, name: str) -> None:
 
 
 def test_what_cannot_be_spread_runs_whole_and_says_so(stored: Path) -> None:
-    assert tw("derive", "blame", "first-steps", "-w", stored).code == 0
+    assert tw("derive", "wait_attribution", "first-steps", "-w", stored).code == 0
     cli = tw("show", "straggler_causes", "-w", stored, "--engine", "local")
     assert cli.code == 0
     assert "straggler_causes cannot be computed by groups of ranks: it ran in this process" in cli.err

@@ -31,7 +31,7 @@ KERNELS = """
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with these kernels."""
-    folder = tmp_path_factory.mktemp("fold")
+    folder = tmp_path_factory.mktemp("aggregate")
     sketch.write(KERNELS, folder / "traces")
     tw.open(folder / "warehouse").ingest(folder / "traces" / "a", run="a")
     return folder / "warehouse"
@@ -43,7 +43,7 @@ def topped(result: Result, count: int) -> list[tuple[object, ...]]:
 
 
 def test_the_other_rows_of_each_device_are_one_row(house: Path) -> None:
-    rows = topped(tw.open(house).run("kernel_summary"), 1)
+    rows = topped(tw.open(house).analyze("kernel_summary"), 1)
     # name, count, sum, min, p50, p95, p99, max, mean, std; kinds differ in the first folded row.
     assert rows[0][3:7] == ("computation", "gemm", 2, 400)
     assert rows[1] == ("a", 0, 0, None, "(3 more)", 4, 150, 0, None, None, None, 90, 37.5, None)
@@ -51,7 +51,7 @@ def test_the_other_rows_of_each_device_are_one_row(house: Path) -> None:
 
 
 def test_sums_do_not_depend_on_the_number_of_rows_shown(house: Path) -> None:
-    result = tw.open(house).run("kernel_summary")
+    result = tw.open(house).analyze("kernel_summary")
     at = [column.name for column in result.columns()].index("sum_ns")
     for count in range(6):
         assert sum(row[at] for row in topped(result, count)) == 572  # type: ignore[misc]

@@ -20,6 +20,7 @@ from conftest import deep
 from processes import children
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
+from tracewarehouse.memory_limits import Limits
 from tracewarehouse.warehouse import Warehouse
 
 FIRST_STEPS = Path(__file__).parents[1] / "data" / "first-steps"
@@ -155,16 +156,16 @@ def test_in_python(warehouse: Path) -> None:
     wh = Warehouse(warehouse)
     with pytest.raises(QueryLimitError, match="the limit of max_rows") as raised:
         wh.query("FROM range(100001)")
-    assert raised.value.hint == "raise the limit: max_rows=N; wh.scan(TABLE) reads any number"
+    assert (
+        raised.value.hint == "raise the limit: limits=tw.Limits(max_rows=N); wh.scan(TABLE) reads any number"
+    )
     assert isinstance(raised.value, QueryError) and isinstance(raised.value, tracewarehouse.TwError)
-    assert len(wh.query("FROM range(100001)", max_rows=None)) == 100_001
+    assert len(wh.query("FROM range(100001)", limits=None)) == 100_001
     with pytest.raises(QueryLimitError, match="0.5 s, the limit of timeout_s"):
-        wh.query(SLOW, timeout_s=0.5)
+        wh.query(SLOW, Limits(timeout_s=0.5))
     with pytest.raises(QueryLimitError, match="the limit of memory_bytes"):
-        wh.query("SELECT repeat('x', 1000000) AS text FROM range(300)", memory_bytes=100_000_000)
-    assert wh.query("SELECT 1 AS one", max_rows=None, timeout_s=None, memory_bytes=None).rows() == [
-        {"one": 1}
-    ]
+        wh.query("SELECT repeat('x', 1000000) AS text FROM range(300)", Limits(memory_bytes=100_000_000))
+    assert wh.query("SELECT 1 AS one", limits=None).rows() == [{"one": 1}]
 
 
 def test_files_of_removed_and_other_runs_are_not_readable(warehouse: Path) -> None:

@@ -130,7 +130,7 @@ def test_redact_publishes_a_clean_version(warehouse: Path) -> None:
     assert wh.select("tidy").query("SELECT * FROM events").rows() == before
     (row,) = [row for row in wh.runs().rows() if row["run_id"] == "leaky"]
     assert row["labels"]["kind"] == "test" and row["labels"]["note"].startswith("[redacted:")
-    assert ACME not in str(wh.select("leaky").run("name_summary").rows())
+    assert ACME not in str(wh.select("leaky").analyze("name_summary").rows())
     assert tw("verify", "-w", warehouse).code == 0
     again = tw("secrets", "--redact", "-w", warehouse)
     assert again.out == "nothing to redact\n"

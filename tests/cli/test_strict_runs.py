@@ -104,7 +104,7 @@ def test_many_files_that_fail_alike_have_one_line(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     for rank in range(9):
         (tmp_path / "job" / f"rank{rank}.json").write_text("no trace")
-    done = tw("ingest", tmp_path / "job", "-w", tmp_path / "wh", "--settle", "0", "--jobs", "1")
+    done = tw("ingest", tmp_path / "job", "-w", tmp_path / "wh", "--min-age", "0", "--jobs", "1")
     refused = [line for line in done.errors if line.startswith("refused")]
     assert len(refused) == 1
     assert refused[0].startswith(f"refused: 9 files such as {tmp_path / 'job' / 'rank0.json'}: ")

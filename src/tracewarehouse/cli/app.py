@@ -19,48 +19,51 @@ from tracewarehouse.child_limits import Killed
 from tracewarehouse.cli.session import Session, default_options, examples
 from tracewarehouse.errors import DONE_IN_PART, StoreUnavailable, Terminated, TwError, is_interrupt
 from tracewarehouse.hints import cli_text
-from tracewarehouse.memory_limits import check_settings
+from tracewarehouse.memory_limits import Limits, check_settings
 
 SECTIONS: dict[str, dict[str, str]] = {
-    "Ingest": {"ingest": "ingest:ingest", "inbox": "ingest:inbox", "seal": "maintenance:seal"},
-    "Analyze": {
-        "report": "show:report",
-        "show": "show:show",
+    "Everyday": {
         "check": "check:check",
+        "ingest": "ingest:ingest",
+        "report": "show:report",
+        "runs": "runs:runs",
+        "show": "show:show",
         "diff": "diff:diff",
-        "gate": "diff:gate",
         "history": "history:history",
+        "record": "history:record",
         "query": "shell:query",
         "shell": "shell:shell",
-        "runs": "runs:runs",
-        "info": "runs:info",
         "list": "contracts:list_",
         "describe": "contracts:describe",
-        "sql": "contracts:sql",
-        "export": "export:export",
-        "publish": "maintenance:publish",
+        "help": "shell:help_",
+        "demo": "demo:demo",
     },
-    "Derive": {
-        "derive": "derive:derive",
-        "whatif": "derive:whatif",
-    },
-    "Manage": {
-        "record": "history:record",
+    "More analysis": {
+        "info": "runs:info",
         "label": "runs:label",
+        "sql": "contracts:sql",
+        "whatif": "derive:whatif",
+        "derive": "derive:derive",
+        "gate": "diff:gate",
+        "acknowledge": "history:acknowledge",
+        "export": "export:export",
+    },
+    "Ranks and files": {
+        "seal": "maintenance:seal",
+        "inbox": "ingest:inbox",
         "files": "runs:files",
         "fetch": "runs:fetch",
         "remove": "maintenance:remove",
-        "verify": "maintenance:verify",
         "secrets": "maintenance:secrets",
+        "verify": "maintenance:verify",
         "repair": "maintenance:repair",
-        "compact": "runs:compact",
-        "retain": "runs:retain",
+    },
+    "Rarely needed": {
         "clean": "maintenance:clean",
+        "compact": "runs:compact",
+        "expire": "runs:expire",
         "refresh": "maintenance:refresh",
         "upgrade": "maintenance:upgrade",
-    },
-    "Tools": {
-        "demo": "demo:demo",
         "simulate": "demo:simulate",
         "completion": "shell:completion",
         "dev": "dev:dev",
@@ -199,7 +202,7 @@ def run(args: Sequence[str]) -> int:
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     try:
-        if not {"-h", "--help", "--version"}.intersection(args):
+        if not {"-h", "--help", "--help-all", "--version"}.intersection(args):
             check_settings()  # libraries would crash for lack of memory
         code = _invoke(list(args), session)
         sys.stdout.flush()
@@ -245,7 +248,7 @@ def _fail(error: BaseException, session: Session) -> int:
 
 def fail_killed(killed: Killed, args: Sequence[str]) -> int:
     """Prints why the child that ran the command was killed, deletes its temporary folder; the exit code."""
-    from tracewarehouse.duck.engine import Limits, memory_error, time_error
+    from tracewarehouse.duck.engine import memory_error, time_error
     from tracewarehouse.temp_folders import delete_unused
 
     delete_unused()

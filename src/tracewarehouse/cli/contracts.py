@@ -30,16 +30,20 @@ KINDS: tuple[Kind, ...] = ("analysis", "view", "table", "format")
 
 
 @command(
-    "tw list",
+    "tw list copies",
     "tw list --kind table",
     "tw list --all --format json",
     name="list",
 )
+@click.argument("words", metavar="[WORD]...", nargs=-1)
 @click.option("--kind", type=click.Choice(KINDS), help="List only this kind.")
 @click.option("--all", "include_all", is_flag=True, help="Include older versions and transient tables.")
 @result_options
-def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
-    """List analyses, views, tables and formats by group."""
+def list_(session: Session, /, words: tuple[str, ...], kind: str | None, include_all: bool) -> None:
+    """List analyses, views, tables and formats by group.
+
+    With WORDs, those that have all of them in their name, summary or columns.
+    """
     from tracewarehouse.contracts.catalog import Catalog
 
     catalog = Catalog.load()
@@ -47,11 +51,18 @@ def list_(session: Session, /, kind: str | None, include_all: bool) -> None:
     if include_all:
         contracts = [contract for each in KINDS for contract in catalog.all(each)]
     listed = [c for c in contracts if kind in (None, c.kind) and (include_all or not c.transient)]
+    listed = [c for c in listed if _has_words(c, words)]
     listed.sort(key=lambda c: (KINDS.index(c.kind), c.group or "", c.name, c.version))
     fields = [Field("kind", "VARCHAR"), Field("group", "VARCHAR"), Field("name", "VARCHAR")]
     fields += [Field("version", "INTEGER"), Field("summary", "VARCHAR")]
     rows = [(c.kind, c.group, c.name, c.version, c.summary) for c in listed]
     session.out.print_result(from_rows(fields, rows))
+
+
+def _has_words(contract: Contract, words: Iterable[str]) -> bool:
+    columns = (f"{column.name} {column.doc}" for column in contract.columns)
+    text = " ".join((contract.name, contract.summary, *columns)).lower()
+    return all(word.lower() in text for word in words)
 
 
 @command(

@@ -228,10 +228,27 @@ _job_options = option_group(
 )
 
 
+# Options of `tw simulate` beside the size of the job, its seed and its faults.
+_RARE = (
+    *("hidden", "batch", "sequence", "ranks_per_node", "network_gb_per_s", "launch_ns", "queue_limit"),
+    *(
+        "load_us",
+        "workers",
+        "capture",
+        "dependent_launch",
+        "counters",
+        *(f"noise_{name}" for name in _NOISE),
+        "link_gb_per_s",
+    ),
+    *("dialect", "stacks", "memory", "inputs", "syncs", "start", "microbatches", "sharded", "experts"),
+)
+
+
 @command(
     "tw simulate sim --ranks 8 --tensor 2 --seed 7",
     "tw simulate slow --ranks 8 --inject slow-rank:rank=3,what=host,factor=2",
     "tw simulate serve --mode inference --graphs --ranks 2 --tensor 2 --steps 20",
+    rare=_RARE,
     notes="Faults to inject as KIND[:KEY=VALUE,…] (most also accept rank and step, zero-based):\n" + _FAULTS,
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
@@ -258,7 +275,7 @@ _job_options = option_group(
     "injections",
     type=ParsedParam("FAULT", Injection.parse),
     multiple=True,
-    help="Inject a fault, see below (repeatable).",
+    help="Inject a fault; --help-all lists them (repeatable).",
 )
 @no_warehouse_options
 def simulate(session: Session, /, folder: Path, **settings: Any) -> None:

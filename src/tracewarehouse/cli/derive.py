@@ -44,10 +44,12 @@ scope_options = option_group(
 
 
 @click.group(
-    epilog=examples("tw derive critical_path fp8-on", "tw derive blame fp8-on", "tw derive graphs decode")
+    epilog=examples(
+        "tw derive critical_path fp8-on", "tw derive wait_attribution fp8-on", "tw derive graphs decode"
+    )
 )
 def derive() -> None:
-    """Compute tables that SQL cannot express.
+    """Compute critical paths, wait attribution and graph operators.
 
     They are stored as a new version of the run.
     """
@@ -88,20 +90,22 @@ def _print_derived(session: Session, done: Derived, text: str | None, **facts: o
 
 
 @command(
-    "tw derive blame fp8-on && tw show straggler_causes --run fp8-on",
-    name="blame",
+    "tw derive wait_attribution fp8-on && tw show straggler_causes --run fp8-on",
+    name="wait_attribution",
     parent=derive,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
 @output_options
-def blame(session: Session, /, run: str) -> None:
+def attribution(session: Session, /, run: str) -> None:
     """Find the ranks that other ranks wait for, and why.
 
-    Reads all ranks of the run. Waits at collectives are charged to the rank that caused them: a rank that was
-    late only because it waited itself passes them on. The result is stored with the run. tw check and tw
+    Reads all ranks of the run, and stores the result with it.
+
+    \fWaits at collectives are charged to the rank that caused them: a rank that was
+    late only because it waited itself passes them on. tw check and tw
     report do the same: this is only needed before analyses such as straggler_causes.
     """
-    done = session.open().derive("blame", run)
+    done = session.open().derive("wait_attribution", run)
     ranks = len(done.scopes)
     _print_derived(session, done, plural(ranks, "rank"), ranks=ranks)
 
@@ -161,7 +165,9 @@ def graphs(session: Session, /, run: str, capture: str | None) -> None:
 def whatif(session: Session, /, run: str, scales: tuple[str, ...], by: str, **scopes: Any) -> None:
     """Estimate the step time after fixes, or with faster work.
 
-    Without --scale: a table of fixes, largest saving first, each with an interval and what it assumes (tw
+    Without --scale: a table of fixes, largest saving first. With --scale: the critical path with other times.
+
+    \fWithout --scale: a table of fixes, largest saving first, each with an interval and what it assumes (tw
     describe what_if): no waiting for data, no blocking calls, CUDA graphs, the slow rank at the median,
     perfect overlap, the three largest kernels at their roof. Savings overlap and do not add up.
 

@@ -18,7 +18,7 @@ from tracewarehouse.present.render.text import plural
     )
 )
 def dev() -> None:
-    """Maintain contracts in a checkout.
+    """Developer commands (source checkout only).
 
     Run it in the root folder of the checkout.
     """

@@ -139,7 +139,7 @@ def junit(results: Sequence[GateResult], line: str, allowed: bool) -> str:
 
 
 def _gate_message(result: GateResult) -> str:
-    from tracewarehouse.cli.diff_text import gate_power, gate_value
+    from tracewarehouse.present.answers import gate_power, gate_value
     from tracewarehouse.present.render.text import show
 
     base, head = (show(each, result.gate.metric.column.unit) for each in (result.base, result.head))
@@ -170,18 +170,22 @@ class DiffCommand(AnalysisCommand):
     "tw diff fp8-off fp8-on",
     "tw diff traces/fp8-off traces/fp8-on",
     "tw diff label:commit=3f2a91c label:commit=9be0c11 --level ranks",
-    "tw diff @baseline @latest --same label.branch --gate 'step_time<=+3%'",
+    "tw diff @baseline @latest --match-label branch --gate 'step_time<=+3%'",
     "tw diff @previous @latest --gate 'step_time<=+3%' --junit gates.xml",
     "tw diff fp8-off fp8-on --format github > comment.md",
     "tw diff fp8-off fp8-on name_summary kernel_summary --top 20",
     "tw diff fp8-off fp8-on temporal_breakdown --by-rank",
     cls=DiffCommand,
+    rare=(
+        *("interval", "normalize", "steps", "alpha", "noise", "match_label", "allow_inconclusive", "junit"),
+        *("by_rank", "all_steps", "measure", "json"),
+    ),
 )
 @click.argument("base_run", metavar="BASE|PATH", shell_complete=complete_runs)
 @click.argument("head_run", metavar="HEAD|PATH", shell_complete=complete_runs)
 @click.argument("names", metavar="[NAME[@VERSION]]...", nargs=-1, shell_complete=complete_analyses)
 @click.option(
-    "--per", metavar="RANGE", help="Break down per step, window or annotation:NAME. [default: step]"
+    "--interval", metavar="RANGE", help="Break down per step, window or annotation:NAME. [default: step]"
 )
 @click.option(
     "--normalize",
@@ -226,16 +230,16 @@ class DiffCommand(AnalysisCommand):
     help="Read gates from a file, one per line; # starts a comment.",
 )
 @click.option(
-    "--spread",
-    type=click.Choice(["own", "history"]),
-    default="own",
+    "--noise",
+    type=click.Choice(["within", "history"]),
+    default="within",
     show_default=True,
-    help="Noise: of these runs, or of recorded ones.",
+    help="Noise of these runs, or of recorded ones.",
 )
 @click.option(
-    "--same",
+    "--match-label",
     multiple=True,
-    metavar="label.K",
+    metavar="K",
     help="Use only recorded runs with the same value of this label.",
 )
 @click.option("--allow-inconclusive", is_flag=True, help="Exit with 0, not 5, if gates are inconclusive.")
@@ -259,9 +263,9 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
     Prints configuration differences, the verdict on the step time with its confidence interval, and a
     breakdown of the change in mean step time, whose rows sum to it; then the collectives whose bandwidth
-    changed by 10 % or more, by message size and number of ranks.
+    changed by 10 % or more, by message size and number of ranks. With --gate, exit code 3 if a gate fails.
 
-    With --gate, exit code 0 if all gates hold, 3 if one fails, and 5 if none fails but one is inconclusive.
+    \fWith --gate, exit code 0 if all gates hold, 3 if one fails, and 5 if none fails but one is inconclusive.
     With one run per side, a time fails or holds if it is beyond the bound by 3 σ between runs: of recorded
     runs like these, else 3 %. step_time in a gate is the mean of complete steps; median(step_time),
     p95(step_time) and worst(step_time) are others.
@@ -270,25 +274,25 @@ def diff(session: Session, /, base_run: str, head_run: str, names: tuple[str, ..
 
     --normalize sample divides times and sizes, also in gates, by the label samples_per_step of each run: the
     samples that a rank processes in a step. --normalize token divides by tokens_per_step. Earlier runs that
-    --spread history or @baseline reads are divided by their own labels; those without it are left out.
+    --noise history or @baseline reads are divided by their own labels; those without it are left out.
 
     @baseline as BASE is the recorded runs before HEAD on the same GPUs, since the last change point; gates
     then test a single run. With fewer than 12 such runs, or 3 after a change, they are inconclusive.
-    --spread history takes only the noise between runs from them.
+    --noise history takes only the noise between runs from them.
 
     With names of analyses: base, head and difference of each measure, and whether a row was added, deleted,
     increased, decreased or unchanged. Values are means over ranks, and over complete steps if the analysis
     has steps.
     """
-    if len(names) != 1 and session.output is None and session.format is None:
-        session.format = "table"  # several tables and a verdict are text, in a pipe too
+    if len(names) != 1:
+        session.prefer_text()  # several tables, or a verdict
     own = {param.name: options.pop(param.name) for param in diff.params if param.name in options}
     given = {key: value for key, value in options.items() if value is not None}
     for_analyses = {key: own[key] for key in ("by_rank", "all_steps", "measure")}
-    thresholds = {key: own[key] for key in ("alpha", "min_effect", "spread", "same")}
+    thresholds = {key: own[key] for key in ("alpha", "min_effect", "noise", "match_label")}
     gates = [*own["gates"], *gates_of_file(own["gate_file"])]
-    if own["same"] and base_run != BASELINE and own["spread"] != "history":
-        raise click.UsageError("--same needs @baseline or --spread history")
+    if own["match_label"] and base_run != BASELINE and own["noise"] != "history":
+        raise click.UsageError("--match-label needs @baseline or --noise history")
     if not names:
         check_options_of_gates(own, gates)
     base_run, head_run = resolve(session, (base_run, head_run), by_name=True)
@@ -331,7 +335,7 @@ def _check_intact(warehouse: Warehouse, *selectors: str) -> None:
 
 def _check_no_change_options(own: dict[str, Any]) -> None:
     """Raises UsageError for options that do not apply to analyses."""
-    for key in ("per", "normalize", "steps", "levels", "gates", "gate_file", *OF_GATES):
+    for key in ("interval", "normalize", "steps", "levels", "gates", "gate_file", *OF_GATES):
         if own[key]:
             option = option_name({"levels": "level", "gates": "gate"}.get(key, key))
             raise click.UsageError(f"{option} cannot be combined with an analysis")
@@ -342,13 +346,13 @@ def _print_analyses(
 ) -> None:
     session.out.check_top(None)
     if len(names) == 1:
-        session.out.print_result(comparison.run(names[0], **given))
+        session.out.print_result(comparison.analyze(names[0], **given))
         return
     if not session.json and session.out.resolved_format not in ("table", "md"):
         raise click.UsageError("several analyses need --format table, --format md or --json")
     from tracewarehouse.cli.output import table_text
 
-    results = {name: comparison.run(name, **given) for name in names}
+    results = {name: comparison.analyze(name, **given) for name in names}
     texts = [f"{name}\n{table_text(result, session.out)}" for name, result in results.items()]
     rows = [{"analysis": name, "rows": result.rows()} for name, result in results.items()]
     session.out.print_text("\n".join(texts), rows)
@@ -358,10 +362,10 @@ def _print_analyses(
 
 def _print_change(session: Session, comparison: Diff, own: dict[str, Any], gates: list[str]) -> None:
     """Prints verdict and breakdown; exits with code 3 if a gate fails, 5 if one is inconclusive."""
-    from tracewarehouse.cli.diff_text import github_comment
     from tracewarehouse.cli.output import write_text
+    from tracewarehouse.present.answers import github_comment
 
-    settings = {key: own[key] for key in ("per", "normalize")}
+    settings = {key: own[key] for key in ("interval", "normalize")}
     change = comparison.changes(gates=gates, steps=own["steps"] or (), **settings)
     on_host = change.breakdown is not None and change.breakdown.on_host
     levels = own["levels"] or (_HOST_LEVELS if on_host else _DEFAULT_LEVELS)
@@ -391,9 +395,9 @@ def _print_untested(
     session: Session, warehouse: Warehouse, own: dict[str, Any], gates: list[str], why: NoBaseline
 ) -> None:
     """Prints gates that cannot be tested yet: inconclusive, so exit code 5 unless that is allowed."""
-    from tracewarehouse.cli.diff_text import untested_gates
     from tracewarehouse.cli.output import line_width, write_text
     from tracewarehouse.compare.diff.gate import GateResult, parse
+    from tracewarehouse.present.answers import untested_gates
 
     format_ = session.format if session.format == _GITHUB else session.out.resolved_format
     if not session.json and format_ not in ("table", "md", _GITHUB):
@@ -416,8 +420,8 @@ def _print_untested(
 def _print_levels(
     session: Session, change: Change, levels: tuple[str, ...], error: TwError | None, is_short: bool
 ) -> None:
-    from tracewarehouse.cli.diff_text import markdown_comment, text
     from tracewarehouse.cli.output import line_width
+    from tracewarehouse.present.answers import change_text, markdown_comment
 
     top = _TOP if session.top is None else session.top
     format_ = session.out.resolved_format
@@ -427,9 +431,9 @@ def _print_levels(
             lines = markdown_comment(change, levels, top)
         elif is_short:
             top = _SHORT_TOP if session.top is None else session.top
-            lines = text(change, _SHORT_LEVELS, top, width)
+            lines = change_text(change, _SHORT_LEVELS, top, width)
         else:
-            lines = text(change, levels, top, width)
+            lines = change_text(change, levels, top, width)
         session.out.print_text(lines, [] if not session.json else [_row(change)], error)
     else:
         session.out.print_result(change.rows(levels), error)

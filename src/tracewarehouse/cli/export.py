@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import (
+    COLUMNS,
     NAMES,
     RANKS,
     Session,
@@ -22,7 +24,7 @@ from tracewarehouse.errors import TwError
 
 @click.group(epilog=examples("tw export trace fp8-on --rank 0 --output rank0.json.gz"))
 def export() -> None:
-    """Export stored data for other tools."""
+    """Export traces, or tables to Delta Lake."""
 
 
 @command(
@@ -33,6 +35,7 @@ def export() -> None:
     "tw export trace fp8-on --rank 0 --counters queue_length,memory_bandwidth -o clips/rank0.json.gz",
     "tw export trace fp8-on --rank 0 --overlay annotations,kernel_sequences -o clips/rank0.json.gz",
     "tw export trace fp8-on --rank 0 --overlay critical_path -o clips/rank0.json.gz",
+    rare=("margin", "counters", "overlays", "plain"),
     parent=export,
 )
 @click.argument("run", metavar="RUN", shell_complete=complete_runs)
@@ -87,7 +90,9 @@ def trace(
 ) -> None:
     """Export the trace of a rank, for Perfetto and others.
 
-    The file has the header and every event of the original trace. A time range (--from and --to, --step,
+    The file has the header and every event of the original trace, or those of a time range.
+
+    \fA time range (--from and --to, --step,
     --around) keeps overlapping slices in full, and flows whose ends are both inside. Time ranges and several
     ranks get tracks for idle causes, steps, findings and queue length, unless --overlay, --counters or
     --plain say otherwise. Added events have the category overlay.
@@ -129,3 +134,30 @@ def _check_destination(output: Path, sources: set[str | None]) -> None:
             f"{output.parent} contains {sources_there[0]}, a source trace of this run",
             "choose another folder",
         )
+
+
+@command(
+    "tw export delta lake/",
+    "tw export delta s3://bucket/lake 'nightly-*' --tables kernels,steps",
+    parent=export,
+)
+@click.argument("destination", metavar="DEST")
+@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
+@click.option("--tables", type=COLUMNS, help="Tables. [default: kernels,steps,annotations,runs,ranks]")
+@output_options
+def delta(
+    session: Session, /, destination: str, runs: tuple[str, ...], tables: tuple[str, ...] | None
+) -> None:
+    """Copy tables to Delta tables below DEST, a folder or URL.
+
+    Each version of a run is written exactly once, however often and by however many processes: a newer
+    version replaces the rows of its run, and the rows of a removed run are deleted. Table tw_published lists
+    what is complete. Needs the extra `delta`.
+    """
+    done = session.open().export_delta(destination, runs or None, tables=tables or ())
+    lines = []
+    for each in done:
+        if each.written:
+            verb = "deleted" if each.removed else "exported"
+            lines.append(f"{verb} {each.run}@v{each.version}: {', '.join(each.written)}")
+    session.out.print_text("\n".join(lines) or "nothing to export", [asdict(each) for each in done])

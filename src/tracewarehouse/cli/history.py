@@ -56,7 +56,9 @@ def record(session: Session, /, runs: tuple[str, ...], all_runs: bool, analyses:
     """Store analysis results for tw history.
 
     Results that are already recorded are not recomputed. Record again after adding ranks to a run, or when
-    an analysis has a new definition. tw remove --keep-results keeps recorded results of removed runs.
+    an analysis has a new definition.
+
+    \ftw remove --keep-results keeps recorded results of removed runs.
     Analyses with a row per event or interval, like idle_intervals, are recorded only by --analysis.
     """
     from tracewarehouse.present.render.progress import bar
@@ -120,7 +122,7 @@ def _record_error(done: RecordReport) -> TwError | None:
     "tw history step_time --fail-on-change --since 7d",
     "tw history 'p99(step_time)' --normalize token",
     "tw history step_time --parts",
-    "tw history step_time --ack nightly-0412 'driver 570, accepted'",
+    rare=("normalize", "since", "limit", "json"),
 )
 @click.argument("metric", metavar="METRIC")
 @click.option(
@@ -142,14 +144,6 @@ def _record_error(done: RecordReport) -> TwError | None:
     metavar="RATIO",
     help="Smallest change to report: 0.001 or 0.1%.",
 )
-@click.option(
-    "--ack",
-    "acks",
-    nargs=2,
-    multiple=True,
-    metavar="RUN REASON",
-    help="Acknowledge the change at RUN; the reason is shown with it.",
-)
 @click.option("--parts", is_flag=True, help="Also report which kernels, operators and idle causes changed.")
 @click.option(
     "--fail-on-change",
@@ -163,7 +157,6 @@ def _record_error(done: RecordReport) -> TwError | None:
     metavar="RUN|AGE",
     help="First run to count, or age before the newest. [default: last 12]",
 )
-@click.option("--unack", "unacks", multiple=True, metavar="RUN", help="Remove the acknowledgement at RUN.")
 @verify_option
 @strict_runs_option
 @result_options
@@ -176,8 +169,6 @@ def history(
     by: tuple[str, ...],
     normalize: str | None,
     min_effect: float,
-    acks: tuple[tuple[str, str], ...],
-    unacks: tuple[str, ...],
     parts: bool,
     fail_on_change: FailOn | None,
     since: str | None,
@@ -185,7 +176,9 @@ def history(
     """Plot a metric over recorded runs and report change points.
 
     METRIC is ANALYSIS[@VERSION].COLUMN[K=V,...]; step_time is short for step_summary.period_ns, the median
-    step. p99(METRIC), also min, mean, max, p50, p90 and p95, is that of the complete steps of each run; an
+    step. --fail-on-change exits with code 3 if a new change is worse.
+
+    \fp99(METRIC), also min, mean, max, p50, p90 and p95, is that of the complete steps of each run; an
     acknowledgement counts for all of them. Sums are per rank, and per complete step if the analysis has
     steps. A change point has the runs before and after it, its size with a 95 % confidence interval, and the
     range of runs in which it lies.
@@ -198,35 +191,52 @@ def history(
 
     A terminal shows a chart, and -o FILE.html writes one; other formats have one row per run.
     """
-    from tracewarehouse.compare.history.series import notices_on_acknowledged
-    from tracewarehouse.present.render.text import one_line
-
     if since is not None and fail_on_change is None:
         raise click.UsageError("--since needs --fail-on-change")
     warehouse = session.open()
-    stored, removed = [], []
-    try:
-        for run, reason in acks:
-            stored.append(warehouse.acknowledge(metric, run, reason))
-            session.out.notice(f"acknowledged: {stored[-1]}: {one_line(reason.strip())}")
-        for run in unacks:
-            removed.append(warehouse.acknowledge(metric, run, None))
-            session.out.notice(f"acknowledgement removed: {removed[-1]}")
-        found = warehouse.history(
-            metric, runs or None, where=where, by=by, min_effect=min_effect, normalize=normalize
-        )
-    except TwError as error:
-        if stored or removed:
-            raise PartlyDone(f"acknowledgements are stored, but: {error.message}", error.hint) from error
-        raise
-    for notice in notices_on_acknowledged(found, stored, removed):
-        session.out.notice(f"warning: {one_line(notice)}")
+    found = warehouse.history(
+        metric, runs or None, where=where, by=by, min_effect=min_effect, normalize=normalize
+    )
     failing = None if fail_on_change is None else _change_error(found, fail_on_change, since)
     _print_history(session, found, failing)
     for event in warehouse.moved_parts(runs or None, where=where) if parts else ():
         session.out.notice(str(event))
     if failing is not None:
         raise click.exceptions.Exit(failing.exit_code)
+
+
+@command(
+    "tw acknowledge step_time nightly-0412 'driver 570, accepted'",
+    "tw acknowledge step_time nightly-0412 --remove",
+)
+@click.argument("metric", metavar="METRIC")
+@click.argument("run", metavar="RUN", shell_complete=complete_runs)
+@click.argument("reason", metavar="[REASON]", required=False)
+@click.option("--remove", is_flag=True, help="Remove the acknowledgement.")
+@output_options
+def acknowledge(session: Session, /, metric: str, run: str, reason: str | None, remove: bool) -> None:
+    """Accept a change of a metric, with the reason.
+
+    tw history shows the reason with the change, and --fail-on-change accepts it. It counts for all
+    statistics of the metric.
+    """
+    from tracewarehouse.compare.history.series import notices_on_acknowledged
+    from tracewarehouse.present.render.text import one_line
+
+    if remove == (reason is not None):
+        raise click.UsageError("give a REASON, or --remove")
+    warehouse = session.open()
+    name = warehouse.acknowledge(metric, run, reason)
+    done = "acknowledgement removed" if reason is None else "acknowledged"
+    text = f"{done}: {name}" + ("" if reason is None else f": {one_line(reason.strip())}")
+    session.out.print_text(text, [{"metric": metric, "run": name, "reason": reason}])
+    sides = ([], [name]) if reason is None else ([name], [])
+    try:
+        found = warehouse.history(metric)
+    except TwError:  # it may have no recorded results yet
+        return
+    for notice in notices_on_acknowledged(found, *sides):
+        session.out.notice(f"warning: {one_line(notice)}")
 
 
 class LevelChanged(TwError):
@@ -239,7 +249,7 @@ def _change_error(history: History, fail_on: FailOn, since: str | None) -> Level
     from tracewarehouse.compare.history.series import failing_changes
 
     texts = [each.text for each in failing_changes(history, fail_on, since)]
-    return LevelChanged("; ".join(texts), "tw history METRIC --ack RUN REASON accepts it") if texts else None
+    return LevelChanged("; ".join(texts), "tw acknowledge METRIC RUN REASON accepts it") if texts else None
 
 
 def _print_history(session: Session, history: History, error: TwError | None = None) -> None:

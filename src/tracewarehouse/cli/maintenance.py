@@ -9,13 +9,11 @@ import click
 from msgspec.structs import asdict
 
 from tracewarehouse.cli.session import (
-    COLUMNS,
     DURATION,
     LABEL,
     Session,
     command,
     complete_runs,
-    examples,
     output_options,
     result_options,
 )
@@ -75,9 +73,12 @@ def verify(session: Session, /, deep: bool) -> None:
 def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...], dry_run: bool) -> int:
     """Repair damaged runs; without RUN, the entire warehouse.
 
-    Versions are restored from the index and the commits, tables from the stored events. Damaged files stay
-    where they are, and nothing uses them. Ranks whose events are damaged are dropped and named, unless
-    --source has their trace. Exit code 0: repaired; 4: repaired in part; 1: nothing could be repaired.
+    Versions are restored from the index and the commits, tables from the stored events.
+
+    \fDamaged files stay where they are, and nothing uses them. Ranks whose events are damaged are dropped and
+    named, unless --source has their trace.
+
+    Exit code 0: repaired; 4: repaired in part; 1: nothing could be repaired.
     """
     report = session.open().repair(runs or None, source=sources, dry_run=dry_run)
     lines = []
@@ -109,7 +110,9 @@ def repair(session: Session, /, runs: tuple[str, ...], sources: tuple[str, ...],
 def clean(session: Session, /, grace: float, keep_versions: float, taken_out: bool) -> None:
     """Delete files that no version of a run uses.
 
-    These are files of removed runs, of replaced versions and of interrupted calls. A version is kept if it is
+    These are files of removed runs, of replaced versions and of interrupted calls.
+
+    \fA version is kept if it is
     the newest of its run, if it was replaced within --keep-versions, or if an acknowledgement of tw history
     refers to its content. Of versions with the same rows (after tw compact, tw label), the newest is kept.
     Runs with lost or damaged objects are skipped.
@@ -141,10 +144,11 @@ def refresh(session: Session, /) -> None:
 )
 @output_options
 def upgrade(session: Session, /) -> int:
-    """Rebuild tables for the versions that this release reads.
+    """Upgrade stored tables to this release.
 
     They are rebuilt from the stored events; results recorded under an earlier definition are recorded again.
-    Exit code 4: some runs could not be rebuilt; 1: none could.
+
+    \fExit code 4: some runs could not be rebuilt; 1: none could.
     """
     report = session.open().upgrade()
     failed = [f"{run}: {cli_text(why)}" for run, why in report.failed.items()]
@@ -222,9 +226,10 @@ def seal(
 ) -> int:
     """Publish the ranks that wait for others.
 
-    They wait since `tw ingest --expect-ranks`. All of them appear at once, in one version. Ranks that come
-    later are added by the next seal. Exit code 1: ranks are missing, and nothing was published. Exit code 4:
-    some ranks conflict with stored ones.
+    They wait since `tw ingest --expect-ranks`. All of them appear at once, in one version.
+
+    \fRanks that come later are added by the next seal. Exit code 1: ranks are missing, and nothing was
+    published. Exit code 4: some ranks conflict with stored ones.
     """
     done = session.open().seal(
         run, expect_ranks=expect_ranks, allow_missing=allow_missing, labels=dict(labels)
@@ -238,38 +243,6 @@ def seal(
     text = f"{noun} {rank_list(list(done.ranks))}{of}" if done.written else "nothing to publish"
     session.out.print_text(f"{name}: {text}", [asdict(done)])
     return done.exit_code
-
-
-@click.group(epilog=examples("tw publish delta lake/"))
-def publish() -> None:
-    """Publish tables for other engines."""
-
-
-@command(
-    "tw publish delta lake/",
-    "tw publish delta s3://bucket/lake 'nightly-*' --tables kernels,steps",
-    parent=publish,
-)
-@click.argument("destination", metavar="DEST")
-@click.argument("runs", metavar="[RUN]...", nargs=-1, shell_complete=complete_runs)
-@click.option("--tables", type=COLUMNS, help="Tables. [default: kernels,steps,annotations,runs,ranks]")
-@output_options
-def delta(
-    session: Session, /, destination: str, runs: tuple[str, ...], tables: tuple[str, ...] | None
-) -> None:
-    """Copy tables to Delta tables below DEST, a folder or URL.
-
-    Each version of a run is written exactly once, however often and by however many processes: a newer
-    version replaces the rows of its run, and the rows of a removed run are deleted. Table tw_published lists
-    what is complete. Needs the extra `delta`.
-    """
-    done = session.open().publish_delta(destination, runs or None, tables=tables or ())
-    lines = []
-    for each in done:
-        if each.written:
-            verb = "deleted" if each.removed else "published"
-            lines.append(f"{verb} {each.run}@v{each.version}: {', '.join(each.written)}")
-    session.out.print_text("\n".join(lines) or "nothing to publish", [asdict(each) for each in done])
 
 
 _COLUMNS = ("file", "where", "rule", "values")
@@ -298,10 +271,11 @@ def secrets(
 ) -> None:
     """Search trace files, or the warehouse, for secrets.
 
-    With PATH, trace files are read and nothing is stored. Without, columns, headers, commits, recorded
-    results, warehouse.duckdb, paths and the inbox of the warehouse are searched. The output says where a
-    secret is and which rule found it, never the secret. Exit code 1 if there is any, 4 if some files
-    could not be searched.
+    With PATH, trace files are read and nothing is stored. The output says where a secret is and which rule
+    found it, never the secret. Exit code 1 if there is any.
+
+    \fWithout PATH, columns, headers, commits, recorded results, warehouse.duckdb, paths and the inbox of the
+    warehouse are searched. Exit code 4 if some files could not be searched.
 
     Ingest replaces secrets before anything is stored; --redact does so for runs that an earlier release
     ingested, or whose secrets a new rule of the policy (_tw/redact.toml) finds. Their old versions stay

@@ -76,8 +76,8 @@ def ranking_groups(contract: Contract) -> tuple[str, ...] | None:
 def fold_below_top(contract: Contract, rows: Sequence[Cells], count: int) -> list[Cells]:
     """The first `count` rows of each group in the contract's order, the others of a group folded into one.
 
-    A single remaining row is not folded. The folded row is empty in columns that declare no `fold` or have
-    a null.
+    A single remaining row is not folded. The folded row is empty in columns that declare no `aggregate`
+    or have a null.
     """
     groups = ranking_groups(contract) or ()
     keys = [at for at, column in enumerate(contract.columns) if column.name in groups]
@@ -98,25 +98,25 @@ def _folded_row(contract: Contract, rows: Sequence[Cells], groups: Sequence[str]
     for column in contract.columns:
         if column.name == named:
             yield f"({len(rows):,} more)"
-        elif column.fold is not None:
-            yield _aggregate(column.fold, cells, column.name)
+        elif column.aggregate is not None:
+            yield _aggregate(column.aggregate, cells, column.name)
         else:  # an identifier that all rows share
             first, *others = cells[column.name]
             is_shared = column.unit in (None, "id") and all(value == first for value in others)
             yield first if is_shared else None
 
 
-def _aggregate(fold: str, cells: dict[str, list[object]], name: str) -> float | None:
-    over, _, under = fold.partition("/")
+def _aggregate(aggregate: str, cells: dict[str, list[object]], name: str) -> float | None:
+    over, _, under = aggregate.partition("/")
     if under:
         numerator, denominator = _aggregate("sum", cells, over), _aggregate("sum", cells, under)
         return numerator / denominator if numerator is not None and denominator else None
     values = [value for value in cells[name] if isinstance(value, int | float)]
     if len(values) < len(cells[name]):
         return None
-    if fold == "sum":
+    if aggregate == "sum":
         return sum(values)
-    return min(values) if fold == "min" else max(values)
+    return min(values) if aggregate == "min" else max(values)
 
 
 FORMAT_OF_EXTENSION = {
@@ -186,7 +186,7 @@ class Output(Struct, frozen=True, dict=True):
             self.notice(_more_rows(len(result) - len(shown)))
         for notice in (*_skipped(result, of_ranks), *result.notices):
             self.notice(notice)
-        for command in missing_derivations(result.abstained) if result.abstained else ():
+        for command in missing_derivations(result.skipped) if result.skipped else ():
             self.notice(hints.fill("hint: {}", command))
         self._print_error(error)
 
@@ -298,7 +298,7 @@ class Output(Struct, frozen=True, dict=True):
             rows="".join(result.json()).rstrip("\n"),
             columns=[{"name": each.name, "type": each.type, "unit": each.unit} for each in result.columns()],
             provenance=asdict(result.provenance),
-            abstained=[{**asdict(each), "reason": cli_text(each.reason)} for each in result.abstained],
+            skipped=[{**asdict(each), "reason": cli_text(each.reason)} for each in result.skipped],
             recording=result.recording,
             quality=list(map(cli_text, result.notices)),
         )
@@ -419,7 +419,7 @@ def _enveloped(
     rest: dict[str, object] = {
         "columns": [],
         "provenance": {},
-        "abstained": [],
+        "skipped": [],
         "left_out": [],
         "recording": [],
         "quality": [],
@@ -444,7 +444,7 @@ def error_lines(message: str, hint: str | None) -> str:
 def _skipped(result: Result, of_ranks: int | None) -> Iterator[str]:
     """A line per reason for which ranks were skipped."""
     of = "" if of_ranks is None else f" of {of_ranks}"
-    for reason, ranks in Counter(cli_text(each.reason) for each in result.abstained).items():
+    for reason, ranks in Counter(cli_text(each.reason) for each in result.skipped).items():
         yield f"skipped {ranks}{of} rank{'s' if (of_ranks or ranks) != 1 else ''}: {reason}"
 
 

@@ -69,8 +69,8 @@ def _run(session: Session, name: str) -> str | None:
 
 def _stored(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str, ...]:
     """Selectors of the runs in the cache; `by_name`, each path is a run of that name."""
-    from tracewarehouse.cli.ingest import failed, notices
     from tracewarehouse.ingest.cache import cached
+    from tracewarehouse.present.answers import ingest_error, ingest_notices
     from tracewarehouse.present.render.progress import bars
     from tracewarehouse.warehouse import Warehouse
 
@@ -81,9 +81,9 @@ def _stored(session: Session, paths: Sequence[str], by_name: bool) -> tuple[str,
         lines: list[str] = []
         for name, part in zip(names, zip(paths) if by_name else [paths], strict=True):
             with bars() as progress:
-                report = Warehouse(folder).ingest(part, run=name, settle_s=0, progress=progress)
-            lines += notices(replace(report, notes=()))  # the others are about names
-            if error := failed(report):
+                report = Warehouse(folder).ingest(part, run=name, min_age_s=0, progress=progress)
+            lines += ingest_notices(replace(report, notes=()))  # the others are about names
+            if error := ingest_error(report):
                 for line in lines:
                     session.out.notice(line)
                 raise error

@@ -1,4 +1,4 @@
-"""`tw runs`, `info`, `label`, `files`, `fetch`, `compact`, `retain`: the stored runs and their files."""
+"""`tw runs`, `info`, `label`, `files`, `fetch`, `compact`, `expire`: the stored runs and their files."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ _TABLE_COLUMNS = ["run_id", "ranks", "start", "device_names", "bytes", "state", 
 @result_options
 def runs(session: Session, /) -> None:
     """List runs with ranks, labels, devices, times and size."""
+    session.prefer_text()
     stored = session.open().runs()
     if not session.json and session.out.resolved_format in ("table", "md"):
         stored = _brief(stored)
@@ -125,7 +126,9 @@ def label(session: Session, /, run: str, labels: tuple[tuple[str, str], ...]) ->
 def compact(session: Session, /, runs: tuple[str, ...], target: int, dry_run: bool) -> None:
     """Merge small files of runs into a few large ones.
 
-    Without RUN, of all runs. Rows, answers and recorded results stay the same. Files of at least half the
+    Without RUN, of all runs. Rows, answers and recorded results stay the same.
+
+    \fFiles of at least half the
     target stay, unless ranks in them were replaced. tw clean deletes the replaced files.
     """
     done = session.open().compact(runs or None, target_bytes=target, dry_run=dry_run)
@@ -150,22 +153,23 @@ def _compacted_line(done: Compacted, dry_run: bool) -> str:
 
 
 @command(
-    "tw retain retention.toml --dry-run",
-    "tw retain retention.toml && tw compact && tw clean --keep-versions 7d",
+    "tw expire retention.toml --dry-run",
+    "tw expire retention.toml && tw compact && tw clean --keep-versions 7d",
 )
 @click.argument("policy", type=click.Path(path_type=Path), metavar="POLICY.toml")
 @click.option("--dry-run", is_flag=True, help="Show what would expire.")
 @output_options
-def retain(session: Session, /, policy: Path, dry_run: bool) -> None:
-    """Drop tables of ranks by age.
+def expire(session: Session, /, policy: Path, dry_run: bool) -> None:
+    """Delete old tables by a retention policy.
 
     All other tables and recorded results stay.
-    Each [[rule]] of POLICY.toml has tables = ["events"], older_than = "7d" since the rank was ingested, and
+
+    \fEach [[rule]] of POLICY.toml has tables = ["events"], older_than = "7d" since the rank was ingested, and
     optionally keep = { every = 64, outliers = 8 }: every 64th rank, and the 8 whose GPU time differs most
     from the median of their run. Analyses that read an expired table skip the rank. Ingesting its trace again
     restores it. tw clean deletes the files.
     """
-    done = session.open().retain(policy, dry_run=dry_run)
+    done = session.open().expire(policy, dry_run=dry_run)
     for each in done:
         _notice_skipped(session, each)
         if each.shared_files:
@@ -192,7 +196,9 @@ def _expired_line(done: Expired, dry_run: bool) -> str:
 def fetch(session: Session, /, runs: tuple[str, ...], tables: tuple[str, ...]) -> None:
     """Download the files of runs from an object store.
 
-    Questions about them then download nothing. The local copies are compared with their checksums.
+    Subsequent queries use the local copies.
+
+    \fThe local copies are compared with their checksums.
     TW_MIRROR names their folder, TW_MIRROR_BYTES limits them: runs that need more are refused before anything
     is downloaded.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -182,6 +183,11 @@ class Session(Struct, dict=True):
             return warehouse
         return warehouse.select(runs=self.runs or None, ranks=self.ranks)
 
+    def prefer_text(self) -> None:
+        """Prints text in a pipe, too, unless a format or a file is given."""
+        if self.format is None and self.output is None:
+            self.format = "table"
+
     def is_chosen(self) -> bool:
         """Whether the command line selects the warehouse."""
         return "warehouse" in self.defaults or _is_given(click.get_current_context(), "warehouse")
@@ -204,16 +210,102 @@ class Session(Struct, dict=True):
 _pass_session = click.make_pass_decorator(Session)
 
 
+# The options that commands share, by the group under which --help-all lists them.
+_GROUPS: dict[str, tuple[str, ...]] = {
+    "Selection": ("runs", "ranks", "verify"),
+    "Rows": ("where", "sort", "columns", "top", "limit"),
+    "Output": ("format", "output", "json", "wide", "spreadsheet"),
+    "Engine": ("engine_name", "engine_address"),
+    "General": ("warehouse", "debug", "_click_default_help", "help_all"),
+}
+_RARE = frozenset({"verify", "wide", "spreadsheet", "engine_name", "engine_address", "debug"})
+_MOST_EXAMPLES = 3  # of the short help
+_ALL = "tracewarehouse.cli.session.help_all"
+
+
+class Command(click.Command):
+    """A command whose short help has the everyday options, and --help-all the details and all options.
+
+    `rare` are the names of options that few need. The details are the part of the docstring after
+    a form feed.
+    """
+
+    def __init__(self, *args: Any, rare: tuple[str, ...] = (), lines: tuple[str, ...] = (), **settings: Any):
+        super().__init__(*args, **settings)
+        self.rare, self.lines = _RARE.union(rare), lines
+        short, _, details = inspect.cleandoc(self.help or "").partition("\f")
+        self.short, self.details = short.strip(), details.strip()
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The parameters, and --help-all."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """What the command does; with --help-all also the details."""
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text(self.short)
+            if self.details and is_help_all(ctx):
+                formatter.write_paragraph()
+                formatter.write_text(self.details)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The everyday options; with --help-all all of them, in groups."""
+        of_group = {name: title for title, names in _GROUPS.items() for name in names}
+        groups: dict[str, list[tuple[str, str]]] = {title: [] for title in ("Options", *_GROUPS)}
+        for param in Command.get_params(self, ctx):  # not those of an analysis
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            if record is None or param.name in self.rare and not is_help_all(ctx):
+                continue
+            shared = of_group.get(param.name or "") if is_help_all(ctx) else None
+            groups[shared or "Options"].append(record)
+        for title, records in groups.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Examples; with --help-all all of them, and the notes."""
+        shown = self.lines if is_help_all(ctx) else self.lines[:_MOST_EXAMPLES]
+        for text in (examples(*shown), self.epilog if is_help_all(ctx) else None):
+            if text:
+                formatter.write_paragraph()
+                with formatter.indentation():
+                    formatter.write_text(text)
+
+
+def is_help_all(ctx: click.Context) -> bool:
+    """Whether the help that is printed lists all options."""
+    return _ALL in ctx.meta
+
+
+def _print_help_all(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_help_all,
+    help="Show all options, and details.",
+)
+
+
 def command(
     *example_lines: str, notes: str = "", parent: click.Group | None = None, **settings: Any
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """A command, of the group `parent` if given, that gets the session as its first argument.
 
-    Its help text ends with examples and notes.
+    Its help text has the examples; --help-all also the notes.
     """
-    epilog = examples(*example_lines) + (f"\n\n\b\n{notes}" if notes else "")
+    settings = {"cls": Command, "lines": example_lines, "epilog": notes and f"\b\n{notes}", **settings}
     make = click.command if parent is None else parent.command
-    return lambda function: make(epilog=epilog, **settings)(_pass_session(function))
+    return lambda function: make(**settings)(_pass_session(function))
 
 
 def examples(*lines: str) -> str:
@@ -418,7 +510,7 @@ top_option = _option(
     "--top",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Print the N largest rows per group and fold the others.",
+    help="Show the N largest rows per group; sum the rest.",
 )
 
 # Of commands that compare runs.

@@ -18,6 +18,7 @@ from tracewarehouse import hints
 from tracewarehouse.cli.session import (
     DURATION,
     SIZE,
+    Command,
     Session,
     command,
     no_warehouse_options,
@@ -27,7 +28,8 @@ from tracewarehouse.cli.session import (
     terminal_options,
 )
 from tracewarehouse.contracts.sql_tokens import split_statements
-from tracewarehouse.errors import TwError, is_interrupt
+from tracewarehouse.errors import TwError, UnknownName, is_interrupt
+from tracewarehouse.memory_limits import Limits
 
 if TYPE_CHECKING:
     from tracewarehouse.cli.output import Output
@@ -47,9 +49,10 @@ if TYPE_CHECKING:
 def shell(session: Session, /, args: tuple[str, ...]) -> int:
     """Open a read-only DuckDB shell on the warehouse.
 
-    It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them. Of a
-    table, kernels_of('fp8-on') reads only the files of one run. With --run or --rank they contain only the
-    selection, in a temporary file. Without the duckdb command, which pip install 'tracewarehouse[shell]'
+    It has a view for each table, and a view and a macro for each analysis; FROM tw_help lists them.
+
+    \fOf a table, kernels_of('fp8-on') reads only the files of one run. With --run or --rank they contain only
+    the selection, in a temporary file. Without the duckdb command, which pip install 'tracewarehouse[shell]'
     installs, a built-in prompt is used.
     """
     # The duckdb command of this environment, else of the PATH.
@@ -116,8 +119,10 @@ def _run(command: Sequence[str]) -> int:
 def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, memory: int) -> None:
     """Run a SQL query on tables, views and analyses.
 
-    SQL is one SELECT, or - to read it from stdin. An analysis is a view, and a macro with its parameters:
-    FROM stream_idle(kernel_wait_ns := 10000). FROM tw_help lists all names. Queries are read-only, limited
+    SQL is one SELECT, or - to read it from stdin. FROM tw_help lists all names.
+
+    \fAn analysis is a view, and a macro with its parameters:
+    FROM stream_idle(kernel_wait_ns := 10000). Queries are read-only, limited
     to the files of the selected runs, and fail beyond a limit of rows, time or
     memory; a partial result is never returned.
     """
@@ -125,10 +130,37 @@ def query(session: Session, /, sql: str, max_rows: int | None, timeout: float, m
         max_rows = 0 if session.output is not None else 100_000
     # Bytes that are not UTF-8 become surrogates, as in an argument.
     text = sys.stdin.buffer.read().decode("utf-8-sig", "surrogateescape") if sql == "-" else sql
-    result = session.open().query(
-        text, max_rows=max_rows or None, timeout_s=timeout or None, memory_bytes=memory or None
-    )
+    limits = Limits(max_rows or None, timeout or None, memory or None)
+    result = session.open().query(text, limits)
     session.out.print_result(result)
+
+
+@command(
+    "tw help diff",
+    "tw help",
+    name="help",
+)
+@click.argument("topic", metavar="[COMMAND]", required=False)
+@no_warehouse_options
+def help_(session: Session, /, topic: str | None) -> None:
+    """Explain a command: its method, its terms and its exit codes.
+
+    Without COMMAND, the commands that have such a text.
+    """
+    from tracewarehouse.cli.app import app
+
+    ctx = click.get_current_context()
+    commands = {name: app.get_command(ctx, name) for name in app.list_commands(ctx)}
+    details = {name: each.details for name, each in commands.items() if isinstance(each, Command)}
+    if topic is None:
+        names = [name for name, text in details.items() if text]
+        session.out.print_text(f"tw help COMMAND explains {', '.join(names)}", [{"topics": names}])
+        return
+    if (found := commands.get(topic)) is None:
+        raise UnknownName("command", topic, commands)
+    parts = (found.short, found.details) if isinstance(found, Command) else (found.help or "",)
+    text = "\n\n".join(filter(None, parts)).replace("\b\n", "") + "\n"
+    session.out.print_text(f"{text}\ntw {topic} --help-all lists its options.", [{"text": text}])
 
 
 @command(

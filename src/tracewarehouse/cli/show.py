@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from tracewarehouse.cli.paths import resolve
 from tracewarehouse.cli.session import (
+    Command,
     Session,
     command,
     complete_analyses,
     complete_runs,
     engine_options,
     examples,
+    is_help_all,
     option_name,
     output_options,
     rank_option,
@@ -52,7 +54,7 @@ class UnexpectedArgument(click.UsageError):
         )
 
 
-class AnalysisCommand(click.Command):
+class AnalysisCommand(Command):
     """A command with additional options from the contract of the analysis among its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -67,7 +69,7 @@ class AnalysisCommand(click.Command):
             if others and not ctx.resilient_parsing:
                 raise UnexpectedArgument(others[0], found)
         except TwError:
-            if not ctx.resilient_parsing and not {"-h", "--help"}.intersection(args):
+            if not ctx.resilient_parsing and not {"-h", "--help", "--help-all"}.intersection(args):
                 raise
         return super().parse_args(ctx, args)
 
@@ -98,19 +100,14 @@ class AnalysisCommand(click.Command):
             formatter.write_text(f"{contract.ref}: {contract.summary}")
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, those of the analysis first; without an analysis also the names of all."""
+        """The parameters of the analysis, then the options; all analyses for --help-all without one."""
         contract: Contract | None = ctx.meta.get(_CONTRACT_KEY)
-        own = {param.name for param in contract.params} if contract else set()
-        records: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
-        for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
-            if record is not None:
-                records[param.name in own].append(record)
-        for title, lines in (("Parameters", records[True]), ("Options", records[False])):
-            if lines:
-                with formatter.section(title):
-                    formatter.write_dl(lines)
-        if contract is None:
+        if contract is not None and contract.params:
+            records = (_option(param).get_help_record(ctx) for param in contract.params)
+            with formatter.section("Parameters"):
+                formatter.write_dl([record for record in records if record is not None])
+        super().format_options(ctx, formatter)
+        if contract is None and is_help_all(ctx):
             _write_analyses(formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -152,7 +149,7 @@ def show(session: Session, /, name: str, **values: str | None) -> None:
     session.out.check_top(warehouse.catalog.get(name, kind="analysis"))
     with session.engine() as engine:
         # Without --engine, this process reads the ranks.
-        result = (warehouse.on(engine) if session.engine_name else warehouse).run(name, **given)
+        result = (warehouse.on(engine) if session.engine_name else warehouse).analyze(name, **given)
     ranks = sum(len(each.ranks) for each in warehouse.selected())
     session.out.print_result(result, of_ranks=ranks, as_text=_as_printed(session, result))
     if ranks and not len(result) and (hint := _why_empty(result, name)):
@@ -172,11 +169,11 @@ def _as_printed(session: Session, result: Result) -> Callable[[Result], str] | N
 
 def _why_empty(result: Result, name: str) -> str | None:
     """What to run instead of an analysis without rows; None if the reasons of skipped ranks suffice."""
-    if any("no GPU activities" in each.reason for each in result.abstained):
+    if any("no GPU activities" in each.reason for each in result.skipped):
         from tracewarehouse.ingest.outcome import host_analysis
 
         return f"without GPU activities, tw show {host_analysis()} shows where host time went"
-    if result.abstained:
+    if result.skipped:
         return None
     if result.contract is not None and result.contract.empty:
         return result.contract.empty
@@ -265,8 +262,10 @@ def report(
 ) -> None:
     """Write a self-contained HTML report for a run or for traces.
 
-    With HEAD, the report compares RUN with HEAD: verdict, breakdown of the change, changed kernels; with
-    --runs, it has a row per run. The page makes no network requests. It is written to RUN.html,
+    With HEAD, the report compares RUN with HEAD; with --runs, it has a row per run. The page makes no
+    network requests.
+
+    \fIt is written to RUN.html,
     RUN-HEAD.html or runs.html, or to the file given by -o; `-o -` writes to stdout. Needs the extra
     `plot`: pip install 'tracewarehouse[plot]'.
     """

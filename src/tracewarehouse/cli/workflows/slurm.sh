@@ -8,7 +8,7 @@ run="${SLURM_JOB_NAME:-job}-$SLURM_JOB_ID"
 report="$PWD/$run-gates.txt"
 
 tw ingest "$traces" --run "$run" --label "job=${SLURM_JOB_NAME:-job}" || exit 0
-tw diff @baseline "$run" --same label.job --gate 'step_time<=+3%' --gate 'worst(step_time)<=+50%' > "$report" 2>&1
+tw diff @baseline "$run" --match-label job --gate 'step_time<=+3%' --gate 'worst(step_time)<=+50%' > "$report" 2>&1
 case $? in
   0) echo "$run: all gates hold" ;;
   3) echo "$run: a gate failed, see $report" ;;

@@ -69,7 +69,7 @@ def chart_spec(shape: Shape, rows: Sequence[Row], measure: str | None = None) ->
     everything else is bars, largest first.
     """
     if not rows:
-        raise TwError("there are no rows to plot", "see `.abstained` and `.notices` for the reason")
+        raise TwError("there are no rows to plot", "see `.skipped` and `.notices` for the reason")
     parts = [column.name for column in shape.columns if column.name in _BREAKDOWN]
     if len(parts) > 2 and measure is None:
         long_rows = [{**row, "part": part, "value": row[part]} for row in rows for part in parts]

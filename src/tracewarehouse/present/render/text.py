@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 
 from tracewarehouse.contracts.contract import UNITS, Printer
 from tracewarehouse.exact_text import INVISIBLE, escape
@@ -28,6 +29,8 @@ def show(value: object, unit: str | None = None) -> str:
         return MISSING
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Decimal):  # a sum of integers
+        value = int(value) if value == int(value) else float(value)
     if isinstance(value, int | float) and unit is not None:
         return _PRINTERS[UNITS[unit].printer](value)
     return _other(value)

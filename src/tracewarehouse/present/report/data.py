@@ -102,7 +102,7 @@ class ReportData:
         """Why analyses have no rows of a run of an earlier release → their names, of those that were run."""
         found: dict[str, list[str]] = {}
         for name, result in self._results.items():
-            for reason in dict.fromkeys(cli_text(each.reason) for each in result.abstained):
+            for reason in dict.fromkeys(cli_text(each.reason) for each in result.skipped):
                 if reason.startswith(WITHOUT_TABLES):
                     found.setdefault(reason, []).append(name)
         return found
@@ -110,7 +110,7 @@ class ReportData:
     def missing_reason(self, name: str) -> str:
         """Why an analysis has no rows, or which ranks it excludes; empty if it covers all ranks."""
         counts: dict[str, int] = {}
-        for each in self.result(name).abstained:
+        for each in self.result(name).skipped:
             reason = cli_text(each.reason)
             counts[reason] = counts.get(reason, 0) + 1
         return "; ".join(

@@ -483,10 +483,10 @@ def result_table(
 
 def _aggregate(column: Column) -> str | None:
     """SQL that combines a column over ranks; None if it cannot be combined."""
-    if column.fold is None or column.unit == "ratio" and column.fold == "sum":
+    if column.aggregate is None or column.unit == "ratio" and column.aggregate == "sum":
         return None  # the denominator of a share is the total of its rank
     name = quote_name(column.name)
-    over, _, under = column.fold.partition("/")
+    over, _, under = column.aggregate.partition("/")
     if under:
         return f"sum({quote_name(over)}) / nullif(sum({quote_name(under)}), 0)"
     sql = f"sum({name})::BIGINT" if over == "sum" and column.type != "DOUBLE" else f"{over}({name})"

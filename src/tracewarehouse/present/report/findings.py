@@ -57,7 +57,7 @@ def flight_section(data: ReportData) -> Iterator[Section]:
 
 
 def _has_dump(data: ReportData) -> bool:
-    return len(data.result("stuck_collective").abstained) < data.ranks
+    return len(data.result("stuck_collective").skipped) < data.ranks
 
 
 Row = Mapping[str, Any]
@@ -208,7 +208,7 @@ def _host_sentence(data: ReportData, findings: Result) -> str:
         share = percent(rows[0]["ns"], rows[0]["total_ns"])
         operator = label(rows[0]["name"])
         return f"No GPU activities were recorded; {operator} takes {share} of operator time on the host."
-    reasons = list(dict.fromkeys(each.reason.partition(":")[0] for each in findings.abstained))
+    reasons = list(dict.fromkeys(each.reason.partition(":")[0] for each in findings.skipped))
     return f"This run cannot be analyzed: {and_list(reasons) or 'nothing was recorded'}."
 
 
@@ -217,8 +217,8 @@ def summary(groups: Sequence[Group], findings: Result) -> str:
     counts = {each: sum(group[0]["severity"] == each for group in groups) for each in reversed(SEVERITIES)}
     severities = [f"{count} {severity}" for severity, count in counts.items() if count]
     text = f"{plural(len(groups), 'finding')}: {and_list(severities)}." if groups else "No findings."
-    reasons = list(dict.fromkeys(each.reason for each in findings.abstained))
-    ranks = {each.rank for each in findings.abstained}
+    reasons = list(dict.fromkeys(each.reason for each in findings.skipped))
+    ranks = {each.rank for each in findings.skipped}
     if reasons:
         text += f" Skipped checks on {plural(len(ranks), 'rank')}: {'; '.join(reasons)}."
     return text + (" Savings overlap and cannot be summed." if len(groups) > 1 else "")

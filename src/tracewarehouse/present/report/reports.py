@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tracewarehouse.compare.diff.diff import Diff
+from tracewarehouse.compare.diff.levels import OWN_WORK
 from tracewarehouse.compare.history.read import metric_history
 from tracewarehouse.compare.metric.expression import Measured, parse_metric
 from tracewarehouse.compare.metric.values import measure
@@ -352,11 +353,11 @@ def _kernels_summary(breakdown: Breakdown) -> str:
 
 def _ranks_summary(breakdown: Breakdown) -> str:
     note = "A straggler shows as own time; on the other ranks its delay shows as waiting."
-    own = [row for row in breakdown.level("ranks").rows if row.part.endswith(" own")]
+    own = [row for row in breakdown.level("ranks").rows if row.part.endswith(OWN_WORK)]
     if not own:
         return note
     most = max(own, key=lambda row: abs(row.delta))
-    rank = most.part.removesuffix(" own")
+    rank = most.part.removesuffix(OWN_WORK)
     return f"The own time of {rank} changed the most, {_signed_duration(float(most.delta))}. {note}"
 
 

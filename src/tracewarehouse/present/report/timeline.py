@@ -130,7 +130,7 @@ def timeline(data: ReportData, findings: Sequence[Mapping[str, Any]]) -> Timelin
 def _offsets(data: ReportData) -> tuple[dict[int, int], str]:
     """The clock offset of each rank; those that cannot be compared are aligned at their first slice."""
     ranks = ", ".join(map(str, data.selected.ranks))
-    rows = data.side.query_all(
+    rows = data.side.query(
         f"SELECT rank, offset_ns, reference_rank FROM clock_offsets WHERE rank IN ({ranks})"
     ).rows()
     if len({row["reference_rank"] for row in rows}) <= 1:
@@ -262,7 +262,7 @@ def _view(
     """
     gpu = [row for row in rows if row["lane"] == "gpu" and row["category"] != "idle_outside"]
     if step is not None and not gpu:
-        periods = data.side.query_all(
+        periods = data.side.query(
             f"SELECT rank, period_start_ns, period_ns FROM steps WHERE step = {step}"
         ).rows()
         starts = [row["period_start_ns"] - offsets.get(row["rank"], 0) for row in periods]
