@@ -98,7 +98,7 @@ assert kernels["roofline"].min() > 0
 
 # %%
 for name in ("misaligned_gemm", "low_roofline_hot_ops"):
-    (finding,) = run.run(name).rows()
+    (finding,) = run.analyze(name).rows()
     print(f"{name}: {finding['severity']}, {finding['observation']}")
 folder.cleanup()
 roofline.plot("gpu_union_ns")

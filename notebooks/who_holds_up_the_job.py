@@ -2,8 +2,8 @@
 # # Who holds up the job: which rank, and why?
 #
 # With tensor and pipeline parallelism, the rank that arrives last at a collective is often a victim: it is
-# late because it waited in another process group. Blame follows these waits back to the rank that started
-# them.
+# late because it waited in another process group. Wait attribution follows these waits back to the rank that
+# started them.
 
 # %%
 import tempfile
@@ -36,20 +36,20 @@ print(arrivals.select("rank", "caused_wait_ns", "share", "wait_ns").head(3))
 # %% [markdown]
 # ## The rank that causes the waits
 #
-# `derive("blame")` reads all ranks. A rank is excused for the time that it waited longer than the rank that
-# waits for it; this part of the wait goes on to the rank that it waited for, and so on. Nothing is lost:
-# the parts of each wait add up to it.
+# `derive("wait_attribution")` reads all ranks. A rank is excused for the time that it waited longer than the
+# rank that waits for it; this part of the wait goes on to the rank that it waited for, and so on. Nothing is
+# lost: the parts of each wait add up to it.
 
 # %%
-wh.derive("blame", "job")
+wh.derive("wait_attribution", "job")
 causes = wh.select("job").straggler_causes().polars()
 print(causes.select("rank", "cause", "share", "step_share", "null_p99", "is_named", "reason"))
 named = causes.filter("is_named").select("rank").unique().to_series().to_list()
 print("named:", ", ".join(map(str, named)) or "no rank")
 
 # %% [markdown]
-# A rank is named only if its blame is at least 1 % of the step, and more than one rank would get by chance
-# (`null_p99`). Otherwise `reason` says why not. `cause` says what it did longer than the others:
+# A rank is named only if at least 1 % of the step is attributed to it, and more than one rank would get by
+# chance (`null_p99`). Otherwise `reason` says why not. `cause` says what it did longer than the others:
 # computation, copies, loading data, or nothing on the GPU (host). A rank that is late because of slow
 # communication is never named.
 #
@@ -61,9 +61,11 @@ print("named:", ", ".join(map(str, named)) or "no rank")
 # %%
 matrix = wh.select("job").wait_matrix().polars()
 print(
-    matrix.group_by("for_rank").agg(pl.col("wait_ns", "blamed_ns", "possible_wait_ns").sum()).sort("for_rank")
+    matrix.group_by("for_rank")
+    .agg(pl.col("wait_ns", "attributed_ns", "possible_wait_ns").sum())
+    .sort("for_rank")
 )
-assert matrix["blamed_ns"].sum() == matrix["wait_ns"].sum()
+assert matrix["attributed_ns"].sum() == matrix["wait_ns"].sum()
 
 # %% [markdown]
 # ## One wait, followed
@@ -72,6 +74,8 @@ assert matrix["blamed_ns"].sum() == matrix["wait_ns"].sum()
 # and the rank that caused it.
 
 # %%
-handed = wh.query("SELECT waiter_rank, rank, depth, cause, wait_ns, instance_id FROM blame WHERE depth > 0")
+handed = wh.query(
+    "SELECT waiter_rank, rank, depth, cause, wait_ns, instance_id FROM wait_attribution WHERE depth > 0"
+)
 print(handed.polars().sort("wait_ns", descending=True).head(3))
 folder.cleanup()

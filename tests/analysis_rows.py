@@ -44,7 +44,7 @@ def events(warehouse: tw.Warehouse) -> dict[tuple[int, int], tuple[Any, ...]]:
 def answers(warehouse: tw.Warehouse, name: str, known: Mapping[tuple[int, int], Any]) -> list[dict[str, Any]]:
     """The rows of an analysis; an event id is replaced by the event."""
     rows = []
-    for found in warehouse.run(name).rows():
+    for found in warehouse.analyze(name).rows():
         row = dict(found)
         for column in EVENT_IDS:
             if row.get(column) is not None:
@@ -91,7 +91,7 @@ def differing(
     for name in (analysis.name for analysis in kineto.catalog.analyses()) if names is None else names:
         expected, answered = answers(kineto, name, known), answers(other, name, read)
         if name in abstaining and expected:
-            assert answered == [] and abstaining[name] in str(other.run(name).abstained), name
+            assert answered == [] and abstaining[name] in str(other.analyze(name).skipped), name
             continue
         absent = [column for column in not_carried.get(name, ()) if column in null]
         assert all(row[column] is None for row in answered for column in absent), name

@@ -26,7 +26,7 @@ LONG = {
         "benchmarks/test_smoke.py",
         "cli/test_check_paths.py",
         "cli/test_demo.py",
-        "derive/test_blame.py",
+        "derive/test_wait_attribution.py",
         "devtools/test_dev_new.py",
         "diff/test_changes.py",
         "diff/test_diff_waits.py",

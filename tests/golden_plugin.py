@@ -4,7 +4,7 @@
 that name and version. It starts with comments, then sections, each a word at the start of a line with an
 indented body: `trace` (the sketch language), `derive` (`critical_path`, then scopes like `steps=6` or
 `annotations=forward#1`, by default the usual ones, of each run), `params` (`name=value` lines), `columns`
-(for tables: the columns to show, in one line), `abstained` (`run_id,rank,reason` lines of skipped ranks),
+(for tables: the columns to show, in one line), `skipped` (`run_id,rank,reason` lines of skipped ranks),
 `result` (CSV, empty = null). `pytest --update-golden` rewrites the last section. A deep test per
 file checks that copies of all rows, as other runs and ranks, give copies of the result.
 """
@@ -26,7 +26,7 @@ from kept import Copy, Kept, KeptWarehouse
 
 OTHER_RUN, OTHER_RANK = "~", 1000  # what copies add to runs and ranks
 NOISE_RUN, NOISE_RANK = "?", 2000  # the same for copies with other names and times
-SECTIONS = ("trace", "derive", "params", "columns", "abstained", "result")
+SECTIONS = ("trace", "derive", "params", "columns", "skipped", "result")
 
 
 class GoldenError(Exception):
@@ -128,11 +128,11 @@ class Drawn:
         self.runs = self.warehouse.store.runs()
 
     def rows(self, path: Path) -> tuple[str, str]:
-        """(result, abstained) of a golden file as CSV lines, from its ingested trace."""
+        """(result, skipped) of a golden file as CSV lines, from its ingested trace."""
         golden, contract = self.goldens[path], self._contract(path)
         mark = self.marks[path]
-        result, abstained = answer(self._runs(mark), contract, golden)
-        return result.replace(mark, ""), abstained.replace(mark, "")
+        result, skipped = answer(self._runs(mark), contract, golden)
+        return result.replace(mark, ""), skipped.replace(mark, "")
 
     def check_copies(self, path: Path) -> None:
         """Raises GoldenError unless copies of all rows give copies of the result; tables have none."""
@@ -179,11 +179,11 @@ def derive(warehouse: Any, golden: Golden, paths: list[Path]) -> None:
 
 
 def answer(warehouse: Any, contract: Any, golden: Golden) -> tuple[str, str]:
-    """(result, abstained) of the ingested runs."""
+    """(result, skipped) of the ingested runs."""
     if contract.kind != "analysis":
-        return "".join(warehouse.query_all(select(contract, golden)).csv()), ""
-    result = warehouse.run(golden.name, version=golden.version, **golden.params())
-    skipped = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.abstained]
+        return "".join(warehouse.query(select(contract, golden), limits=None).csv()), ""
+    result = warehouse.analyze(golden.name, version=golden.version, **golden.params())
+    skipped = [f"{each.run_id},{each.rank},{each.reason}\n" for each in result.skipped]
     return "".join(result.csv()), "".join(skipped)
 
 
@@ -274,9 +274,9 @@ class GoldenItem(pytest.Item):
     def runtest(self) -> None:
         drawn = self.drawn()
         golden = drawn.goldens[self.path]
-        result, abstained = drawn.rows(self.path)
-        if abstained != golden.sections.get("abstained", ""):
-            raise GoldenError(f"{self.path.name}: abstained:\n{abstained or 'none'}")
+        result, skipped = drawn.rows(self.path)
+        if skipped != golden.sections.get("skipped", ""):
+            raise GoldenError(f"{self.path.name}: skipped:\n{skipped or 'none'}")
         if self.config.getoption("update_golden"):
             self.path.write_text(golden.text(result), encoding="utf-8")
         elif result != golden.sections["result"]:

@@ -40,7 +40,7 @@ def write(
 def take(root: Path, *paths: Path, **options: object) -> IngestReport:
     """Ingest into the warehouse at `root`; files that are cut short are taken as they are."""
     store = Store.open_or_create(root)
-    requested = Options(**{"settle_s": 0, **options})  # type: ignore[arg-type]
+    requested = Options(**{"min_age_s": 0, **options})  # type: ignore[arg-type]
     return ingest(store, Catalog.load(), paths, requested)
 
 

@@ -115,7 +115,7 @@ class KeptSelection(Selection):
 
     kept: Kept
 
-    def query_all(self, sql: str) -> Result:
+    def query_unlimited(self, sql: str) -> Result:
         """The rows of a SELECT over one table or view."""
         contract = self.catalog.get(sql.partition(" FROM ")[2].split()[0])
         rows = engine.query(self.kept.connection(self, [contract]), self.views(contract) + sql)

@@ -257,7 +257,7 @@ def _combined_ranks(name: str, rows: Sequence[dict[str, Any]]) -> Sequence[dict[
     for key, members in groups.items():
         row = dict(zip(keys, key, strict=True)) | {"ranks": len({row["rank"] for row in members})}
         for column in contract.columns:
-            row.setdefault(column.name, _fold(column.fold, column.name, members))
+            row.setdefault(column.name, _fold(column.aggregate, column.name, members))
         combined.append(row)
     return combined
 

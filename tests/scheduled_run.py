@@ -1,8 +1,8 @@
-"""A simulated run stored as the tables that blame reads, without its traces: many ranks for few CPU seconds.
+"""A simulated run stored as the tables that attribution reads, without its traces: many ranks in little time.
 
 What the simulator schedules goes into `kernels`, `steps` and the annotations of `events`, and the header of
-each rank into `ranks`; everything else stays empty. A test of the study of causes compares the blame with
-that of ingested traces.
+each rank into `ranks`; everything else stays empty. A test of the study of causes compares the attribution
+with that of ingested traces.
 """
 
 from __future__ import annotations

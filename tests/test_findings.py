@@ -98,7 +98,7 @@ def test_evidence_has_rows_for_each_finding(wh: Warehouse, everything: Result) -
     looked = {(row["evidence"], row["evidence_filter"]): row for row in most_severe_last}
     for (name, condition), row in looked.items():
         ranks = row["rank"] if is_of_one_rank(row) else None
-        frame = wh.select(runs=row["run_id"], ranks=ranks).run(name).polars()
+        frame = wh.select(runs=row["run_id"], ranks=ranks).analyze(name).polars()
         kept = frame if condition is None else frame.filter(pl.sql_expr(condition))
         assert kept.height or row["severity"] == "none", f"no evidence of {row['rule']} in {name}"
 
@@ -269,7 +269,7 @@ def test_skipped_ranks_are_listed_with_their_rules(wh: Warehouse, tmp_path: Path
     host.ingest(trace, run="host")
     found = host.check()
     assert [(row["rule"], row["severity"]) for row in found.rows()] == [("host_operators", "info")]
-    silent = {rule for each in found.abstained for rule in each.reason.partition(": ")[2].split(", ")}
+    silent = {rule for each in found.skipped for rule in each.reason.partition(": ")[2].split(", ")}
     assert {"input_bound", "low_gpu_use", "launch_bound"} <= silent
     shown = command("check", "-w", host.root, "-f", "table")
     assert shown.code == 0 and shown.out.startswith("recording: sound\n\n1 finding: 1 info\n")

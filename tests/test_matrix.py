@@ -84,11 +84,11 @@ def broken(contract: Contract, result: Result) -> list[str]:
 
 
 def look(warehouse: tw.Warehouse, contract: Contract) -> None:
-    """One analysis over all runs: rows as promised, and of no rank that abstained."""
-    result = warehouse.run(contract.name)
+    """One analysis over all runs: rows as promised, and of no rank that skipped."""
+    result = warehouse.analyze(contract.name)
     assert broken(contract, result) == []
-    assert all(each.reason for each in result.abstained)
-    left_out = {(each.run_id, each.rank) for each in result.abstained}
+    assert all(each.reason for each in result.skipped)
+    left_out = {(each.run_id, each.rank) for each in result.skipped}
     assert left_out.isdisjoint((row["run_id"], row.get("rank")) for row in result.rows())
 
 

@@ -13,9 +13,10 @@ from cli_runner import TW, environment
 from ingesting import only, take, write
 from tracewarehouse import memory_limits
 from tracewarehouse.duck import engine
-from tracewarehouse.duck.engine import Limits, QueryLimitError, query
+from tracewarehouse.duck.engine import QueryLimitError, query
 from tracewarehouse.errors import TwError
 from tracewarehouse.ingest import resources
+from tracewarehouse.memory_limits import Limits
 
 
 def limited(bytes_: int, *words: str) -> subprocess.CompletedProcess[str]:

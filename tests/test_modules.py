@@ -50,24 +50,31 @@ def checkpointed(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def test_every_activity_of_backward_under_checkpointing_has_its_module(checkpointed: tw.Warehouse) -> None:
-    rows = checkpointed.query_all("""
-        SELECT top.name AS top, owner.how, count(*) AS rows
+    rows = checkpointed.query(
+        """
+        SELECT top.name AS top, owner.attribution_method, count(*) AS rows
         FROM kernel_modules AS owner
         JOIN kernels ON kernels.event_id = owner.kernel_id
         JOIN events AS top ON top.event_id = kernels.top_op_id
         WHERE owner.pass IN ('backward', 'recompute')
-        GROUP BY ALL""").rows()
+        GROUP BY ALL""",
+        limits=None,
+    ).rows()
     evaluated = "autograd::engine::evaluate_function: "
-    outside = {row["top"].removeprefix(evaluated) for row in rows if row["how"] is None}
+    outside = {row["top"].removeprefix(evaluated) for row in rows if row["attribution_method"] is None}
     assert outside == {"MeanBackward0", "PowBackward0"}  # the loss is computed outside of the model
-    assert sum(row["rows"] for row in rows if row["how"] == "sequence") > 60
+    assert sum(row["rows"] for row in rows if row["attribution_method"] == "sequence") > 60
 
 
 def test_recomputed_modules_have_the_paths_of_forward(checkpointed: tw.Warehouse) -> None:
     sql = "SELECT DISTINCT module_path FROM modules WHERE recompute = {} AND module_path LIKE '%Block_{}%'"
     for block in (1, 2):
-        forward = {row["module_path"] for row in checkpointed.query_all(sql.format(False, block)).rows()}
-        again = {row["module_path"] for row in checkpointed.query_all(sql.format(True, block)).rows()}
+        forward = {
+            row["module_path"] for row in checkpointed.query(sql.format(False, block), limits=None).rows()
+        }
+        again = {
+            row["module_path"] for row in checkpointed.query(sql.format(True, block), limits=None).rows()
+        }
         assert again == forward and f"Net_0 > Block_{block}" in again
 
 
@@ -110,9 +117,12 @@ def test_simulated_training_leaves_no_activity_of_backward_without_a_module(
     tw.simulate(tmp_path / "traces", ranks=1, **SMALL)
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(tmp_path / "traces", jobs=1)
-    rows = warehouse.query_all("""
-        SELECT pass, how, count(*) AS rows FROM kernel_modules GROUP BY ALL""").rows()
-    found = {(row["pass"], row["how"]): row["rows"] for row in rows}
+    rows = warehouse.query(
+        """
+        SELECT pass, attribution_method, count(*) AS rows FROM kernel_modules GROUP BY ALL""",
+        limits=None,
+    ).rows()
+    found = {(row["pass"], row["attribution_method"]): row["rows"] for row in rows}
     assert found["backward", "sequence"] > 40 and ("backward", None) not in found, found
     siblings = warehouse.module_siblings(min_instances=3).rows()
     assert not any(row["is_outlier"] for row in siblings)
@@ -124,8 +134,10 @@ def test_a_trace_of_data_parallel_training(tmp_path: Path) -> None:
         pytest.skip("no real traces here")
     warehouse = tw.open(tmp_path)
     warehouse.ingest(folder / RESNET, run="resnet", jobs=1)
-    rows = warehouse.query_all("SELECT pass, how, count(*) AS rows FROM kernel_modules GROUP BY ALL").rows()
-    assert {(row["pass"], row["how"]): row["rows"] for row in rows} == {
+    rows = warehouse.query(
+        "SELECT pass, attribution_method, count(*) AS rows FROM kernel_modules GROUP BY ALL", limits=None
+    ).rows()
+    assert {(row["pass"], row["attribution_method"]): row["rows"] for row in rows} == {
         ("forward", "enclosing"): 1030,
         ("forward", None): 25,
         ("backward", "sequence"): 1305,

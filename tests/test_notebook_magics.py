@@ -63,12 +63,12 @@ def test_cells_of_sql(house: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_result_prints_its_first_rows(house: Warehouse) -> None:
-    result = house.select(runs="a").run("kernel_summary")
+    result = house.select(runs="a").analyze("kernel_summary")
     lines = str(result).splitlines()
     assert lines[0] == "kernel_summary@1: 32 rows of a@v1"
     assert lines[-1] == "… 12 more rows"
     assert "elementwise_kernel<AddFunctor>" in str(result) and "elementwise_kernel<MulFunctor>" in str(result)
-    assert "k9" not in house.select(runs="b").run("kernel_summary")._title()
+    assert "k9" not in house.select(runs="b").analyze("kernel_summary")._title()
 
 
 def test_a_result_is_an_html_table_in_notebooks(house: Warehouse) -> None:

@@ -49,7 +49,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 
 def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
-    rows = {row["rank"]: row for row in own.select(runs="first-steps").run("temporal_breakdown").rows()}
+    rows = {row["rank"]: row for row in own.select(runs="first-steps").analyze("temporal_breakdown").rows()}
     others = [rank for rank in rows if rank != 2]
     # The slow rank waits for its data loader; the others wait for it in the first all_reduce of each step.
     assert all(rows[2]["idle_ns"] > 2 * rows[rank]["idle_ns"] > 0 for rank in others)
@@ -59,14 +59,21 @@ def test_first_steps_shows_its_slow_rank(own: tw.Warehouse) -> None:
 @pytest.mark.deep
 def test_first_steps_has_what_the_analyses_need(own: tw.Warehouse) -> None:
     run = own.select(runs="first-steps")
-    has_not = {"host", "memory_events", "memory_timeline", "kernel_counters", "critical_path", "blame"}
+    has_not = {
+        "host",
+        "memory_events",
+        "memory_timeline",
+        "kernel_counters",
+        "critical_path",
+        "wait_attribution",
+    }
     has_not |= {"gpu_metrics"}
     has_not |= {"snapshot", "flight_records", "kernel_metrics", "execution_nodes"}
     for contract in own.catalog.analyses():
-        assert bool(run.run(contract.name).abstained) == bool(has_not.intersection(contract.needs)), (
+        assert bool(run.analyze(contract.name).skipped) == bool(has_not.intersection(contract.needs)), (
             contract.ref
         )
-    steps = run.run("step_summary").rows()
+    steps = run.analyze("step_summary").rows()
     assert len(steps) == 12 and not any(row["partial"] for row in steps)
     arguments = run.query(
         "SELECT DISTINCT collective, group_size, dtype FROM kernels WHERE kind = 'communication'"

@@ -19,7 +19,7 @@ import pytest
 from tracewarehouse.contracts.contract import Column
 from tracewarehouse.errors import TwError
 from tracewarehouse.exact_text import csv_text, json_text
-from tracewarehouse.result import Abstained, Provenance, Result
+from tracewarehouse.result import Provenance, Result, Skipped
 
 BIG = 2**53 + 1
 HOSTILE = 'a,"b"\nc'
@@ -59,7 +59,7 @@ def result(**changes: Any) -> Result:
         "provenance": Provenance(
             tool="0.1.0", runs=("a@v1",), analysis="gpu_busy", version=2, params={"g": 1}
         ),
-        "abstained": (Abstained("a", 3, "no input shapes recorded"),),
+        "skipped": (Skipped("a", 3, "no input shapes recorded"),),
         "notices": ("one damaged rank",),
     }
     return Result(**{**parts, **changes})
@@ -170,7 +170,7 @@ def test_parquet_carries_contract_and_provenance(tmp_path: Path) -> None:
     assert stored["provenance"]["runs"] == ["a@v1"]
     column = stored["contract"]["columns"][1]
     assert (column["name"], column["type"], column["unit"]) == ("start_ns", "BIGINT", "ts")
-    assert stored["abstained"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
+    assert stored["skipped"] == [{"run_id": "a", "rank": 3, "reason": "no input shapes recorded"}]
     assert stored["notices"] == ["one damaged rank"]
 
 

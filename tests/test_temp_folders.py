@@ -110,7 +110,7 @@ def use_temporary_folders(root: str, traces: str, temp: str, ready: str) -> None
         with warehouse.select(runs="run").shell_file():
             pass
         warehouse.label("run", {"at": str(time.time_ns())})
-        warehouse.derive("blame", "run")
+        warehouse.derive("wait_attribution", "run")
 
 
 def kill_many(folder: Path, kills: int, seed: int) -> None:
@@ -275,7 +275,7 @@ def test_tw_clean_of_another_process_spares_a_live_ingest(tmp_path: Path, option
     warehouse = tmp_path / "wh"
     Store.open_or_create(warehouse)
     command = [sys.executable, "-c", INGEST, str(tmp_path), "ingest", str(tmp_path / "job")]
-    command += ["-w", str(warehouse), "--settle", "0", "--jobs", "1"]
+    command += ["-w", str(warehouse), "--min-age", "0", "--jobs", "1"]
     cleaning = [*clock, *TW, "clean", "-w", str(warehouse), *(words if clock else options)]
     with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as running:
         for name in ("staged", "committed"):

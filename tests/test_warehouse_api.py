@@ -51,7 +51,7 @@ def wh(store: Store, catalog: Catalog) -> Warehouse:
 
 
 def test_an_analysis_returns_rows_contract_and_provenance(wh: Warehouse, catalog: Catalog) -> None:
-    found = wh.run("kernel_time", least_ns="11ns")
+    found = wh.analyze("kernel_time", least_ns="11ns")
     assert found.rows() == [
         {"run_id": "b", "rank": 2, "count": 2, "sum_ns": 72},
         {"run_id": "a", "rank": 1, "count": 2, "sum_ns": 51},
@@ -64,22 +64,22 @@ def test_an_analysis_returns_rows_contract_and_provenance(wh: Warehouse, catalog
     assert provenance.params == {"least_ns": 11, "word": None}
     assert provenance.tables == {"kernels": 1} and provenance.tool == tw.__version__
     assert provenance.effective_hash == catalog.effective_hash(catalog.get("kernel_time"))
-    assert found.notices == () and found.abstained == ()
-    again = wh.select(runs=provenance.runs).run(
+    assert found.notices == () and found.skipped == ()
+    again = wh.select(runs=provenance.runs).analyze(
         f"{provenance.analysis}@{provenance.version}", **provenance.params
     )
     assert again.table == found.table and again.provenance == found.provenance
 
 
 def test_older_versions_are_selectable(wh: Warehouse) -> None:
-    assert wh.select("a", 0).run("kernel_time@1").rows()[0]["count"] == 3
-    assert wh.select("a", 0).run("kernel_time", version=1).provenance.version == 1
+    assert wh.select("a", 0).analyze("kernel_time@1").rows()[0]["count"] == 3
+    assert wh.select("a", 0).analyze("kernel_time", version=1).provenance.version == 1
 
 
 def test_select_returns_a_fixed_selection(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     part = wh.select(runs=["@latest", "label:commit=3f2a"], ranks=[1])
     assert [(each.selector, each.ranks) for each in part.selected()] == [("a@v1", (1,)), ("b@v1", (1,))]
-    assert part.run("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
+    assert part.analyze("kernel_time").provenance.ranks == {"a": [1], "b": [1]}
     store_run(
         store,
         catalog,
@@ -127,21 +127,21 @@ def test_a_name_or_prefix_reads_no_other_run(store: Store, catalog: Catalog) -> 
     }.items():
         wh.store.forget()
         noted.read.clear()
-        assert wh.select(selector).run("kernel_time").rows(), selector
+        assert wh.select(selector).analyze("kernel_time").rows(), selector
         # The list of all runs is `_tw/index/list.json.gz`.
         assert {layout.run_of(key) for key in noted.read} - {None} == opened, selector
 
 
 def test_unknown_names_and_invalid_values_are_errors(wh: Warehouse) -> None:
     with pytest.raises(UnknownName) as raised:
-        wh.run("kernel_tim")
+        wh.analyze("kernel_tim")
     assert raised.value.hint == "did you mean kernel_time?"
     with pytest.raises(UnknownName):
-        wh.run("kernels")
+        wh.analyze("kernels")
     with pytest.raises(ParamError):
-        wh.run("kernel_time", least_ns=-1)
+        wh.analyze("kernel_time", least_ns=-1)
     with pytest.raises(ParamError, match="has no parameter least"):
-        wh.run("kernel_time", least=1)
+        wh.analyze("kernel_time", least=1)
 
 
 def test_ranks_without_needed_data_are_skipped_with_reasons(
@@ -149,19 +149,19 @@ def test_ranks_without_needed_data_are_skipped_with_reasons(
 ) -> None:
     store_run(store, catalog, "c", (0, 1), shapes=False)
     store_run(store, catalog, "d", (0,), tables={})
-    found = wh.run("gemm_shapes")
+    found = wh.analyze("gemm_shapes")
     assert {row["run_id"] for row in found.rows()} == {"a", "b"}
-    assert [(each.run_id, each.rank, each.reason) for each in found.abstained] == [
+    assert [(each.run_id, each.rank, each.reason) for each in found.skipped] == [
         ("c", 0, "no input shapes recorded"),
         ("c", 1, "no input shapes recorded"),
         ("d", 0, "requires 2 ranks, found 1"),
     ]
-    assert len(wh.select("c").run("gemm_shapes")) == 0
+    assert len(wh.select("c").analyze("gemm_shapes")) == 0
 
 
 def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "c", (1,), status="damaged")
-    notices = wh.select("c").run("kernel_time").notices
+    notices = wh.select("c").analyze("kernel_time").notices
     assert notices == (
         "1 rank has a damaged trace (c rank 1)",
         "c is incomplete: 1 of 2 ranks",
@@ -169,18 +169,19 @@ def test_damage_and_gaps_are_notices(wh: Warehouse, store: Store, catalog: Catal
     )
     assert wh.select("a").query("SELECT 1").notices == ()
     store_run(store, catalog, "d", gpu_ns=1000, launch_known_ns=999)
-    notices = wh.select("d").run("launch_time").notices
+    notices = wh.select("d").analyze("launch_time").notices
     assert notices == ("coverage: 99.9 % of GPU time is linked to its launch",)
-    assert wh.select("d").run("kernel_time").notices == ()
+    assert wh.select("d").analyze("kernel_time").notices == ()
     for name in ("e", "f", "g"):
         store_run(store, catalog, name, gpu_ns=1000, launch_known_ns=500)
-    of_two = wh.select(["d", "e"]).run("launch_time").notices
+    of_two = wh.select(["d", "e"]).analyze("launch_time").notices
     assert of_two == tuple(
         f"coverage of {run}: {share} % of GPU time is linked to its launch"
         for run, share in (("d", 99.9), ("e", 50.0))
     )
     assert (
-        wh.select(["d", "e", "f", "g"]).run("launch_time").notices[3] == "coverage of 1 more run: below 100 %"
+        wh.select(["d", "e", "f", "g"]).analyze("launch_time").notices[3]
+        == "coverage of 1 more run: below 100 %"
     )
 
 
@@ -274,7 +275,7 @@ def test_remove_combines_all_conditions(wh: Warehouse, store: Store, catalog: Ca
 
 
 def test_results_are_written_to_parquet_with_metadata(wh: Warehouse, tmp_path: Path) -> None:
-    path = wh.run("kernel_time").write(tmp_path / "x.parquet")
+    path = wh.analyze("kernel_time").write(tmp_path / "x.parquet")
     schema = parquet.read_schema(str(path))
     assert schema.field("sum_ns").metadata[b"unit"] == b"ns"
     assert b'"runs": ["a@v1", "b@v1"]' in schema.metadata[b"tracewarehouse"]
@@ -291,7 +292,7 @@ def test_reading_a_missing_warehouse_is_an_error(tmp_path: Path) -> None:
 
 def test_an_empty_warehouse_has_no_rows(tmp_path: Path, catalog: Catalog) -> None:
     wh = Warehouse(Store.open_or_create(tmp_path / "w").folder, catalog=catalog)
-    assert len(wh.runs()) == len(wh.run("kernel_time")) == len(wh.run("findings")) == 0
+    assert len(wh.runs()) == len(wh.analyze("kernel_time")) == len(wh.analyze("findings")) == 0
     assert wh.scan("kernels").collect().height == 0
 
 
@@ -303,7 +304,7 @@ def test_an_older_version_without_the_table_cannot_be_rebuilt(store: Store, tmp_
     with pytest.raises(SchemaVersionError, match="a@v1 does not have kernels@2"):
         wh.select("a@v1").query("FROM kernels")
     assert wh.select("a@v1").query("SELECT 1 AS one").rows() == [{"one": 1}]
-    assert wh.select("a@v1").run("kernel_time").rows() == []
+    assert wh.select("a@v1").analyze("kernel_time").rows() == []
 
 
 COUNTED = """-- /// tw
@@ -337,13 +338,13 @@ def test_an_upgrade_rebuilds_a_table_of_another_version(tmp_path: Path) -> None:
     (tmp_path / "sql" / "analyses" / "gpu" / "gpu_activities.v1.sql").write_text(COUNTED)
     wh = Warehouse(tmp_path / "w", catalog=Catalog.read(tmp_path / "sql"))
     with pytest.raises(SchemaVersionError, match="first-steps@v1 does not have kernels@3"):
-        wh.select("first-steps", 1).run("gpu_activities")
+        wh.select("first-steps", 1).analyze("gpu_activities")
     assert wh.upgrade().lines == ("kernels@3 was rebuilt for first-steps",)
-    found = wh.select("first-steps", 1).run("gpu_activities")
+    found = wh.select("first-steps", 1).analyze("gpu_activities")
     assert found.notices == ("first-steps is incomplete: 2 of 4 ranks",)
     assert found.provenance.runs == ("first-steps@v2",) and found.provenance.tables == {"kernels": 3}
     held = {(each.table, each.version): each.rows for each in wh.info("first-steps").tables}
-    count = sum(row["rows"] for row in wh.run("gpu_activities").rows())
+    count = sum(row["rows"] for row in wh.analyze("gpu_activities").rows())
     assert held["kernels", 2] == held["kernels", 3] == count
     assert wh.verify() == []
     assert tw.open(tmp_path / "w").query("SELECT count(*) AS n FROM kernels").rows() == [
@@ -384,6 +385,6 @@ def test_ingest_takes_paths_and_lists_of_paths(tmp_path: Path) -> None:
 
 def test_a_with_statement_closes_the_connections(wh: Warehouse) -> None:
     with wh as opened:
-        assert opened is wh and len(opened.run("kernel_time")) and opened.selection.pool._idle
+        assert opened is wh and len(opened.analyze("kernel_time")) and opened.selection.pool._idle
     assert not wh.selection.pool._idle
-    assert len(wh.run("kernel_time"))
+    assert len(wh.analyze("kernel_time"))

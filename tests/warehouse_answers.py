@@ -44,7 +44,7 @@ def plain(cell: Any) -> Any:
 def rows_of(wh: tw.Warehouse, run: str, table: Contract) -> Columns:
     """All rows of a stored table of a run, in the order of its grain."""
     order = ", ".join(table.grain)
-    return columns(wh.select(run).query_all(f"SELECT * FROM {table.name} ORDER BY {order}"))
+    return columns(wh.select(run).query(f"SELECT * FROM {table.name} ORDER BY {order}", limits=None))
 
 
 def answer(call: Callable[[], tw.Result]) -> Answer:
@@ -53,8 +53,8 @@ def answer(call: Callable[[], tw.Result]) -> Answer:
         result = call()
     except tw.TwError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    abstained = [[each.run_id, each.rank, each.reason] for each in result.abstained]
-    return {"rows": columns(result), "abstained": abstained, "notices": list(result.notices)}
+    skipped = [[each.run_id, each.rank, each.reason] for each in result.skipped]
+    return {"rows": columns(result), "skipped": skipped, "notices": list(result.notices)}
 
 
 def exported(wh: tw.Warehouse, run: str) -> dict[str, str]:

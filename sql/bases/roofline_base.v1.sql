@@ -9,11 +9,11 @@
 -- [columns]
 -- run_id              = { type = "VARCHAR", doc = "The run." }
 -- rank                = { type = "INTEGER", doc = "The rank." }
--- count               = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of operators with GPU activity." }
+-- count               = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of operators with GPU activity." }
 -- model_flop          = { type = "BIGINT", unit = "flop", null = true, doc = "Sum of the FLOP that the model needs; null if none is known." }
 -- hardware_flop       = { type = "BIGINT", unit = "flop", null = true, doc = "Sum of the FLOP that the hardware does, including recomputation." }
 -- bytes               = { type = "BIGINT", unit = "bytes", null = true, doc = "Sum of the bytes read and written, if every operand is moved once." }
--- gpu_union_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of the times in which GPU activities of each operator ran." }
+-- gpu_union_ns        = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of the times in which GPU activities of each operator ran." }
 -- flop_per_ns         = { type = "DOUBLE", unit = "flop_per_ns", null = true, better = "higher", doc = "hardware_flop / gpu_union_ns." }
 -- bytes_per_ns        = { type = "DOUBLE", unit = "bytes_per_ns", null = true, better = "higher", doc = "bytes / gpu_union_ns." }
 -- intensity           = { type = "DOUBLE", null = true, doc = "FLOP per byte: hardware_flop / bytes." }

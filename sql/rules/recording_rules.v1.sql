@@ -33,7 +33,7 @@ FROM (
     ('late_start', 'the recording starts {affected} after that of the first rank; only what all ranks recorded is compared', 'start the profiler of all ranks in the same step'),
     ('mixed_attempts', 'the recording does not overlap with those of other ranks: {ranks}; they are of another attempt, or the clocks differ', 'ingest the files of each attempt under a separate name: tw ingest --run NAME'),
     ('host_only', 'no GPU activities', 'record activities of the GPU: activities=[CPU, CUDA]'),
-    ('no_steps', 'no steps', 'call prof.step() after each step, or mark steps: --step-range PATTERN'),
+    ('no_steps', 'no steps', 'call prof.step() after each step, or mark steps: --step-pattern PATTERN'),
     ('no_shapes', 'no shapes of inputs', 'record_shapes=True'),
     ('no_stacks', 'no Python stacks', 'with_stack=True'),
     ('no_memory', 'no memory events', 'profile_memory=True')

@@ -54,7 +54,7 @@
 -- collectives       = { type = "BOOLEAN", null = true, doc = "True if it has collectives, on the GPU or on the host." }
 -- counters          = { type = "BOOLEAN", null = true, doc = "True if it has counters." }
 -- critical_path     = { type = "BOOLEAN", null = true, doc = "True if its critical path was derived." }
--- blame             = { type = "BOOLEAN", null = true, doc = "True if blame was derived from the ranks that the run has now." }
+-- wait_attribution             = { type = "BOOLEAN", null = true, doc = "True if wait_attribution was derived from the ranks that the run has now." }
 -- kernel_counters   = { type = "BOOLEAN", null = true, doc = "True if it has hardware counters per kernel." }
 -- gpu_metrics       = { type = "BOOLEAN", null = true, doc = "True if it has sampled GPU metrics (`gpu_metric_rules`)." }
 -- snapshot          = { type = "BOOLEAN", null = true, doc = "True if it has a CUDA memory snapshot." }

@@ -19,16 +19,18 @@ if TYPE_CHECKING:
     from tracewarehouse.engines import engine as engine
     from tracewarehouse.errors import TwError as TwError
     from tracewarehouse.ingest.handler import trace_handler as trace_handler
+    from tracewarehouse.memory_limits import Limits as Limits
     from tracewarehouse.result import Result as Result
     from tracewarehouse.simulation import simulate as simulate
     from tracewarehouse.training_log import verdict as verdict
     from tracewarehouse.warehouse import Warehouse as Warehouse
 
-__all__ = ["Result", "TwError", "Warehouse", "__version__", "engine", "open", "simulate", "trace_handler"]
-__all__ += ["verdict"]
+__all__ = ["Limits", "Result", "TwError", "Warehouse", "__version__", "engine", "open", "simulate"]
+__all__ += ["trace_handler", "verdict"]
 
 # Imported on first use, so that a training script that uses trace_handler imports nothing else.
 _HOMES = {
+    "Limits": "tracewarehouse.memory_limits",
     "Result": "tracewarehouse.result",
     "TwError": "tracewarehouse.errors",
     "Warehouse": "tracewarehouse.warehouse",

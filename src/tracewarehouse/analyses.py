@@ -15,22 +15,26 @@ _WIDTH = 100
 
 
 class Analyses(Generic[T_co]):
-    """One method per analysis, in its newest version; `run` takes any name and version.
+    """One method per analysis, in its newest version; `analyze` takes any name and version.
 
     `help(warehouse.kernel_summary)` describes its columns and parameters.
     """
 
     catalog: Catalog
 
-    def run(self, name: str, version: int | None = None, **params: object) -> T_co:
+    def analyze(self, name: str, version: int | None = None, **params: object) -> T_co:
         """The rows of an analysis. Raises UnknownName, ParamError."""
         raise NotImplementedError
 
     def __getattr__(self, name: str) -> Callable[..., T_co]:
         is_own = name.startswith("_") or name == "catalog"
         if is_own or not any(ref.name == name for ref in self.catalog.refs("analysis")):
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(message, name=name, obj=self)
+            from difflib import get_close_matches
+
+            close = [] if is_own else get_close_matches(name, dir(self), n=3)
+            suggestion = f"; did you mean {', '.join(close)}?" if close else ""
+            message = f"{type(self).__name__!r} object has no attribute {name!r}{suggestion}"
+            raise AttributeError(message)
         return _method(self, self.catalog.get(name, kind="analysis"))
 
     def __dir__(self) -> list[str]:
@@ -39,7 +43,7 @@ class Analyses(Generic[T_co]):
 
 def _method(analyses: Analyses[T_co], contract: Contract) -> Callable[..., T_co]:
     def method(**params: object) -> T_co:
-        return analyses.run(contract.name, **params)
+        return analyses.analyze(contract.name, **params)
 
     method.__name__, method.__qualname__ = contract.name, f"{type(analyses).__name__}.{contract.name}"
     method.__doc__ = "\n".join(docstring(contract))

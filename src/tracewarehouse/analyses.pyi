@@ -11,7 +11,7 @@ class Analyses(Generic[T_co]):
 
     catalog: Catalog
 
-    def run(self, name: str, version: int | None = None, **params: object) -> T_co:
+    def analyze(self, name: str, version: int | None = None, **params: object) -> T_co:
         """The rows of an analysis. Raises UnknownName, ParamError."""
     def __dir__(self) -> list[str]: ...
     def allocator_calls(

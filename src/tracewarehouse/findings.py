@@ -17,7 +17,7 @@ from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import TwError
 from tracewarehouse.late_regex import late_regex
 from tracewarehouse.query.selection import Selection
-from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
+from tracewarehouse.result import Field, Provenance, Result, Skipped, from_rows
 from tracewarehouse.runs.readable import is_derived
 from tracewarehouse.runs.recording import verdict
 from tracewarehouse.runs.rows import catalog_row
@@ -75,7 +75,7 @@ def apply_rules(
 
     Those of one cause are merged, unless `merge` is false: then each rule says what it found.
     `run` runs an analysis over the `ranks` (run, rank), `sources` gives the source line of events. Ranks
-    that a rule skipped because the trace lacks what it needs are in `abstained`, with the rules after the
+    that a rule skipped because the trace lacks what it needs are in `skipped`, with the rules after the
     reason; not those that it cannot apply to: of a job without communication, or without what it is about.
     """
     results = {rule.name: run(rule.name) for rule in rules(catalog)}
@@ -98,7 +98,7 @@ def apply_rules(
     return replace(
         from_rows(fields, [[row[each.name] for each in fields] for row in rows]),
         provenance=_provenance(list(results.values())),
-        abstained=tuple(_abstained(results, ranks)),
+        skipped=tuple(_skipped(results, ranks)),
         recording=recorded,
         notices=tuple(dict.fromkeys(notices)),
         left_out={run: why for result in results.values() for run, why in result.left_out.items()},
@@ -143,7 +143,7 @@ def _sources(selection: Selection, findings: Sequence[Mapping[str, Any]]) -> dic
     ]
     if not values:
         return {}
-    lines = selection.query_all(_SOURCES.format(", ".join(values))).rows()
+    lines = selection.query(_SOURCES.format(", ".join(values))).rows()
     return {_event(line): line["source"] for line in lines}
 
 
@@ -169,19 +169,19 @@ def _lacks(catalog: Catalog, run: SelectedRun) -> bool:
     """Whether ranks may have waited for one another and nothing says for whom."""
     with_collectives = [rank for rank in run.by_rank if rank.facts.get("collectives")]
     is_whole = run.ranks == run.version.ranks
-    return is_whole and len(with_collectives) > 1 and not is_derived(catalog, run, "blame")
+    return is_whole and len(with_collectives) > 1 and not is_derived(catalog, run, "wait_attribution")
 
 
 def _attributed(selection: Selection, run: SelectedRun) -> SelectedRun:
-    from tracewarehouse.derive.blame import NAME, blame_tables
     from tracewarehouse.derive.critical_path import derivation_sources, publish_tables, unpublished
+    from tracewarehouse.derive.wait_attribution import NAME, wait_attribution_tables
     from tracewarehouse.duck.engine import Error
     from tracewarehouse.storage.parquet_file import Level
 
     store, catalog = selection.store, selection.catalog
     try:
         selection.readable(derivation_sources(catalog, NAME), [run], Level.FULL)
-        rows = blame_tables(selection, run)
+        rows = wait_attribution_tables(selection, run)
     except (TwError, Error):  # the rules say what is damaged, expired or stored without a table
         return run
     version = None
@@ -275,24 +275,24 @@ def _checked(results: Mapping[str, Result]) -> Iterator[str]:
     apply = [
         result
         for result in results.values()
-        if len(result) or any(not NOT_APPLICABLE.match(each.reason) for each in result.abstained)
+        if len(result) or any(not NOT_APPLICABLE.match(each.reason) for each in result.skipped)
     ]
     checked = sum(len(result) > 0 for result in apply)
     if checked < len(apply):
         yield f"checked {checked} of {len(apply)} rules that apply; the others need what was not recorded"
 
 
-def _abstained(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) -> Iterator[Abstained]:
+def _skipped(results: Mapping[str, Result], ranks: Sequence[tuple[str, int]]) -> Iterator[Skipped]:
     """One entry per rank and reason, with the rules that were skipped."""
     skipped: dict[tuple[str, int, str], list[str]] = defaultdict(list)
     for name, result in results.items():
         with_rows = {(row["run_id"], row["rank"]) for row in result.rows()}
-        reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
+        reasons = {(each.run_id, each.rank): each.reason for each in result.skipped}
         for key in ranks:
             if key not in with_rows and key in reasons and not NOT_APPLICABLE.match(reasons[key]):
                 skipped[*key, reasons[key]].append(name)
     for (run, rank, reason), names in skipped.items():
-        yield Abstained(run, rank, hints.fill("{}: {}", reason, ", ".join(names)))
+        yield Skipped(run, rank, hints.fill("{}: {}", reason, ", ".join(names)))
 
 
 def _provenance(results: Sequence[Result]) -> Provenance:

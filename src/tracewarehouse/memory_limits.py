@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from msgspec import Struct
+
 from tracewarehouse.errors import TwError
 
 # Measured with DuckDB and pyarrow on 2 cores: 2.5 GB fail at exit, 3 GB run every command.
@@ -26,6 +28,20 @@ _MOUNTED: Final = Path("/sys/fs/cgroup")
 _NO_LIMIT_BYTES: Final = 1 << 60
 # Options of mallopt: M_MMAP_THRESHOLD (at its maximum), M_TRIM_THRESHOLD, M_TOP_PAD, M_ARENA_MAX.
 _REUSE: Final = ((-3, 32 << 20), (-1, (1 << 31) - 1), (-2, 32 << 20), (-8, 1))
+
+
+class Limits(Struct, frozen=True):
+    """What a query may use: rows of its result, seconds and bytes of memory; None: no limit.
+
+    Memory counts for DuckDB and for the rows of the result; for the whole process if a parent watches it.
+    """
+
+    max_rows: int | None = 100_000
+    timeout_s: float | None = 30.0
+    memory_bytes: int | None = 1_000_000_000
+
+
+NO_LIMITS: Final = Limits(None, None, None)
 
 
 def reuse_memory() -> None:

@@ -48,7 +48,7 @@ class Provenance(Struct, frozen=True):
     sql: str | None = None
 
 
-class Abstained(Struct, frozen=True):
+class Skipped(Struct, frozen=True):
     """A rank that was skipped because its trace lacks data that the analysis needs."""
 
     run_id: str
@@ -65,7 +65,7 @@ class Result(Struct, frozen=True):
     table: pa.Table
     provenance: Provenance
     contract: Contract | None = None
-    abstained: tuple[Abstained, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     notices: tuple[str, ...] = ()
     # What limits the recordings of the runs: rows of the table `recording`.
     recording: tuple[Mapping[str, Any], ...] = ()
@@ -94,7 +94,7 @@ class Result(Struct, frozen=True):
 
     def _notes(self) -> list[str]:
         """The notices, and a line per reason for which ranks were skipped."""
-        reasons = Counter(each.reason for each in self.abstained)
+        reasons = Counter(each.reason for each in self.skipped)
         skipped = [f"skipped {n} rank{'' if n == 1 else 's'}: {reason}" for reason, n in reasons.items()]
         return [*skipped, *self.notices]
 
@@ -179,8 +179,8 @@ class Result(Struct, frozen=True):
         alone = self.provenance.runs == (selector,)
         table = self.table if alone else self.table.filter(compute.equal(self.table["run_id"], run))
         provenance = replace(self.provenance, runs=(selector,))
-        abstained = tuple(each for each in self.abstained if each.run_id == run)
-        return Result(table, provenance, self.contract, abstained, tuple(notices))
+        skipped = tuple(each for each in self.skipped if each.run_id == run)
+        return Result(table, provenance, self.contract, skipped, tuple(notices))
 
     def parquet_schema(self) -> pa.Schema:
         """The schema of the rows, with contract and provenance in its metadata, as written to Parquet."""
@@ -258,7 +258,7 @@ class Result(Struct, frozen=True):
                 "columns": [asdict(column) for column in contract.columns],
             },
             "provenance": asdict(self.provenance),
-            "abstained": [asdict(each) for each in self.abstained],
+            "skipped": [asdict(each) for each in self.skipped],
             "notices": list(self.notices),
         }
 

@@ -199,7 +199,7 @@ def _ingest_again(
             except (TwError, OSError):
                 continue
             if is_same:
-                options = Options(run=source.run, rank=source.rank, settle_s=0)
+                options = Options(run=source.run, rank=source.rank, min_age_s=0)
                 report = ingest(selection.store, selection.catalog, [path], options)
                 if report.exit_code == 0:
                     at = next(number for number, step in enumerate(steps) if step.what == source.line)
@@ -309,7 +309,7 @@ def compact_runs(
     return tuple(done)
 
 
-def retain_tables(selection: Selection, policy: Path, dry_run: bool) -> tuple[Expired, ...]:
+def expire_tables(selection: Selection, policy: Path, dry_run: bool) -> tuple[Expired, ...]:
     """Drops the tables that expired by a retention policy. Raises ParamError for an invalid one."""
     rules, now = read_policy(policy, selection.catalog), datetime.now(UTC)
     tables = {run.run: expiring(run.version, rules, now) for run in selection.selected()}

@@ -9,14 +9,15 @@ from datetime import timedelta
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, ParamSpec, Self, TypeVar
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tracewarehouse.analyses import Analyses
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import StoreUnavailable, TwError
 from tracewarehouse.location import Location, StoreUrl, location, paths_in
+from tracewarehouse.memory_limits import Limits
 from tracewarehouse.query.selection import Selection
 from tracewarehouse.result import Result
 from tracewarehouse.runs.rows import catalog_row, damaged_runs
@@ -49,12 +50,14 @@ if TYPE_CHECKING:
     from tracewarehouse.export.delta import CopiedTables
     from tracewarehouse.ingest.outcome import IngestReport, UpgradeReport, Watch
     from tracewarehouse.ingest.secrets import RemovalReport, SecretReport
+    from tracewarehouse.present.answers import Findings
     from tracewarehouse.present.report.document import Page
     from tracewarehouse.runs.removal import Removed
     from tracewarehouse.runs.rows import Fetched, RunInfo
     from tracewarehouse.runs.seal import Sealed
     from tracewarehouse.upkeep import RepairReport
 
+_DEFAULT_LIMITS: Final = Limits()
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -165,36 +168,24 @@ class Warehouse(Analyses[Result]):
         """
         return self._narrowed(self.selection.on(engine))
 
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+    def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
 
-        Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
+        Ranks whose trace lacks data that it needs are in `Result.skipped`. Runs that were stored without a
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
         return self.selection.analyze(name, version, **params)
 
-    def query(
-        self,
-        sql: str,
-        *,
-        max_rows: int | None = 100_000,
-        timeout_s: float | None = 30.0,
-        memory_bytes: int | None = 1_000_000_000,
-    ) -> Result:
+    def query(self, sql: str, limits: Limits | None = _DEFAULT_LIMITS) -> Result:
         """The rows of one SELECT on tables, views and analyses of the selected runs; read-only.
 
-        Beyond `max_rows` rows, `timeout_s` or `memory_bytes` it fails and returns nothing; None switches a
-        limit off. They are DuckDB's, which counts no long strings and interrupts no function: `tw query` runs
-        in a process that is killed. `scan` has none. Raises QueryError (DuckDB's message), QueryLimitError.
+        Beyond a limit (by default 100,000 rows, 30 s, 1 GB) it fails and returns nothing: `wh.query(sql,
+        tw.Limits(max_rows=None))`; with `limits=None` there are none. They are DuckDB's, which counts no long
+        strings and interrupts no function: `tw query` runs in a process that is killed. Raises QueryError
+        (DuckDB's message), QueryLimitError.
         """
-        from tracewarehouse.duck.engine import Limits
-
-        return self.selection.query(sql, Limits(max_rows, timeout_s, memory_bytes))
-
-    def query_all(self, sql: str) -> Result:
-        """Like `query`, without limits: for SQL that is not typed by a user."""
-        return self.selection.query_all(sql)
+        return self.selection.query(sql, limits)
 
     def scan(self, table: str) -> polars.LazyFrame:
         """A stored table as a Polars LazyFrame over the files of the selected ranks.
@@ -224,18 +215,20 @@ class Warehouse(Analyses[Result]):
         selection = self.selection.one_run(run)
         return run_info(self.store, self.catalog, selection.selected()[0], selection.level)
 
-    def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Result:
+    def check(self, runs: str | Iterable[str] | None = None, *, passed: bool = False) -> Findings:
         """Findings of runs, by default of all selected ones: a row per finding, most severe first.
 
         `runs` are selectors: `wh.check("fp8-on")`. The columns are those of every rule (`tw describe
         input_bound`) and the rule's name; `passed` adds passing checks, with severity none. `saving_ns` is an
         upper bound on the time saved in the analyzed interval. Ranks whose trace lacks data that a rule needs
-        are in `Result.abstained`. Which ranks caused the waits at collectives, and why, is found out once and
+        are in `Result.skipped`. Which ranks caused the waits at collectives, and why, is found out once and
         stored with the run, if the warehouse can be written.
         """
         from tracewarehouse.findings import check_runs
+        from tracewarehouse.present.answers import Findings
 
-        return check_runs(self.selection if runs is None else self.selection.select(runs), passed=passed)
+        selection = self.selection if runs is None else self.selection.select(runs)
+        return Findings(**asdict(check_runs(selection, passed=passed)))
 
     def diff(
         self,
@@ -247,8 +240,8 @@ class Warehouse(Analyses[Result]):
         measure: str | None = None,
         alpha: float = 0.05,
         min_effect: float = 0.01,
-        spread: str = "own",
-        same: str | Iterable[str] = (),
+        noise: str = "within",
+        match_label: str | Iterable[str] = (),
     ) -> Diff:
         """Compares two runs, or sets of runs (selectors): `wh.diff("a", "b").name_summary()`.
 
@@ -256,8 +249,8 @@ class Warehouse(Analyses[Result]):
         keeps ranks separate. `measure` classifies rows as increased or decreased; `alpha` and `min_effect`
         apply to the verdicts. `.changes()` compares the runs as a whole.
 
-        With `spread="history"`, the noise between runs is that of recorded runs before them, on the same GPUs
-        and with the same labels `same` (`label.branch`), since the last change point. `"@baseline"` as base
+        With `noise="history"`, the noise between runs is that of recorded runs before them, on the same GPUs
+        and with the same labels `match_label` (`branch`), since the last change point. `"@baseline"` as base
         is these runs themselves, from 3 on after a change: its verdict is on all of them, the breakdown on
         the newest that are stored. Raises UnknownName, ParamError; TwError if there are too few such runs.
         """
@@ -267,11 +260,11 @@ class Warehouse(Analyses[Result]):
         selection = self.selection
         selection.pool.will_read(map(self.catalog.get, READS))
         options = by_rank, all_steps, measure, alpha, min_effect
-        if base != "@baseline" and spread == "own":
+        if base != "@baseline" and noise == "within":
             before, after = selection.select(base), selection.select(head)
             alike = alike_runs(selection, Compared(before.selected(), after.selected()))
             return Diff(before, after, self.catalog, *options, alike=alike)
-        before, after, *finders = sides_with_history(selection, base, head, spread, same)
+        before, after, *finders = sides_with_history(selection, base, head, noise, match_label)
         return Diff(before, after, self.catalog, *options, *finders)
 
     def history(
@@ -425,7 +418,7 @@ class Warehouse(Analyses[Result]):
         selected = self.selected() if runs is None else self.select(runs).selected()
         return fetch_files(self.store, selected, as_list(tables) or ())
 
-    def publish_delta(
+    def export_delta(
         self,
         destination: str | PathLike[str],
         runs: str | Iterable[str] | None = None,
@@ -464,12 +457,12 @@ class Warehouse(Analyses[Result]):
         expect_ranks: int | None = None,
         jobs: int | None = None,
         replace: bool = False,
-        settle_s: float = 30.0,
+        min_age_s: float = 30.0,
         strict: bool = False,
         inbox: bool = False,
         temp_dir: str | PathLike[str] | None = None,
         time_unit: Literal["us", "ns"] | None = None,
-        step_range: str | None = None,
+        step_pattern: str | None = None,
         redact: bool = True,
         auto_labels: bool = False,
         progress: Watch | None = None,
@@ -481,7 +474,7 @@ class Warehouse(Analyses[Result]):
         object is downloaded once. An unreadable file does not stop the others. Ingesting the same content
         again writes nothing. Data that does not fit in memory spills to `temp_dir`, by default on the disk of
         the warehouse. `time_unit` is the unit of times in the files if it is not that of their format.
-        `step_range` is a regular expression for annotations that mark steps; its first group is the step
+        `step_pattern` is a regular expression for annotations that mark steps; its first group is the step
         number. With `redact`, strings that look like secrets are replaced. `auto_labels` labels runs by the
         environment of this call (git commit, batch job, …), as `tw ingest` does. With
         `expect_ranks` the ranks wait, and the call that brings the last one publishes them, or `seal`. With
@@ -501,12 +494,12 @@ class Warehouse(Analyses[Result]):
             expect_ranks=expect_ranks,
             jobs=jobs,
             replace=replace,
-            settle_s=settle_s,
+            min_age_s=min_age_s,
             strict=strict,
             inbox=inbox,
             temp_dir=Path(temp_dir) if temp_dir is not None else None,
             time_unit=time_unit,
-            step_range=step_range,
+            step_pattern=step_pattern,
             redact=redact,
             auto_labels=auto_labels,
         )
@@ -648,13 +641,13 @@ class Warehouse(Analyses[Result]):
     ) -> Derived:
         """Computes tables that SQL cannot express, as a new version of the run.
 
-        `blame` and `graphs` read all ranks of the run and have no scopes. `graphs` finds the operators of
-        kernels in graph launches: captures are looked for in the trace itself, then in the run `capture`, by
-        default in traces of the same folder with `capture` in their file name, for the same rank and world
-        size. `critical_path` is computed for each complete step by default, or for the entire trace if there
-        are no steps; else for steps by number, annotations as `NAME#K` (the K-th of that name, from 0), or
-        the `entire_trace`. What is already derived is not computed again. The ranks of a critical path are
-        derived by the workers of `engine`. Raises UnknownName, ParamError, EngineError.
+        `wait_attribution` and `graphs` read all ranks of the run, without scopes. `graphs` finds the
+        operators of kernels in graph launches: captures are looked for in the trace itself, then in the run
+        `capture`, by default in traces of the same folder with `capture` in their file name, for the same
+        rank and world size. `critical_path` is computed for each complete step by default, or for the entire
+        trace if there are no steps; else for steps by number, annotations as `NAME#K` (the K-th of that name,
+        from 0), or the `entire_trace`. What is already derived is not computed again. The ranks of a critical
+        path are derived by the workers of `engine`. Raises UnknownName, ParamError, EngineError.
         """
         from tracewarehouse.derive.critical_path import ScopeRequest
         from tracewarehouse.derive.derivations import derive_tables
@@ -738,16 +731,16 @@ class Warehouse(Analyses[Result]):
         return compact_runs(self.selection, unversioned_runs(runs, "a compaction"), target_bytes, dry_run)
 
     @writing
-    def retain(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
+    def expire(self, policy: str | PathLike[str], *, dry_run: bool = False) -> tuple[Expired, ...]:
         """Drops the tables that expired by a retention policy, a TOML file, from the runs.
 
         Analyses that read a dropped table skip its ranks; recorded results stay. Ingesting the same traces
         again restores them. Without `dry_run`, new versions are published; `clean` deletes the files.
         Raises ParamError for an invalid policy.
         """
-        from tracewarehouse.upkeep import retain_tables
+        from tracewarehouse.upkeep import expire_tables
 
-        return retain_tables(self.selection, Path(policy), dry_run)
+        return expire_tables(self.selection, Path(policy), dry_run)
 
     @writing
     def clean(

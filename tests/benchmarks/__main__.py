@@ -23,7 +23,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from . import analyses, blame, exports, ingest, memory, ranks, report, size, stages, start, thousand
+from . import (
+    analyses,
+    exports,
+    ingest,
+    memory,
+    ranks,
+    report,
+    size,
+    stages,
+    start,
+    thousand,
+    wait_attribution,
+)
 from .bench import HERE, Bench
 from .model import Case, Row, Unmeasured, WrongAnswer
 
@@ -36,7 +48,7 @@ CASES = (
     *start.CASES,
     *thousand.CASES,
     *ranks.CASES,
-    *blame.CASES,
+    *wait_attribution.CASES,
     *stages.CASES,
 )
 

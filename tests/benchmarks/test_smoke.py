@@ -34,7 +34,7 @@ def test_every_case_has_correct_results(tmp_path: Path) -> None:
         "hta-analyses",
         "one-run",
         "many-ranks",
-        "blame",
+        "wait_attribution",
     } <= measured
 
 

@@ -126,7 +126,7 @@ def test_wording_keeps_the_hash(sql: Path, old: str, new: str) -> None:
         ('unit = "ns", doc = "Idle', 'unit = "ns", min = 0, doc = "Idle'),
         ('null = true, doc = "busy_ns over', 'doc = "busy_ns over'),
         ('unit = "ns", better', 'unit = "ns", signed = true, better'),
-        ('doc = "Time with a', 'fold = "sum", doc = "Time with a'),
+        ('doc = "Time with a', 'aggregate = "sum", doc = "Time with a'),
     ],
 )
 def test_meaning_moves_the_hash(sql: Path, old: str, new: str) -> None:

@@ -61,8 +61,8 @@ def test_the_first_check_attributes_the_waits_and_the_next_reads_them(wh: Wareho
     first = wh.check("job")
     assert version(wh) == 2 and [str(run) for run in first.provenance.runs] == ["job@v2"]
     assert tw.open(wh.root).check("job").rows() == first.rows() and version(wh) == 2
-    assert not wh.straggler_causes().abstained and wh.verify(deep=True) == []
-    assert wh.derive("blame", "job").version is None
+    assert not wh.straggler_causes().skipped and wh.verify(deep=True) == []
+    assert wh.derive("wait_attribution", "job").version is None
     # An earlier version is not published again: what it lacks is computed in memory.
     assert tw.open(wh.root).check("job@v1").rows() == first.rows() and version(wh) == 2
 
@@ -113,9 +113,13 @@ def test_a_rank_that_comes_later_or_is_replaced_is_attributed_again(
     assert whole == of_cause(tw.open(shutil.copytree(stored, tmp_path / "at-once")))
     other = tw.simulate(tmp_path / "other", **SMALL).files[LATE]
     wh.ingest(other, run="job", rank=LATE, replace=True, jobs=1)
-    assert {row["blame"] for row in wh.select("job").query("SELECT blame FROM ranks").rows()} == {False}
+    assert {
+        row["wait_attribution"] for row in wh.select("job").query("SELECT wait_attribution FROM ranks").rows()
+    } == {False}
     wh.check("job")
-    assert {row["blame"] for row in wh.select("job").query("SELECT blame FROM ranks").rows()} == {True}
+    assert {
+        row["wait_attribution"] for row in wh.select("job").query("SELECT wait_attribution FROM ranks").rows()
+    } == {True}
 
 
 def test_parts_of_a_run_and_single_ranks_pay_nothing(

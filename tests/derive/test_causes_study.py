@@ -1,4 +1,4 @@
-"""How often blame names the right rank with the right cause, by layout and size of the fault; 20 seeds each.
+"""How often attribution names the right rank with the right cause, by layout and size of the fault: 20 seeds.
 
 Each test prints its figures: `pytest -m deep -n0 -s tests/derive/test_causes_study.py`. CAUSES.md has
 those that were measured.
@@ -70,7 +70,7 @@ CAUSES: dict[str, tuple[dict[str, Any], str, int]] = {
 
 
 def names_the_link(wh: Warehouse, numbers: dict[str, int]) -> bool:
-    """Whether the finding and the blame are about the ranks of the slow group, as communication."""
+    """Whether the finding and the attribution are about the ranks of the slow group, as communication."""
     ranks = {2 * numbers["group"], 2 * numbers["group"] + 1}
     found = {row["rank"] for row in wh.slow_network().rows() if row["severity"] != "none"}
     late = {(row["rank"], row["cause"]) for row in wh.straggler_causes().rows()[:2]}
@@ -83,7 +83,7 @@ def names_the_imbalance(wh: Warehouse, numbers: dict[str, int]) -> bool:
     return bool(rows) and {row["out_max_rank"] for row in rows} == {numbers["rank"]}
 
 
-# What no rank is to blame for: the layout, the fault, and whether an analysis names it.
+# What no rank is to wait_attribution for: the layout, the fault, and whether an analysis names it.
 BLAMELESS: dict[str, tuple[dict[str, Any], str, Callable[[Warehouse, dict[str, int]], bool]]] = {
     "slow link": (TENSOR, "slow-link:group=tensor{group},factor=4", names_the_link),
     "imbalance": ({"experts": True}, "imbalance:rank={rank},factor=2", names_the_imbalance),
@@ -125,20 +125,20 @@ class Score:
 def run_of(
     folder: Path, layout: dict[str, Any], faults: list[str], **numbers: Any
 ) -> tuple[Any, dict[int, str]]:
-    """A simulated run with its blame, and rank → cause as the simulator knows them."""
+    """A simulated run with its wait_attribution, and rank → cause as the simulator knows them."""
     faults = [fault.format(**numbers) for fault in faults]
     tw.simulate(folder / "traces", **{**SMALL, **layout, "seed": numbers["seed"], "injections": faults})
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "traces", run="r", jobs=1)
-    wh.derive("blame", "r")
+    wh.derive("wait_attribution", "r")
     truth = json.loads((folder / "traces" / "truth.json").read_text(encoding="utf-8"))
-    return wh, dict(truth["sections"]["blame"]["rows"])
+    return wh, dict(truth["sections"]["wait_attribution"]["rows"])
 
 
 def scheduled_run_of(folder: Path, settings: dict[str, Any]) -> tuple[Any, dict[int, str]]:
     """The same without traces."""
     wh, truth = store_scheduled(folder / "warehouse", "r", **settings)
-    wh.derive("blame", "r")
+    wh.derive("wait_attribution", "r")
     return wh, truth
 
 
@@ -188,7 +188,7 @@ def test_what_no_rank_is_to_blame_for_is_named(tmp_path: Path, name: str) -> Non
         wrong += any(row["is_named"] for row in wh.straggler_causes().rows())
         assert truth == {}
         shutil.rmtree(tmp_path / str(seed))
-    print(f"\n{name}: named {named}/20, a rank blamed {wrong}/20")
+    print(f"\n{name}: named {named}/20, a rank attributed {wrong}/20")
     assert named >= 19 and wrong <= 1
 
 
@@ -217,7 +217,7 @@ def test_a_run_without_traces_has_the_same_blame(tmp_path: Path, name: str) -> N
     settings = {**SMALL, **layout, "steps": 3, "seed": 1, "injections": injections}
     other, known = scheduled_run_of(tmp_path / "tables", settings)
     assert known == truth
-    for table in ("blame", "blame_basis"):
+    for table in ("wait_attribution", "wait_attribution_basis"):
         rows = wh.query(f"FROM {table} ORDER BY ALL").rows()
         assert len(rows) and rows == other.query(f"FROM {table} ORDER BY ALL").rows()
     assert wh.straggler_causes().rows() == other.straggler_causes().rows()

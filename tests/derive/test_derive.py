@@ -92,10 +92,10 @@ def test_derived_scopes_are_kept_when_others_are_added(wh: Warehouse) -> None:
 
 
 def test_ranks_without_a_path_are_skipped_with_a_remedy(wh: Warehouse) -> None:
-    abstained = wh.critical_path_breakdown().abstained
-    assert [each.reason for each in abstained] == ["critical_path is not derived"] * 3
+    skipped = wh.critical_path_breakdown().skipped
+    assert [each.reason for each in skipped] == ["critical_path is not derived"] * 3
     wh.derive("critical_path", "job", ranks=[2])
-    assert [each.rank for each in wh.critical_path_breakdown().abstained] == [0, 1]
+    assert [each.rank for each in wh.critical_path_breakdown().skipped] == [0, 1]
     assert scopes(wh) == {2: ["step 1", "step 2"]}
     shell = wh.query("SELECT DISTINCT rank FROM critical_path").rows()
     assert shell == [{"rank": 2}]
@@ -104,7 +104,7 @@ def test_ranks_without_a_path_are_skipped_with_a_remedy(wh: Warehouse) -> None:
 @pytest.mark.deep
 def test_older_versions_and_removal(wh: Warehouse) -> None:
     wh.derive("critical_path", "job")
-    assert len(wh.select(runs="job@v1").critical_path_breakdown().abstained) == 3
+    assert len(wh.select(runs="job@v1").critical_path_breakdown().skipped) == 3
     assert wh.select(runs="job@v1").query("SELECT count(*) AS n FROM critical_edges").rows() == [{"n": 0}]
     assert scopes(wh, "job@v2") == {rank: ["step 1", "step 2"] for rank in range(3)}
     wh.clean(grace_s=0)
@@ -127,7 +127,7 @@ def test_replacing_the_trace_removes_derived_tables(wh: Warehouse, tmp_path: Pat
     wh.derive("critical_path", "job")
     sketch.write(lines(1, steps=5), tmp_path / "other")
     wh.ingest(tmp_path / "other" / "job", run="job", replace=True)
-    assert [each.rank for each in wh.critical_path_breakdown().abstained] == [1]
+    assert [each.rank for each in wh.critical_path_breakdown().skipped] == [1]
     assert wh.query("SELECT DISTINCT rank FROM critical_nodes ORDER BY rank").rows() == [
         {"rank": 0},
         {"rank": 2},

@@ -67,11 +67,13 @@ def changed_unit(root: Path) -> None:
 
 
 def changed_nulls(root: Path) -> None:
-    edit(root / SUMMARY, 'unit = "count", fold = "sum"', 'unit = "count", null = true, fold = "sum"')
+    edit(
+        root / SUMMARY, 'unit = "count", aggregate = "sum"', 'unit = "count", null = true, aggregate = "sum"'
+    )
 
 
 def changed_fold(root: Path) -> None:
-    edit(root / SUMMARY, 'unit = "ns", fold = "min"', 'unit = "ns", fold = "max"')
+    edit(root / SUMMARY, 'unit = "ns", aggregate = "min"', 'unit = "ns", aggregate = "max"')
 
 
 def changed_definition(root: Path) -> None:

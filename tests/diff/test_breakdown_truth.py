@@ -27,7 +27,7 @@ FAULTS: dict[str, tuple[int, str, str, str, str]] = {
     "blocking-item": (1, "blocking-item", "breakdown", "idle_sync", "longer"),
     "no-overlap": (2, "no-overlap", "breakdown", "exposed_transfer", "longer"),
     "slow-link": (2, "slow-link:group=data0,factor=10", "breakdown", "exposed_transfer", "longer"),
-    "slow-rank": (2, "slow-rank:rank=1,what=compute,factor=2", "ranks", "rank 1 own", "longer"),
+    "slow-rank": (2, "slow-rank:rank=1,what=compute,factor=2", "ranks", "rank 1 (own work)", "longer"),
 }
 QUICK = ("slow-rank",)
 
@@ -160,5 +160,5 @@ def test_a_slow_rank_makes_the_others_wait(faults: tuple[tw.Warehouse, Path]) ->
         by_rank[part.rsplit(" ", 1)[0]] += delta
     # Both take longer; after the last collective only rank 1.
     assert by_rank["rank 0"] > 0.98 * by_rank["rank 1"] > 0
-    assert rows["rank 0 own"] == 0
+    assert rows["rank 0 (own work)"] == 0
     assert rows["rank 0 exposed_wait"] > 0.99 * by_rank["rank 0"]

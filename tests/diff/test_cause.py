@@ -60,7 +60,7 @@ def of_ranks(changes: Mapping[str, tuple[int | None, int]], kernels: int = 0) ->
     ranks, own, waits = [], {}, 0
     for name, (change, wait) in changes.items():
         head = 0 if change is None else BEFORE + change
-        part = f"rank {name} own"
+        part = f"rank {name} (own work)"
         ranks.append(Row(part, Fraction(BEFORE * 1000, len(changes)), Fraction(head * 1000, len(changes))))
         rest = head - BEFORE - kernels
         own[part, "gemm"] = Row(

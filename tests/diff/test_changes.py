@@ -18,9 +18,10 @@ import cli_runner
 import sketch
 import tracewarehouse as tw
 from conftest import ROOT, deep, with_deep
-from tracewarehouse.cli.diff_text import github_comment, text
+from tracewarehouse.compare.diff.levels import OWN_WORK
 from tracewarehouse.compare.stats.baseline import MIN_EARLIER
 from tracewarehouse.errors import ParamError
+from tracewarehouse.present.answers import change_text, github_comment
 from tracewarehouse.warehouse import Warehouse
 
 SIZE = ("--layers", "2", "--no-stacks", "--no-memory")
@@ -69,7 +70,7 @@ def wh(house: Path) -> Warehouse:
 def test_other_machines_are_compared_with_a_warning(wh: Warehouse, head: str, first: str) -> None:
     change = wh.diff("base", head).changes()
     assert change.differences[0].message == first and change.differences[0].is_warning
-    assert f"\nwarning: {first}\n" in text(change, (), 5, None)
+    assert f"\nwarning: {first}\n" in change_text(change, (), 5, None)
 
 
 @pytest.mark.parametrize("head", ["base", *deep("amd", "wide")])
@@ -126,7 +127,7 @@ def test_waits_for_collectives_of_the_host_are_not_of_the_rank_itself(tmp_path: 
     parts = wh.diff("base", "head").changes().breakdown
     assert parts is not None
     found = {row.part: (row.base, row.head) for row in parts.level("ranks").rows}
-    assert found == {"rank 0 own": (3960, 3200), "rank 0 waiting": (40, 800)}
+    assert found == {"rank 0 (own work)": (3960, 3200), "rank 0 waiting": (40, 800)}
 
 
 def test_windows_of_different_numbers_of_steps_are_compared_per_step(tmp_path: Path) -> None:
@@ -176,7 +177,7 @@ def test_the_note_on_shapes_names_operators_and_ignores_the_data_loader(tmp_path
 def test_lines_of_a_narrow_terminal_wrap_and_the_reasons_of_gates_are_whole(wh: Warehouse) -> None:
     change = wh.diff("base", "slow").changes(gates=("step_time<=+3%",))
     for width in (60, 80):
-        lines = text(change, ("breakdown", "kernels"), 5, width).splitlines()
+        lines = change_text(change, ("breakdown", "kernels"), 5, width).splitlines()
         assert max(map(len, lines)) <= width, max(lines, key=len)
         assert "interval is 3 σ wider, σ between runs 3 % (assumed)" in " ".join(" ".join(lines).split())
         headings = [line.split() for line in lines if line.startswith("name ")]
@@ -220,7 +221,7 @@ def test_ranks_of_different_layouts_are_paired_by_role(wh: Warehouse) -> None:
     layout = "layout: base mesh_data 4, head mesh_data 2 × mesh_tensor 2"
     assert layout in [each.message for each in change.differences]
     rows = {row["name"]: row for row in change.rows(["ranks"]).rows()}
-    own = {part.removesuffix(" own"): row for part, row in rows.items() if part.endswith(" own")}
+    own = {part.removesuffix(OWN_WORK): row for part, row in rows.items() if part.endswith(OWN_WORK)}
     assert {role for role, row in own.items() if row["base_ns"] and row["head_ns"]} == {
         "rank mesh_data 0, mesh_tensor 0",
         "rank mesh_data 1, mesh_tensor 0",
@@ -236,7 +237,7 @@ def test_with_too_few_steps_windows_are_compared_without_a_verdict(wh: Warehouse
     assert change.breakdown is not None and change.breakdown.per == "window"
     assert (change.verdict.word, change.verdict.reason) == ("inconclusive", "one sample per side")
     with pytest.raises(ParamError, match="unknown per 'weeks'"):
-        wh.diff("base", "slow").changes(per="weeks")
+        wh.diff("base", "slow").changes(interval="weeks")
 
 
 @pytest.mark.deep
@@ -259,7 +260,7 @@ def test_steps_at_the_edge_of_what_was_recorded_are_left_out(tmp_path: Path) -> 
     )
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(tmp_path / "t", jobs=1)
-    printed = text(wh.diff("base", "head").changes(), ("breakdown",), 5, None)
+    printed = change_text(wh.diff("base", "head").changes(), ("breakdown",), 5, None)
     assert "note: compared 4 of 6 steps of base; steps 0 and 5 are incomplete" in printed
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import tracewarehouse as tw
 from cli_runner import tw as call
-from tracewarehouse.cli.diff_text import text
+from tracewarehouse.present.answers import change_text
 from tracewarehouse.simulation import Noise
 
 SETTINGS: dict[str, Any] = {"ranks": 2, "layers": 2, "steps": 4, "stacks": False, "noise": Noise(0, 0, 0, 0)}
@@ -60,11 +60,11 @@ def test_another_model_on_the_same_machine_has_the_same_bandwidth(wh: tw.Warehou
 def test_a_slow_link_is_a_lower_bandwidth(wh: tw.Warehouse) -> None:
     change = wh.diff("deeper", "slow").changes()
     found = change.bandwidth
-    assert found is not None and TITLE in text(change, ["breakdown"], 5, 100)
+    assert found is not None and TITLE in change_text(change, ["breakdown"], 5, 100)
     (row,) = found.changed
     assert row["ratio"] == pytest.approx(1 / 5, rel=1e-4)
     transfers = {
-        run: sum(each["transfer_ns"] for each in wh.select(run).run("bandwidth_by_size").rows())
+        run: sum(each["transfer_ns"] for each in wh.select(run).analyze("bandwidth_by_size").rows())
         for run in ("base", "slow")
     }
     assert row["lost_ns"] == pytest.approx(transfers["slow"] - transfers["base"], rel=1e-4)

@@ -48,7 +48,7 @@ def test_the_account_has_a_row_for_the_rank_that_is_waited_for(wh: tw.Warehouse)
       JOIN steps USING (run_id, rank, step) WHERE exposure = 'wait' AND NOT partial GROUP BY waits_for
     """
     waits = {row["waits_for"]: row["ns"] for row in wh.select("slow").query(sql).rows()}
-    # Blame, where another test derived it, names the same rank.
+    # WaitAttribution, where another test derived it, names the same rank.
     assert rows["exposed_wait for rank 1"].head >= waits[1] / (4 * 6)
     assert sum(row.head for row in rows.values()) == Fraction(sum(waits.values()), 4 * 6)
     assert list(exposed(wh, "base", "base")) in ([], ["exposed_wait"])

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tracewarehouse as tw
-from tracewarehouse.cli.diff_text import text
 from tracewarehouse.compare.diff.change import Change
+from tracewarehouse.present.answers import change_text
 from tracewarehouse.simulation import Noise
 
 NOISE = Noise(0, 0.002, 0.005, 0)
@@ -149,7 +149,7 @@ def compared(folder: Path, layout: str, chosen: list[Fault]) -> Iterator[tuple[F
     for each in chosen:
         base = f"base-{int(bool(each.settings))}"
         change = warehouse.diff(base, each.name).changes()
-        yield each, change, text(change, ("breakdown", "kernels", "ranks"), 10, None)
+        yield each, change, change_text(change, ("breakdown", "kernels", "ranks"), 10, None)
 
 
 def check(each: Fault, change: Change, printed: str) -> str | None:
@@ -161,13 +161,13 @@ def check(each: Fault, change: Change, printed: str) -> str | None:
     assert parts is not None
     size = float(parts.delta / parts.base_mean)
     first_lines = "\n".join(change.causes)
-    blamed = {
+    attributed = {
         int(rank)
         for rank in re.findall(
             r"\d+", " ".join(re.findall(r"ranks? [\d and]+ (?:is|are) (?:no longer )?late", first_lines))
         )
     }
-    if blamed - {*each.late}:
+    if attributed - {*each.late}:
         return f"{size:+.1%} innocent: {first}"
     if (
         abs(size) < LEAST

@@ -59,7 +59,7 @@ def test_sums_of_recordings_are_per_step(house: tw.Warehouse) -> None:
             assert -0.15 < row["head_sum_ns"] / row["base_sum_ns"] - 1 < -0.03
         assert row["delta_sum_ns"] == pytest.approx(row["head_sum_ns"] - row["base_sum_ns"])
     # Exact: the sum of all rows, times the steps, is that of the two recordings.
-    total = sum(row["sum_ns"] for row in house.select(runs="base").run("kernel_summary").rows())
+    total = sum(row["sum_ns"] for row in house.select(runs="base").analyze("kernel_summary").rows())
     assert round(14 * sum(row["base_sum_ns"] for row in result.rows())) == total
 
 

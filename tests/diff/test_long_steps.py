@@ -8,8 +8,8 @@ import pytest
 
 import sketch
 import tracewarehouse as tw
-from tracewarehouse.cli.diff_text import github_comment
 from tracewarehouse.compare.stats.verdict import StepTimes, verdict
+from tracewarehouse.present.answers import github_comment
 
 STEPS, USUAL = 22, 1_000
 

@@ -106,7 +106,7 @@ def test_what_cannot_be_normalized_is_refused(wh: tw.Warehouse) -> None:
     with pytest.raises(ParamError, match="unknown normalize 'steps'"):
         wh.diff("four", "eight").changes(normalize="steps")
     with pytest.raises(ParamError, match="only times of complete steps"):
-        wh.diff("four", "eight").changes(normalize="sample", per="window")
+        wh.diff("four", "eight").changes(normalize="sample", interval="window")
     assert diff(wh, "kernel_summary", "--normalize", "sample").code == 2
 
 

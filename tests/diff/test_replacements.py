@@ -96,7 +96,7 @@ def model(folder: Path) -> list[LocatedKernel]:
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "sim", jobs=1)
     counts: dict[tuple[str, str | None, str | None, str], int] = {}
-    for row in warehouse.run("step_kernels").rows():
+    for row in warehouse.analyze("step_kernels").rows():
         if row["kind"] == "computation" and row["name"]:
             key = row["name"], row["path_sig"], row["op_sig"], row["module_path"]
             counts[key] = counts.get(key, 0) + row["count"]

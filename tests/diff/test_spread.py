@@ -64,8 +64,8 @@ def test_the_rank_and_kernel_that_vary_are_named(tmp_path: Path) -> None:
     }
     for of_level in shares.values():
         assert sum(of_level.values()) == pytest.approx(1)
-    own = {name: share for name, share in shares["ranks"].items() if name.endswith(" own")}
-    assert max(own, key=lambda name: own[name]) == "rank 2 own"
+    own = {name: share for name, share in shares["ranks"].items() if name.endswith(" (own work)")}
+    assert max(own, key=lambda name: own[name]) == "rank 2 (own work)"
     out = call("diff", "a*", "b*", "-w", wh.root).out
     assert "note: the spread between runs comes from " in out and "is between runs: more runs help" in out
     assert "note: rank 2 varies most: " in out

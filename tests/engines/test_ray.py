@@ -161,7 +161,7 @@ def test_killed_workers_lose_nothing_and_double_nothing(
     assert [file.state for file in done[1].files] == [file.state for file in done[0].files]
     assert killing.kills >= 3
     assert_each_source_once(many, killing.tasks)
-    for name in ("critical_path", "blame"):
+    for name in ("critical_path", "wait_attribution"):
         one.derive(name, "job")
         many.derive(name, "job", engine=killing if name == "critical_path" else "local")
     assert_each_source_once(many, killing.tasks)
@@ -170,9 +170,9 @@ def test_killed_workers_lose_nothing_and_double_nothing(
     assert (results[1].failed, many.record().written) == ((), 0)
     base, head = one.select("job"), tw.open(tmp_path / "many").select("job")
     names = [each.name for each in base.catalog.analyses()]
-    assert [name for name in names if not head.run(name).table.equals(base.run(name).table)] == []
+    assert [name for name in names if not head.analyze(name).table.equals(base.analyze(name).table)] == []
     spread = head.on(killing)
-    assert [name for name in SPREAD if not spread.run(name).table.equals(base.run(name).table)] == []
+    assert [name for name in SPREAD if not spread.analyze(name).table.equals(base.analyze(name).table)] == []
     assert many.verify() == []
     print(f"{killing.kills} workers killed in {killing.tasks} tasks")
 

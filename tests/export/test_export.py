@@ -175,9 +175,9 @@ def test_added_events_change_no_result(tmp_path: Path) -> None:
     ):
         assert after.query(sql).rows() == before.query(sql).rows()
     for name in ("temporal_breakdown", "kernel_summary", "launch_stats", "coverage", "step_summary"):
-        assert after.run(name).rows() == before.run(name).rows(), name
-    rules = {row["rule"] for row in after.run("quality").rows()}
-    assert rules - {row["rule"] for row in before.run("quality").rows()} == {"unknown_category"}
+        assert after.analyze(name).rows() == before.analyze(name).rows(), name
+    rules = {row["rule"] for row in after.analyze("quality").rows()}
+    assert rules - {row["rule"] for row in before.analyze("quality").rows()} == {"unknown_category"}
 
 
 ANNOTATED = """

@@ -112,7 +112,7 @@ def test_a_registered_format_is_ingested_and_analyzed(tmp_path: Path, toy: ToyFo
     warehouse = tw.open(tmp_path / "warehouse")
     report = warehouse.ingest(path)
     assert [(file.state, file.run, file.rank) for file in report.files] == [("intact", "trace", 0)]
-    (row,) = warehouse.run("temporal_breakdown").rows()
+    (row,) = warehouse.analyze("temporal_breakdown").rows()
     assert {name: value for name, value in row.items() if name.endswith("_ns")} == {
         "window_ns": 550, "busy_ns": 400, "compute_ns": 350, "exposed_comm_ns": 50, "exposed_memory_ns": 0,
         "other_ns": 0, "idle_ns": 150,

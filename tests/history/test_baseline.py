@@ -67,7 +67,7 @@ def test_one_run_is_tested_by_the_runs_since_the_last_change(root: Path) -> None
 
 @pytest.mark.deep
 def test_the_spread_of_earlier_runs_tests_one_run_per_side(root: Path) -> None:
-    change = tw.open(root).diff("head", "next", spread="history").changes(gates=["step_time<=+9%"])
+    change = tw.open(root).diff("head", "next", noise="history").changes(gates=["step_time<=+9%"])
     assert (change.verdict.sample, change.verdict.test) == ("run", "history")
     assert change.gates[0].outcome == "pass"
     without = tw.open(root).diff("head", "next").changes(gates=["step_time<=+9%"])
@@ -78,7 +78,7 @@ def test_the_spread_of_earlier_runs_tests_one_run_per_side(root: Path) -> None:
 @pytest.mark.deep
 def test_earlier_runs_are_per_sample(root: Path) -> None:
     """Each side and the earlier runs by their own work of a step, in verdict and gates."""
-    diff = tw.open(root).diff("head", "next", spread="history")
+    diff = tw.open(root).diff("head", "next", noise="history")
     plain = diff.changes(gates=["step_time<=+9%"])
     change = diff.changes(normalize="sample", gates=["step_time<=+9%", "step_time<=+109%"])
     verdict = change.verdict
@@ -153,7 +153,7 @@ def test_gates_without_a_baseline_are_inconclusive(root: Path, tmp_path: Path) -
     wh.label("head", {"branch": "feature"})
     wh.label("next", {"branch": "feature"})
     with pytest.raises(NoBaseline) as raised:
-        wh.diff("@baseline", "next", same="label.branch")
+        wh.diff("@baseline", "next", match_label="branch")
     alike = "of the same configuration with label.branch=feature since the last change; it takes 12"
     assert raised.value.message == f"no baseline: 0 recorded runs of step_time before next {alike}"
     assert cli_text(raised.value.hint or "") == (
@@ -166,10 +166,10 @@ def test_the_baseline_on_the_command_line(root: Path) -> None:
     done = cli_runner.tw("diff", "@baseline", "head", "-w", root, "--gate", "step_time<=+3%", "--json")
     (found,) = json.loads(done.out)["result"]
     assert found["verdict"]["test"] == "history" and found["gates"][0]["power_at_twice"] > 0.5
-    for usage in (("--same", "branch"), ("--same", "label.nothing")):
+    for usage in (("--match-label", "branch"), ("--match-label", "label.nothing")):
         assert cli_runner.tw("diff", "@baseline", "head", "-w", root, *usage).code != 0
     with pytest.raises(ParamError, match="unknown spread 'all'"):
-        tw.open(root).diff("head", "next", spread="all")
+        tw.open(root).diff("head", "next", noise="all")
 
 
 EQUAL, HEADS = 50, 40

@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 import tracewarehouse as tw
-from cli_runner import on_terminal, process
+from cli_runner import CliResult, on_terminal, process
 from cli_runner import tw as call
 from recorded_runs import DAY_NS, START_NS, recorded_runs
 from tracewarehouse.compare.history.page import _Axis, round_values
@@ -166,33 +166,33 @@ def test_an_acknowledgement_is_shown_with_its_change(warehouse_path: Path) -> No
 
 
 def test_the_acknowledgement_at_the_first_run_of_a_change_counts(warehouse_path: Path) -> None:
-    history = ("history", "step_time", "-w", warehouse_path, "-f", "table")
-    nothing = call(*history, "--unack", "night-0003")
+    def acknowledge(run: str, *reason: str) -> CliResult:
+        return call("acknowledge", "step_time", run, *reason, "-w", warehouse_path)
+
+    def chart() -> str:
+        return call("history", "step_time", "-w", warehouse_path, "-f", "table").out
+
+    nothing = acknowledge("night-0003", "--remove")
     assert (nothing.code, nothing.out) == (1, "")
     assert nothing.errors == [
         "tw: night-0003 has no acknowledgement of step_time",
         "hint: no run has one",
     ]
-    first = call(*history, "--ack", "night-0039", "first")
-    assert "acknowledged: night-0039@v1: first" in first.err and "; acknowledged: first" in first.out
-    second = call(*history, "--ack", "night-0040", "second")
-    assert "; acknowledged: second" in second.out and "warning" not in second.err
-    hidden = call(*history, "--ack", "night-0039", "third")
-    assert "; acknowledged: second" in hidden.out
+    assert acknowledge("night-0039", "first").out == "acknowledged: night-0039@v1: first\n"
+    assert "; acknowledged: first" in chart()
+    second = acknowledge("night-0040", "second")
+    assert "; acknowledged: second" in chart() and "warning" not in second.err
+    hidden = acknowledge("night-0039", "third")
+    assert "; acknowledged: second" in chart()
     assert "warning: the change at night-0040 is acknowledged at night-0040@v1: second" in hidden.err
-    still = call(*history, "--unack", "night-0040")
-    assert "acknowledgement removed: night-0040@v1" in still.err and "; acknowledged: third" in still.out
+    still = acknowledge("night-0040", "--remove")
+    assert still.out == "acknowledgement removed: night-0040@v1\n" and "; acknowledged: third" in chart()
     assert "warning: the change at night-0040 is acknowledged at night-0039@v1: third" in still.err
-    other = call(*history, "--unack", "night-0040")
+    other = acknowledge("night-0040", "--remove")
     assert other.code == 1 and other.errors[1] == "hint: acknowledged: night-0039"
-    nowhere = call(*history, "--ack", "night-0005", "no change here")
+    nowhere = acknowledge("night-0005", "no change here")
     assert nowhere.code == 0 and "warning: no change point of step_time at night-0005@v1" in nowhere.err
-    assert (
-        "warning: night-0005@v1 is not in this history"
-        in call(*history, "--ack", "night-0005", "left out", "--run", "night-001*").err
-    )
-    partly = call(*history, "--ack", "night-0007", "stored", "--unack", "night-0003")
-    assert partly.code == 4 and "night-0003 has no acknowledgement" in partly.err
+    assert acknowledge("night-0005").code == acknowledge("night-0005", "why", "--remove").code == 2
 
 
 @pytest.mark.deep
@@ -263,18 +263,18 @@ def test_exit_codes_and_errors(warehouse_path: Path, tmp_path: Path) -> None:
         ("record",),
         ("record", "--all", "night-0001"),
         ("history",),
-        ("history", "step_time", "--ack", "x"),
+        ("acknowledge", "step_time"),
     ):
         assert call(*usage, "-w", warehouse_path).code == 2, usage
     assert call("record", "nowhere", "-w", warehouse_path).code == 1
     assert call("record", "--all", "--analysis", "step_sumary", "-w", warehouse_path).code == 1
     assert call("history", "step_time", "-w", tmp_path / "none").code == 1
-    done = call(
-        "history", "step_time", "--ack", "night-0040", "agreed on", "-w", warehouse_path, "-f", "table"
-    )
-    assert "acknowledged: agreed on" in done.out and "acknowledged: night-0040@v1" in done.err
-    done = call("history", "step_time", "--unack", "night-0040", "-w", warehouse_path, "-f", "table")
-    assert done.code == 0 and "acknowledged" not in done.out
+    done = call("acknowledge", "step_time", "night-0040", "agreed on", "-w", warehouse_path, "--json")
+    assert json.loads(done.out)["result"] == [
+        {"metric": "step_time", "run": "night-0040@v1", "reason": "agreed on"}
+    ]
+    assert call("acknowledge", "step_time", "night-0040", "--remove", "-w", warehouse_path).code == 0
+    assert "acknowledged" not in call("history", "step_time", "-w", warehouse_path, "-f", "table").out
     done = call("record", "--all", "--analysis", "step_summary", "-w", warehouse_path)
     assert done.out == "nothing to record: 60 runs, 1 analysis; 60 already recorded\n"
 
@@ -334,7 +334,7 @@ def test_a_new_change_fails_the_job(warehouse_path: Path) -> None:
     assert call(*history, "--fail-on-change", "any", "--since", "21d").code == 3
     assert call(*history, "--fail-on-change", "--since", "20h").code == 0
     assert call(*history, "--fail-on-change", "--since", "nowhere").code != 0
-    assert call(*history, "--ack", "night-0040", "agreed").code == 0
+    assert call("acknowledge", "step_time", "night-0040", "agreed", *history[2:4]).code == 0
     assert call(*history, "--fail-on-change", "--since", "night-0040").code == 0
 
 

@@ -99,7 +99,7 @@ def test_a_run_without_a_roll_up_and_a_damaged_one_are_read_in_rows(recorded: tw
 
 def test_the_statistics_are_those_of_the_ranks(recorded: tw.Warehouse) -> None:
     path = next(path for path in rollups(recorded) if "kernel_summary@" in str(path) and "/one/" in str(path))
-    rows = recorded.select("one").run("kernel_summary").rows()
+    rows = recorded.select("one").analyze("kernel_summary").rows()
     for row in pq.read_table(path).to_pylist():
         of_key = [each for each in rows if (each["kind"], each["name"]) == (row["kind"], row["name"])]
         sums = sorted(each["sum_ns"] for each in of_key)

@@ -93,7 +93,7 @@ def test_a_bomb_is_bounded(
     name: str, write: Callable[[Path], None], code: int, says: str, tmp_path: Path
 ) -> None:
     write(tmp_path / name)
-    args = ("-w", tmp_path / "wh", "ingest", tmp_path / name, "--jobs", "1", "--settle", "0s")
+    args = ("-w", tmp_path / "wh", "ingest", tmp_path / name, "--jobs", "1", "--min-age", "0s")
     found, output, mb, cpu_s = measured(*args)
     assert (found, says in output) == (code, True), output
     assert "internal error" not in output

@@ -154,7 +154,7 @@ def test_a_value_in_headers_stops_nothing(name: str, healthy: Path, tmp_path: Pa
     root, traces = tmp_path / "wh", tmp_path / "traces"
     shutil.copytree(healthy, root)
     _bad_headers(traces, _VALUES[name])
-    code, output, _, _ = measured("-w", root, "ingest", traces, "--jobs", "2", "--settle", "0s")
+    code, output, _, _ = measured("-w", root, "ingest", traces, "--jobs", "2", "--min-age", "0s")
     assert code in (0, 4) and "internal error" not in output, output[-2000:]
     _check(root)
 

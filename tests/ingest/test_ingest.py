@@ -149,18 +149,18 @@ def test_a_damaged_rank_is_not_replaced_by_another_damaged_one(tmp_path: Path) -
 def test_a_recently_modified_truncated_file_is_pending(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job", kernels=20)
     cut(path, 0.5)
-    report = take(tmp_path / "wh", path, settle_s=30)
+    report = take(tmp_path / "wh", path, min_age_s=30)
     assert (only(report).state, report.exit_code) == ("pending", 4)
     assert ranks_seen(tmp_path / "wh") == {}
     os.utime(path, (time.time() - 60,) * 2)
-    assert only(take(tmp_path / "wh", path, settle_s=30)).state == "damaged"
+    assert only(take(tmp_path / "wh", path, min_age_s=30)).state == "damaged"
 
 
 def test_bytes_after_a_complete_trace_do_not_make_it_pending(tmp_path: Path) -> None:
     (path,) = write(tmp_path / "job", kernels=20)
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     path.write_bytes(gzip.compress(text + b"USDT: stop") if path.suffix == ".gz" else text + b"USDT: stop")
-    assert only(take(tmp_path / "wh", path, settle_s=30)).state == "repaired"
+    assert only(take(tmp_path / "wh", path, min_age_s=30)).state == "repaired"
 
 
 def test_a_file_that_grows_while_it_is_read_is_pending(tmp_path: Path) -> None:
@@ -346,7 +346,7 @@ def test_the_facts_of_a_rank(tmp_path: Path) -> None:
     }
     beside = {"rank_in_file", "tables", "redaction", "status", "gpu_ns", "launch_known_ns", "with_op_ns"}
     beside |= {"source_folder", "limits", "step_ns"}
-    found_later = {"critical_path", "blame", "source_schema", "clock", "common_start_ns"}
+    found_later = {"critical_path", "wait_attribution", "source_schema", "clock", "common_start_ns"}
     assert set(facts) - beside == expected - carried_by_the_source - found_later
     assert facts["source_name"] == "rank0.json"
     assert facts["source_bytes"] == path.stat().st_size
@@ -364,7 +364,7 @@ def test_an_interrupt_leaves_the_warehouse_intact(tmp_path: Path, monkeypatch: p
             signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(bars, "bars", lambda: nullcontext(interrupt))
-    options = ("-w", tmp_path / "wh", "--jobs", "2", "--settle", "0")
+    options = ("-w", tmp_path / "wh", "--jobs", "2", "--min-age", "0")
     result = tw("ingest", *options, tmp_path / "job")
     assert staged
     assert result.code == 130, result.err

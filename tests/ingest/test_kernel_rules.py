@@ -131,7 +131,7 @@ def test_a_diff_warns_of_ranks_of_different_rules(tmp_path: Path) -> None:
     warning = wh.diff("one", "two").changes().differences[0]
     assert warning.is_warning
     assert re.search(r"different kernel rules \(one@v1 by none, two@v1 by [0-9a-f]{16}\)", warning.message)
-    notices = wh.diff("one", "two").run("temporal_breakdown").notices
+    notices = wh.diff("one", "two").analyze("temporal_breakdown").notices
     assert any("different kernel rules" in notice for notice in notices)
     wh.upgrade()
     assert wh.diff("one", "two").changes().differences == ()

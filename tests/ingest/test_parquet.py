@@ -114,7 +114,7 @@ def read(*paths: Path) -> list[tuple[Any, ...]]:
 
 
 # Between them they have every type of column.
-EVERY_TYPE = ("annotations", "blame_basis", "execution_nodes", "flight_records", "rank_sources")
+EVERY_TYPE = ("annotations", "wait_attribution_basis", "execution_nodes", "flight_records", "rank_sources")
 
 
 @pytest.mark.parametrize(

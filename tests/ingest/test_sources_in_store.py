@@ -210,7 +210,7 @@ def test_problems_name_the_object_and_stop_no_other(
     )
     s3.refuses = lambda request: 403 if "rank3" in request.path and request.kind == "GET" else None
     wh = tw.open(tmp_path / "warehouse")
-    report = wh.ingest(f"s3://{BUCKET}/src-mixed", f"s3://{BUCKET}/nothing", "s3://no-bucket/x", settle_s=0)
+    report = wh.ingest(f"s3://{BUCKET}/src-mixed", f"s3://{BUCKET}/nothing", "s3://no-bucket/x", min_age_s=0)
     found = {str(file.path).removeprefix(f"s3://{BUCKET}/"): file for file in report.files}
     assert {name: file.state for name, file in found.items()} == {
         "src-mixed/rank0.json.gz": "intact",
@@ -237,7 +237,7 @@ def test_a_truncated_object_is_pending_until_it_is_old(
     wh = tw.open(tmp_path / "warehouse")
     (file,) = wh.ingest(f"s3://{BUCKET}/src-cut").files
     assert file.state == "pending"
-    (file,) = wh.ingest(f"s3://{BUCKET}/src-cut", settle_s=0).files
+    (file,) = wh.ingest(f"s3://{BUCKET}/src-cut", min_age_s=0).files
     assert file.state == "damaged"
     bucket().put({"src-cut/rank0.json.gz": good})  # the complete trace begins with the stored part
     (file,) = wh.ingest(f"s3://{BUCKET}/src-cut").files

@@ -101,7 +101,7 @@ def test_a_damaged_trace_stays_in_the_inbox(s3: Proxy, traces: Path, tmp_path: P
             "inbox/stray.json.gz": data,
         }
     )
-    report = tw.open(url).ingest(inbox=True, settle_s=0)
+    report = tw.open(url).ingest(inbox=True, min_age_s=0)
     states = {file.path.name: file.state for file in report.files}
     assert states == {"rank0.json.gz": "damaged", "rank1.json.gz": "refused"}
     assert {"inbox/job/rank0.json.gz", "inbox/job/rank1.json.gz"} < set(keys("upload-damaged"))

@@ -57,7 +57,7 @@ def test_waiting_ranks_appear_together(wh: Warehouse, traces: tuple[Path, ...], 
     whole = tw.open(tmp_path / "whole")
     whole.ingest(*traces, run="job", jobs=1)
     for analysis in ("stragglers", "kernel_summary", "quality"):
-        assert wh.run(analysis).rows() == whole.run(analysis).rows()
+        assert wh.analyze(analysis).rows() == whole.analyze(analysis).rows()
     again = wh.seal("job")
     assert (again.version, again.written) == (1, False)
     assert wh.verify() == []

@@ -67,7 +67,7 @@ def changed(name: str) -> Law:
         pairs = zip(worlds.values(contract), worlds.values(other.contract(contract)), strict=True)
         for values, others in pairs:
             wanted, found = base.ask(contract, values), other.ask(contract, others)
-            assert wanted.abstained == found.abstained, f"{contract.ref} {values}"
+            assert wanted.skipped == found.skipped, f"{contract.ref} {values}"
             compare(contract, other.change, wanted.frame, found.frame, leave)
 
     return law
@@ -97,8 +97,8 @@ def halves(worlds: Worlds, contract: Contract, leave: Leave, what: str) -> None:
     for values in worlds.values(contract):
         whole = world.ask(contract, values)
         parts = [world.ask(contract, values, f"{what}/{half}") for half in (0, 1)]
-        silent = parts[0].abstained | parts[1].abstained
-        assert whole.abstained <= silent, f"{contract.ref} {values}"
+        silent = parts[0].skipped | parts[1].skipped
+        assert whole.skipped <= silent, f"{contract.ref} {values}"
         both = pl.concat([part.frame for part in parts])
         compare(contract, Change(), _without(whole, silent), both, leave)
 
@@ -123,7 +123,7 @@ LAWS: Mapping[str, Law] = {
     "ranks": ranks,
     "runs": runs,
 }
-# The same with fewer answers; which of several changes is to blame is seen in LAWS.
+# The same with fewer answers; which of several changes is to wait_attribution is seen in LAWS.
 QUICK_LAWS: Mapping[str, Law] = {
     "rows": rows,
     "grain": grain,

@@ -20,8 +20,8 @@ from kept import Kept, KeptWarehouse
 from laws import COMBINED, variants
 from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import UNITS, Contract
-from tracewarehouse.derive.blame import derive_blame
 from tracewarehouse.derive.critical_path import ScopeRequest, derive
+from tracewarehouse.derive.wait_attribution import derive_wait_attribution
 from tracewarehouse.duck import arrow, engine
 from tracewarehouse.runs.selection import SelectedRun
 from witness import random_traces
@@ -46,7 +46,7 @@ class Answer:
     """Rows, and skipped ranks."""
 
     frame: pl.DataFrame
-    abstained: frozenset[tuple[str, int]] = frozenset()
+    skipped: frozenset[tuple[str, int]] = frozenset()
 
 
 class World:
@@ -69,7 +69,7 @@ class World:
             for each in self.wh.select(runs=DERIVED).selected():
                 derive(self.wh.store, self.wh.catalog, each, ScopeRequest())
             for each in self.wh.select(runs=DERIVED).selected():
-                derive_blame(self.wh.selection, each)
+                derive_wait_attribution(self.wh.selection, each)
         self.known: dict[object, Answer] = {}
 
     def contract(self, contract: Contract) -> Contract:
@@ -95,8 +95,8 @@ class World:
 
     def _ask(self, contract: Contract, values: Mapping[str, object], wh: KeptWarehouse) -> Answer:
         if contract.kind == "analysis":
-            result = wh.run(contract.name, contract.version, **values)
-            return Answer(result.polars(), frozenset((each.run_id, each.rank) for each in result.abstained))
+            result = wh.analyze(contract.name, contract.version, **values)
+            return Answer(result.polars(), frozenset((each.run_id, each.rank) for each in result.skipped))
         con, views = wh.connection(contract)
         sql = f'{views}SELECT * FROM "{contract.name}"'
         bound = engine.relation(con, sql)
@@ -163,7 +163,7 @@ def draw(folder: Path) -> Path:
     if folder.exists():
         return folder
     odd = Path(__file__).with_name("odd.sketch").read_text(encoding="utf-8")
-    sketch.write(odd + random_traces.run("random", 7, RANDOM_RANKS), folder)
+    sketch.write(odd + random_traces.analyze("random", 7, RANDOM_RANKS), folder)
     for name, settings in SIMULATED.items():
         made = tw.simulate(folder / name, seed=3, **{**SMALL, **settings})
         made.truth.unlink()

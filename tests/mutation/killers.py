@@ -115,7 +115,7 @@ class Killers:
             if contract.kind == "view":
                 yield self.simulated.query(f"SELECT * FROM {contract.name} ORDER BY {order}").polars()
             else:
-                yield self.simulated.run(contract.name, contract.version).polars()
+                yield self.simulated.analyze(contract.name, contract.version).polars()
 
     def killer(self, mutant: Contract, checks: list[tuple[str, Check]]) -> str | None:
         """The first check that catches the mutant, and passes for the original."""
@@ -154,9 +154,9 @@ class Killers:
     def _golden(self, path: Path, contract: Contract) -> None:
         golden = golden_plugin.Golden.read(path)
         wh = self.goldens[path]
-        result, abstained = golden_plugin.answer(wh, wh.catalog.contracts[contract.ref], golden)
-        wanted = golden.sections["result"], golden.sections.get("abstained", "")
-        if (result, abstained) != wanted:
+        result, skipped = golden_plugin.answer(wh, wh.catalog.contracts[contract.ref], golden)
+        wanted = golden.sections["result"], golden.sections.get("skipped", "")
+        if (result, skipped) != wanted:
             raise Caught(path.name)
 
     def _copied(self, path: Path, contract: Contract) -> None:
@@ -194,7 +194,7 @@ class Killers:
 
     def _truth(self, contract: Contract) -> None:
         assert self.simulated is not None
-        rows = test_simulate.comparable(self.simulated.run(contract.name).rows())
+        rows = test_simulate.comparable(self.simulated.analyze(contract.name).rows())
         for folder in sorted((self.folder / "simulated" / "sim").iterdir()):
             right = simulated.section(folder, contract.name)
             columns = list(right[0]) if right else ["rank"]

@@ -26,7 +26,7 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 
 def chart_of(warehouse: tw.Warehouse, name: str, measure: str | None = None) -> dict[str, Any]:
     """The Vega-Lite specification of the chart of an analysis."""
-    spec: dict[str, Any] = warehouse.run(name).plot(measure).to_dict()
+    spec: dict[str, Any] = warehouse.analyze(name).plot(measure).to_dict()
     return spec
 
 

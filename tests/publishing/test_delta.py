@@ -55,7 +55,8 @@ def stored(warehouse: Path) -> dict[str, dict[str, int]]:
     wh = tracewarehouse.open(warehouse)
     sql = "SELECT run_id, count(*) AS n FROM {} GROUP BY 1"
     return {
-        table: {row["run_id"]: row["n"] for row in wh.query_all(sql.format(table)).rows()} for table in TABLES
+        table: {row["run_id"]: row["n"] for row in wh.query(sql.format(table), limits=None).rows()}
+        for table in TABLES
     }
 
 
@@ -89,16 +90,16 @@ def test_rows_are_those_of_the_warehouse(warehouse: Path, tmp_path: Path) -> Non
 def test_a_version_is_written_once_and_replaced_by_the_next(warehouse: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     wh = tracewarehouse.open(warehouse)
-    wh.publish_delta(lake)
+    wh.export_delta(lake)
     before = {table: deltalake.DeltaTable(str(lake / table)).version() for table in (*TABLES, "tw_published")}
-    assert [each.written for each in wh.publish_delta(lake, "one")] == [()]
+    assert [each.written for each in wh.export_delta(lake, "one")] == [()]
     assert before == {table: deltalake.DeltaTable(str(lake / table)).version() for table in before}
     wh.label("one", {"team": "a"})
     assert tw("publish", "delta", lake, "-w", warehouse, "--tables", "runs,kernels").code == 0
     assert counts(lake) == stored(warehouse)
     assert "team" in pl.read_delta(str(lake / "runs"))["labels"][0]
     assert published(lake) == {"one": (2, ["kernels", "runs"])}
-    wh.publish_delta(lake)
+    wh.export_delta(lake)
     assert published(lake) == {"one": (2, sorted(TABLES))}
 
 
@@ -107,16 +108,16 @@ def test_rows_of_a_removed_run_are_deleted(warehouse: Path, tmp_path: Path) -> N
     lake = tmp_path / "lake"
     wh = tracewarehouse.open(warehouse)
     wh.ingest(FIRST_STEPS, run="two")
-    wh.publish_delta(lake)
+    wh.export_delta(lake)
     assert set(counts(lake)["kernels"]) == {"one", "two"}
     wh.remove("two")
-    (done,) = [each for each in wh.publish_delta(lake) if each.removed]
+    (done,) = [each for each in wh.export_delta(lake) if each.removed]
     assert (done.run, done.written) == ("two", (*TABLES, "tw_published"))
     assert counts(lake) == stored(warehouse)
     assert set(published(lake)) == {"one"}
     assert tw("publish", "delta", lake, "two", "-w", warehouse).out == "nothing to publish\n"
     wh.ingest(FIRST_STEPS, run="two")
-    wh.publish_delta(lake)
+    wh.export_delta(lake)
     assert counts(lake) == stored(warehouse)
 
 

@@ -10,6 +10,7 @@ import sketch
 import tracewarehouse
 from tracewarehouse.duck.engine import QueryLimitError
 from tracewarehouse.errors import QueryError
+from tracewarehouse.memory_limits import Limits
 from tracewarehouse.warehouse import Warehouse
 
 TWO_RUNS = """
@@ -35,7 +36,7 @@ def test_a_view_has_the_rows_of_the_analysis(house: Warehouse) -> None:
     queried = house.query("SELECT * FROM temporal_breakdown")
     analyzed = house.temporal_breakdown()
     assert queried.rows() == analyzed.rows() != []
-    assert queried.abstained == analyzed.abstained != ()
+    assert queried.skipped == analyzed.skipped != ()
 
 
 def test_a_macro_takes_parameters_and_joins(house: Warehouse) -> None:
@@ -72,7 +73,7 @@ def test_a_misspelled_analysis_is_suggested(house: Warehouse) -> None:
 
 def test_limits_hold_for_analyses(house: Warehouse) -> None:
     with pytest.raises(QueryLimitError, match="more than 1 rows"):
-        house.query("FROM kernel_summary", max_rows=1)
+        house.query("FROM kernel_summary", Limits(max_rows=1))
 
 
 def test_notices_concern_the_runs_of_the_answer(tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ def test_rows_do_not_depend_on_how_they_are_computed(
     warehouses: tuple[Warehouse, Warehouse], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wh, in_batches = warehouses
-    contract, first = wh.catalog.get(name), wh.run(name)
+    contract, first = wh.catalog.get(name), wh.analyze(name)
     whole = first.arrow()
     monkeypatch.setattr(connections, "BATCH_EVENTS", 1)
-    assert in_batches.run(name).arrow().equals(whole)
-    if not first.abstained:
+    assert in_batches.analyze(name).arrow().equals(whole)
+    if not first.skipped:
         with connection(wh.store, wh.catalog, wh.selected(), [contract]) as con:
             assert execute(con, contract, {}).equals(whole)
 

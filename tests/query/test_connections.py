@@ -189,8 +189,8 @@ def test_ranks_without_needed_data_are_skipped_with_the_first_reason(store: Stor
     store_run(store, catalog, "c", (0,))
     found = with_capabilities(contract, select_runs(store))
     assert [(each.run, each.ranks) for each in found.selected] == [("a", (0, 1))]
-    abstained = [(each.run_id, each.rank, each.reason) for each in found.abstained]
-    assert sorted(abstained) == [
+    skipped = [(each.run_id, each.rank, each.reason) for each in found.skipped]
+    assert sorted(skipped) == [
         ("a", 2, "no input shapes recorded"),
         ("a", 3, "requires 2 steps, found 1"),
         ("b", 0, "no input shapes recorded"),
@@ -462,7 +462,7 @@ def test_sql_over_relations_has_the_rows_of_sql_over_views(store: Store, catalog
 
 def test_sql_of_the_library_returns_the_only_run_as_text(store: Store, catalog: Catalog) -> None:
     store_run(store, catalog, "a")
-    rows = Warehouse(store.folder, catalog=catalog).query_all("SELECT run_id FROM kernels").table
+    rows = Warehouse(store.folder, catalog=catalog).query("SELECT run_id FROM kernels", limits=None).table
     assert rows.schema.field("run_id").type == pa.string()
     assert rows.schema.field("run_id").metadata == {b"type": b"VARCHAR"}
 

@@ -82,7 +82,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     warehouse.ingest(ROOT / "tests" / "data" / "flight-recorder", run="flight")
     sketch.write("".join(SAMPLED.replace("RANK", rank) for rank in "01"), folder)
     warehouse.ingest(folder / "sampled", jobs=1)
-    for name in ("critical_path", "blame"):
+    for name in ("critical_path", "wait_attribution"):
         warehouse.derive(name, "job")
     return tw.open(folder / "warehouse").select(["job", "flight", "sampled"])
 
@@ -103,7 +103,7 @@ def test_every_analysis_that_can_be_spread_is_known() -> None:
 def test_merged_equals_whole(spread: Distributed, simulated: Warehouse, name: str) -> None:
     contract = CATALOG.get(name, kind="analysis")
     selected = with_capabilities(contract, simulated.selected()).selected
-    merged, whole = spread.rows(contract, {}, selected), simulated.run(name)
+    merged, whole = spread.rows(contract, {}, selected), simulated.analyze(name)
     if name in NO_DATA:
         assert merged is None and not len(whole)
     else:
@@ -112,7 +112,7 @@ def test_merged_equals_whole(spread: Distributed, simulated: Warehouse, name: st
 
 def test_the_sample_has_rows(simulated: Warehouse) -> None:
     sampled = ("execution_trace", "gpu_metrics", "kernel_gpu_metrics")
-    assert all(len(simulated.run(name)) for name in (*SAMPLE, *sampled))
+    assert all(len(simulated.analyze(name)) for name in (*SAMPLE, *sampled))
 
 
 @pytest.mark.deep
@@ -133,7 +133,7 @@ def test_large_parts_are_files_that_are_deleted(
             contract = CATALOG.get(name)
             selected = with_capabilities(contract, simulated.selected()).selected
             found = spread.rows(contract, {}, selected)
-            assert found is not None and found.equals(simulated.run(name).table)
+            assert found is not None and found.equals(simulated.analyze(name).table)
     assert len(written) >= 4 and not any(path.exists() for path in written)
     assert list((tmp_path / "parts").iterdir()) == []
 
@@ -164,14 +164,14 @@ def test_worker_processes_read_an_object_store(tmp_path: Path, monkeypatch: pyte
         warehouse.ingest(tmp_path / "job", engine=engine)
         warehouse.derive("critical_path", "job", engine=engine)
         for name in ("temporal_breakdown", "stragglers", "critical_path_breakdown"):
-            spread, whole = warehouse.on(engine).run(name), warehouse.run(name)
+            spread, whole = warehouse.on(engine).analyze(name), warehouse.analyze(name)
             assert len(whole) and spread.table.equals(whole.table)
 
 
 def test_notices_name_the_engine_that_pays(simulated: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = simulated.on("local").run("temporal_breakdown").notices
+    few = simulated.on("local").analyze("temporal_breakdown").notices
     monkeypatch.setattr(engines, "MANY_EVENTS", 1_000)
     monkeypatch.setattr(connections, "BATCH_EVENTS", 1_000)
-    many = simulated.run("temporal_breakdown").notices
+    many = simulated.analyze("temporal_breakdown").notices
     assert not any("events are" in line for line in few)
     assert [line for line in many if 'events are many: engine="ray" spreads them' in line]

@@ -86,7 +86,7 @@ def check_all(wh: Warehouse, path: Path, folder: Path, *, once: bool = False) ->
                     continue
                 selects[key] = f"FROM {call}"
                 given = str(values)
-                rows[given] = rows.get(given) or part.run(contract.name, contract.version, **values).table
+                rows[given] = rows.get(given) or part.analyze(contract.name, contract.version, **values).table
                 wanted[key] = rows[given]
     found = through_shell(path, folder, selects)
     for key in selects:
@@ -179,7 +179,7 @@ def test_an_empty_warehouse_has_a_file(tmp_path: Path) -> None:
 def test_a_selection_has_a_separate_file(wh: Warehouse, tmp_path: Path) -> None:
     with wh.select("b", [0, 3]).shell_file() as path:
         assert path != wh.root / "warehouse.duckdb"
-        out = shell(path, "SELECT DISTINCT run_id, rank FROM kernels ORDER BY ALL", "FROM tw_abstained")
+        out = shell(path, "SELECT DISTINCT run_id, rank FROM kernels ORDER BY ALL", "FROM tw_skipped")
         assert out.splitlines()[:2] == ["b,0", "b,3"]
         assert "gemm_shapes,1,b,3,no input shapes recorded" in out
     assert not path.exists()
@@ -206,7 +206,7 @@ def test_only_shell_refresh_and_ingest_write_the_file(wh: Warehouse) -> None:
     path = wh.root / "warehouse.duckdb"
     wh.label("a", {"who": "x"})
     wh.remove("b")
-    wh.run("kernel_time")
+    wh.analyze("kernel_time")
     wh.query("SELECT count(*) FROM kernels")
     assert not path.exists()
     with wh.shell_file() as made:
@@ -252,7 +252,7 @@ def test_views_work_in_an_attached_database(wh: Warehouse) -> None:
 
 def test_tables_of_rows_are_stored_once(wh: Warehouse) -> None:
     tables = "SELECT DISTINCT schema_name FROM duckdb_tables()"
-    rows = "SELECT count(DISTINCT run_id), min(run_id) FROM {}tw_abstained"
+    rows = "SELECT count(DISTINCT run_id), min(run_id) FROM {}tw_skipped"
     path = wh.refresh()
     out = shell(path, tables, rows.format(""), rows.format("latest."), "SELECT run_id FROM latest.ranks")
     assert out.split() == ["main", "2,a-c", "1,b", "b", "b", "b"]
@@ -305,7 +305,7 @@ def test_an_update_writes_only_what_changed(wh: Warehouse, monkeypatch: pytest.M
         "SELECT run_id, rank FROM ranks ORDER BY ALL",
         "SELECT DISTINCT run_id FROM latest.kernels",
         "SELECT 'only', run_id FROM kernels_of('new~0')",
-        "SELECT run_id, * FROM tw_abstained ORDER BY ALL",
+        "SELECT run_id, * FROM tw_skipped ORDER BY ALL",
         "SELECT * FROM kernel_time ORDER BY ALL",
         "SELECT rule, run_id FROM data_quality ORDER BY ALL",
     ]

@@ -74,7 +74,7 @@ def test_questions_about_a_fetched_run_download_nothing(s3: Proxy, stored: str, 
     assert sorted(set(s3.data_reads())) == sorted(s3.data_reads())
     s3.requests.clear()
     for name in ("temporal_breakdown", "kernel_summary", "quality"):
-        assert tw.open(stored).run(name).rows() == local.run(name).rows()
+        assert tw.open(stored).analyze(name).rows() == local.analyze(name).rows()
     assert s3.data_reads() == []
 
 

@@ -62,9 +62,9 @@ def test_every_analysis_reads_stored_tables_and_writes_nothing(stored: Path, sql
     before, now = tw.open(stored), Warehouse(stored, catalog=Catalog.load(sql))
     files = files_under(stored)
     for contract in before.catalog.analyses():
-        old, new = before.run(contract.name), now.run(contract.name)
+        old, new = before.analyze(contract.name), now.analyze(contract.name)
         assert new.table.equals(old.table), contract.name
-        assert (new.notices, new.abstained) == (old.notices, old.abstained)
+        assert (new.notices, new.skipped) == (old.notices, old.skipped)
         assert new.provenance == old.provenance
     now.diff("a", "b").changes()
     now.check()
@@ -108,10 +108,10 @@ def test_a_history_remains_one_series(later: Warehouse) -> None:
 
 def test_a_consumer_of_the_new_column_excludes_old_runs(later: Warehouse) -> None:
     with pytest.raises(SchemaVersionError, match="a@v1, b@v1 do not have kernels@2") as none:
-        later.run("waves")
+        later.analyze("waves")
     assert none.value.hint == REBUILT
     ingest(later, "c", 0)
-    found = later.run("waves")
+    found = later.analyze("waves")
     assert {row["run_id"] for row in found.rows()} == {"c"}
     assert found.notices[0] == f"excluded a, b, stored without kernels@2: {REBUILT}"
     assert found.provenance.runs == ("c@v1",)
@@ -121,9 +121,9 @@ def test_ranks_of_one_run_are_not_mixed(later: Warehouse) -> None:
     ingest(tw.open(later.root), "mixed", 0)
     ingest(later, "mixed", 1)
     with pytest.raises(SchemaVersionError, match="mixed@v2 does not have kernels@2"):
-        later.select("mixed").run("waves")
-    assert len(later.select("mixed", 1).run("waves")) == 1
-    assert {row["rank"] for row in later.select("mixed").run("kernel_summary").rows()} == {0, 1}
+        later.select("mixed").analyze("waves")
+    assert len(later.select("mixed", 1).analyze("waves")) == 1
+    assert {row["rank"] for row in later.select("mixed").analyze("kernel_summary").rows()} == {0, 1}
 
 
 def test_the_column_is_null_in_user_sql(later: Warehouse) -> None:
@@ -153,9 +153,9 @@ def test_upgrade_rebuilds_only_what_is_outdated(later: Warehouse) -> None:
     assert after is not None and after.table_versions() == {**before.table_versions(), "kernels": (2,)}
     for table in before.table_versions().keys() - {"kernels"}:
         assert after.scan_plan(table, 1) == before.scan_plan(table, 1)
-    assert len(later.run("waves")) == 4 and later.verify() == []
+    assert len(later.analyze("waves")) == 4 and later.verify() == []
     assert later.upgrade().lines == ()
-    assert len(tw.open(later.root).select("a@v1").run("kernel_summary")) > 0
+    assert len(tw.open(later.root).select("a@v1").analyze("kernel_summary")) > 0
 
 
 @pytest.mark.deep
@@ -174,7 +174,7 @@ def test_an_upgrade_resumes_after_a_kill(later: Warehouse, monkeypatch: pytest.M
     monkeypatch.setattr(upgrading, "_built", lambda tasks: built.extend(tasks) or build(tasks))
     assert len(later.upgrade().lines) == 2
     assert {task.source.run for task in built} == {"b"}  # type: ignore[attr-defined]
-    assert len(later.run("waves")) == 4 and later.verify() == []
+    assert len(later.analyze("waves")) == 4 and later.verify() == []
 
 
 @pytest.fixture
@@ -187,9 +187,9 @@ def redefined(house: Path, tmp_path: Path) -> Warehouse:
 
 def test_rows_of_an_earlier_definition_have_a_notice(redefined: Warehouse) -> None:
     notice = f"steps@1 of a, b was built by an earlier definition: {REBUILT}"
-    assert redefined.run("step_summary").notices[0] == notice
+    assert redefined.analyze("step_summary").notices[0] == notice
     assert redefined.query("SELECT count(*) FROM steps").notices[0] == notice
-    assert notice not in redefined.run("kernel_summary").notices
+    assert notice not in redefined.analyze("kernel_summary").notices
     failed = redefined.record("a", analyses="step_summary").failed
     assert [each.reason for each in failed] == [notice.replace("a, b", "a")]
 

@@ -139,11 +139,11 @@ def test_from_the_command_line(tmp_path: Path) -> None:
     policy.write_text(POLICY)
     where = ("-w", warehouse)
     assert tw("ingest", FIRST_STEPS, *where).code == 0
-    assert tw("retain", policy, "--dry-run", *where).out.startswith("would expire first-steps: events, flows")
-    cli = tw("retain", policy, *where)
+    assert tw("expire", policy, "--dry-run", *where).out.startswith("would expire first-steps: events, flows")
+    cli = tw("expire", policy, *where)
     assert cli.out.startswith("expired first-steps: events, flows of 2 ranks")
     assert "tw compact first-steps" in cli.err
-    assert tw("retain", policy, *where).out == "nothing expired\n"
+    assert tw("expire", policy, *where).out == "nothing expired\n"
     wh = tracewarehouse.open(warehouse)
     date = str(datetime.now(UTC).date())
     reads_events = next(
@@ -151,10 +151,10 @@ def test_from_the_command_line(tmp_path: Path) -> None:
         for each in wh.catalog.analyses()
         if any(ref.name == "events" for ref in each.requires) and each.scope == "rank"
     )
-    result = wh.run(reads_events)
-    skipped = {(each.rank, each.reason) for each in result.abstained}
+    result = wh.analyze(reads_events)
+    skipped = {(each.rank, each.reason) for each in result.skipped}
     assert {(1, f"expired: events, {date}"), (3, f"expired: events, {date}")} <= skipped
-    assert wh.run("kernel_summary").abstained == ()
+    assert wh.analyze("kernel_summary").skipped == ()
     cli = tw("query", "SELECT DISTINCT rank FROM events ORDER BY rank", *where)
     assert cli.out.split() == ["rank", "0", "2"]
     assert f"first-steps rank 1, 3: expired: events, {date}" in cli.err

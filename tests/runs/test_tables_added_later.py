@@ -67,7 +67,7 @@ def test_a_check_of_both_runs_skips_the_rules_for_one(stored: Path) -> None:
     found = tw.open(stored).check(["now", "old"], passed=True)
     work = {row["run_id"] for row in found.rows() if row["rule"] == "misaligned_gemm"}
     assert work == {"now"}
-    skipped = {each.run_id for each in found.abstained if "needs" in each.reason}
+    skipped = {each.run_id for each in found.skipped if "needs" in each.reason}
     assert skipped == {"old"}
 
 
@@ -97,7 +97,7 @@ def test_analyses_that_only_count_with_the_table_answer_without_it(stored: Path)
     wh = tw.open(stored)
     notice = "old was stored without op_work: wh.upgrade() rebuilds the newest version of each run"
     for name, column in (("quality", "rule"), ("key_averages", "name")):
-        now, old = (wh.select(run).run(name) for run in ("now", "old"))
+        now, old = (wh.select(run).analyze(name) for run in ("now", "old"))
         assert notice in old.notices and notice not in now.notices
         kept = [row[column] for row in now.rows() if row[column] != "over_peak"]
         assert [row[column] for row in old.rows()] == kept and kept
@@ -107,7 +107,7 @@ def test_analyses_that_only_count_with_the_table_answer_without_it(stored: Path)
 def test_sql_reads_an_absent_table_as_empty_with_a_notice(stored: Path) -> None:
     wh = tw.open(stored)
     rows = "SELECT run_id, count(*) AS n FROM op_work GROUP BY run_id"
-    for query in (wh.query, wh.query_all):
+    for query in (wh.query, wh.query):
         both, old = query(rows), wh.select("old").query(rows)
         assert [row["run_id"] for row in both.rows()] == ["now"] and old.rows() == []
         for found in (both, old):
@@ -120,7 +120,7 @@ def test_sql_reads_an_absent_table_as_empty_with_a_notice(stored: Path) -> None:
 
 def test_naming_such_an_analysis_is_an_error(stored: Path) -> None:
     with pytest.raises(SchemaVersionError, match=r"old@v[23] does not have op_work@1"):
-        tw.open(stored).select("old").run("mfu")
+        tw.open(stored).select("old").analyze("mfu")
 
 
 def test_an_upgrade_builds_the_tables(stored: Path, tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_an_upgrade_builds_the_tables(stored: Path, tmp_path: Path) -> None:
     wh.upgrade()
     wh = tw.open(wh.root)
     for name in ("low_roofline_hot_ops", "misaligned_gemm", "mfu"):
-        old, now = (wh.select(run).run(name) for run in ("old", "now"))
-        assert not old.abstained and not old.notices
+        old, now = (wh.select(run).analyze(name) for run in ("old", "now"))
+        assert not old.skipped and not old.notices
         assert [row | {"run_id": "now"} for row in old.rows()] == now.rows(), name
         assert now.rows(), name
 

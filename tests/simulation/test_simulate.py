@@ -103,7 +103,7 @@ def answers(wh: tw.Warehouse, runs: list[str]) -> Answers:
     found: Answers = {}
     for name in ANALYSES:
         found[name] = defaultdict(list)
-        for row in comparable(wh.select(runs=runs).run(name).rows()):
+        for row in comparable(wh.select(runs=runs).analyze(name).rows()):
             found[name][row["run_id"]].append(row)
     return found
 

@@ -185,7 +185,7 @@ def test_ranks_wait_for_a_slow_stage(runs: Path, tmp_path: Path) -> None:
     assert sum(event["ns"] for event in kernels) > wait
     of_stages = [computation_ns(folder, 1) for folder in (runs / "slow-stage", tmp_path / "usual")]
     assert of_stages[0] == pytest.approx(2 * of_stages[1], rel=0.001)
-    assert truth(runs / "slow-stage")["sections"]["blame"]["rows"] == [[1, "computation"]]
+    assert truth(runs / "slow-stage")["sections"]["wait_attribution"]["rows"] == [[1, "computation"]]
 
 
 def moved_bytes(operator: Event) -> int:
@@ -287,7 +287,7 @@ def test_what_makes_a_rank_slow_is_on_that_rank_alone(runs: Path, tmp_path: Path
     assert (counts[0] > counts[1]) == ("calls" in fault)
     rows = [event["args"]["Input Dims"][1][0] for event in of(slices(folder, 1), "cpu_op", "aten::addmm")]
     assert set(rows) == {6144 if share == 0.5 else 4096}
-    assert truth(folder)["sections"]["blame"]["rows"] == [[1, "computation"]]
+    assert truth(folder)["sections"]["wait_attribution"]["rows"] == [[1, "computation"]]
     worst = section(folder, "straggler")[0]
     assert (worst["rank"], worst["cause"]) == (1, "compute")
     waits = defaultdict[int, int](int)

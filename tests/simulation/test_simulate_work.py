@@ -43,7 +43,7 @@ def peaks(job: Job) -> dict[str, Any]:
 
 def test_the_roofline_of_every_gemm_is_one(work: tuple[Job, tw.Warehouse]) -> None:
     job, selected = work
-    rows = selected.run("op_work_summary", **peaks(job)).rows()
+    rows = selected.analyze("op_work_summary", **peaks(job)).rows()
     gemms = [row for row in rows if row["family"] == "gemm"]
     assert {row["pass"] for row in gemms} == {"forward", "backward"} and len(gemms) >= 12
     for row in gemms:
@@ -55,7 +55,7 @@ def test_the_roofline_of_every_gemm_is_one(work: tuple[Job, tw.Warehouse]) -> No
 
 def test_mfu_is_exact(work: tuple[Job, tw.Warehouse]) -> None:
     job, selected = work
-    rows = selected.run("mfu", peak_flop_per_ns=job.machine.flop_per_ns).rows()
+    rows = selected.analyze("mfu", peak_flop_per_ns=job.machine.flop_per_ns).rows()
     steps = [row for row in rows if row["step"] is not None]
     assert len(steps) == 2 * job.steps
     for row in steps:

@@ -63,13 +63,13 @@ def test_analyses_of_each_rank_run_in_batches(
 ) -> None:
     for name in BY_RANK:
         wh = tw.open(URL)
-        wh.run(name)
+        wh.analyze(name)
         (largest,) = {copied(wh.store.folder)}
         monkeypatch.setenv("TW_MIRROR_BYTES", str(largest // 2))
         monkeypatch.setenv("TW_MIRROR", f"{wh.store.folder.parent}-{name}")
         s3.requests.clear()
         wh = tw.open(URL)
-        assert wh.run(name).rows() == local.run(name).rows(), name
+        assert wh.analyze(name).rows() == local.analyze(name).rows(), name
         assert copied(wh.store.folder) <= largest // 2
         reads = s3.data_reads()
         assert len(reads) == len(set(reads)) > 1

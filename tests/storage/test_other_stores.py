@@ -81,7 +81,7 @@ def test_answers_on_azure_are_those_of_a_folder(azure: Proxy, local: Warehouse) 
     assert [file.state for file in report.files] == ["intact"] * 4
     assert sum(each.kind == "GET" and each.path.split("?")[0].endswith(".gz") for each in azure.requests) == 4
     for name in ("temporal_breakdown", "kernel_summary", "stragglers"):
-        assert tw.open(url).run(name).rows() == local.run(name).rows(), name
+        assert tw.open(url).analyze(name).rows() == local.analyze(name).rows(), name
     azure.requests.clear()
     assert tw.open(url).ingest(f"az://{CONTAINER}/traces/").of("same")
     assert not [each for each in azure.requests if "rank" in each.path and each.kind == "GET"]

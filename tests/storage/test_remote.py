@@ -76,7 +76,7 @@ def files_of(wh: Warehouse) -> list[TableFile]:
 def test_answers_are_those_of_a_local_warehouse(s3: Proxy, stored: str, local: Warehouse) -> None:
     wh = tw.open(stored)
     for name in ANALYSES:
-        assert wh.run(name).rows() == local.run(name).rows(), name
+        assert wh.analyze(name).rows() == local.analyze(name).rows(), name
     sql = "SELECT rank, count(*) AS n, sum(dur_ns) AS ns FROM kernels GROUP BY ALL ORDER BY ALL"
     assert wh.query(sql).rows() == local.query(sql).rows()
     assert wh.scan("kernels").collect().equals(local.scan("kernels").collect())
@@ -88,7 +88,7 @@ def test_findings_and_comparisons_are_those_of_a_local_warehouse(
 ) -> None:
     wh = tw.open(stored)
     for name in ("kernel_summary", "comm_comp_overlap", "step_summary", "collective_waits"):
-        assert wh.run(name).rows() == local.run(name).rows(), name
+        assert wh.analyze(name).rows() == local.analyze(name).rows(), name
     assert wh.select("job").check().rows() == local.check().rows()
     assert wh.diff("job", "job").kernel_summary().rows() == local.diff("job", "job").kernel_summary().rows()
 

@@ -96,7 +96,7 @@ def compact(wh: Warehouse, folder: Path) -> None:
 
 def retain(wh: Warehouse, folder: Path) -> None:
     (folder / "policy.toml").write_text('[[rule]]\ntables = ["events"]\nolder_than = "0s"\n')
-    assert [one.tables for one in wh.retain(folder / "policy.toml")] == [("events",)] * 4
+    assert [one.tables for one in wh.expire(folder / "policy.toml")] == [("events",)] * 4
 
 
 @pytest.mark.parametrize("upkeep", [compact, retain])

@@ -69,7 +69,7 @@ def test_answers_are_those_of_the_folder(url: str, folder: Path) -> None:
     assert wh.runs().rows() == local.runs().rows()
     assert [row["run_id"] for row in wh.runs().rows()] == ["job", "other"]
     for name in ("temporal_breakdown", "stragglers", "quality"):
-        assert wh.run(name).rows() == local.run(name).rows(), name
+        assert wh.analyze(name).rows() == local.analyze(name).rows(), name
     sql = "SELECT run_id, rank, count(*) AS n FROM kernels GROUP BY ALL ORDER BY ALL"
     assert wh.query(sql).rows() == local.query(sql).rows()
 

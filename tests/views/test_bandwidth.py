@@ -66,13 +66,13 @@ def test_a_slow_link_slows_its_group_only(tmp_path: Path) -> None:
     for key, busbw in before.items():
         factor = 4 if key[0] == "data1" else 1
         assert after[key] == (None if busbw is None else pytest.approx(busbw / factor, rel=1e-4)), key
-    for row in slow.run("collective_bandwidth").rows():
+    for row in slow.analyze("collective_bandwidth").rows():
         if row["collective"] == "all_reduce" and row["group_key"].startswith("data"):
             is_slow = row["group_key"].startswith("data1 ")
             assert row["relative_busbw"] == pytest.approx(0.25 if is_slow else 1, rel=1e-4)
-    assert slow.run("stragglers").rows()[0]["caused_wait_ns"] >= 0
-    assert {row["count"] for row in wh.run("slow_network").rows()} == {0}
-    found = slow.run("slow_network", warning_share=0.001).rows()
+    assert slow.analyze("stragglers").rows()[0]["caused_wait_ns"] >= 0
+    assert {row["count"] for row in wh.analyze("slow_network").rows()} == {0}
+    found = slow.analyze("slow_network", warning_share=0.001).rows()
     assert {row["rank"] for row in found if row["severity"] != "none"} == {1, 5}  # data1
 
 
@@ -80,18 +80,18 @@ def bandwidths(wh: tw.Warehouse) -> dict[tuple[str, str, int], float | None]:
     """Group, collective and size bucket → bus bandwidth."""
     return {
         (row["group_key"].split()[0], row["collective"], row["size_bucket_bytes"]): row["busbw_bytes_per_ns"]
-        for row in wh.run("collective_bandwidth").rows()
+        for row in wh.analyze("collective_bandwidth").rows()
     }
 
 
 def test_link_share_is_of_the_peak_within_a_host(tmp_path: Path) -> None:
     wh = simulated(tmp_path, "one", ranks=2, layers=2, steps=2, gpu="A100")
     wh2 = simulated(tmp_path, "two", ranks=2, layers=2, steps=2, gpu="A100", ranks_per_node=1)
-    shares = [row for row in wh.run("collective_bandwidth").rows() if row["busbw_bytes_per_ns"]]
+    shares = [row for row in wh.analyze("collective_bandwidth").rows() if row["busbw_bytes_per_ns"]]
     assert shares and all(
         row["link_share"] == pytest.approx(row["busbw_bytes_per_ns"] / 300) for row in shares
     )
-    assert all(row["link_share"] is None for row in wh2.run("collective_bandwidth").rows())
+    assert all(row["link_share"] is None for row in wh2.analyze("collective_bandwidth").rows())
 
 
 DLRM = {
@@ -111,7 +111,7 @@ DLRM = {
 def test_a_real_job_on_8_gpus(tmp_path: Path) -> None:
     wh = tw.open(tmp_path)
     wh.ingest(real_traces() / "multirank-dlrm-v100-8r", run="dlrm", jobs=1)
-    rows = wh.run("collective_bandwidth").rows()
+    rows = wh.analyze("collective_bandwidth").rows()
     found = {
         (row["collective"], row["message_bytes"]): (
             row["instances"],
@@ -153,7 +153,7 @@ def test_a_real_job_on_4_cpus_is_as_brute_force_says(tmp_path: Path) -> None:
         wanted[size].append(size / min(lengths) * 2 * 3 / 4)
     found = {
         row["message_bytes"]: row["busbw_bytes_per_ns"]
-        for row in wh.run("collective_bandwidth").rows()
+        for row in wh.analyze("collective_bandwidth").rows()
         if row["collective"] == "all_reduce"
     }
     assert found.keys() == wanted.keys()
@@ -169,7 +169,7 @@ def test_exposed_communication_is_split_as_scheduled(layout: str, tmp_path: Path
     for row in section(tmp_path / layout, "collectives"):
         waited[row["rank"]] += row["wait_ns"]
     parts: dict[int, Counter[str]] = defaultdict(Counter)
-    for row in wh.run("window_account").rows():
+    for row in wh.analyze("window_account").rows():
         parts[row["rank"]][row["category"]] += row["category_ns"]
     for row in section(tmp_path / layout, "temporal_breakdown"):
         found = parts[row["rank"]]
@@ -189,7 +189,7 @@ def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
     periods = {
         (row["rank"], row["step"]): row["period_ns"] for row in section(tmp_path / "fast", "step_summary")
     }
-    rows = wh.run("pipeline_bubbles").rows()
+    rows = wh.analyze("pipeline_bubbles").rows()
     assert {(row["rank"], row["step"]): row["period_ns"] for row in rows} == periods
     compute: Counter[int] = Counter()
     for row in rows:
@@ -202,13 +202,13 @@ def test_bubbles_are_those_of_the_schedule(tmp_path: Path) -> None:
             assert 3 / 7 <= row["bubble"] < 3 / 7 + 0.05
     scheduled = {row["rank"]: row["compute_ns"] for row in section(tmp_path / "fast", "temporal_breakdown")}
     assert compute == scheduled
-    for row, other in zip(rows, slow.run("pipeline_bubbles").rows(), strict=True):
+    for row, other in zip(rows, slow.analyze("pipeline_bubbles").rows(), strict=True):
         assert row["step"] == 1 or other["bubble"] > row["bubble"]
 
 
 @pytest.mark.deep
 def test_there_are_no_bubbles_without_a_pipeline(tmp_path: Path) -> None:
-    assert simulated(tmp_path, "data", ranks=2, layers=2, steps=2).run("pipeline_bubbles").rows() == []
+    assert simulated(tmp_path, "data", ranks=2, layers=2, steps=2).analyze("pipeline_bubbles").rows() == []
 
 
 @pytest.mark.deep
@@ -217,12 +217,12 @@ def test_imbalance_of_experts_is_named_and_blames_no_rank(tmp_path: Path) -> Non
     settings = {"ranks": 4, "experts": True, "layers": 2, "steps": 2}
     even = simulated(tmp_path, "even", **settings)
     wh = simulated(tmp_path, "uneven", injections=["imbalance:rank=2,factor=3"], **settings)
-    assert {row["out_imbalance"] for row in even.run("alltoall_imbalance").rows()} == {1.0}
-    assert even.run("alltoall_matrix").rows() == []
-    rows = wh.run("alltoall_imbalance").rows()
+    assert {row["out_imbalance"] for row in even.analyze("alltoall_imbalance").rows()} == {1.0}
+    assert even.analyze("alltoall_matrix").rows() == []
+    rows = wh.analyze("alltoall_imbalance").rows()
     assert rows and {(row["out_max_rank"], row["out_imbalance"]) for row in rows} == {(2, 2.0)}
     assert {row["in_imbalance"] for row in rows} == {1.0}
-    matrix = {(row["src"], row["dst"]): row["share"] for row in wh.run("alltoall_matrix").rows()}
+    matrix = {(row["src"], row["dst"]): row["share"] for row in wh.analyze("alltoall_matrix").rows()}
     wanted = {(src, dst): (3 if dst == 2 else 1) / 24 for src in range(4) for dst in range(4)}
     assert matrix == {pair: pytest.approx(share, rel=1e-4) for pair, share in wanted.items()}  # whole tokens
     scheduled = Counter(
@@ -236,5 +236,5 @@ def test_imbalance_of_experts_is_named_and_blames_no_rank(tmp_path: Path) -> Non
         found[row["message_bytes"], row["transfer_ns"]] += row["members"]
         assert row["algbw_bytes_per_ns"] == row["busbw_bytes_per_ns"]
     assert found == scheduled
-    waited = [sum(row["caused_wait_ns"] for row in each.run("stragglers").rows()) for each in (even, wh)]
+    waited = [sum(row["caused_wait_ns"] for row in each.analyze("stragglers").rows()) for each in (even, wh)]
     assert waited[1] <= 1.1 * waited[0]

@@ -31,14 +31,16 @@ def swept(wh: tw.Warehouse, rank: int, steps: list[dict[str, Any]]) -> Counter[t
     (thread,) = wh.query(
         f"SELECT DISTINCT pid, tid FROM events JOIN steps USING (rank, event_id) WHERE rank = {rank}"
     ).rows()
-    slices = wh.query_all(
+    slices = wh.query(
         "SELECT pre, category, name, ts_ns AS start, ts_ns + dur_ns AS stop FROM events"
         f" WHERE rank = {rank} AND pid = '{thread['pid']}' AND tid = '{thread['tid']}' AND pre IS NOT NULL"
-        " AND dur_ns > 0 AND NOT starts_with(name, 'ProfilerStep#')"
+        " AND dur_ns > 0 AND NOT starts_with(name, 'ProfilerStep#')",
+        limits=None,
     ).rows()
-    open_ = wh.query_all(
+    open_ = wh.query(
         "SELECT event_id, name, ts_ns AS start, ts_ns + dur_ns AS stop FROM events"
-        f" WHERE rank = {rank} AND starts_with(name, 'gloo:') AND dur_ns > 0 ORDER BY start, event_id"
+        f" WHERE rank = {rank} AND starts_with(name, 'gloo:') AND dur_ns > 0 ORDER BY start, event_id",
+        limits=None,
     ).rows()
     borders = {time for row in slices for time in (row["start"], row["stop"])}
     bounds = [*borders, *(row["period_start_ns"] for row in steps)]

@@ -103,7 +103,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> tuple[tw.Warehouse, dict[
 
 def test_offsets(drawn: tuple[tw.Warehouse, dict[str, list[Row]]]) -> None:
     warehouse, files = drawn
-    reported = warehouse.query_all("SELECT * FROM clock_offsets").rows()
+    reported = warehouse.query("SELECT * FROM clock_offsets", limits=None).rows()
     for name, rows in files.items():
         known = offsets(meetings(rows).values())
         found = {
@@ -186,7 +186,7 @@ def test_slow_collectives_save_the_time_above_the_typical_duration(
             kind = row["collective"], row["process_group"], row["bytes"]
             alike[row["run_id"], row["rank"]][kind].append(row["transfer_ns"])
     found = {}
-    for row in warehouse.run("slow_collectives", factor=1.0, min_excess_ns=1, min_count=2).rows():
+    for row in warehouse.analyze("slow_collectives", factor=1.0, min_excess_ns=1, min_count=2).rows():
         found[row["run_id"], row["rank"]] = row["count"], row["saving_ns"]
     wanted = {}
     for rank, kinds in alike.items():

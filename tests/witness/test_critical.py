@@ -32,7 +32,7 @@ def drawn(
 ) -> tuple[Warehouse, Graphs]:
     """A warehouse with all steps derived, and the graph of each step by brute force."""
     folder = tmp_path_factory.mktemp("critical")
-    paths = sketch.write(random_critical.run("random", *request.param), folder)
+    paths = sketch.write(random_critical.analyze("random", *request.param), folder)
     warehouse = tw.open(folder / "warehouse")
     warehouse.ingest(folder / "random", run="random")
     graphs: Graphs = {}
@@ -48,7 +48,9 @@ def drawn(
 def test_paths_are_those_of_brute_force(drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, graphs = drawn
     found: dict[Key, list[Part]] = {}
-    for row in warehouse.query_all("SELECT * FROM critical_path ORDER BY rank, scope, position").rows():
+    for row in warehouse.query(
+        "SELECT * FROM critical_path ORDER BY rank, scope, position", limits=None
+    ).rows():
         part = Part(row["category"], row["evidence"], row["event_id"], row["start_ns"], row["segment_ns"])
         found.setdefault((row["rank"], row["scope"]), []).append(part)
     assert found.keys() == graphs.keys()
@@ -118,7 +120,9 @@ def test_the_random_run_has_everything(drawn: tuple[Warehouse, Graphs]) -> None:
     warehouse, _ = drawn
     types = {
         row["type"]
-        for row in warehouse.query_all("SELECT DISTINCT type FROM critical_edges WHERE is_limiting").rows()
+        for row in warehouse.query(
+            "SELECT DISTINCT type FROM critical_edges WHERE is_limiting", limits=None
+        ).rows()
     }
     assert types == {
         *("kernel", "sync", "wait", "graph", "stream", "launch", "host", "host_gap", "handover", "earlier"),
@@ -126,7 +130,9 @@ def test_the_random_run_has_everything(drawn: tuple[Warehouse, Graphs]) -> None:
     }
     on_path = {
         (row["category"], row["evidence"])
-        for row in warehouse.query_all("SELECT DISTINCT category, evidence FROM critical_path").rows()
+        for row in warehouse.query(
+            "SELECT DISTINCT category, evidence FROM critical_path", limits=None
+        ).rows()
     }
     assert {
         ("sync", "recorded"),

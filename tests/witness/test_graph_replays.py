@@ -46,6 +46,6 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 def test_only_the_rank_with_the_graph_is_uncertain(wh: Warehouse) -> None:
     # The file does not say how large the group is, so that a rank may be missing.
-    rows = [row for row in wh.run("exposed_comm").rows() if row["subject"] == "unmatched"]
+    rows = [row for row in wh.analyze("exposed_comm").rows() if row["subject"] == "unmatched"]
     found = {(row["run_id"], row["rank"]): row["severity"] for row in rows}
     assert found == {("a", 0): "info", ("a", 1): "critical", ("b", 0): "critical", ("b", 1): "critical"}

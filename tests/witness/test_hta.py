@@ -126,7 +126,7 @@ def all_over_hta_rows(warehouse: Any, name: str, analysis: str) -> list[dict[str
     tables = {"kernels": HTA_ROWS, "correlations": "SELECT * FROM correlations"}
     with engine.connect() as con:
         for table, sql in tables.items():
-            con.register("rows", seen.query_all(sql).arrow())
+            con.register("rows", seen.query(sql, limits=None).arrow())
             con.execute(f"CREATE TABLE {table} AS SELECT * FROM rows")
         for view in catalog.closure(contract):
             if view.kind == "view":
@@ -165,8 +165,8 @@ def test_overlap_is_what_hta_says(name: str, warehouse: Any) -> None:
 @pytest.mark.parametrize("name", traces(*sorted(LAUNCHES)))
 def test_launch_delays_are_what_hta_says(name: str, warehouse: Any) -> None:
     seen = warehouse.select(runs=[name])
-    rows = {row["event_id"] for row in seen.query_all(f"SELECT event_id FROM ({HTA_ROWS})").rows()}
-    launches = [row for row in seen.run("launch_stats").rows() if row["kernel_id"] in rows]
+    rows = {row["event_id"] for row in seen.query(f"SELECT event_id FROM ({HTA_ROWS})", limits=None).rows()}
+    launches = [row for row in seen.analyze("launch_stats").rows() if row["kernel_id"] in rows]
     launches = [row for row in launches if f"'{row['api']}'" in HTA_LAUNCHES]
     delays = [max(0, row["return_to_start_ns"]) for row in launches]
     sums = sum(row["call_ns"] for row in launches), sum(row["kernel_ns"] for row in launches), sum(delays)
@@ -201,9 +201,12 @@ def test_queue_is_as_long_as_hta_says(name: str, warehouse: Any) -> None:
 def test_all_reduce_of_df_index_is_what_hta_says(warehouse: Any) -> None:
     rows = (
         warehouse.select(runs=["df_index"])
-        .query_all(f"""
+        .query(
+            f"""
         SELECT sum(dur_ns)::BIGINT AS sum_ns, max(dur_ns) AS max_ns, count(*) AS count
-        FROM ({HTA_ROWS}) WHERE name LIKE '%AllReduce%'""")
+        FROM ({HTA_ROWS}) WHERE name LIKE '%AllReduce%'""",
+            limits=None,
+        )
         .rows()
     )
     assert (rows[0]["sum_ns"], rows[0]["max_ns"]) == (238_274_000, 4_979_000)

@@ -79,7 +79,9 @@ def warehouse(tmp_path_factory: pytest.TempPathFactory) -> tw.Warehouse:
 def by_the_rules(house: tw.Warehouse, name: str, said: Said) -> tuple[int, int]:
     """(nodes, us) of the path by HTA's rules."""
     assert TRACES is not None
-    (rank,) = (row["rank"] for row in house.select(runs=[name]).query_all("SELECT rank FROM ranks").rows())
+    (rank,) = (
+        row["rank"] for row in house.select(runs=[name]).query("SELECT rank FROM ranks", limits=None).rows()
+    )
     ranks = read(house, name, {rank: TRACES / f"{said.file}.json.gz"})
     requested, rules = (said.annotation, said.instance), frozenset(RULES)
     nodes = shape(*requested)(ranks, rules)["path",][0]

@@ -96,7 +96,7 @@ def over_hta_rows(
             elif each.kind == "table" and each.ref in _tables(catalog, contract):
                 sql = HTA_ROWS if each.name == "kernels" else f"SELECT * FROM {each.name}"
                 sql = rows.get(each.name, sql)
-                con.register(f"{each.name}_rows", selected.query_all(sql).arrow())
+                con.register(f"{each.name}_rows", selected.query(sql, limits=None).arrow())
                 con.execute(f"CREATE TABLE {each.name} AS SELECT * FROM {each.name}_rows")
         return list(engine.execute(con, contract, params or {}).to_pylist())
 

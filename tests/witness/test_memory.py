@@ -111,10 +111,8 @@ def line(row: memory.Row) -> str:
 @pytest.mark.parametrize("name", NAMES)
 def test_analysis_equals_brute_force(name: str, drawn: tuple[tw.Warehouse, Any]) -> None:
     warehouse, ranks = drawn
-    result = warehouse.run(name)
-    assert {each.rank for each in result.abstained} == {
-        rank for rank, devices in ranks.items() if not devices
-    }
+    result = warehouse.analyze(name)
+    assert {each.rank for each in result.skipped} == {rank for rank, devices in ranks.items() if not devices}
     assert sorted(map(line, result.rows())) == wanted(name, ranks)
     assert len(result) > 100
 
@@ -130,18 +128,18 @@ def test_real_traces_too(place: str, tmp_path: Path) -> None:
     warehouse.ingest(traces / place, run="real", jobs=1)
     ranks = {0: memory.read(traces / place)}
     for name in NAMES:
-        assert sorted(map(line, warehouse.run(name).rows())) == wanted(name, ranks), name
+        assert sorted(map(line, warehouse.analyze(name).rows())) == wanted(name, ranks), name
 
 
 def test_categories_sum_to_the_total(drawn: tuple[tw.Warehouse, Any]) -> None:
     """Operators sum to the net change of a device, live allocations to its peak."""
     warehouse, _ = drawn
-    peaks = {(row["rank"], row["device_type"]): row for row in warehouse.run("memory_peak").rows()}
+    peaks = {(row["rank"], row["device_type"]): row for row in warehouse.analyze("memory_peak").rows()}
     net: dict[Any, int] = dict.fromkeys(peaks, 0)
-    for row in warehouse.run("memory_by_op").rows():
+    for row in warehouse.analyze("memory_by_op").rows():
         net[row["rank"], row["device_type"]] += row["net_bytes"]
     assert net == {key: row["net_bytes"] for key, row in peaks.items()}
     live: dict[Any, int] = {}
-    for row in warehouse.run("memory_live").rows():
+    for row in warehouse.analyze("memory_live").rows():
         live[row["rank"], row["device_type"]] = live.get((row["rank"], row["device_type"]), 0) + row["bytes"]
     assert live == {key: row["peak_bytes"] for key, row in peaks.items() if row["peak_bytes"] is not None}

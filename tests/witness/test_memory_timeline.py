@@ -75,7 +75,7 @@ def categories(rows: Rows) -> list[tuple[Any, ...]]:
 
 
 def reported(wh: tw.Warehouse, run: str, name: str) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values())[2:] for row in wh.select(runs=run).run(name).rows())
+    return sorted(tuple(row.values())[2:] for row in wh.select(runs=run).analyze(name).rows())
 
 
 def check(wh: tw.Warehouse, run: str, rows: Rows) -> None:
@@ -125,8 +125,8 @@ def test_it_round_trips(tmp_path: Path) -> None:
     (row,) = wh.info("mine").ranks.rows()
     times = [row[0] for row in rows if row[0] > 0]
     assert (row["start_ns"], row["end_ns"], row["memory_timeline"]) == (min(times), max(times), True)
-    abstained = wh.run("temporal_breakdown").abstained
-    assert [each.reason for each in abstained] == ["no GPU activities recorded"]
+    skipped = wh.analyze("temporal_breakdown").skipped
+    assert [each.reason for each in skipped] == ["no GPU activities recorded"]
 
 
 def test_it_is_ingested_if_named(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_truncated_one_keeps_complete_elements(tmp_path: Path) -> None:
     path = tmp_path / "m.raw.json"
     path.write_text(json.dumps(rows)[:-9])
     wh = tw.open(tmp_path / "warehouse")
-    (file,) = wh.ingest(path, run="cut", settle_s=0).files
+    (file,) = wh.ingest(path, run="cut", min_age_s=0).files
     assert file.state == "damaged"
     check(wh, "cut", rows[:-1])
 

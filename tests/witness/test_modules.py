@@ -20,10 +20,11 @@ RANKS = 3
 def compare(wh: tw.Warehouse, rank: int, path: Path) -> Counter[str | None]:
     """Compares both tables of a rank with the witness; how often each kind of evidence occurs."""
     trace = read(path)
-    found = wh.query_all(f"SELECT event_id, module_path FROM modules WHERE rank = {rank}").rows()
+    found = wh.query(f"SELECT event_id, module_path FROM modules WHERE rank = {rank}", limits=None).rows()
     assert {row["event_id"]: row["module_path"] for row in found} == modules.modules(trace)
-    rows = wh.query_all(
-        f"SELECT kernel_id, module_id, forward_id, module_path, how FROM kernel_modules WHERE rank = {rank}"
+    rows = wh.query(
+        f"SELECT kernel_id, module_id, forward_id, module_path, how FROM kernel_modules WHERE rank = {rank}",
+        limits=None,
     ).rows()
     owners = {
         row["kernel_id"]: modules.Owner(row["module_id"], row["forward_id"], row["module_path"], row["how"])
@@ -31,7 +32,7 @@ def compare(wh: tw.Warehouse, rank: int, path: Path) -> Counter[str | None]:
     }
     wanted = dict(modules.owners(trace))
     assert owners == wanted
-    return Counter(owner.how for owner in wanted.values())
+    return Counter(owner.attribution_method for owner in wanted.values())
 
 
 @pytest.mark.parametrize("seed", [0, 1, *deep(2, 3, 4, 5, 6, 7)])
@@ -44,7 +45,7 @@ def test_random_traces(seed: int, tmp_path: Path) -> None:
         (path,) = (tmp_path / "a").glob(f"rank{rank}.json*")
         hows += compare(wh, rank, path)
     assert set(hows) == {"enclosing", "sequence", "accumulation", None}
-    assert wh.query_all("SELECT count(*) AS n FROM modules WHERE recompute").rows()[0]["n"] > 0
+    assert wh.query("SELECT count(*) AS n FROM modules WHERE recompute", limits=None).rows()[0]["n"] > 0
 
 
 def test_a_simulated_run(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ SEEDS = [24, *(pytest.param(seed, marks=pytest.mark.deep) for seed in (1, 19, 29
 
 def run(seed: int) -> str:
     """A random run in which threads also wait for data, for streams and in copies."""
-    lines = [random_traces.run("random", seed, RANKS)]
+    lines = [random_traces.analyze("random", seed, RANKS)]
     for rank in range(RANKS):
         dice = Random(f"{seed}/{rank}/waits")
         if f"random {rank} step " not in lines[0]:  # else the waits for data would be steps
@@ -77,7 +77,7 @@ def drawn(
 def test_each_segment_equals_brute_force(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     found: dict[int, list[Row]] = defaultdict(list)
-    for row in warehouse.query_all("SELECT * FROM device_segments ORDER BY rank, start_ns").rows():
+    for row in warehouse.query("SELECT * FROM device_segments ORDER BY rank, start_ns", limits=None).rows():
         found[row["rank"]].append(row | {"end_ns": row["start_ns"] + row["segment_ns"]})
     assert found.keys() == traces.keys()
     for rank, trace in traces.items():
@@ -107,7 +107,7 @@ def reported(piece: pieces.Piece) -> tuple[object, ...]:
 
 def test_why_steps_are_incomplete(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
-    rows = warehouse.query_all("SELECT rank, step, partial, incomplete FROM steps").rows()
+    rows = warehouse.query("SELECT rank, step, partial, incomplete FROM steps", limits=None).rows()
     found = {(row["rank"], row["step"]): row["incomplete"] for row in rows if row["rank"] in traces}
     assert all(row["partial"] == (row["incomplete"] is not None) for row in rows)
     wanted = {
@@ -138,7 +138,7 @@ def test_step_account(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     # Ranks without steps are skipped: collectives are matched among the others.
     waits = waits_of(warehouse.select(ranks=[rank for rank, trace in traces.items() if trace.steps]))
-    found = by_grain(warehouse.run("step_account").rows(), ("rank", "step", "category"))
+    found = by_grain(warehouse.analyze("step_account").rows(), ("rank", "step", "category"))
     wanted = {
         (rank, row["step"], row["category"]): row
         for rank, trace in traces.items()
@@ -155,7 +155,7 @@ def test_step_account(drawn: tuple[Any, dict[int, Trace]]) -> None:
 def test_step_kernels(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     found: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0])
-    for row in warehouse.run("step_kernels").rows():
+    for row in warehouse.analyze("step_kernels").rows():
         sums = found[row["rank"], row["step"], row["kind"], row["name"]]
         sums[:] = sums[0] + row["count"], sums[1] + row["exclusive_ns"]
     wanted = {
@@ -169,13 +169,13 @@ def test_step_kernels(drawn: tuple[Any, dict[int, Trace]]) -> None:
 @pytest.mark.parametrize("annotation", [None, "inside"])
 def test_window_account_and_kernels(drawn: tuple[Any, dict[int, Trace]], annotation: str | None) -> None:
     warehouse, traces = drawn
-    rows = warehouse.run("window_account", annotation=annotation).rows()
+    rows = warehouse.analyze("window_account", annotation=annotation).rows()
     found = {(row["rank"], row["occurrence"], row["category"]): row["category_ns"] for row in rows}
     waits = waits_of(warehouse)
     account = {rank: pieces.window_account(trace, annotation, waits[rank]) for rank, trace in traces.items()}
     assert found == {(rank, *key): ns for rank, parts in account.items() for key, ns in parts.items()}
     owned: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for row in warehouse.run("window_kernels", annotation=annotation).rows():
+    for row in warehouse.analyze("window_kernels", annotation=annotation).rows():
         sums = owned[row["rank"], row["occurrence"], row["kind"], row["name"]]
         reported = row["count"], row["sum_ns"], row["exclusive_ns"]
         sums[:] = (one + other for one, other in zip(sums, reported, strict=True))
@@ -225,7 +225,7 @@ def test_the_saving_of_a_finding_equals_brute_force(drawn: tuple[Any, dict[int, 
     """The saving of each rule, and its analyzed interval."""
     warehouse, traces = drawn
     params, counts = RULES[rule]
-    rows = {row["rank"]: row for row in warehouse.run(rule, **params).rows()}
+    rows = {row["rank"]: row for row in warehouse.analyze(rule, **params).rows()}
     assert len(rows) > RANKS // 2 and any(row["saving_ns"] for row in rows.values())
     assert any(pieces.analyzed(traces[rank]).has_holes for rank in rows)
     for rank, row in rows.items():
@@ -247,7 +247,7 @@ def test_the_saving_of_a_finding_equals_brute_force(drawn: tuple[Any, dict[int, 
 def test_exposed_comm_saves_what_is_not_waiting(drawn: tuple[Any, dict[int, Trace]]) -> None:
     warehouse, traces = drawn
     waits = waits_of(warehouse)
-    rows = {(row["rank"], row["subject"]): row for row in warehouse.run("exposed_comm").rows()}
+    rows = {(row["rank"], row["subject"]): row for row in warehouse.analyze("exposed_comm").rows()}
     assert len(rows) > RANKS
     for (rank, subject), row in rows.items():
         trace = traces[rank]

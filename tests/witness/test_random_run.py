@@ -99,9 +99,9 @@ def agree(name: str, drawn: tuple[Any, dict[int, Trace]], **params: Any) -> list
     witness: Callable[..., list[Row]] = next(
         getattr(module, name) for module in WITNESSES if hasattr(module, name)
     )
-    result = warehouse.run(name, **PARAMS.get(name, {}), **params)
+    result = warehouse.analyze(name, **PARAMS.get(name, {}), **params)
     able = {rank for rank, trace in traces.items() if can_say(name, trace)}
-    assert {each.rank for each in result.abstained} == traces.keys() - able
+    assert {each.rank for each in result.skipped} == traces.keys() - able
     wanted = {
         (rank, *key): row
         for rank in able
@@ -191,7 +191,7 @@ def test_operators_cross_and_recurse(drawn: tuple[Any, dict[int, Trace]]) -> Non
             count(*) FILTER (inner_op.ts_ns + inner_op.dur_ns > outer_op.ts_ns + outer_op.dur_ns) AS crossing
         FROM operators AS inner_op JOIN operators AS outer_op
             ON outer_op.rank = inner_op.rank AND outer_op.event_id = inner_op.parent_id"""
-    (found,) = warehouse.query_all(sql).rows()
+    (found,) = warehouse.query(sql, limits=None).rows()
     assert found["itself"] > 100
     assert found["crossing"] > 30
 

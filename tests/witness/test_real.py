@@ -56,7 +56,7 @@ def compare(warehouse: tw.Warehouse, trace: Trace) -> None:
 
 def agree(warehouse: tw.Warehouse, analysis: str, grain: tuple[str, ...], wanted: list[answers.Row]) -> None:
     """Common columns are equal in every row."""
-    found = answers.by_grain(warehouse.run(analysis).rows(), grain)
+    found = answers.by_grain(warehouse.analyze(analysis).rows(), grain)
     said = answers.by_grain(wanted, grain)
     assert found.keys() == said.keys()
     for key, row in said.items():

@@ -50,9 +50,12 @@ def recorded(warehouse: tw.Warehouse) -> dict[str, tuple[Rows, Said]]:
 def rows(warehouse: tw.Warehouse, run: str, rank: int) -> Rows:
     return (
         warehouse.select(runs=run, ranks=rank)
-        .query_all("""
+        .query(
+            """
         SELECT category, name, pid, tid, ts_ns, dur_ns
-        FROM events WHERE ph IN ('X', 'i') ORDER BY event_id""")
+        FROM events WHERE ph IN ('X', 'i') ORDER BY event_id""",
+            limits=None,
+        )
         .rows()
     )
 

@@ -99,13 +99,16 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
     """Case → the sums of its recording."""
     warehouse = tw.open(tmp_path_factory.mktemp("ops"))
     warehouse.ingest(DATA / "ops-cpu", jobs=1)
-    rows = warehouse.select().query_all("""
+    rows = warehouse.select().query(
+        """
         SELECT
           run_id, sum(model_flop)::BIGINT AS model_flop, sum(hardware_flop)::BIGINT AS hardware_flop,
           coalesce(sum(model_flop) FILTER (pass = 'backward'), 0)::BIGINT AS backward,
           bool_and(bound = 'exact') FILTER (model_flop > 0) AS is_exact,
           count(*) FILTER (model_flop IS NULL) AS unknown
-        FROM op_work GROUP BY run_id""")
+        FROM op_work GROUP BY run_id""",
+        limits=None,
+    )
     return {row["run_id"]: row for row in rows.rows()}
 
 
@@ -141,7 +144,7 @@ def test_real_traces(name: str, tmp_path: Path) -> None:
     assert TRACES is not None
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(*sorted(TRACES.glob(name)), run="real", jobs=1)
-    rows = warehouse.select().query_all(BY_NAME).rows()
+    rows = warehouse.select().query(BY_NAME, limits=None).rows()
     found = {row["name"]: (row["flop"], row["operators"]) for row in rows}
     assert {key: found.get(key) for key in FIGURES[name]} == FIGURES[name]
     others = {key: flop for key, (flop, _) in found.items() if key not in FIGURES[name] and flop}

@@ -15,12 +15,12 @@
 -- collective         = { type = "VARCHAR", doc = "all_reduce, all_gather, …. Only collectives of known size and transfer time in which all ranks of the group take part." }
 -- size_bucket_bytes  = { type = "BIGINT", unit = "bytes", doc = "Message size rounded down to a power of 2." }
 -- members            = { type = "BIGINT", unit = "count", doc = "Number of ranks in the group." }
--- transfer_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of the transfer times, without waiting for the last rank." }
--- instances          = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of collectives." }
--- message_bytes      = { type = "BIGINT", unit = "bytes", fold = "sum", doc = "Sum of the message sizes." }
--- bus_bytes          = { type = "DOUBLE", unit = "bytes", fold = "sum", doc = "Sum of the bytes that cross a link, by the convention of each collective (see `collective_instances`)." }
--- algbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "message_bytes/transfer_ns", better = "higher", doc = "Algorithm bandwidth: message_bytes / transfer_ns." }
--- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bus_bytes/transfer_ns", better = "higher", doc = "Bus bandwidth: bus_bytes / transfer_ns." }
+-- transfer_ns        = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of the transfer times, without waiting for the last rank." }
+-- instances          = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of collectives." }
+-- message_bytes      = { type = "BIGINT", unit = "bytes", aggregate = "sum", doc = "Sum of the message sizes." }
+-- bus_bytes          = { type = "DOUBLE", unit = "bytes", aggregate = "sum", doc = "Sum of the bytes that cross a link, by the convention of each collective (see `collective_instances`)." }
+-- algbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", aggregate = "message_bytes/transfer_ns", better = "higher", doc = "Algorithm bandwidth: message_bytes / transfer_ns." }
+-- busbw_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", aggregate = "bus_bytes/transfer_ns", better = "higher", doc = "Bus bandwidth: bus_bytes / transfer_ns." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -30,7 +30,7 @@
 -- resolution_share   = { type = "DOUBLE", unit = "ratio", null = true, doc = "resolution_ns / transfer_p50_ns: relative error of both bandwidths that the resolution alone causes." }
 -- link_share         = { type = "DOUBLE", unit = "ratio", null = true, doc = "busbw_bytes_per_ns as a share of the peak of a GPU's links in one direction (`device_specs`). May exceed 1 with reduction in the switch (NVLS, SHARP). Null unless all ranks of the group are on one host and the links of the device are listed." }
 -- other_groups       = { type = "BIGINT", unit = "count", doc = "Number of other groups with as many ranks and a bandwidth for the same collective, element type and size bucket." }
--- relative_busbw     = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "busbw_bytes_per_ns divided by the median busbw_bytes_per_ns of these other groups; well below 1 means slow links of this group, which no rank is to blame for. Null with fewer than min_groups other groups." }
+-- relative_busbw     = { type = "DOUBLE", unit = "ratio", null = true, better = "higher", doc = "busbw_bytes_per_ns divided by the median busbw_bytes_per_ns of these other groups; well below 1 means slow links of this group, which no rank is to wait_attribution for. Null with fewer than min_groups other groups." }
 --
 -- [changes]
 -- 1 = "First version."

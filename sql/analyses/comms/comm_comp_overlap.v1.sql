@@ -13,10 +13,10 @@
 -- run_id     = { type = "VARCHAR", doc = "The run." }
 -- rank       = { type = "INTEGER", doc = "The rank." }
 -- device     = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- comm_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with communication running, on any stream." }
--- overlap_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Part of comm_ns overlapped with computation." }
--- exposed_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Exposed communication: comm_ns minus overlap_ns." }
--- overlap    = { type = "DOUBLE", unit = "ratio", fold = "overlap_ns/comm_ns", better = "higher", null = true, doc = "overlap_ns / comm_ns; null if there is no communication." }
+-- comm_ns    = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time with communication running, on any stream." }
+-- overlap_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Part of comm_ns overlapped with computation." }
+-- exposed_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Exposed communication: comm_ns minus overlap_ns." }
+-- overlap    = { type = "DOUBLE", unit = "ratio", aggregate = "overlap_ns/comm_ns", better = "higher", null = true, doc = "overlap_ns / comm_ns; null if there is no communication." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -4,10 +4,10 @@
 -- name     = "stragglers"
 -- version  = 1
 -- summary  = "Ranks that other ranks wait for at collectives, with count and total wait."
--- requires = ["collective_arrivals@1", "blame@1", "ranks@1"]
+-- requires = ["collective_arrivals@1", "wait_attribution@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank"]
--- order    = ["run_id", "-blamed_ns", "-caused_wait_ns"]
+-- order    = ["run_id", "-attributed_ns", "-caused_wait_ns"]
 --
 -- [columns]
 -- run_id         = { type = "VARCHAR", doc = "The run." }
@@ -21,8 +21,8 @@
 -- unmatched      = { type = "BIGINT", unit = "count", better = "lower", doc = "Its other synchronizing collectives (see `collective_waits` for the reason)." }
 -- wait_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited itself, summed over its collectives." }
 -- waiting_ns     = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time in which it waited; concurrent waits count once." }
--- blamed_ns      = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Waits of other ranks that this rank caused, whichever rank arrived last: a rank that was late only because it waited itself hands them on (`straggler_causes`). Null if blame is not derived." }
--- blamed_share   = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "blamed_ns as a share of the run's total." }
+-- attributed_ns      = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Waits of other ranks that this rank caused, whichever rank arrived last: a rank that was late only because it waited itself hands them on (`straggler_causes`). Null if wait_attribution is not derived." }
+-- attributed_share   = { type = "DOUBLE", unit = "ratio", better = "lower", null = true, doc = "attributed_ns as a share of the run's total." }
 -- pair_wait_ns   = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Time that it waited in sends and receives; null if none is matched." }
 -- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Upper bound on its waits in broadcasts and other collectives that a rank may leave early; null if none is matched." }
 -- late_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its starts minus those of the first ranks, on aligned clocks (`clock_offsets`), summed over its collectives." }
@@ -104,13 +104,13 @@ WITH
     GROUP BY run_id, rank
   ),
   derived AS (
-    SELECT run_id, bool_and(coalesce(blame, FALSE)) AS has_blame
+    SELECT run_id, bool_and(coalesce(wait_attribution, FALSE)) AS has_attribution
     FROM ranks
     GROUP BY run_id
   ),
-  blamed AS (
-    SELECT run_id, rank, sum(wait_ns)::BIGINT AS blamed_ns
-    FROM blame
+  attributed AS (
+    SELECT run_id, rank, sum(wait_ns)::BIGINT AS attributed_ns
+    FROM wait_attribution
     GROUP BY run_id, rank
   ),
   per_rank AS (
@@ -125,7 +125,7 @@ WITH
       coalesce(own.unmatched, 0) AS unmatched,
       own.wait_ns,
       waited.waiting_ns,
-      CASE WHEN derived.has_blame THEN coalesce(blamed.blamed_ns, 0) END AS blamed_ns,
+      CASE WHEN derived.has_attribution THEN coalesce(attributed.attributed_ns, 0) END AS attributed_ns,
       other_wait.pair_wait_ns,
       other_wait.possible_wait_ns,
       own.late_ns,
@@ -140,7 +140,7 @@ WITH
     LEFT JOIN waited ON waited.run_id = ranks.run_id AND waited.rank = ranks.rank
     LEFT JOIN caused ON caused.run_id = ranks.run_id AND caused.rank = ranks.rank
     LEFT JOIN other_wait ON other_wait.run_id = ranks.run_id AND other_wait.rank = ranks.rank
-    LEFT JOIN blamed ON blamed.run_id = ranks.run_id AND blamed.rank = ranks.rank
+    LEFT JOIN attributed ON attributed.run_id = ranks.run_id AND attributed.rank = ranks.rank
     JOIN derived ON derived.run_id = ranks.run_id
   )
 SELECT
@@ -155,8 +155,8 @@ SELECT
   unmatched,
   wait_ns,
   waiting_ns,
-  blamed_ns,
-  blamed_ns / nullif((sum(blamed_ns) OVER (PARTITION BY run_id))::BIGINT, 0) AS blamed_share,
+  attributed_ns,
+  attributed_ns / nullif((sum(attributed_ns) OVER (PARTITION BY run_id))::BIGINT, 0) AS attributed_share,
   pair_wait_ns,
   possible_wait_ns,
   CASE WHEN reason IS NULL THEN late_ns END AS late_ns,

@@ -4,7 +4,7 @@
 -- name     = "wait_matrix"
 -- version  = 1
 -- summary  = "Who waited for whom: waits of each rank by the rank that it waited for, and by the rank that caused them."
--- requires = ["collective_arrivals@1", "step_computation@1", "blame@1", "ranks@1"]
+-- requires = ["collective_arrivals@1", "step_computation@1", "wait_attribution@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- grain    = ["run_id", "rank", "for_rank"]
 -- order    = ["run_id", "rank", "for_rank"]
@@ -12,7 +12,7 @@
 -- [columns]
 -- run_id           = { type = "VARCHAR", doc = "The run." }
 -- rank             = { type = "INTEGER", doc = "The rank that waited." }
--- for_rank         = { type = "INTEGER", doc = "The rank that it waited for: the one that arrived last. For blamed_ns, the one that caused the wait." }
+-- for_rank         = { type = "INTEGER", doc = "The rank that it waited for: the one that arrived last. For attributed_ns, the one that caused the wait." }
 -- collectives      = { type = "BIGINT", unit = "count", doc = "Collectives, sends and receives at which it waited for this rank." }
 -- total_wait_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "All waits for this rank: the sum of the five kinds that follow." }
 -- wait_ns          = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits at synchronizing collectives." }
@@ -20,14 +20,14 @@
 -- warmup_wait_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Waits in sends and receives before the waiting rank's first computation of the step: a pipeline waits by design while it fills." }
 -- drain_wait_ns    = { type = "BIGINT", unit = "ns", better = "lower", doc = "The same after its last computation of the step: while it drains." }
 -- possible_wait_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Upper bound on its waits in broadcasts and other collectives that a rank may leave early; not charged to a rank." }
--- blamed_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its waits at synchronizing collectives that for_rank caused, whichever rank arrived last (`blame`). Over all rows it sums to wait_ns at collectives whose ranks have a common clock. Null if blame is not derived." }
+-- attributed_ns        = { type = "BIGINT", unit = "ns", better = "lower", null = true, doc = "Its waits at synchronizing collectives that for_rank caused, whichever rank arrived last (`wait_attribution`). Over all rows it sums to wait_ns at collectives whose ranks have a common clock. Null if wait_attribution is not derived." }
 --
 -- [changes]
 -- 1 = "First version."
 -- ///
 WITH
   derived AS (
-    SELECT run_id, bool_and(coalesce(blame, FALSE)) AS has_blame
+    SELECT run_id, bool_and(coalesce(wait_attribution, FALSE)) AS has_attribution
     FROM ranks
     GROUP BY run_id
   ),
@@ -41,15 +41,15 @@ WITH
       least(greatest(computed.first_ns - arrival.start_ns, 0), all_pair_wait_ns) AS warmup_wait_ns,
       least(greatest(arrival.start_ns + all_pair_wait_ns - computed.last_ns, 0), all_pair_wait_ns) AS drain_wait_ns,
       coalesce(arrival.possible_wait_ns, 0) AS possible_wait_ns,
-      0 AS blamed_ns
+      0 AS attributed_ns
     FROM collective_arrivals AS arrival
     LEFT JOIN step_computation AS computed
       ON computed.run_id = arrival.run_id AND computed.rank = arrival.rank AND computed.step = arrival.step
     WHERE arrival.last_rank <> arrival.rank
     UNION ALL
-    SELECT blame.run_id, blame.waiter_rank, blame.rank, 0, 0, 0, 0, 0, blame.wait_ns
-    FROM blame
-    JOIN derived ON derived.run_id = blame.run_id AND derived.has_blame
+    SELECT wait_attribution.run_id, wait_attribution.waiter_rank, wait_attribution.rank, 0, 0, 0, 0, 0, wait_attribution.wait_ns
+    FROM wait_attribution
+    JOIN derived ON derived.run_id = wait_attribution.run_id AND derived.has_attribution
   ),
   pair AS (
     SELECT
@@ -63,7 +63,7 @@ WITH
       sum(warmup_wait_ns)::BIGINT AS warmup_wait_ns,
       sum(drain_wait_ns)::BIGINT AS drain_wait_ns,
       sum(possible_wait_ns)::BIGINT AS possible_wait_ns,
-      sum(blamed_ns)::BIGINT AS blamed_ns
+      sum(attributed_ns)::BIGINT AS attributed_ns
     FROM wait
     GROUP BY run_id, rank, for_rank
   )
@@ -78,7 +78,7 @@ SELECT
   pair.warmup_wait_ns,
   pair.drain_wait_ns,
   pair.possible_wait_ns,
-  CASE WHEN derived.has_blame THEN pair.blamed_ns END AS blamed_ns
+  CASE WHEN derived.has_attribution THEN pair.attributed_ns END AS attributed_ns
 FROM pair
 JOIN derived ON derived.run_id = pair.run_id
-WHERE pair.total_wait_ns + pair.blamed_ns > 0
+WHERE pair.total_wait_ns + pair.attributed_ns > 0

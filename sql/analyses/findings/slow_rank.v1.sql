@@ -5,7 +5,7 @@
 -- name     = "slow_rank"
 -- version  = 1
 -- summary  = "Detects stragglers: ranks that the other ranks wait for at collectives."
--- requires = ["collective_arrivals@1", "blame@1", "blame_basis@1", "analyzed_intervals@1", "analyzed_segments@1", "computation_reasons@1", "ranks@1"]
+-- requires = ["collective_arrivals@1", "wait_attribution@1", "wait_attribution_basis@1", "analyzed_intervals@1", "analyzed_segments@1", "computation_reasons@1", "ranks@1"]
 -- needs    = ["collectives", "ranks>=2"]
 -- excluded_by = ["lost_records", "mixed_attempts"]
 -- limited_by = ["lost_events", "several_processes", "ranks_missing", "late_start"]
@@ -17,9 +17,9 @@
 --
 -- [columns]
 -- subject   = { doc = "Always: collectives." }
--- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank. If blame is derived, a wait counts for the rank that caused it, else for the one that arrived last." }
+-- share     = { doc = "Longest total wait of another rank for this one, as a share of analyzed_ns of that rank. If wait_attribution is derived, a wait counts for the rank that caused it, else for the one that arrived last." }
 -- count     = { doc = "Collectives at which another rank waited for this one." }
--- culprit   = { doc = "What this rank does longer than the ranks that wait for it, for most of the waits: computation, copies, data (loading of input) or host (anything else); null if blame is not derived. `tw check` names its culprit instead, if this rank has a separate finding of it." }
+-- culprit   = { doc = "What this rank does longer than the ranks that wait for it, for most of the waits: computation, copies, data (loading of input) or host (anything else); null if wait_attribution is not derived. `tw check` names its culprit instead, if this rank has a separate finding of it." }
 -- analyzed_ns = { doc = "Analyzed time of the rank that waited longest for this one; its own if none waited." }
 -- saving_ns = { doc = "Upper bound on the time saved in the analyzed interval: the wait of the rank that waited longest for this one." }
 -- event_id  = { doc = "This rank's collective at which the others waited longest in total." }
@@ -31,7 +31,7 @@ WITH
   run AS (
     SELECT
       ranks.run_id,
-      bool_and(coalesce(ranks.blame, FALSE)) AS has_blame
+      bool_and(coalesce(ranks.wait_attribution, FALSE)) AS has_attribution
     FROM ranks
     GROUP BY ranks.run_id
   ),
@@ -53,13 +53,13 @@ WITH
   ),
   chance AS (
     SELECT run_id, max(null_p99) AS null_p99, bool_and(enough_steps) AS enough_steps
-    FROM blame_basis
+    FROM wait_attribution_basis
     GROUP BY run_id
   ),
   charged AS (
     -- Communication is not what makes a rank slow.
     SELECT run_id, instance_id, waiter_rank, rank AS straggler_rank, sum(wait_ns)::BIGINT AS wait_ns
-    FROM blame
+    FROM wait_attribution
     WHERE cause <> 'communication'
     GROUP BY run_id, instance_id, waiter_rank, rank
   ),
@@ -67,7 +67,7 @@ WITH
     SELECT run_id, rank, arg_max(cause, (wait_ns, cause)) AS cause
     FROM (
       SELECT run_id, rank, cause, sum(wait_ns)::BIGINT AS wait_ns
-      FROM blame
+      FROM wait_attribution
       WHERE cause <> 'communication'
       GROUP BY run_id, rank, cause
     ) AS of_cause
@@ -81,12 +81,12 @@ WITH
       arrival.instance_id,
       arrival.start_ns,
       arrival.dur_ns,
-      CASE WHEN run.has_blame THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
-      CASE WHEN run.has_blame THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
+      CASE WHEN run.has_attribution THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
+      CASE WHEN run.has_attribution THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
     FROM collective_arrivals AS arrival
     JOIN run ON run.run_id = arrival.run_id
     LEFT JOIN charged
-      ON run.has_blame
+      ON run.has_attribution
       AND charged.run_id = arrival.run_id
       AND charged.instance_id = arrival.instance_id
       AND charged.waiter_rank = arrival.rank
@@ -197,17 +197,17 @@ WITH
       -- Halfway between its equal share of all waits and all of them: more than chance would give.
       coalesce(2 * caused.caused_ns * count(*) OVER of_run >= sum(caused.caused_ns) OVER of_run * (count(*) OVER of_run + 1), FALSE) AS is_largest,
       caused.caused_ns / sum(caused.caused_ns) OVER of_run > chance.null_p99 AS beats_chance,
-      CASE WHEN run.has_blame THEN cause.cause END AS cause,
+      CASE WHEN run.has_attribution THEN cause.cause END AS cause,
       compared.more_percent,
       why.reason,
       why.kernel_name,
       why.percent,
       -- It is the cause if it covers at least half of the wait.
       2 * compared.more_ns * greatest(caused.steps, 1) >= caused.saving_ns AS computes_longer,
-      coalesce(CASE WHEN run.has_blame THEN cause.cause = 'computation' END, computes_longer, FALSE) AS computes,
-      run.has_blame AND coalesce(chance.enough_steps, FALSE) AS has_test,
-      NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
-      NOT run.has_blame AND groups.are_nested AS is_nested
+      coalesce(CASE WHEN run.has_attribution THEN cause.cause = 'computation' END, computes_longer, FALSE) AS computes,
+      run.has_attribution AND coalesce(chance.enough_steps, FALSE) AS has_test,
+      NOT run.has_attribution AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
+      NOT run.has_attribution AND groups.are_nested AS is_nested
     FROM own
     JOIN run ON run.run_id = own.run_id
     JOIN groups ON groups.run_id = own.run_id
@@ -258,7 +258,7 @@ SELECT
       || 'other ranks wait up to {lost} for this rank at collectives.'
   END AS observation,
   CASE
-    WHEN is_unclear THEN 'Find out who caused the waits: tw derive blame, then tw show straggler_causes.'
+    WHEN is_unclear THEN 'Find out who caused the waits: tw derive wait_attribution, then tw show straggler_causes.'
     WHEN computes AND reason = 'more_work'
       THEN 'Balance the work: tokens per rank (lengths, padding, packing), tokens per expert, size of the shard or stage.'
     WHEN computes AND reason = 'one_kernel'

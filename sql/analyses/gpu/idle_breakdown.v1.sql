@@ -14,9 +14,9 @@
 -- rank    = { type = "INTEGER", doc = "The rank." }
 -- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- cause   = { type = "VARCHAR", doc = "host: until pending work was launched; call: until the launching call returned; latency: for as long as launches usually take; queued: the rest, in which work waited for other work, the device, or something that was not recorded; graph: between two activities of one graph launch; unknown: the launch of the next activity is missing from the trace (see `device_gaps`). `stream_idle` has HTA's causes." }
--- idle_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Total time of such parts of gaps; the causes sum to idle_ns of temporal_breakdown." }
--- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of gaps with such a part." }
--- share   = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "idle_ns as a share of the device's idle time." }
+-- idle_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Total time of such parts of gaps; the causes sum to idle_ns of temporal_breakdown." }
+-- count   = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of gaps with such a part." }
+-- share   = { type = "DOUBLE", unit = "ratio", aggregate = "sum", doc = "idle_ns as a share of the device's idle time." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -14,11 +14,11 @@
 -- rank            = { type = "INTEGER", doc = "The rank." }
 -- device          = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- start_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap." }
--- idle_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Duration of the gap; always positive." }
--- host_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Until pending work was launched. The four parts sum to idle_ns, unless the cause is graph or unknown: then they are 0." }
--- call_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Until the launching call returned." }
--- latency_ns      = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "For as long as launches usually take." }
--- queued_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The rest." }
+-- idle_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Duration of the gap; always positive." }
+-- host_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Until pending work was launched. The four parts sum to idle_ns, unless the cause is graph or unknown: then they are 0." }
+-- call_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Until the launching call returned." }
+-- latency_ns      = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "For as long as launches usually take." }
+-- queued_ns       = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "The rest." }
 -- cause           = { type = "VARCHAR", doc = "The longest part: host, call, latency or queued; graph: between two activities of one graph launch; unknown: the launch of the next activity is missing from the trace (see `device_gaps`)." }
 -- before_id       = { type = "BIGINT", unit = "id", doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file." }
 -- before_name     = { type = "VARCHAR", null = true, doc = "Name of that activity." }

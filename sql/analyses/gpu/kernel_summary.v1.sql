@@ -15,14 +15,14 @@
 -- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- kind    = { type = "VARCHAR", doc = "computation, communication, memory or other." }
 -- name    = { type = "VARCHAR", null = true, doc = "Full name." }
--- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of GPU activities with this name." }
--- sum_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations (overlaps counted multiple times)." }
--- min_ns  = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "Minimum duration." }
+-- count   = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of GPU activities with this name." }
+-- sum_ns  = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of durations (overlaps counted multiple times)." }
+-- min_ns  = { type = "BIGINT", unit = "ns", aggregate = "min", better = "lower", doc = "Minimum duration." }
 -- p50_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Median duration (lower of the two middle values)." }
 -- p95_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "95th percentile of the durations; always a measured duration." }
 -- p99_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "99th percentile of the durations; always a measured duration." }
--- max_ns  = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "Maximum duration." }
--- mean_ns = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "Mean duration: sum_ns / count." }
+-- max_ns  = { type = "BIGINT", unit = "ns", aggregate = "max", better = "lower", doc = "Maximum duration." }
+-- mean_ns = { type = "DOUBLE", unit = "ns", aggregate = "sum_ns/count", better = "lower", doc = "Mean duration: sum_ns / count." }
 -- std_ns  = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Sample standard deviation (n - 1); null for a single activity." }
 --
 -- [changes]

@@ -14,8 +14,8 @@
 -- rank     = { type = "INTEGER", doc = "The rank." }
 -- device   = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- class    = { type = "VARCHAR", doc = "The kinds running at once, on any stream: computation, communication, memory, other, in this order, joined with +. Combinations without time, and idle time, have no row." }
--- class_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with exactly these kinds running; the classes of a device sum to busy_ns of temporal_breakdown." }
--- share    = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "class_ns as a share of the device's busy time." }
+-- class_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Time with exactly these kinds running; the classes of a device sum to busy_ns of temporal_breakdown." }
+-- share    = { type = "DOUBLE", unit = "ratio", aggregate = "sum", doc = "class_ns as a share of the device's busy time." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -18,9 +18,9 @@
 -- device  = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- stream  = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
 -- cause   = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace; before_first: from the start of the device's GPU window to the stream's first activity; after_last: from its last activity to the end of the window." }
--- idle_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Total duration of such gaps; the causes of a stream sum to its device's GPU window minus the stream's busy time." }
--- count   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of such gaps." }
--- share   = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "idle_ns as a share of the stream's idle time." }
+-- idle_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Total duration of such gaps; the causes of a stream sum to its device's GPU window minus the stream's busy time." }
+-- count   = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of such gaps." }
+-- share   = { type = "DOUBLE", unit = "ratio", aggregate = "sum", doc = "idle_ns as a share of the stream's idle time." }
 --
 -- [changes]
 -- 1 = "First version."

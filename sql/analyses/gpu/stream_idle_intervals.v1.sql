@@ -18,7 +18,7 @@
 -- device          = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- stream          = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
 -- start_ns        = { type = "BIGINT", unit = "ts", signed = true, doc = "Start of the gap." }
--- idle_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Duration of the gap; always positive." }
+-- idle_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Duration of the gap; always positive." }
 -- cause           = { type = "VARCHAR", doc = "host_wait: the activity after the gap was launched after the gap began; kernel_wait: it had been launched (possibly before the recording) and the gap is short; other: it had been launched and the gap is not short; unknown: its launch is missing from the trace; before_first: from the start of the device's GPU window to the stream's first activity; after_last: from its last activity to the end of the window." }
 -- before_id       = { type = "BIGINT", unit = "id", null = true, doc = "event_id of the GPU activity that ends where the gap begins; if several do, the last in the file. Null before the stream's first activity." }
 -- before_name     = { type = "VARCHAR", null = true, doc = "Name of that activity." }

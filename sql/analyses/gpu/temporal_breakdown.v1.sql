@@ -13,13 +13,13 @@
 -- run_id            = { type = "VARCHAR", doc = "The run." }
 -- rank              = { type = "INTEGER", doc = "The rank." }
 -- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- window_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "GPU window: first start to last end of the device's GPU activities; busy_ns + idle_ns." }
--- busy_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time with at least one GPU activity on any stream: the sum of the next four columns." }
--- compute_ns        = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with computation running." }
--- exposed_comm_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with communication and no computation running." }
--- exposed_memory_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with a memcpy or memset, and neither computation nor communication, running." }
--- other_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with only activities of other kinds running." }
--- idle_ns           = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time within the GPU window with nothing running." }
+-- window_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "GPU window: first start to last end of the device's GPU activities; busy_ns + idle_ns." }
+-- busy_ns           = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Time with at least one GPU activity on any stream: the sum of the next four columns." }
+-- compute_ns        = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time with computation running." }
+-- exposed_comm_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time with communication and no computation running." }
+-- exposed_memory_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time with a memcpy or memset, and neither computation nor communication, running." }
+-- other_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time with only activities of other kinds running." }
+-- idle_ns           = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time within the GPU window with nothing running." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -13,18 +13,18 @@
 -- run_id              = { type = "VARCHAR", doc = "The run." }
 -- rank                = { type = "INTEGER", doc = "The rank." }
 -- device              = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
--- gpu_ns              = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Sum of durations of all GPU activities: the sum of the next three columns." }
--- launch_known_ns     = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities whose launch is in the trace." }
--- before_window_ns    = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities launched before the recording began: without a known launch, and earlier than the first activity of their stream that has one." }
--- missing_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Activities whose launch should be in the trace but is missing." }
--- with_op_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of launch_known_ns with a known operator: launched within one, or of graph_attributed_ns. An operator around a graph launch with several activities only encloses that launch and does not count." }
--- graph_ns            = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Activities of launch_known_ns that a graph launch with several activities replayed. A replay that was recorded as one activity (rule `graph_level_trace`) is not among them: its kernels are unknown." }
--- graph_attributed_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "higher", doc = "Activities of graph_ns whose operator is known from the capture of the graph (`tw derive graphs`)." }
--- launch_known        = { type = "DOUBLE", unit = "ratio", fold = "launch_known_ns/gpu_ns", better = "higher", null = true, doc = "launch_known_ns / gpu_ns; null if gpu_ns is 0." }
--- before_window       = { type = "DOUBLE", unit = "ratio", fold = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns / gpu_ns." }
--- missing             = { type = "DOUBLE", unit = "ratio", fold = "missing_ns/gpu_ns", better = "lower", null = true, doc = "missing_ns / gpu_ns." }
--- with_op             = { type = "DOUBLE", unit = "ratio", fold = "with_op_ns/gpu_ns", better = "higher", null = true, doc = "with_op_ns / gpu_ns." }
--- in_graph            = { type = "DOUBLE", unit = "ratio", fold = "graph_ns/gpu_ns", null = true, doc = "graph_ns / gpu_ns." }
+-- gpu_ns              = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Sum of durations of all GPU activities: the sum of the next three columns." }
+-- launch_known_ns     = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Activities whose launch is in the trace." }
+-- before_window_ns    = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Activities launched before the recording began: without a known launch, and earlier than the first activity of their stream that has one." }
+-- missing_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Activities whose launch should be in the trace but is missing." }
+-- with_op_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Activities of launch_known_ns with a known operator: launched within one, or of graph_attributed_ns. An operator around a graph launch with several activities only encloses that launch and does not count." }
+-- graph_ns            = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Activities of launch_known_ns that a graph launch with several activities replayed. A replay that was recorded as one activity (rule `graph_level_trace`) is not among them: its kernels are unknown." }
+-- graph_attributed_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "higher", doc = "Activities of graph_ns whose operator is known from the capture of the graph (`tw derive graphs`)." }
+-- launch_known        = { type = "DOUBLE", unit = "ratio", aggregate = "launch_known_ns/gpu_ns", better = "higher", null = true, doc = "launch_known_ns / gpu_ns; null if gpu_ns is 0." }
+-- before_window       = { type = "DOUBLE", unit = "ratio", aggregate = "before_window_ns/gpu_ns", null = true, doc = "before_window_ns / gpu_ns." }
+-- missing             = { type = "DOUBLE", unit = "ratio", aggregate = "missing_ns/gpu_ns", better = "lower", null = true, doc = "missing_ns / gpu_ns." }
+-- with_op             = { type = "DOUBLE", unit = "ratio", aggregate = "with_op_ns/gpu_ns", better = "higher", null = true, doc = "with_op_ns / gpu_ns." }
+-- in_graph            = { type = "DOUBLE", unit = "ratio", aggregate = "graph_ns/gpu_ns", null = true, doc = "graph_ns / gpu_ns." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -20,13 +20,13 @@
 -- state            = { type = "VARCHAR", doc = "known; before_window and missing: GPU activities without a known launch, as in kernels; no_gpu_activity: launch calls, by name, without a GPU activity; shared_id: such calls that share their correlation ID with another launch, usually a driver call inside it." }
 -- api              = { type = "VARCHAR", null = true, doc = "Name of the host function; null for GPU activities without a known launch." }
 -- recognized       = { type = "BOOLEAN", null = true, doc = "True if call_rules recognizes the function as a launch; null without a call." }
--- launches         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls; a call with GPU activities on two devices counts on both." }
--- gpu_activities   = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities; known, before_window and missing together are all activities of the device." }
--- short_kernels    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls of at most runtime_cutoff_ns that took longer than their GPU activities (for a graph launch, all of them together)." }
--- runtime_outliers = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls longer than runtime_cutoff_ns." }
--- delay_outliers   = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Calls whose first GPU activity started more than delay_cutoff_ns after the call returned, including time in the queue." }
--- call_ns          = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of call durations." }
--- gpu_ns           = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Sum of GPU activity durations (overlaps counted multiple times)." }
+-- launches         = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Calls; a call with GPU activities on two devices counts on both." }
+-- gpu_activities   = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "GPU activities; known, before_window and missing together are all activities of the device." }
+-- short_kernels    = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Calls of at most runtime_cutoff_ns that took longer than their GPU activities (for a graph launch, all of them together)." }
+-- runtime_outliers = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Calls longer than runtime_cutoff_ns." }
+-- delay_outliers   = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Calls whose first GPU activity started more than delay_cutoff_ns after the call returned, including time in the queue." }
+-- call_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of call durations." }
+-- gpu_ns           = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Sum of GPU activity durations (overlaps counted multiple times)." }
 --
 -- [changes]
 -- 1 = "First version."

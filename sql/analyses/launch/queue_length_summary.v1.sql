@@ -14,13 +14,13 @@
 -- rank           = { type = "INTEGER", doc = "The rank." }
 -- device         = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- stream         = { type = "BIGINT", unit = "id", signed = true, doc = "The stream; -1 if unknown." }
--- launched       = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities with a known launch, queued from the start of the host call to their own start; a graph launch counts each of its activities." }
--- launch_unknown = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "GPU activities without a known launch, which are never queued." }
+-- launched       = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "GPU activities with a known launch, queued from the start of the host call to their own start; a graph launch counts each of its activities." }
+-- launch_unknown = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "GPU activities without a known launch, which are never queued." }
 -- span_ns        = { type = "BIGINT", unit = "ns", null = true, doc = "From the first launch to the last start of such an activity: the base of the time-weighted columns. Null, like all columns below, if no launch is known." }
--- queued_ns      = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Total queueing time of all activities: depth times time." }
+-- queued_ns      = { type = "BIGINT", unit = "ns", aggregate = "sum", null = true, doc = "Total queueing time of all activities: depth times time." }
 -- waiting_ns     = { type = "BIGINT", unit = "ns", null = true, doc = "Time with at least one activity in the queue." }
 -- waiting        = { type = "DOUBLE", unit = "ratio", null = true, doc = "waiting_ns / span_ns; null if span_ns is 0." }
--- max_length     = { type = "BIGINT", unit = "count", fold = "max", null = true, doc = "Maximum queue depth; at the same time, launches come before starts." }
+-- max_length     = { type = "BIGINT", unit = "count", aggregate = "max", null = true, doc = "Maximum queue depth; at the same time, launches come before starts." }
 -- change_mean    = { type = "DOUBLE", unit = "count", null = true, doc = "Mean depth after a change; each launch and each start counts once." }
 -- change_p50     = { type = "BIGINT", unit = "count", null = true, doc = "Median depth after a change (lower of the two middle values)." }
 -- change_p95     = { type = "BIGINT", unit = "count", null = true, doc = "95th percentile of the depth after a change." }

@@ -18,16 +18,16 @@
 -- device            = { type = "BIGINT", unit = "id", signed = true, doc = "The device; -1 if unknown." }
 -- stream            = { type = "BIGINT", unit = "id", null = true, signed = true, doc = "The stream; -1 if unknown; null if all streams are combined." }
 -- direction         = { type = "VARCHAR", doc = "HtoD, DtoH, DtoD, PtoP, …; Memset; unknown if the name does not match." }
--- count             = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of memcpy or memset activities." }
--- unusable          = { type = "BIGINT", unit = "count", fold = "sum", doc = "Activities without duration or bytes; they are excluded from the columns below." }
--- bytes             = { type = "BIGINT", unit = "bytes", fold = "sum", doc = "Bytes of the others." }
--- active_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time with at least one of them running." }
+-- count             = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of memcpy or memset activities." }
+-- unusable          = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Activities without duration or bytes; they are excluded from the columns below." }
+-- bytes             = { type = "BIGINT", unit = "bytes", aggregate = "sum", doc = "Bytes of the others." }
+-- active_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time with at least one of them running." }
 -- bandwidth_source  = { type = "VARCHAR", null = true, doc = "Where the bandwidths below are from: duration (bytes / duration), profiler (the profiler's value: the trace has only whole microseconds, too coarse for short copies), or mixed (only some copies have it). Null, like all columns below but copy_ns, if active_ns is 0." }
--- copy_ns           = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time that mean_bytes_per_ns divides by: active_ns; where bandwidth_source is not duration, the sum over copies of bytes / bandwidth, rounded." }
--- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", fold = "bytes/copy_ns", better = "higher", null = true, doc = "Mean bandwidth: bytes / copy_ns; null if that is 0." }
+-- copy_ns           = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time that mean_bytes_per_ns divides by: active_ns; where bandwidth_source is not duration, the sum over copies of bytes / bandwidth, rounded." }
+-- mean_bytes_per_ns = { type = "DOUBLE", unit = "bytes_per_ns", aggregate = "bytes/copy_ns", better = "higher", null = true, doc = "Mean bandwidth: bytes / copy_ns; null if that is 0." }
 -- p50_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "Time-weighted median bandwidth of all concurrent copies: the lowest that is not exceeded for half of active_ns." }
 -- p95_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", better = "higher", null = true, doc = "95th percentile of the bandwidth over active_ns." }
--- max_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", fold = "max", better = "higher", null = true, doc = "Maximum bandwidth." }
+-- max_bytes_per_ns  = { type = "DOUBLE", unit = "bytes_per_ns", aggregate = "max", better = "higher", null = true, doc = "Maximum bandwidth." }
 --
 -- [changes]
 -- 1 = "First version."

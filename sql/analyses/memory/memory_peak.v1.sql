@@ -15,10 +15,10 @@
 -- device              = { type = "BIGINT", null = true, signed = true, unit = "id", doc = "The device; -1 for the CPU." }
 -- changes             = { type = "BIGINT", unit = "count", doc = "Number of allocations and frees." }
 -- unusable            = { type = "BIGINT", unit = "count", doc = "Events without time or bytes; they are excluded from all other columns and memory analyses." }
--- peak_bytes          = { type = "BIGINT", null = true, unit = "bytes", fold = "max", better = "lower", doc = "Peak allocated memory: the largest recorded total, including allocations from before the profiling window, except on the CPU: there PyTorch counts only what was allocated since profiling began. Null if totals are not recorded." }
+-- peak_bytes          = { type = "BIGINT", null = true, unit = "bytes", aggregate = "max", better = "lower", doc = "Peak allocated memory: the largest recorded total, including allocations from before the profiling window, except on the CPU: there PyTorch counts only what was allocated since profiling began. Null if totals are not recorded." }
 -- peak_at_ns          = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When the peak was first reached." }
 -- peak_step           = { type = "BIGINT", null = true, unit = "id", doc = "The profiler step at that time; null outside steps." }
--- peak_reserved_bytes = { type = "BIGINT", null = true, unit = "bytes", fold = "max", better = "lower", doc = "Peak reserved memory: the largest recorded total." }
+-- peak_reserved_bytes = { type = "BIGINT", null = true, unit = "bytes", aggregate = "max", better = "lower", doc = "Peak reserved memory: the largest recorded total." }
 -- reserved_at_ns      = { type = "BIGINT", null = true, signed = true, unit = "ts", doc = "When that was first reached." }
 -- start_bytes         = { type = "BIGINT", null = true, signed = true, unit = "bytes", doc = "Allocated before the first event with a total: its total minus its bytes. Null on the CPU, where totals leave it out." }
 -- end_bytes           = { type = "BIGINT", null = true, unit = "bytes", better = "lower", doc = "Allocated after the last event with a total." }

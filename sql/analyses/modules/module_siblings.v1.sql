@@ -23,9 +23,9 @@
 -- name          = { type = "VARCHAR", doc = "The instance, such as DecoderLayer_17." }
 -- role          = { type = "BIGINT", unit = "id", null = true, doc = "Position of the instance among those of its class within the enclosing instance, such as 3 for the third Linear of an attention; null if all have one enclosing instance, or if too few have this role." }
 -- instances     = { type = "BIGINT", unit = "count", doc = "Number of instances that are compared: of the class path and the role, or of the class path if role is null." }
--- calls         = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls of the instance." }
--- kernels       = { type = "BIGINT", unit = "count", fold = "sum", doc = "GPU activities of the instance and its submodules, of all passes." }
--- kernel_sum_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of their durations." }
+-- calls         = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Calls of the instance." }
+-- kernels       = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "GPU activities of the instance and its submodules, of all passes." }
+-- kernel_sum_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of their durations." }
 -- median_ns     = { type = "BIGINT", unit = "ns", doc = "Median of kernel_sum_ns over the instances; of an even number the lower one." }
 -- mad_ns        = { type = "BIGINT", unit = "ns", doc = "Median of the absolute deviations from it." }
 -- robust_z      = { type = "DOUBLE", null = true, doc = "Deviation from the median in units of 1.4826 mad_ns, or of min_spread of the median if that is more; null if both are 0." }

@@ -18,11 +18,11 @@
 -- rank                 = { type = "INTEGER", doc = "The rank." }
 -- module_path          = { type = "VARCHAR", doc = "Modules, outermost first, joined by ` > `; of GPU activities that a graph replayed those of its capture (`tw derive graphs`). GPU activities without a module are in the rows (gradient accumulation), (communication), (optimizer) and (outside any module)." }
 -- depth                = { type = "BIGINT", unit = "depth", null = true, doc = "Number of names in the path; null for the rows in parentheses." }
--- calls                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Calls of the module, recomputation included." }
+-- calls                = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Calls of the module, recomputation included." }
 -- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of their durations on the host." }
--- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The part of host_ns outside of submodules." }
--- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities that belong to the module itself, of all passes; over all rows, each counts once. Null, like all columns up to kernel_union_ns, if the rank has no GPU activity." }
--- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Sum of their durations; over all rows, that of all GPU activities." }
+-- host_self_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "The part of host_ns outside of submodules." }
+-- kernel_self_count    = { type = "BIGINT", unit = "count", aggregate = "sum", null = true, doc = "GPU activities that belong to the module itself, of all passes; over all rows, each counts once. Null, like all columns up to kernel_union_ns, if the rank has no GPU activity." }
+-- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", null = true, better = "lower", doc = "Sum of their durations; over all rows, that of all GPU activities." }
 -- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
 -- kernels              = { type = "BIGINT", unit = "count", null = true, doc = "GPU activities of the module and its submodules." }
 -- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of their durations." }

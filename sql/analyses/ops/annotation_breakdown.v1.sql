@@ -14,13 +14,13 @@
 -- on_gpu   = { type = "BOOLEAN", doc = "True for the profiler's copies on a GPU: each from the first to the last kernel launched inside, including gaps." }
 -- device   = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The device of the copies, -1 if unknown; null on the host." }
 -- name     = { type = "VARCHAR", null = true, doc = "Annotation name." }
--- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of annotations with this name." }
--- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations (overlaps counted multiple times: nested, on several threads or streams)." }
+-- count    = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of annotations with this name." }
+-- sum_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of durations (overlaps counted multiple times: nested, on several threads or streams)." }
 -- union_ns = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time with at least one of them open, on any thread or stream." }
--- min_ns   = { type = "BIGINT", unit = "ns", fold = "min", better = "lower", doc = "Minimum duration." }
+-- min_ns   = { type = "BIGINT", unit = "ns", aggregate = "min", better = "lower", doc = "Minimum duration." }
 -- p50_ns   = { type = "BIGINT", unit = "ns", better = "lower", doc = "Median duration (lower of the two middle values)." }
--- max_ns   = { type = "BIGINT", unit = "ns", fold = "max", better = "lower", doc = "Maximum duration." }
--- mean_ns  = { type = "DOUBLE", unit = "ns", fold = "sum_ns/count", better = "lower", doc = "Mean duration: sum_ns / count." }
+-- max_ns   = { type = "BIGINT", unit = "ns", aggregate = "max", better = "lower", doc = "Maximum duration." }
+-- mean_ns  = { type = "DOUBLE", unit = "ns", aggregate = "sum_ns/count", better = "lower", doc = "Mean duration: sum_ns / count." }
 -- std_ns   = { type = "DOUBLE", unit = "ns", better = "lower", null = true, doc = "Sample standard deviation (n - 1); null for a single annotation." }
 --
 -- [changes]

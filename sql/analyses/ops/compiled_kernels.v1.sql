@@ -18,8 +18,8 @@
 -- source_ops      = { type = "VARCHAR", null = true, doc = "Operators fused into it, separated by commas, each once; which call of an operator it was is not recorded. An operator with underscores in its name that `fused_operator_names` does not list appears in parts. Null if there are none in its name." }
 -- source_evidence = { type = "VARCHAR", null = true, doc = "Where source_ops are from: from the kernel's name." }
 -- region          = { type = "VARCHAR", null = true, doc = "The compiled region that launched it (`Torch-Compiled Region: 0/0`); null if there are several." }
--- count           = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of kernels." }
--- gpu_sum_ns      = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of their durations." }
+-- count           = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of kernels." }
+-- gpu_sum_ns      = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of their durations." }
 -- kernel_file     = { type = "VARCHAR", null = true, doc = "File with the generated code on the machine that ran it; null if there are several." }
 -- kernel_backend  = { type = "VARCHAR", null = true, doc = "Backend as recorded: triton." }
 -- num_warps       = { type = "BIGINT", null = true, unit = "count", doc = "Warps per block; null if it varies." }

@@ -23,8 +23,8 @@
 -- stream        = { type = "BIGINT", unit = "id", signed = true, null = true, doc = "The stream, -1 if unknown; null without by_stream." }
 -- kernels       = { type = "VARCHAR", doc = "All GPU activities launched by the operator and the operators it called: names in launch order, joined with |; activities of one call are ordered by start." }
 -- kernel_count  = { type = "BIGINT", unit = "count", doc = "Number of GPU activities in the sequence." }
--- count         = { type = "BIGINT", unit = "count", fold = "sum", doc = "How many times an operator of that name launched exactly this sequence." }
--- kernel_sum_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of GPU activity durations (overlaps counted multiple times)." }
+-- count         = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "How many times an operator of that name launched exactly this sequence." }
+-- kernel_sum_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of GPU activity durations (overlaps counted multiple times)." }
 -- op_sum_ns     = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of the host durations of these operators; with by_stream, counted once per stream." }
 --
 -- [changes]

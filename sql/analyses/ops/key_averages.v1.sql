@@ -22,16 +22,16 @@
 -- on_gpu                   = { type = "BOOLEAN", doc = "True for GPU activities and annotations on the GPU: PyTorch has a row for each name of them too." }
 -- shapes                   = { type = "VARCHAR", null = true, doc = "Input shapes; null without by_shapes or if not recorded." }
 -- stack                    = { type = "VARCHAR", null = true, doc = "The five innermost Python frames around the event, innermost first, joined by ` < `; of backward, those of its forward; null without by_stack or if not recorded." }
--- count                    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of calls. The only child of a call of the same name is not counted, as PyTorch removes it." }
--- self_cpu_ns              = { type = "BIGINT", unit = "ns", signed = true, fold = "sum", better = "lower", doc = "Sum of their durations on the host outside of children; 0 on the GPU and for work of a process group (gloo:…), which is asynchronous. Negative, as in PyTorch, where children that overlap without nesting take more than the total." }
+-- count                    = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of calls. The only child of a call of the same name is not counted, as PyTorch removes it." }
+-- self_cpu_ns              = { type = "BIGINT", unit = "ns", signed = true, aggregate = "sum", better = "lower", doc = "Sum of their durations on the host outside of children; 0 on the GPU and for work of a process group (gloo:…), which is asynchronous. Negative, as in PyTorch, where children that overlap without nesting take more than the total." }
 -- cpu_total_ns             = { type = "BIGINT", unit = "ns", better = "lower", doc = "Sum of their durations on the host; recursive calls count repeatedly." }
 -- self_device_ns           = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of the durations of the GPU activities that they launched themselves, or of themselves on the GPU; a sum even where activities overlap. Operators and GPU activities both have them, so that the rows sum to twice the GPU time. Null, like all of the device's columns, if the rank has no GPU activity. The device's columns follow PyTorch's source and have not been compared with its output on a GPU." }
 -- device_total_ns          = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "The same with their children." }
 -- cpu_memory_bytes         = { type = "BIGINT", unit = "bytes", null = true, signed = true, doc = "Host memory allocated minus freed while they ran, on any thread; null, like all columns of memory, if the trace has no allocations." }
--- self_cpu_memory_bytes    = { type = "BIGINT", unit = "bytes", null = true, signed = true, fold = "sum", doc = "The same outside of children." }
+-- self_cpu_memory_bytes    = { type = "BIGINT", unit = "bytes", null = true, signed = true, aggregate = "sum", doc = "The same outside of children." }
 -- device_memory_bytes      = { type = "BIGINT", unit = "bytes", null = true, signed = true, doc = "Device memory allocated minus freed while they ran, on any thread." }
--- self_device_memory_bytes = { type = "BIGINT", unit = "bytes", null = true, signed = true, fold = "sum", doc = "The same outside of children." }
--- flops                    = { type = "BIGINT", null = true, fold = "sum", doc = "Sum of model_flop in `op_work`, counted at the outermost operator with a rule; null if unknown. PyTorch's estimate is not recorded in traces." }
+-- self_device_memory_bytes = { type = "BIGINT", unit = "bytes", null = true, signed = true, aggregate = "sum", doc = "The same outside of children." }
+-- flops                    = { type = "BIGINT", null = true, aggregate = "sum", doc = "Sum of model_flop in `op_work`, counted at the outermost operator with a rule; null if unknown. PyTorch's estimate is not recorded in traces." }
 --
 -- [changes]
 -- 1 = "First version. The host columns equal PyTorch's on recorded CPU runs; those of the device follow its source alone, their only witness: untested on real data."

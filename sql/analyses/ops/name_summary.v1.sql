@@ -17,8 +17,8 @@
 -- on_gpu   = { type = "BOOLEAN", doc = "True for GPU activities (kernel, memcpy, memset); false for slices on host threads." }
 -- category = { type = "VARCHAR", null = true, doc = "On the host the trace's category (cpu_op, cuda_runtime, user_annotation, python_function, …); for GPU activities the kind." }
 -- name     = { type = "VARCHAR", null = true, doc = "Full name." }
--- count    = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of slices or GPU activities with this name." }
--- sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations (overlapping and nested time counted multiple times)." }
+-- count    = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of slices or GPU activities with this name." }
+-- sum_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of durations (overlapping and nested time counted multiple times)." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -18,12 +18,12 @@
 -- name                     = { type = "VARCHAR", doc = "Name of the operator: the innermost enclosing the calls, on their thread. Empty if the trace gives none." }
 -- kernels                  = { type = "VARCHAR", doc = "GPU activities launched by the operator itself, not by operators it called: names in launch order, joined with |; activities of one call are ordered by start." }
 -- kernel_count             = { type = "BIGINT", unit = "count", doc = "Number of GPU activities per occurrence." }
--- count                    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Occurrences: operators of that name that launched exactly these activities." }
--- kernel_sum_ns            = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of durations of all their GPU activities." }
--- op_to_kernel_ns          = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "Total time from the start of the operator to the start of the first GPU activity in that order." }
--- launch_to_kernel_ns      = { type = "BIGINT", unit = "ns", fold = "sum", signed = true, better = "lower", doc = "Total time from the start of the call that launched that activity to its start, including time in the queue." }
--- mean_op_to_kernel_ns     = { type = "DOUBLE", unit = "ns", fold = "op_to_kernel_ns/count", signed = true, better = "lower", doc = "op_to_kernel_ns / count." }
--- mean_launch_to_kernel_ns = { type = "DOUBLE", unit = "ns", fold = "launch_to_kernel_ns/count", signed = true, better = "lower", doc = "launch_to_kernel_ns / count." }
+-- count                    = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Occurrences: operators of that name that launched exactly these activities." }
+-- kernel_sum_ns            = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of durations of all their GPU activities." }
+-- op_to_kernel_ns          = { type = "BIGINT", unit = "ns", aggregate = "sum", signed = true, better = "lower", doc = "Total time from the start of the operator to the start of the first GPU activity in that order." }
+-- launch_to_kernel_ns      = { type = "BIGINT", unit = "ns", aggregate = "sum", signed = true, better = "lower", doc = "Total time from the start of the call that launched that activity to its start, including time in the queue." }
+-- mean_op_to_kernel_ns     = { type = "DOUBLE", unit = "ns", aggregate = "op_to_kernel_ns/count", signed = true, better = "lower", doc = "op_to_kernel_ns / count." }
+-- mean_launch_to_kernel_ns = { type = "DOUBLE", unit = "ns", aggregate = "launch_to_kernel_ns/count", signed = true, better = "lower", doc = "launch_to_kernel_ns / count." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -16,12 +16,12 @@
 -- rank                 = { type = "INTEGER", doc = "The rank." }
 -- name                 = { type = "VARCHAR", null = true, doc = "Operator name; null for all GPU activities with an unknown launch or launched outside operators. Empty if the trace gives none." }
 -- shapes               = { type = "VARCHAR", null = true, doc = "Input shapes; null without by_shapes or if not recorded." }
--- count                = { type = "BIGINT", unit = "count", fold = "sum", doc = "Number of calls, including recursive ones." }
+-- count                = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Number of calls, including recursive ones." }
 -- host_ns              = { type = "BIGINT", unit = "ns", better = "lower", doc = "Host time in the operator and everything it called; recursive calls count once, threads are summed." }
--- host_self_ns         = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Self time: the part of host_ns outside operators that it called; runtime calls and Python count as self time. Over all names it sums to the time that threads spent in operators." }
--- kernel_self_count    = { type = "BIGINT", unit = "count", fold = "sum", null = true, doc = "GPU activities whose innermost operator it is; over all names, each GPU activity counts once. Null, like all columns below, if the rank has no GPU activity." }
--- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", fold = "sum", null = true, better = "lower", doc = "Sum of their durations." }
--- kernel_self_graph_ns = { type = "BIGINT", unit = "ns", fold = "sum", null = true, doc = "Part of kernel_self_sum_ns in graph launches with several GPU activities: the operator encloses only the launch of the graph, not the work. See `kernels_attributed` for the operators at capture." }
+-- host_self_ns         = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Self time: the part of host_ns outside operators that it called; runtime calls and Python count as self time. Over all names it sums to the time that threads spent in operators." }
+-- kernel_self_count    = { type = "BIGINT", unit = "count", aggregate = "sum", null = true, doc = "GPU activities whose innermost operator it is; over all names, each GPU activity counts once. Null, like all columns below, if the rank has no GPU activity." }
+-- kernel_self_sum_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", null = true, better = "lower", doc = "Sum of their durations." }
+-- kernel_self_graph_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", null = true, doc = "Part of kernel_self_sum_ns in graph launches with several GPU activities: the operator encloses only the launch of the graph, not the work. See `kernels_attributed` for the operators at capture." }
 -- kernel_self_union_ns = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Time with at least one of them running, on any stream; devices are summed." }
 -- kernel_count         = { type = "BIGINT", unit = "count", null = true, doc = "GPU activities launched by it or by an operator that it called; each counts once, even in recursive calls." }
 -- kernel_sum_ns        = { type = "BIGINT", unit = "ns", null = true, better = "lower", doc = "Sum of their durations." }

@@ -13,7 +13,7 @@
 -- run_id       = { type = "VARCHAR", doc = "The run." }
 -- rank         = { type = "INTEGER", doc = "The rank." }
 -- category     = { type = "VARCHAR", doc = "computation, communication, memory or other: the kind of GPU activity that runs, the first of these; or idle." }
--- category_ns  = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time of it; the rows of a rank sum to analyzed_ns." }
+-- category_ns  = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Time of it; the rows of a rank sum to analyzed_ns." }
 -- analyzed_ns  = { type = "BIGINT", unit = "ns", doc = "Analyzed time: the complete steps of the rank, or its GPU window if there are none." }
 -- share        = { type = "DOUBLE", unit = "ratio", doc = "category_ns / analyzed_ns." }
 -- what         = { type = "VARCHAR", doc = "The category in words, as in: 30 % of the time is …." }

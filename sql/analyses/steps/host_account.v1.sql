@@ -16,8 +16,8 @@
 -- step     = { type = "BIGINT", unit = "id", null = true, doc = "The step, over its period; null with entire_trace and on ranks without steps, over all time of the thread." }
 -- category = { type = "VARCHAR", doc = "As in `host_segments`: data_loading, operator, call, python, other_slice, annotation, waiting (under an open collective of the host: gloo, MPI) or unrecorded, for example Python code that was not recorded, or waiting for another thread." }
 -- name     = { type = "VARCHAR", null = true, doc = "Name of the innermost slice, without object addresses; of data loading the outermost, of waiting the collective. Null if unrecorded or without a name." }
--- count    = { type = "BIGINT", unit = "count", fold = "sum", doc = "Slices with self time in the step." }
--- self_ns  = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the thread in it; the rows of a step sum to its period." }
+-- count    = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Slices with self time in the step." }
+-- self_ns  = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time of the thread in it; the rows of a step sum to its period." }
 -- share    = { type = "DOUBLE", unit = "ratio", doc = "self_ns as a share of the step's period, or of the window." }
 --
 -- [changes]

@@ -19,9 +19,9 @@
 -- depth     = { type = "BIGINT", unit = "count", doc = "Nodes in its stack, itself included; 0 for time without a slice." }
 -- category  = { type = "VARCHAR", doc = "data_loading (slices that match `data_loading_rules`, with everything called in them), operator, call (runtime and driver), python, annotation, other_slice, or unrecorded: no slice but the step's." }
 -- name      = { type = "VARCHAR", null = true, doc = "Name, without object addresses; all steps of the profiler are ProfilerStep*. Null for time without a slice." }
--- count     = { type = "BIGINT", unit = "count", fold = "sum", doc = "Slices, also those that reach beyond the step." }
+-- count     = { type = "BIGINT", unit = "count", aggregate = "sum", doc = "Slices, also those that reach beyond the step." }
 -- total_ns  = { type = "BIGINT", unit = "ns", better = "lower", doc = "Time of the thread in it and in everything it called." }
--- self_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the thread in it and in no slice that it called. The nodes sum to the period, or to the recording of the thread." }
+-- self_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time of the thread in it and in no slice that it called. The nodes sum to the period, or to the recording of the thread." }
 --
 -- [changes]
 -- 1 = "First version."

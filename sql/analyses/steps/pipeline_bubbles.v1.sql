@@ -15,16 +15,16 @@
 -- step            = { type = "BIGINT", unit = "id", doc = "Step number." }
 -- stage           = { type = "BIGINT", unit = "count", doc = "Stage of the rank, from 0: a rank whose first send or receive of a step is a receive follows the rank that it receives from." }
 -- stages          = { type = "BIGINT", unit = "count", doc = "Number of stages of its pipeline." }
--- period_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The step's period, as in `step_summary`." }
--- busy_compute_ns = { type = "BIGINT", unit = "ns", fold = "sum", doc = "Time of the period with computation running." }
--- bubble_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "period_ns minus busy_compute_ns. Includes exposed communication and idle time of any cause." }
--- bubble          = { type = "DOUBLE", unit = "ratio", fold = "bubble_ns/period_ns", better = "lower", doc = "bubble_ns / period_ns." }
+-- period_ns       = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "The step's period, as in `step_summary`." }
+-- busy_compute_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", doc = "Time of the period with computation running." }
+-- bubble_ns       = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "period_ns minus busy_compute_ns. Includes exposed communication and idle time of any cause." }
+-- bubble          = { type = "DOUBLE", unit = "ratio", aggregate = "bubble_ns/period_ns", better = "lower", doc = "bubble_ns / period_ns." }
 -- ideal_bubble    = { type = "DOUBLE", unit = "ratio", null = true, doc = "(p - 1) / (m + p - 1) for p stages of equal length and m microbatches, without communication; null if microbatches is null." }
 -- microbatches    = { type = "BIGINT", unit = "count", null = true, doc = "Receives from the previous stage in the step; on the first stage, sends. Null if the stages of the pipeline differ, or none passes." }
--- warmup_ns       = { type = "BIGINT", unit = "ns", null = true, fold = "sum", better = "lower", doc = "From the start of the period to its first computation; null, like drain_ns, without computation." }
--- drain_ns        = { type = "BIGINT", unit = "ns", null = true, fold = "sum", better = "lower", doc = "From the last computation of the period to its end." }
--- wait_recv_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Part of bubble_ns spent waiting in a receive for the other stage; overlaps with warmup_ns and drain_ns." }
--- wait_send_ns    = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "The same in a send." }
+-- warmup_ns       = { type = "BIGINT", unit = "ns", null = true, aggregate = "sum", better = "lower", doc = "From the start of the period to its first computation; null, like drain_ns, without computation." }
+-- drain_ns        = { type = "BIGINT", unit = "ns", null = true, aggregate = "sum", better = "lower", doc = "From the last computation of the period to its end." }
+-- wait_recv_ns    = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Part of bubble_ns spent waiting in a receive for the other stage; overlaps with warmup_ns and drain_ns." }
+-- wait_send_ns    = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "The same in a send." }
 --
 -- [changes]
 -- 1 = "First version."

@@ -14,8 +14,8 @@
 -- rank        = { type = "INTEGER", doc = "The rank; its devices are combined." }
 -- step        = { type = "BIGINT", unit = "id", doc = "Step number; steps without duration have no rows." }
 -- category    = { type = "VARCHAR", doc = "compute: computation runs; exposed_wait, exposed_transfer, exposed_unassigned: communication runs, but no computation (exposed communication): until the last rank arrived, from then on, or not matched with another rank (see `account_segments`); exposed_memory, other: memcpy or memset, or activities of another kind run, and none before them in this list; otherwise nothing runs. Until pending work was launched: idle_sync, if its thread was in a blocking call when the gap began, for the duration of that call; then idle_dataloader, while that thread waits for data; otherwise idle_host. Then idle_call, until the call returned; idle_latency, for as long as launches usually take; and idle_queued. idle_graph: inside a graph launch. idle_unknown: the launch of the next activity is missing from the trace (see `device_segments`). idle_outside: before the first GPU activity or after the last. Parts without time have no row." }
--- category_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time of the period in this category; the parts of a step sum to period_ns of step_summary." }
--- share       = { type = "DOUBLE", unit = "ratio", fold = "sum", doc = "category_ns as a share of the period." }
+-- category_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time of the period in this category; the parts of a step sum to period_ns of step_summary." }
+-- share       = { type = "DOUBLE", unit = "ratio", aggregate = "sum", doc = "category_ns as a share of the period." }
 --
 -- [changes]
 -- 1 = "First version."

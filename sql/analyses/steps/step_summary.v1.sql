@@ -12,9 +12,9 @@
 -- run_id    = { type = "VARCHAR", doc = "The run." }
 -- rank      = { type = "INTEGER", doc = "The rank." }
 -- step      = { type = "BIGINT", unit = "id", doc = "Step number." }
--- host_ns   = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Start to end of the step on the host." }
--- device_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", null = true, doc = "First start to last end of the GPU activities it launched; null if there are none." }
--- period_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "From the end of the previous step (for the first step, from its host start) to its own end: that of its last GPU activity or, without one, of the host. Periods are contiguous." }
+-- host_ns   = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Start to end of the step on the host." }
+-- device_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", null = true, doc = "First start to last end of the GPU activities it launched; null if there are none." }
+-- period_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "From the end of the previous step (for the first step, from its host start) to its own end: that of its last GPU activity or, without one, of the host. Periods are contiguous." }
 -- partial   = { type = "BOOLEAN", doc = "True if its host or device interval touches the edge of the profiling window, so the profiler may have truncated it." }
 --
 -- [changes]

@@ -27,9 +27,9 @@
 -- module_path  = { type = "VARCHAR", doc = "Its module, as in `kernel_work`; (communication), (optimizer), (gradient accumulation) or (outside any module)." }
 -- family       = { type = "VARCHAR", null = true, doc = "Family of the operator in `op_work` that encloses its launch; null without one, and for communication." }
 -- work_unit    = { type = "VARCHAR", null = true, doc = "What the work of that operator is counted in, flop or bytes; null if it is not known." }
--- count        = { type = "BIGINT", unit = "count", fold = "sum", better = "lower", doc = "Number of its GPU activities that start in the window or annotation; 0 if only the remainder of one extends into it." }
--- sum_ns       = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Sum of the full durations of the GPU activities that start in the window or annotation, regardless of overlap." }
--- exclusive_ns = { type = "BIGINT", unit = "ns", fold = "sum", better = "lower", doc = "Time there attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of window_account." }
+-- count        = { type = "BIGINT", unit = "count", aggregate = "sum", better = "lower", doc = "Number of its GPU activities that start in the window or annotation; 0 if only the remainder of one extends into it." }
+-- sum_ns       = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Sum of the full durations of the GPU activities that start in the window or annotation, regardless of overlap." }
+-- exclusive_ns = { type = "BIGINT", unit = "ns", aggregate = "sum", better = "lower", doc = "Time there attributed to it: if several activities run, computation comes before communication, memory and other, and within a kind the one that started first. All rows of a kind sum to its part of window_account." }
 -- work         = { type = "DECIMAL(38,0)", null = true, doc = "FLOP or bytes of the operators whose main kernel starts in the window or annotation; null without work_unit." }
 --
 -- [changes]

@@ -24,8 +24,8 @@ from tracewarehouse.errors import ContractError, UnknownName
 WAREHOUSE_NAMES = frozenset((
     "acknowledge", "catalog", "check", "clean", "close", "compact", "derive", "diff", "discard",
     "export_trace", "fetch", "files", "history", "inbox", "info", "ingest", "label", "left_out",
-    "moved_parts", "on", "publish_delta", "query", "query_all", "record", "recorded_runs",
-    "refresh", "remove", "remove_secrets", "repair", "report", "report_runs", "retain", "root",
+    "moved_parts", "on", "export_delta", "query", "query_unlimited", "record", "recorded_runs",
+    "refresh", "remove", "remove_secrets", "repair", "report", "report_runs", "expire", "root",
     "run", "runs", "scan", "seal", "secrets", "select", "selected", "selection", "shell_file",
     "store", "upgrade", "verify", "whatif",
 ))  # fmt: skip
@@ -34,7 +34,8 @@ _RESERVED = WAREHOUSE_NAMES | {"open", "export"}
 OWN_FOLDER = "TW_SQL"
 _OWN = ("analyses", "formats")
 RUN_SCOPE_TABLES = (
-    "runs", "secrets", "ranks", "rank_sources", "recording_reasons", "data_quality", "blame", "blame_basis",
+    "runs", "secrets", "ranks", "rank_sources", "recording_reasons", "data_quality", "wait_attribution",
+    "wait_attribution_basis",
 )  # fmt: skip
 
 
@@ -428,7 +429,9 @@ def own_hash(contract: Contract) -> str:
         "transient": contract.transient,
         "needs": sorted(contract.needs),
         "params": [[p.name, p.type, p.default, p.unit, p.min, p.max, p.choices] for p in contract.params],
-        "columns": [[c.name, c.type, c.unit, c.better, c.null, c.signed, c.fold] for c in contract.columns],
+        "columns": [
+            [c.name, c.type, c.unit, c.better, c.null, c.signed, c.aggregate] for c in contract.columns
+        ],
         "body": token_texts(contract.body),
     }
     if contract.per is not None:

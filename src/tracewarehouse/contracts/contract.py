@@ -19,7 +19,7 @@ from tracewarehouse.late_regex import late_regex
 class Column(Struct, frozen=True):
     """A column of the result; with a unit it is a measure.
 
-    `fold` aggregates several rows: `sum`, `min`, `max`, or `a/b`, the ratio of two sums. Without it the
+    `aggregate` aggregates several rows: `sum`, `min`, `max`, or `a/b`, the ratio of two sums. Without it the
     column cannot be aggregated.
     """
 
@@ -30,12 +30,12 @@ class Column(Struct, frozen=True):
     better: str | None = None
     null: bool = False
     signed: bool = False
-    fold: str | None = None
+    aggregate: str | None = None
 
     @property
     def adds_up(self) -> bool:
         """Whether its sums grow with what their rows cover; shares of a rank sum to 1."""
-        return self.fold == "sum" and self.unit != "ratio"
+        return self.aggregate == "sum" and self.unit != "ratio"
 
 
 Printer = Literal[
@@ -205,7 +205,7 @@ NEEDS = (
     "snapshot", "flight_records", "kernel_metrics", "execution_nodes", "cpu_only",
 )  # fmt: skip
 # Needs that `tw derive` meets: each names a derivation and its last table.
-DERIVED_NEEDS = ("critical_path", "blame")
+DERIVED_NEEDS = ("critical_path", "wait_attribution")
 # Derivations, each with its last table.
 DERIVATIONS = {**{name: name for name in DERIVED_NEEDS}, "graphs": "graph_nodes"}
 COUNTED_NEEDS = late_regex(r"(steps|ranks)>=[1-9]\d*")

@@ -67,7 +67,7 @@ class ColumnEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     better: Literal["lower", "higher"] | None = None
     null: bool = False
     signed: bool = False
-    fold: str | None = None
+    aggregate: str | None = None
 
 
 class ParamEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -335,7 +335,7 @@ SHARED_OPTIONS = (
 )  # fmt: skip
 RUN_ARGUMENTS = ("self", "name", "version", "params")
 _NO_GOAL = (None, "id", "ts", "depth")
-_FOLDS = ("sum", "min", "max")
+_AGGREGATES = ("sum", "min", "max")
 _FOLDED_TYPES = ("BIGINT", "INTEGER", "DOUBLE")
 _SCALAR = (
     r"(?:BIGINT|INTEGER|SMALLINT|TINYINT|UBIGINT|HUGEINT|DOUBLE|BOOLEAN|VARCHAR|JSON|BLOB|TIMESTAMP"
@@ -683,16 +683,16 @@ def _check_unit(name: str, entry: ColumnEntry | ParamEntry, place: Place, sectio
 
 
 def _check_fold(column: Column, columns: Sequence[Column], place: Place) -> None:
-    """Checks that a fold is of a number, and a ratio of two summed columns."""
-    if column.fold is None:
+    """Checks that a aggregate is of a number, and a ratio of two summed columns."""
+    if column.aggregate is None:
         return
-    summed = {each.name for each in columns if each.fold == "sum"}
-    parts = column.fold.split("/")
-    known = column.fold in _FOLDS or len(parts) == 2 and set(parts) <= summed
+    summed = {each.name for each in columns if each.aggregate == "sum"}
+    parts = column.aggregate.split("/")
+    known = column.aggregate in _AGGREGATES or len(parts) == 2 and set(parts) <= summed
     if not known or column.type not in _FOLDED_TYPES:
         raise place.error(
-            f"fold {column.fold!r} of `{column.name}` cannot be",
-            f'of a number write {", ".join(_FOLDS)}, or "a/b" of two columns with fold = "sum"',
+            f"aggregate {column.aggregate!r} of `{column.name}` cannot be",
+            f'of a number write {", ".join(_AGGREGATES)}, or "a/b" of two columns with aggregate = "sum"',
             column.name,
             "columns",
         )

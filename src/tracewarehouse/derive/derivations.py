@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from tracewarehouse.contracts.contract import DERIVATIONS
-from tracewarehouse.derive.blame import derive_blame
 from tracewarehouse.derive.critical_path import (
     Derived,
     ScopeRequest,
@@ -16,6 +15,7 @@ from tracewarehouse.derive.critical_path import (
     path_sources,
 )
 from tracewarehouse.derive.graphs import CaptureRuns, derive_graphs
+from tracewarehouse.derive.wait_attribution import derive_wait_attribution
 from tracewarehouse.engines import EngineOrName, is_remote
 from tracewarehouse.errors import ParamError, UnknownName
 from tracewarehouse.query.selection import Selection
@@ -50,8 +50,8 @@ def derive_tables(
     (selected,) = readable.selected
     if is_path:
         derived = derive(store, catalog, selected, wanted, engine)
-    elif name == "blame":
-        derived = derive_blame(selection, selected)
+    elif name == "wait_attribution":
+        derived = derive_wait_attribution(selection, selected)
     else:
         named = selection.one_run(capture).selected() if capture is not None else ()
         others = selection.readable(sources, named or None).selected

@@ -331,7 +331,7 @@ class Activities(Struct, frozen=True):
 
 
 class Inputs(Struct, frozen=True):
-    """All that blame is computed from. `ranks` and `instances` map its numbers to ranks and collectives."""
+    """What waits are attributed from. `ranks` and `instances` map its numbers to ranks and collectives."""
 
     ranks: Integers
     instances: NDArray[Any]
@@ -375,7 +375,7 @@ class Inputs(Struct, frozen=True):
         )
 
     def why_nothing(self) -> str:
-        """Why no wait is charged to a rank, for a run without blame."""
+        """Why no wait is charged to a rank, for a run without attribution."""
         waits, apart, possible, unmatched = (
             int(self.basis[name].sum())
             for name in ("wait_ns", "not_charged_ns", "possible_wait_ns", "unmatched")

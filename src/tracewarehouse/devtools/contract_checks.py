@@ -31,7 +31,7 @@ from tracewarehouse.errors import ContractError
 # Properties that two compatible versions have in common, besides their columns.
 _SHARED = ("kind", "scope", "grain", "transient", "derived", "definition")
 # Properties of a column, without its description.
-_MEANING = ("type", "unit", "better", "null", "signed", "fold")
+_MEANING = ("type", "unit", "better", "null", "signed", "aggregate")
 
 
 def check_compatible(con: engine.Connection, catalog: Catalog) -> Iterator[Violation]:
@@ -259,7 +259,7 @@ def check_catalog(catalog: Catalog) -> list[Violation]:
 
 def _check_sums(contract: Contract) -> Iterator[Violation]:
     """A violation if an analysis does not say what its sums cover: they cannot be compared then."""
-    has_sums = contract.kind == "analysis" and any(each.fold == "sum" for each in contract.columns)
+    has_sums = contract.kind == "analysis" and any(each.aggregate == "sum" for each in contract.columns)
     if has_sums and "step" not in contract.grain and contract.per is None:
         remedy = 'add per = "window" if they grow with the length of the recording, else "step" or "rank"'
         yield Violation(f"{contract.source}:1", "has sums, but does not say what they cover", remedy)

@@ -35,7 +35,7 @@ _CONTRACT = """-- /// tw
 -- [columns]
 -- run_id = {{ type = "VARCHAR", doc = "The run." }}
 -- rank   = {{ type = "INTEGER", doc = "The rank." }}
--- count  = {{ type = "BIGINT", unit = "count", fold = "sum", doc = "TODO: what is counted." }}
+-- count  = {{ type = "BIGINT", unit = "count", aggregate = "sum", doc = "TODO: what is counted." }}
 --
 -- [changes]
 -- 1 = "First version."

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracewarehouse.contracts.contract import Contract
+from tracewarehouse.late_regex import late_regex
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,6 +72,30 @@ def typed(table: pa.Table, types: Iterable[str]) -> pa.Table:
     import pyarrow as pa
 
     fields = [field.with_metadata({"type": type_}) for field, type_ in zip(table.schema, types, strict=True)]
+    return with_schema(table, pa.schema(fields))
+
+
+# A column or an aggregate of it, whose value has the same unit.
+_SAME_UNIT = late_regex(
+    r"(?:(?:sum|min|max|avg|mean|median|any_value|first|last)\()?(?:\w+\.)?\"?(\w+)\"?\)?"
+)
+
+
+def with_units(table: pa.Table, known: Mapping[str, str | None]) -> pa.Table:
+    """The table with the unit of each number whose name has one: of a `known` column, else its ending."""
+    import pyarrow as pa
+
+    fields = []
+    for field in table.schema:
+        match = _SAME_UNIT.fullmatch(field.name)
+        name = match[1] if match else ""
+        is_number = any(
+            is_(field.type) for is_ in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
+        )
+        if is_number and name.endswith(("_ns", "_bytes")) and "_per_" not in name:
+            unit = known.get(name) or name.rpartition("_")[2]
+            field = field.with_metadata({**(field.metadata or {}), "unit": unit})
+        fields.append(field)
     return with_schema(table, pa.schema(fields))
 
 

@@ -16,7 +16,6 @@ from threading import Event, Lock, Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import duckdb
-from msgspec import Struct
 
 from tracewarehouse import hints
 from tracewarehouse.child_limits import limited
@@ -25,7 +24,7 @@ from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_name, quote_text, replace_params
 from tracewarehouse.duck.arrow import schema_of, type_of, typed, with_schema
 from tracewarehouse.errors import ContractError, ExpressionError, QueryError, UnknownName
-from tracewarehouse.memory_limits import half_bytes
+from tracewarehouse.memory_limits import NO_LIMITS, Limits, half_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -467,24 +466,11 @@ class QueryLimitError(QueryError):
     """A query that exceeded a limit; the message names the option that raises it."""
 
 
-class Limits(Struct, frozen=True):
-    """What a query may use; None: no limit.
-
-    Memory counts for DuckDB and for the rows of the result; for the whole process if a parent watches it.
-    """
-
-    max_rows: int | None = 100_000
-    timeout_s: float | None = 30.0
-    memory_bytes: int | None = 1_000_000_000
-
-    def apply(self, con: Connection) -> None:
-        """Sets the memory limit of a connection whose configuration is not locked yet."""
-        if self.memory_bytes is not None:
-            allowed = half_bytes()
-            con.execute(f"SET memory_limit = '{min(self.memory_bytes, allowed or self.memory_bytes)}B'")
-
-
-NO_LIMITS: Final = Limits(None, None, None)
+def limit_memory(con: Connection, limits: Limits) -> None:
+    """Sets the memory limit of a connection whose configuration is not locked yet."""
+    if limits.memory_bytes is not None:
+        allowed = half_bytes()
+        con.execute(f"SET memory_limit = '{min(limits.memory_bytes, allowed or limits.memory_bytes)}B'")
 
 
 def query(con: Connection, sql: str, limits: Limits = NO_LIMITS) -> pa.Table:
@@ -544,7 +530,7 @@ def memory_error(limits: Limits) -> QueryLimitError:
 def _beyond(message: str, python: str, option: str, more: str = "") -> tuple[str, str]:
     """Message and hint of an exceeded limit, with an example of a higher one in Python and as an option."""
     limit = hints.Hint(python.partition("=")[0], option.partition(" ")[0])
-    hint = hints.fill("raise the limit: {}", hints.Hint(python, option))
+    hint = hints.fill("raise the limit: {}", hints.Hint(f"limits=tw.Limits({python})", option))
     hint = hints.fill("{}; {}", hint, more) if more else hint
     return hints.fill("{}, the limit of {}", message, limit), hint
 

@@ -158,7 +158,7 @@ def copy_run(
     number, app = selected.version.number, target.app(selected.run)
     written = []
     for table in tables:
-        schema = plain_schema(side.query_all(f"SELECT * FROM {table} LIMIT 0").table.schema)
+        schema = plain_schema(side.query(f"SELECT * FROM {table} LIMIT 0").table.schema)
         write = _Write(target, table, app, selected.run, number, schema)
         if _retried(partial(_write_rows, write, side, selected, table)):
             written.append(table)
@@ -173,12 +173,12 @@ def _write_rows(write: _Write, side: Selection, selected: SelectedRun, table: st
 def _rows(side: Selection, selected: SelectedRun, table: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The rows of the run, some ranks at a time."""
     if table == "runs":
-        yield from plain_batches(side.query_all("SELECT * FROM runs").table, schema)
+        yield from plain_batches(side.query("SELECT * FROM runs").table, schema)
         return
     for at in range(0, len(selected.ranks), _RANKS_PER_BATCH):
         ranks = selected.ranks[at : at + _RANKS_PER_BATCH]
         sql = f"SELECT * FROM {table} WHERE rank BETWEEN {ranks[0]} AND {ranks[-1]}"
-        yield from plain_batches(side.query_all(sql).table, schema)
+        yield from plain_batches(side.query(sql).table, schema)
 
 
 def delete_run(target: DeltaTarget, run: str, number: int, tables: Sequence[str]) -> CopiedTables | None:

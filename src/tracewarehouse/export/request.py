@@ -191,7 +191,7 @@ class Additions(Struct, frozen=True):
     def check_needs(self, selected: Sequence[SelectedRun]) -> None:
         """Raises ParamError if a rank lacks the data of an addition."""
         for contract in self.contracts:
-            for each in with_capabilities(contract, selected).abstained:
+            for each in with_capabilities(contract, selected).skipped:
                 message = f"{each.run_id} rank {each.rank}: {contract.name}: {each.reason}"
                 raise ParamError(message, "remove it from the overlays or counters")
 
@@ -225,8 +225,8 @@ def default_additions(
     for each in _DEFAULTS:
         if not (counters if each.name in COUNTERS else overlays):
             continue
-        abstained = [with_capabilities(catalog.get(name), selected).abstained for name in each.reads]
-        reasons = [f"{each.name} is not drawn: {ranks[0].reason}" for ranks in abstained if ranks]
+        skipped = [with_capabilities(catalog.get(name), selected).skipped for name in each.reads]
+        reasons = [f"{each.name} is not drawn: {ranks[0].reason}" for ranks in skipped if ranks]
         notices += reasons[:1]
         items += [] if reasons else [each]
     return with_contracts(catalog, items), tuple(notices)

@@ -268,10 +268,10 @@ class _Group(Struct):
         del read  # frees the memory of the reader
         if _is_changed(source) or (source.commit and source.commit.digest != outcome.digest):
             return _left(source)
-        if _is_cut_short(outcome) and time.time() - source.stamp[1] / 1e9 < options.settle_s:
-            reason = f"is truncated and was modified less than {options.settle_s:g} s ago"
+        if _is_cut_short(outcome) and time.time() - source.stamp[1] / 1e9 < options.min_age_s:
+            reason = f"is truncated and was modified less than {options.min_age_s:g} s ago"
             hint = "ingest it again later, or with "
-            return _left(source, "pending", reason, hints.Hint(f"{hint}settle_s=0", f"{hint}--settle 0"))
+            return _left(source, "pending", reason, hints.Hint(f"{hint}min_age_s=0", f"{hint}--min-age 0"))
         if not tables:
             return RankCommit(outcome.digest, outcome.status, outcome.text_bytes, is_known=True)
         return self._built(source, tables, outcome, progress)
@@ -340,7 +340,7 @@ class _Group(Struct):
         try:
             options = self.task.options
             rules = rules_of(self.catalog.folder, options.kernel_rules)
-            built = build(ranks, rules, add, options.step_range)
+            built = build(ranks, rules, add, options.step_pattern)
             for (position, one), known in zip(waiting.items(), built, strict=True):
                 staged[position] = new = self._staged(one, known)
                 content = content_of(new.facts, new.status, new.text_bytes, known.quality)
@@ -444,7 +444,7 @@ def redacted_by(policy: Policy) -> Json:
 
 def _given(options: Options) -> dict[str, str]:
     """The options that decide what is read, where they are given."""
-    named = {"time_unit": options.time_unit, "step_range": options.step_range}
+    named = {"time_unit": options.time_unit, "step_range": options.step_pattern}
     return {name: value for name, value in named.items() if value is not None}
 
 

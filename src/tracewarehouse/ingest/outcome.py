@@ -23,14 +23,14 @@ Stage = Literal["survey", "read", "tables", "done"]
 class Options(Struct, frozen=True):
     """Options of an ingest, with the defaults of `tw ingest`.
 
-    `jobs`: maximum number of processes, None for one per core. `settle_s`: a truncated file that was modified
-    less than this many seconds ago is skipped for now. `strict`: nothing is stored unless every file is
-    intact. `inbox`: the files are in the warehouse's inbox and are removed once published. `temp_dir`: folder
-    for temporary files, None for the disk of the warehouse. `time_unit`: the unit of the times in the files,
-    if it differs from the one that the format defines. `step_range`: a regular expression for annotations
-    that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`: label runs by
-    the environment (git commit, batch job, …). `expect_ranks`: publish a run when it has this many.
-    `kernel_rules`: those of the warehouse, which `ingest` reads.
+    `jobs`: maximum number of processes, None for one per core. `min_age_s`: a truncated file that was
+    modified less than this many seconds ago is skipped for now. `strict`: nothing is stored unless every file
+    is intact. `inbox`: the files are in the warehouse's inbox and are removed once published. `temp_dir`:
+    folder for temporary files, None for the disk of the warehouse. `time_unit`: unit of the times in the
+    files, if it differs from the one that the format defines. `step_pattern`: a regular expression for
+    annotations that mark steps. `redact`: secrets are replaced before anything is stored. `auto_labels`:
+    label runs by the environment (git commit, batch job, …). `expect_ranks`: publish a run when it has this
+    many. `kernel_rules`: those of the warehouse, which `ingest` reads.
     """
 
     run: str | None = None
@@ -39,12 +39,12 @@ class Options(Struct, frozen=True):
     expect_ranks: int | None = None
     jobs: int | None = None
     replace: bool = False
-    settle_s: float = 30.0
+    min_age_s: float = 30.0
     strict: bool = False
     inbox: bool = False
     temp_dir: Path | None = None
     time_unit: Literal["us", "ns"] | None = None
-    step_range: str | None = None
+    step_pattern: str | None = None
     redact: bool = True
     auto_labels: bool = False
     kernel_rules: tuple[KernelRule, ...] = ()

@@ -95,8 +95,8 @@ def ingest(
         _staging(store) as staging,
         _copies(options, staging) as copies,
     ):
-        if options.step_range is not None:
-            rules_of(catalog.folder).check_pattern(options.step_range)
+        if options.step_pattern is not None:
+            rules_of(catalog.folder).check_pattern(options.step_pattern)
         stored = StoredRanks(store, definitions(catalog), options)
         call = _Call(
             store, catalog, options, progress or (lambda _: None), running, staging, redactor, stored

@@ -139,10 +139,10 @@ class Rebuild(Struct, frozen=True):
         from tracewarehouse.ingest.tables.build import RankTables, build
 
         source, outcome = self.source, self._outcome(rules)
-        step_range = source.facts.get(_STEP_RANGE)
+        step_pattern = source.facts.get(_STEP_RANGE)
         with system_allocator() if is_large(source.text_bytes) else nullcontext(), ExitStack() as opened:
             tables = self._tables(outcome, spill, opened)
-            given = step_range if isinstance(step_range, str) else None
+            given = step_pattern if isinstance(step_pattern, str) else None
             (built,) = build([RankTables(source.rank, tables, outcome)], rules, add, given)
             for table in self.derived:
                 batches = (batch for rows in self._rows(table) for batch in rows.to_batches())

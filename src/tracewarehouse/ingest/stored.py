@@ -48,8 +48,8 @@ class StoredRanks(Struct):
 
     A stored source is current if a build now would be equal, and its files are there. With `time_unit` in the
     options, sources that were read in another unit are outdated; without it, the unit of the earlier call
-    stays. The same applies to `step_range`. Sources that were redacted are outdated without `redact`, and the
-    others with it. With `replace` every source is outdated.
+    stays. The same applies to `step_pattern`. Sources that were redacted are outdated without `redact`, and
+    the others with it. With `replace` every source is outdated.
     """
 
     store: Store
@@ -282,7 +282,7 @@ class StoredRanks(Struct):
     def _is_built_alike(self, source: RankSource, format_: Format) -> bool:
         """Whether a source would be read and built the same now."""
         options = self.options
-        wanted = {"time_unit": options.time_unit, "step_range": options.step_range}
+        wanted = {"time_unit": options.time_unit, "step_range": options.step_pattern}
         return (
             source.is_redacted == options.redact
             and source.is_classified_by(digest_of(options.kernel_rules))

@@ -21,14 +21,15 @@ from tracewarehouse.duck.arrow import concatenate
 from tracewarehouse.duck.engine import (
     Connection,
     Error,
-    Limits,
     OutOfMemory,
     connect,
     execute,
     expect_few_rows,
+    limit_memory,
     statement_kind,
 )
 from tracewarehouse.errors import ContractError, QueryError, WarehouseError
+from tracewarehouse.memory_limits import Limits
 from tracewarehouse.query.relations import (
     Dependencies,
     Mentioned,
@@ -40,7 +41,7 @@ from tracewarehouse.query.relations import (
     queryable,
     shared_views,
 )
-from tracewarehouse.result import Abstained
+from tracewarehouse.result import Skipped
 from tracewarehouse.runs.readable import compatible_tables
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Rank, Versions
@@ -234,7 +235,7 @@ def user_connection(
     catalog: Catalog,
     selected: Sequence[SelectedRun],
     named: Mentioned,
-    skipped: Mapping[Contract, Sequence[Abstained]],
+    skipped: Mapping[Contract, Sequence[Skipped]],
     limits: Limits,
 ) -> Iterator[Connection]:
     """Like `connection`, for SQL of users: within the memory limit, and limited to the files of the views.
@@ -251,7 +252,7 @@ def user_connection(
             create_empty(con, (each for each in catalog.analyses() if each not in named.analyses))
         if named.has_help:
             create_help(con, (*queryable(catalog), *catalog.analyses()))
-        limits.apply(con)
+        limit_memory(con, limits)
         lock_to_files(con, relations.paths())
         yield con
 

@@ -17,13 +17,14 @@ from tracewarehouse.contracts.sql_tokens import quote_name, token_texts
 from tracewarehouse.duck.engine import (
     Connection,
     Error,
-    Limits,
     connect,
     create_table,
+    limit_memory,
     query,
     statement_kind,
 )
 from tracewarehouse.errors import QueryError
+from tracewarehouse.memory_limits import Limits
 from tracewarehouse.query.relations import Mentioned, parameters
 
 _RUN, _RANK = "run_id", "rank"
@@ -88,7 +89,7 @@ def _scans_of(
             # Empty tables say nothing about rows, and a value known only when a query runs is not a constant.
             con.execute("SET disabled_optimizers = 'statistics_propagation,join_filter_pushdown'")
             con.execute("SET enable_external_access = false")
-            limits.apply(con)
+            limit_memory(con, limits)
             con.execute("SET lock_configuration = true")
             if statement_kind(con, sql) != "SELECT":
                 return None

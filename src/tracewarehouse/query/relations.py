@@ -33,7 +33,7 @@ from tracewarehouse.duck.engine import (
 )
 from tracewarehouse.errors import UnknownName, WarehouseError
 from tracewarehouse.late_regex import late_regex
-from tracewarehouse.result import Abstained, FileGroup, lazy_frame
+from tracewarehouse.result import FileGroup, Skipped, lazy_frame
 from tracewarehouse.runs.rows import built_rows, run_issues
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Versions
@@ -403,8 +403,8 @@ def _rows(store: Versions, contract: Contract, selected: Sequence[SelectedRun]) 
 
 
 # The ranks that analyses skip; a row without a rank skips an entire run.
-ABSTAINED: Final = "tw_abstained"
-ABSTAINED_COLUMNS: Final = {
+SKIPPED: Final = "tw_skipped"
+SKIPPED_COLUMNS: Final = {
     "analysis": "VARCHAR",
     "version": "INTEGER",
     "run_id": "VARCHAR",
@@ -490,7 +490,7 @@ def _analysis_sql(
     catalog: Catalog, relations: Relations, contract: Contract, schema: str, arguments: dict[str, str]
 ) -> str:
     """The SELECT of an analysis over the relations in a schema, without the ranks that it skips."""
-    keep = {ref: _not_abstained(contract, catalog.contracts[ref], schema) for ref in contract.requires}
+    keep = {ref: _not_skipped(contract, catalog.contracts[ref], schema) for ref in contract.requires}
     body = replace_params(contract.body, arguments)
     return ordered(contract, relations.body(contract, body, schema, keep))
 
@@ -499,13 +499,13 @@ def create_analyses(
     con: Connection,
     catalog: Catalog,
     relations: Relations,
-    analyses: Mapping[Contract, Sequence[Abstained]],
+    analyses: Mapping[Contract, Sequence[Skipped]],
 ) -> None:
     """Creates analyses, each without the ranks that it skips."""
     ranks = {each.run: len(each.ranks) for each in relations.selected}
-    names = tuple(ABSTAINED_COLUMNS)
-    rows = [dict(zip(names, row, strict=True)) for row in abstained_rows(ranks, analyses)]
-    create_from_rows(con, ABSTAINED, ABSTAINED_COLUMNS, rows)
+    names = tuple(SKIPPED_COLUMNS)
+    rows = [dict(zip(names, row, strict=True)) for row in skipped_rows(ranks, analyses)]
+    create_from_rows(con, SKIPPED, SKIPPED_COLUMNS, rows)
     for contract in analyses:
         create_analysis(con, catalog, relations, contract, _MAIN)
 
@@ -532,23 +532,23 @@ def help_rows(contract: Contract, name: str) -> list[tuple[object, ...]]:
     return rows
 
 
-def abstained_rows(
-    ranks: Mapping[str, int], skipped: Mapping[Contract, Sequence[Abstained]]
+def skipped_rows(
+    ranks: Mapping[str, int], skipped: Mapping[Contract, Sequence[Skipped]]
 ) -> Iterator[tuple[object, ...]]:
     """A row per rank that an analysis skips, and one without a rank if it skips all `ranks` of a run."""
-    for contract, abstained in skipped.items():
-        for each in abstained:
+    for contract, of_contract in skipped.items():
+        for each in of_contract:
             yield contract.name, contract.version, each.run_id, each.rank, each.reason
-        for run, count in Counter(each.run_id for each in abstained).items():
+        for run, count in Counter(each.run_id for each in of_contract).items():
             if count == ranks[run]:
                 yield contract.name, contract.version, run, None, "all ranks are skipped"
 
 
-def _not_abstained(analysis: Contract, required: Contract, schema: str) -> str:
+def _not_skipped(analysis: Contract, required: Contract, schema: str) -> str:
     """The condition that excludes skipped ranks."""
     if required.is_constant:
         return ""
-    table = f"{quote_name(schema)}.{ABSTAINED}"
+    table = f"{quote_name(schema)}.{SKIPPED}"
     by_rank = any(column.name == "rank" for column in required.columns)
     rank = "(skipped.rank IS NULL OR skipped.rank = relation.rank)" if by_rank else "skipped.rank IS NULL"
     return (

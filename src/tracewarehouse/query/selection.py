@@ -14,7 +14,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import Contract
 from tracewarehouse.contracts.sql_tokens import quote_text
 from tracewarehouse.errors import DamagedRunError, QueryError, SchemaVersionError, UnknownName
-from tracewarehouse.result import Abstained, Result
+from tracewarehouse.result import Result, Skipped
 from tracewarehouse.runs.readable import ReadableRuns, intact_runs, queryable_runs, readable_runs
 from tracewarehouse.runs.rows import catalog_row, damaged_runs
 from tracewarehouse.runs.selection import (
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     import polars
     import pyarrow as pa
 
-    from tracewarehouse.duck.engine import Connection, Limits
+    from tracewarehouse.duck.engine import Connection
     from tracewarehouse.engines import EngineOrName
+    from tracewarehouse.memory_limits import Limits
     from tracewarehouse.query.connections import ConnectionPool
     from tracewarehouse.query.relations import Dependencies, Mentioned
 
@@ -137,14 +138,14 @@ class Selection:
         return other
 
     def of_steps(self, steps: Iterable[int]) -> Self:
-        """The same with only these steps, by number, in the table `steps` of `query_all`."""
+        """The same with only these steps, by number, in the table `steps` of `query`."""
         other = copy(self)
         listed = ", ".join(map(str, steps))
         other._steps = f"step IN ({listed})" if listed else ""
         return other
 
     def until_steps(self, last: Mapping[str, int]) -> Self:
-        """The same with only the steps of each run up to this number, in the table `steps` of `query_all`."""
+        """The same with only the steps of each run up to this number, in the table `steps` of `query`."""
         other = copy(self)
         until = (f"run_id = {quote_text(run)} AND step <= {step}" for run, step in last.items())
         other._steps = " OR ".join(until)
@@ -194,7 +195,7 @@ class Selection:
     def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The rows of an analysis (`name` or `name@2`; newest version by default).
 
-        Ranks whose trace lacks data that it needs are in `Result.abstained`. Runs that were stored without a
+        Ranks whose trace lacks data that it needs are in `Result.skipped`. Runs that were stored without a
         column that it reads are excluded, with a notice. Raises UnknownName, ParamError, and
         SchemaVersionError if no run remains.
         """
@@ -242,9 +243,9 @@ class Selection:
             *partly_read(selected, capable.selected, contract),
             *notices(intact.selected, contract),
         )
-        abstained = (*unexpired.abstained, *capable.abstained)
+        skipped = (*unexpired.skipped, *capable.skipped)
         left_out = {each.run: each.why for each in (*self.left_out, *intact.left_out)}
-        return Result(table, provenance, contract, abstained, lines, recording_limits(answered), left_out)
+        return Result(table, provenance, contract, skipped, lines, recording_limits(answered), left_out)
 
     def _distributed(
         self,
@@ -298,7 +299,7 @@ class Selection:
     def analyze_or_skip(self, name: str, version: int | None = None, **params: object) -> Result:
         """Like `run`, for checks and reports: runs stored before a table existed are skipped.
 
-        Their ranks are in `Result.abstained`.
+        Their ranks are in `Result.skipped`.
         """
         skipped = self._without_tables(self.catalog.get(name, version, kind="analysis"))
         if not skipped:
@@ -307,9 +308,9 @@ class Selection:
         remaining = tuple(each for each in self.selected() if each.run not in runs)
         result = self.over(remaining, self.left_out).analyze(name, version, **params)
         notices = result.notices if remaining else ()
-        return replace(result, abstained=(*skipped, *result.abstained), notices=notices)
+        return replace(result, skipped=(*skipped, *result.skipped), notices=notices)
 
-    def _without_tables(self, analysis: Contract) -> tuple[Abstained, ...]:
+    def _without_tables(self, analysis: Contract) -> tuple[Skipped, ...]:
         """The ranks of runs that lack a table; for other missing data, an upgrade does not help."""
         from tracewarehouse.query.relations import Dependencies
         from tracewarehouse.runs.readable import absent_reason, with_capabilities, without_tables
@@ -321,9 +322,9 @@ class Selection:
         if not lacking:
             return ()
         old = [each for each in selected if each.run in lacking]
-        other = {(each.run_id, each.rank): each for each in with_capabilities(analysis, old).abstained}
+        other = {(each.run_id, each.rank): each for each in with_capabilities(analysis, old).skipped}
         return tuple(
-            other.get((each.run, rank)) or Abstained(each.run, rank, absent_reason(lacking[each.run]))
+            other.get((each.run, rank)) or Skipped(each.run, rank, absent_reason(lacking[each.run]))
             for each in old
             for rank in each.ranks
         )
@@ -343,13 +344,7 @@ class Selection:
         except QueryError:
             raise failed from failed.__cause__
 
-    def query_all(self, sql: str) -> Result:
-        """The rows of one SELECT without limits: for SQL that is not typed by a user."""
-        if self._steps:
-            sql = f"WITH steps AS (SELECT * FROM steps WHERE {self._steps}) {sql}"
-        return self.query(sql, None)
-
-    def query(self, sql: str, limits: Limits | None) -> Result:
+    def query(self, sql: str, limits: Limits | None = None) -> Result:
         """The rows of one SELECT; without limits if it is not typed by a user.
 
         Raises QueryError with DuckDB's message, QueryLimitError beyond a limit.
@@ -357,6 +352,8 @@ class Selection:
         from tracewarehouse.duck.engine import MISSING_NAME
         from tracewarehouse.query.relations import mentioned
 
+        if self._steps:
+            sql = f"WITH steps AS (SELECT * FROM steps WHERE {self._steps}) {sql}"
         named = mentioned(self.catalog, sql)
         try:
             narrowed, unknown = (self, []) if limits is None else self._narrowed(sql, named, limits)
@@ -398,24 +395,30 @@ class Selection:
 
     def _query_over(self, sql: str, named: Mentioned, limits: Limits | None) -> Result:
         from tracewarehouse.contracts.sql_tokens import names_read
-        from tracewarehouse.duck.arrow import with_plain_text
-        from tracewarehouse.duck.engine import NO_LIMITS, query
+        from tracewarehouse.duck.arrow import with_plain_text, with_units
+        from tracewarehouse.duck.engine import query
+        from tracewarehouse.memory_limits import NO_LIMITS
         from tracewarehouse.query.connections import check_reads_only
         from tracewarehouse.runs.rows import nothing_stored, notices, provenance_of, recording_limits
 
         selected = self.selected()
 
-        def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Abstained, ...]], pa.Table]:
+        def attempt(level: Level) -> tuple[ReadableRuns, dict[Contract, tuple[Skipped, ...]], pa.Table]:
             runs = self.queryable(named.contracts, selected, names_read(sql), level, may_be_absent=True)
             skipped = {each: self._skipped(each, runs.selected) for each in named.analyses}
             with self._connection(runs.selected, named, skipped, limits, sql) as (con, complete):
                 check_reads_only(con, complete)
                 table = query(con, complete, limits or NO_LIMITS)
-                return runs, skipped, table if limits else with_plain_text(table)
+                known = {
+                    column.name: column.unit
+                    for each in (*named.contracts, *named.analyses)
+                    for column in each.columns
+                }
+                return runs, skipped, with_units(table, known) if limits else with_plain_text(table)
 
         runs, skipped, table = self._without_damage(attempt)
         named_runs = {each.run for each in _filtered(selected, sql) or selected}
-        abstained = dict.fromkeys(
+        listed = dict.fromkeys(
             each for ranks in skipped.values() for each in ranks if each.run_id in named_runs
         )
         used = _used(runs.selected, sql, table)
@@ -428,21 +431,21 @@ class Selection:
         )
         provenance = provenance_of(self.catalog, runs.selected, sql=sql)
         recorded = recording_limits(used)
-        return Result(table, provenance, None, tuple(abstained), lines, recorded, left_out)
+        return Result(table, provenance, None, tuple(listed), lines, recorded, left_out)
 
     @contextmanager
     def _connection(
         self,
         selected: Sequence[SelectedRun],
         named: Mentioned,
-        skipped: Mapping[Contract, Sequence[Abstained]],
+        skipped: Mapping[Contract, Sequence[Skipped]],
         limits: Limits | None,
         sql: str,
     ) -> Iterator[tuple[Connection, str]]:
         """A new connection for SQL of users, one of the pool for other SQL on tables and views; and the SQL
         as it runs there.
         """
-        from tracewarehouse.duck.engine import NO_LIMITS
+        from tracewarehouse.memory_limits import NO_LIMITS
         from tracewarehouse.query.connections import user_connection
 
         if limits is None and not (named.analyses or named.lists or named.has_help):
@@ -453,7 +456,7 @@ class Selection:
         with user_connection(self.store, self.catalog, selected, named, skipped, chosen) as con:
             yield con, sql
 
-    def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Abstained, ...]:
+    def _skipped(self, analysis: Contract, selected: Sequence[SelectedRun]) -> tuple[Skipped, ...]:
         """The ranks that an analysis skips: those without needed data, and runs without a needed column."""
         from tracewarehouse.query.relations import Dependencies
         from tracewarehouse.runs.readable import readable_runs, with_capabilities, without_expired
@@ -461,13 +464,13 @@ class Selection:
         read = Dependencies.of(self.catalog, [analysis]).contracts
         current: list[SelectedRun] = []
         unexpired = without_expired(analysis, read, selected)
-        skipped: list[Abstained] = [*unexpired.abstained]
+        skipped: list[Skipped] = [*unexpired.skipped]
         for each in unexpired.selected:
             try:
                 current += readable_runs(self.catalog, read, [each], analysis.optional).selected
             except SchemaVersionError as error:
-                skipped += [Abstained(each.run, rank, error.message) for rank in each.ranks]
-        return (*skipped, *with_capabilities(analysis, current).abstained)
+                skipped += [Skipped(each.run, rank, error.message) for rank in each.ranks]
+        return (*skipped, *with_capabilities(analysis, current).skipped)
 
     def scan(self, table: str) -> polars.LazyFrame:
         """A stored table as a Polars LazyFrame over the files of the selected ranks.

@@ -49,19 +49,19 @@ from tracewarehouse.duck.engine import (
 from tracewarehouse.errors import WarehouseError
 from tracewarehouse.query.connections import create
 from tracewarehouse.query.relations import (
-    ABSTAINED,
-    ABSTAINED_COLUMNS,
     HELP,
     HELP_COLUMNS,
+    SKIPPED,
+    SKIPPED_COLUMNS,
     Dependencies,
     Relations,
-    abstained_rows,
     as_text,
     create_analysis_as_text,
     create_literal,
     dependencies,
     empty_sql,
     help_rows,
+    skipped_rows,
     typed_sql,
 )
 from tracewarehouse.query.selection import Selection
@@ -89,7 +89,7 @@ _STORAGE_VERSION = "v1.4.0"
 COLUMNS = {
     ABOUT: {"stamp": "VARCHAR", "warehouse": "VARCHAR"},
     _PARTS: {_RUN_ID: "VARCHAR", "parts": "VARCHAR"},
-    ABSTAINED: ABSTAINED_COLUMNS,
+    SKIPPED: SKIPPED_COLUMNS,
     HELP: HELP_COLUMNS,
 }
 # A stored table, and begin, list and end of a SELECT: those that differ only in lists become one.
@@ -280,7 +280,7 @@ class _Schema(Struct, frozen=True):
         if self.name == _MAIN:
             _set_files(self.con, {}, None)
             create_literal(self.con)
-        self._create_table(ABSTAINED, [], by_run=True)
+        self._create_table(SKIPPED, [], by_run=True)
         for contract in analyses:
             create_analysis_as_text(self.con, self.catalog, relations, contract, self.name)
         # Readers before their dependencies: binding against tables is faster than against nested views.
@@ -503,7 +503,7 @@ def _fill(
     parts = _parts(relations, tables)
     encoded = [{_RUN_ID: run, "parts": msgspec.json.encode(own).decode()} for run, own in parts.items()]
     rows: dict[str, Sequence[Mapping[str, object]]] = {
-        ABSTAINED: _abstained(catalog, selected),
+        SKIPPED: _skipped(catalog, selected),
         _PARTS: encoded,
     }
     types = {name: COLUMNS[name] for name in rows}
@@ -521,11 +521,11 @@ def _fill(
     _set_files(con, parts, latest)
 
 
-def _abstained(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
+def _skipped(catalog: Catalog, selected: Sequence[SelectedRun]) -> list[dict[str, object]]:
     """The ranks that analyses skip."""
-    skipped = {each: with_capabilities(each, selected).abstained for each in catalog.all("analysis")}
-    rows = abstained_rows({each.run: len(each.ranks) for each in selected}, skipped)
-    return [dict(zip(ABSTAINED_COLUMNS, row, strict=True)) for row in rows]
+    skipped = {each: with_capabilities(each, selected).skipped for each in catalog.all("analysis")}
+    rows = skipped_rows({each.run: len(each.ranks) for each in selected}, skipped)
+    return [dict(zip(SKIPPED_COLUMNS, row, strict=True)) for row in rows]
 
 
 def _parts(relations: Relations, tables: Sequence[Contract]) -> dict[str, Sequence[_Part]]:

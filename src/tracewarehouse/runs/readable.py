@@ -17,7 +17,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.contracts.contract import DERIVATIONS, DERIVED_NEEDS, Contract
 from tracewarehouse.errors import DamagedRunError, SchemaVersionError
 from tracewarehouse.exact_text import rank_list
-from tracewarehouse.result import Abstained
+from tracewarehouse.result import Skipped
 from tracewarehouse.runs.selection import SelectedRun
 from tracewarehouse.storage import Json, Rank, RankSource, RunVersion, TableFile, UnreadableRun, Versions
 from tracewarehouse.storage.parquet_file import UNREADABLE, Level, fault
@@ -73,7 +73,7 @@ def expired_lines(run: str, ranks: Iterable[Rank], tables: Collection[str]) -> l
 
 
 FACT: Final = "derived"
-OF_RUN: Final = ("blame",)  # derivations that read all ranks of a run
+OF_RUN: Final = ("wait_attribution",)  # derivations that read all ranks of a run
 
 
 def is_current(version: RunVersion, rank: Rank, name: str) -> bool:
@@ -377,13 +377,13 @@ class CapableRanks(Struct, frozen=True):
     """The ranks that have the data an analysis needs, and the skipped ones."""
 
     selected: tuple[SelectedRun, ...]
-    abstained: tuple[Abstained, ...]
+    skipped: tuple[Skipped, ...]
 
 
-def missing_derivations(abstained: Iterable[Abstained]) -> tuple[hints.Hint, ...]:
+def missing_derivations(skipped: Iterable[Skipped]) -> tuple[hints.Hint, ...]:
     """The commands that derive missing tables, one per run."""
     needs = {text.format(need): need for need in DERIVED_NEEDS for text in (_NOT_DERIVED, _OUTDATED)}
-    missing = dict.fromkeys((needs[each.reason], each.run_id) for each in abstained if each.reason in needs)
+    missing = dict.fromkeys((needs[each.reason], each.run_id) for each in skipped if each.reason in needs)
     return tuple(hints.derive(need, run) for need, run in missing)
 
 
@@ -410,13 +410,13 @@ def _capable(
 ) -> CapableRanks:
     """The ranks without a reason to skip them, and the skipped ones."""
     capable: list[SelectedRun] = []
-    abstained: list[Abstained] = []
+    skipped: list[Skipped] = []
     for run in selected:
-        skipped = reasons(run)
-        abstained += [Abstained(run.run, rank, reason) for rank, reason in skipped.items()]
-        if ranks := tuple(rank for rank in run.ranks if rank not in skipped):
+        of_run = reasons(run)
+        skipped += [Skipped(run.run, rank, reason) for rank, reason in of_run.items()]
+        if ranks := tuple(rank for rank in run.ranks if rank not in of_run):
             capable.append(replace(run, ranks=ranks))
-    return CapableRanks(tuple(capable), tuple(abstained))
+    return CapableRanks(tuple(capable), tuple(skipped))
 
 
 def _reasons(contract: Contract, selected: SelectedRun) -> dict[int, str]:

@@ -605,7 +605,7 @@ class TruthFile:
             columns = ["rank", "came_last", "caused_wait_ns", *(f"{cause}_ns" for cause in CAUSES), "cause"]
             rows = ",\n".join(map(json.dumps, stragglers))
             out.write(f'"straggler": {{"columns": {json.dumps(columns)}, "rows": [\n{rows}]}}')
-            out.write(f',\n"blame": {{"columns": ["rank", "cause"], "rows": {json.dumps(late)}}}')
+            out.write(f',\n"wait_attribution": {{"columns": ["rank", "cause"], "rows": {json.dumps(late)}}}')
             for name, columns_of in SECTIONS.items():
                 if name == "faults" and name not in self.filled:
                     continue

@@ -160,7 +160,7 @@ def test_a_file_of_another_run_is_refused_with_the_share(
     assert refused.code == 1
     wh = tw.open(tmp_path / "w")
     report = wh.ingest(other, run="job")
-    assert wh.select("job").run("execution_trace").rows() == []
+    assert wh.select("job").analyze("execution_trace").rows() == []
     [outcome] = report.files
     assert outcome.state == "refused" and outcome.reason is not None
     assert re.search(reason, outcome.reason), outcome.reason
@@ -205,7 +205,7 @@ def test_real_pairs(tmp_path: Path, name: str) -> None:
     wh.ingest(FOLDER / name, run="job", rank=0)
     [outcome] = wh.ingest(FOLDER / other, run="job", rank=0).files
     if ids == equal:
-        [row] = wh.select("job").run("execution_trace").rows()
+        [row] = wh.select("job").analyze("execution_trace").rows()
         assert (row["id_count"], row["op_count"], outcome.state) == (ids, ids, "intact")
     else:
         assert outcome.state == "refused" and f"{equal} of {ids} operators" in (outcome.reason or "")

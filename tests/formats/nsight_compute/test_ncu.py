@@ -143,7 +143,7 @@ def test_metrics_beside_a_trace(tmp_path: Path) -> None:
     taken = command("ingest", folder, "-w", tmp_path / "w")
     assert taken.code == 0, taken.out + taken.err
     wh = tw.open(tmp_path / "w")
-    (row,) = wh.run("kernel_limits").rows()
+    (row,) = wh.analyze("kernel_limits").rows()
     assert (row["kernel"], row["limited_by"], row["match"], row["trace_sum_ns"]) == (
         "gemm",
         "compute",
@@ -151,7 +151,7 @@ def test_metrics_beside_a_trace(tmp_path: Path) -> None:
         100,
     )
     assert (row["compute_share"], row["memory_share"], row["replay_mean_ns"]) == (0.8125, 0.12, 1_024_500)
-    (worst,) = wh.run("ncu_commands").rows()
+    (worst,) = wh.analyze("ncu_commands").rows()
     assert worst["command"].startswith("ncu --kernel-name gemm --launch-skip 0 --launch-count 1 ")
     again = command("ingest", folder, "-w", tmp_path / "w")
     assert again.code == 0, again.err
@@ -162,7 +162,7 @@ def test_a_file_alone_is_a_rank_without_a_trace(tmp_path: Path) -> None:
     taken = command("ingest", tmp_path / "metrics.csv", "--run", "r", "-w", tmp_path / "w")
     assert taken.code == 0, taken.out + taken.err
     assert "tw show kernel_limits" in taken.out + taken.err
-    (row,) = tw.open(tmp_path / "w").run("kernel_limits").rows()
+    (row,) = tw.open(tmp_path / "w").analyze("kernel_limits").rows()
     assert (row["profiled_count"], row["limited_by"], row["match"], row["trace_count"]) == (
         2,
         "compute",

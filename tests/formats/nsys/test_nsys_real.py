@@ -69,7 +69,7 @@ def rows(warehouse: tw.Warehouse, sql: str) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_breakdown_equals_a_sweep(warehouse: tw.Warehouse, name: str) -> None:
-    found = {row["rank"]: row for row in warehouse.select(runs=name).run("temporal_breakdown").rows()}
+    found = {row["rank"]: row for row in warehouse.select(runs=name).analyze("temporal_breakdown").rows()}
     for rank, process in enumerate(sorted(activities(export(name)))):
         expected = sweep(activities(export(name))[process])
         assert {key: found[rank][key] for key in expected} == expected

@@ -35,7 +35,7 @@ NOT_CARRIED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 # These null where the export lacks the source; the others in NOT_CARRIED are derived.
 NULL: Final = ("process_group", "sequence", "bytes", "sm_efficiency", "occupancy")
-# Analyses that abstain, and the reason.
+# Analyses that be skipped, and the reason.
 ABSTAINING: Final = (
     dict.fromkeys(
         ("memory_by_op", "memory_curve", "memory_live", "memory_peak", "memory_pressure"), "no memory events"

@@ -94,16 +94,16 @@ def test_gpu_metrics_while_kernels_run(tmp_path: Path) -> None:
         "INSERT INTO GPU_METRICS VALUES (100, 257, 1, 40), (150, 257, 1, 50), (200, 257, 1, 60),"
         " (150, 257, 2, 7)",
     )
-    (row,) = warehouse.run("gpu_metrics").rows()
+    (row,) = warehouse.analyze("gpu_metrics").rows()
     assert (row["device"], row["step"], row["sample_count"], row["kernel_sample_count"]) == ("1", None, 2, 2)
     assert (row["sm_active_share"], row["dram_read_share"], row["dram_write_share"]) == (0.45, 0.07, None)
-    (row,) = warehouse.run("kernel_gpu_metrics").rows()
+    (row,) = warehouse.analyze("kernel_gpu_metrics").rows()
     assert (row["name"], row["sample_count"], row["tensor_active_share"]) == ("gemm", 2, None)
 
 
 def test_without_gpu_metrics_their_analyses_abstain(tmp_path: Path) -> None:
-    (abstained,) = ingest(tmp_path).run("gpu_metrics").abstained
-    assert abstained.reason == "no sampled GPU metrics"
+    (skipped,) = ingest(tmp_path).analyze("gpu_metrics").skipped
+    assert skipped.reason == "no sampled GPU metrics"
 
 
 def test_device_memory_is_a_running_sum(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_calls_of_other_libraries_are_host_slices(tmp_path: Path) -> None:
     assert quality(warehouse)["table_not_read"] == (1, "SCHED_EVENTS: 2 rows")
     assert "unknown_category" not in quality(warehouse)
     # MPI is communication of the host, not of the GPU.
-    (row,) = warehouse.run("temporal_breakdown").rows()
+    (row,) = warehouse.analyze("temporal_breakdown").rows()
     assert row["exposed_comm_ns"] == 0
 
 
@@ -163,7 +163,7 @@ def test_communication_beside_a_graph_replay_may_be_overlapped(
 ) -> None:
     """Without the kernels inside the graph, the finding is for information only."""
     warehouse = ingest(tmp_path, *replay, ALL_REDUCE, BESIDE)
-    (found,) = [row for row in warehouse.run("exposed_comm").rows() if row["severity"] != "none"]
+    (found,) = [row for row in warehouse.analyze("exposed_comm").rows() if row["severity"] != "none"]
     assert (found["severity"], "--cuda-graph-trace=node" in found["advice"]) == expected
 
 

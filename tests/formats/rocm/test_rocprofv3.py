@@ -116,6 +116,6 @@ def test_a_real_result(tmp_path: Path) -> None:
     warehouse.ingest(FOLDER / "amd-misc" / "rocprofv3_908_results.json.gz", run="run")
     sql = "SELECT count(*), sum(dur_ns)::BIGINT, max(ts_ns + dur_ns) - min(ts_ns) FROM kernels"
     assert rows(warehouse, sql) == [(43915, 4441741378, 15122023494)]
-    (row,) = warehouse.run("temporal_breakdown").rows()
+    (row,) = warehouse.analyze("temporal_breakdown").rows()
     assert row["busy_ns"] == 4233112334
     assert rows(warehouse, "SELECT launches FROM ranks") == [(False,)]

@@ -27,7 +27,7 @@ NOT_CARRIED: Final = {
     "step_kernels": ("op_sig", "path_sig", "module_path", "work_unit", "work"),
     "window_kernels": ("op_sig", "path_sig", "module_path", "work_unit", "work"),
 }
-# Analyses that abstain, and the reason.
+# Analyses that be skipped, and the reason.
 ABSTAINING: Final = (
     dict.fromkeys(
         ("memory_by_op", "memory_curve", "memory_live", "memory_peak", "memory_pressure"), "no memory events"

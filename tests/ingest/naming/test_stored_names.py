@@ -57,12 +57,12 @@ def test_a_run_with_other_content_beside_it_is_stored_completely(tmp_path: Path)
 def test_a_note_says_what_named_a_new_run(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "w")
     (trace,) = write(tmp_path / "job")
-    assert wh.ingest(trace, jobs=1, settle_s=0).notes == ()
+    assert wh.ingest(trace, jobs=1, min_age_s=0).notes == ()
     paths = [tmp_path / "more" / name for name in ("llama_rank0.json", "rank_1/rank1.json")]
     for at, path in enumerate(paths):
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.move(write(tmp_path / "made", kernels=4 + at)[0], path)
-    notes = [str(note) for note in wh.ingest(*paths, jobs=1, settle_s=0).notes]
+    notes = [str(note) for note in wh.ingest(*paths, jobs=1, min_age_s=0).notes]
     assert notes == [
         "named after the file: llama; run=NAME gives another name",
         f"named after the folder {tmp_path / 'more'}: more; run=NAME gives another name",

@@ -121,5 +121,7 @@ def test_a_rank_that_cannot_be_built_leaves_the_others(
     assert calls == [[0, 1, 2], [0], [1], [2]]
     (refused,) = [file for file in found.files if file.state == "refused" and "rank1" in file.path.name]
     assert "odd" in str(refused.reason)
-    rows = warehouse.query_all("SELECT rank, count(*) AS n, max(event_id) + 1 AS m FROM events GROUP BY 1")
+    rows = warehouse.query(
+        "SELECT rank, count(*) AS n, max(event_id) + 1 AS m FROM events GROUP BY 1", limits=None
+    )
     assert sorted((row["rank"], row["n"] == row["m"]) for row in rows.rows()) == [(0, True), (2, True)]

@@ -15,11 +15,11 @@ from tracewarehouse.ingest.tables.steps import find_step_annotations
 
 
 def marks(
-    *annotations: tuple[str, int, int], step_range: str | None = None, tid: str = "1", header: str = "{}"
+    *annotations: tuple[str, int, int], step_pattern: str | None = None, tid: str = "1", header: str = "{}"
 ) -> list[tuple[int, int]]:
     """(row, step) of annotations given as name, start and duration."""
     rows = [slice_(name, ts, dur, category="user_annotation", tid=tid) for name, ts, dur in annotations]
-    (found,) = find_step_annotations(columns_of(rows, None), rules_of(), step_range, [header])
+    (found,) = find_step_annotations(columns_of(rows, None), rules_of(), step_pattern, [header])
     return list(zip(found.rows.tolist(), found.step.tolist(), strict=True))
 
 
@@ -67,11 +67,11 @@ def test_numbers_must_rise() -> None:
 
 def test_a_pattern_replaces_the_rules() -> None:
     rows = (("ProfilerStep#7", 0, 9), ("epoch 1 it 5", 0, 5), ("epoch 1 it 6", 5, 5))
-    assert marks(*rows, step_range=r"it (\d+)") == [(1, 5), (2, 6)]
+    assert marks(*rows, step_pattern=r"it (\d+)") == [(1, 5), (2, 6)]
 
 
 def test_a_pattern_without_a_group_counts() -> None:
-    assert marks(("work", 0, 9), ("other", 9, 1), ("work", 10, 9), step_range="^work$") == [(0, 0), (2, 1)]
+    assert marks(("work", 0, 9), ("other", 9, 1), ("work", 10, 9), step_pattern="^work$") == [(0, 0), (2, 1)]
 
 
 LOOP = [("load", 100 * at, 10) for at in range(4)] + [("work", 100 * at + 10, 80) for at in range(4)]
@@ -103,7 +103,7 @@ def test_steps_of_an_ingested_trace(tmp_path: Path) -> None:
     warehouse = tw.open(tmp_path / "warehouse")
     warehouse.ingest(path, run="run")
     assert warehouse.query("SELECT * FROM steps").rows() == []
-    (file,) = warehouse.ingest(path, run="run", step_range=r"^loop (\d+)").files
+    (file,) = warehouse.ingest(path, run="run", step_pattern=r"^loop (\d+)").files
     assert file.state == "intact"
     assert [row["step"] for row in warehouse.query("SELECT step FROM steps ORDER BY 1").rows()] == [0, 1, 2]
     (quality,) = warehouse.query("SELECT rows FROM data_quality WHERE rule = 'steps_inferred'").rows()
@@ -114,4 +114,4 @@ def test_steps_of_an_ingested_trace(tmp_path: Path) -> None:
 def test_an_invalid_pattern_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_bytes(trace([event()]))
     with pytest.raises(ParamError, match="not a regular expression"):
-        tw.open(tmp_path / "warehouse").ingest(tmp_path / "run.json", step_range="(")
+        tw.open(tmp_path / "warehouse").ingest(tmp_path / "run.json", step_pattern="(")

@@ -46,7 +46,7 @@ def breakdown_said(answer: Any) -> Table:
 
 
 def breakdown_ours(warehouse: tw.Warehouse, on_gpu: bool = True) -> Table:
-    rows = [row for row in warehouse.run("annotation_breakdown").rows() if row["on_gpu"] == on_gpu]
+    rows = [row for row in warehouse.analyze("annotation_breakdown").rows() if row["on_gpu"] == on_gpu]
     numbers = ("sum_ns", "max_ns", "min_ns", "mean_ns", "std_ns")
     return {(row["rank"], row["name"]): tuple(row[each] or 0 for each in numbers) for row in rows}
 
@@ -76,7 +76,7 @@ def around_launch(frame: Frame) -> Table:
 
 
 def labels_ours(warehouse: tw.Warehouse) -> Table:
-    rows = warehouse.run("kernels_by_annotation").rows()
+    rows = warehouse.analyze("kernels_by_annotation").rows()
     first = min((row["rank"] for row in rows), default=0)
     return {
         (row["rank"], row["kernel_id"]): (row["annotation"] or "",) for row in rows if row["rank"] == first

@@ -65,7 +65,7 @@ def temporal_said(answer: Any) -> Table:
 def temporal_ours(warehouse: tw.Warehouse) -> Table:
     return {
         key: _shares(row["idle_ns"], row["compute_ns"], row["busy_ns"] - row["compute_ns"], row["window_ns"])
-        for key, row in by_device(warehouse.run("temporal_breakdown").rows())
+        for key, row in by_device(warehouse.analyze("temporal_breakdown").rows())
     }
 
 
@@ -97,7 +97,7 @@ def overlap_said(answer: Any) -> Table:
 def overlap_ours(warehouse: tw.Warehouse) -> Table:
     return {
         key: (percent(row["overlap_ns"], row["comm_ns"]),)
-        for key, row in by_device(warehouse.run("comm_comp_overlap").rows())
+        for key, row in by_device(warehouse.analyze("comm_comp_overlap").rows())
     }
 
 
@@ -141,7 +141,7 @@ def _with_share(times: dict[tuple[Any, ...], int]) -> Table:
 
 
 def types_ours(warehouse: tw.Warehouse) -> Table:
-    rows = warehouse.run("kernel_type_breakdown").rows()
+    rows = warehouse.analyze("kernel_type_breakdown").rows()
     alone = len({row["rank"] for row in rows}) == 1
     found = {}
     for (rank, device), row in by_device(rows):
@@ -203,7 +203,7 @@ def kernels_ours(warehouse: tw.Warehouse) -> Table:
             row["mean_ns"],
             row["std_ns"] or 0.0,
         )
-        for key, row in by_device(warehouse.run("kernel_summary").rows())
+        for key, row in by_device(warehouse.analyze("kernel_summary").rows())
     }
 
 
@@ -215,7 +215,7 @@ def folded(ranks: tuple[Rank, ...], rules: Rules) -> Table:
         for (device, kind, name), row in _by_name(frame, rules).items():
             groups[device, kind][name] = row
         for (device, kind), named in groups.items():
-            few = named if len(named) <= 10 or "fold" not in rules else _fold(named)
+            few = named if len(named) <= 10 or "aggregate" not in rules else _fold(named)
             found |= {(frame.rank, device, kind, name): row for name, row in few.items()}
     return found
 
@@ -270,7 +270,7 @@ METHODS = [
     ),
     Method(
         "get_gpu_kernel_breakdown(10)",
-        (*GPU, "other", "fold"),
+        (*GPU, "other", "aggregate"),
         kernels_said,
         folded,
         kernels_ours,

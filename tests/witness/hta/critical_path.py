@@ -200,7 +200,9 @@ def lengths_ours(annotation: str, instance: int) -> Callable[[tw.Warehouse], Tab
     """Our path in the words that our `tracewarehouse.hta` has for it."""
 
     def ours(warehouse: tw.Warehouse) -> Table:
-        (run,) = (row["run_id"] for row in warehouse.query_all("SELECT DISTINCT run_id FROM ranks").rows())
+        (run,) = (
+            row["run_id"] for row in warehouse.query("SELECT DISTINCT run_id FROM ranks", limits=None).rows()
+        )
         traces = LoadedTraces(warehouse, run)
         try:
             path = critical_path(traces, traces.ranks[0], annotation, instance)

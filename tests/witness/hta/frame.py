@@ -121,11 +121,11 @@ def read(warehouse: tw.Warehouse, run: str, files: Mapping[int, Path]) -> tuple[
     """The ranks of a run, in their order; `files` are what they were read from."""
     found = []
     for about in (
-        warehouse.select(runs=[run]).query_all("SELECT rank, header FROM ranks ORDER BY rank").rows()
+        warehouse.select(runs=[run]).query("SELECT rank, header FROM ranks ORDER BY rank", limits=None).rows()
     ):
         seen = warehouse.select(runs=[run], ranks=[about["rank"]])
-        rows = pl.DataFrame(seen.query_all(ROWS).polars())
-        stamps = seen.query_all(STAMPS).rows()[0]
+        rows = pl.DataFrame(seen.query(ROWS, limits=None).polars())
+        stamps = seen.query(STAMPS, limits=None).rows()[0]
         base = json.loads(about["header"] or "{}").get("baseTimeNanoseconds", 0)
         unseen = stamps["events"] - _last_list(files[about["rank"]]) if _has_lists(seen) else 0
         found.append(
@@ -142,7 +142,7 @@ def read(warehouse: tw.Warehouse, run: str, files: Mapping[int, Path]) -> tuple[
 
 
 def _has_lists(seen: tw.Warehouse) -> bool:
-    quality = seen.run("quality").rows()
+    quality = seen.analyze("quality").rows()
     return any("traceEvents occurs more than once" in (row["example"] or "") for row in quality)
 
 
@@ -270,5 +270,5 @@ def origin(ranks: tuple[Rank, ...], rules: Rules) -> int:
 
 def first_start(warehouse: tw.Warehouse) -> int:
     """The same by our own clock."""
-    (row,) = warehouse.query_all(f"SELECT min(ts_ns) AS first FROM events WHERE {SLICES}").rows()
+    (row,) = warehouse.query(f"SELECT min(ts_ns) AS first FROM events WHERE {SLICES}", limits=None).rows()
     return int(row["first"])

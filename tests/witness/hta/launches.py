@@ -71,9 +71,9 @@ def launch_stats_said(answer: Any) -> Table:
 
 
 def launch_stats_ours(warehouse: tw.Warehouse) -> Table:
-    rows = warehouse.run("launch_stats").rows()
-    ids = warehouse.query_all(
-        "SELECT rank, event_id, coalesce(correlation, -1) AS correlation FROM kernels"
+    rows = warehouse.analyze("launch_stats").rows()
+    ids = warehouse.query(
+        "SELECT rank, event_id, coalesce(correlation, -1) AS correlation FROM kernels", limits=None
     ).rows()
     correlation = {(row["rank"], row["event_id"]): row["correlation"] for row in ids}
     found: Table = {}

@@ -86,7 +86,7 @@ def delays_said(answer: Any) -> Table:
 
 
 def delays_ours(warehouse: tw.Warehouse) -> Table:
-    rows = warehouse.run("op_kernel_delays", with_memory=False).rows()
+    rows = warehouse.analyze("op_kernel_delays", with_memory=False).rows()
     first = min((row["rank"] for row in rows), default=0)
     return {
         (row["rank"], row["name"], row["kernels"]): (
@@ -180,7 +180,7 @@ def sequences_said(answer: Any) -> Table:
 
 def sequences_ours(operator: str) -> Callable[[tw.Warehouse], Table]:
     def ours(warehouse: tw.Warehouse) -> Table:
-        rows = warehouse.run("kernel_sequences", operator=operator, min_kernels=LEAST).rows()
+        rows = warehouse.analyze("kernel_sequences", operator=operator, min_kernels=LEAST).rows()
         first = _first_rank(warehouse)
         return {
             (row["name"], row["kernels"]): (row["count"], row["kernel_sum_ns"], row["op_sum_ns"])
@@ -192,7 +192,7 @@ def sequences_ours(operator: str) -> Callable[[tw.Warehouse], Table]:
 
 
 def _first_rank(warehouse: tw.Warehouse) -> int:
-    return int(warehouse.query_all("SELECT min(rank) AS rank FROM ranks").rows()[0]["rank"])
+    return int(warehouse.query("SELECT min(rank) AS rank FROM ranks", limits=None).rows()[0]["rank"])
 
 
 # Counters of the hardware
@@ -232,7 +232,7 @@ def cupti_said(answer: Any) -> Table:
 
 
 def cupti_ours(warehouse: tw.Warehouse) -> Table:
-    rows = warehouse.run("cupti_counters").rows()
+    rows = warehouse.analyze("cupti_counters").rows()
     return {(row["event_id"],): (row["name"], " > ".join(row["op_stack"] or [])) for row in rows}
 
 

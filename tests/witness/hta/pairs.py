@@ -41,7 +41,7 @@ def verdicts(
 
 def stored_rank(warehouse: tw.Warehouse, run: str) -> int:
     """The only rank of a run."""
-    (row,) = warehouse.select(runs=[run]).query_all("SELECT rank FROM ranks").rows()
+    (row,) = warehouse.select(runs=[run]).query("SELECT rank FROM ranks", limits=None).rows()
     return int(row["rank"])
 
 
@@ -92,9 +92,9 @@ def both(sides: list[Side]) -> Table:
 
 def _ours(warehouse: tw.Warehouse, run: str, kind: str) -> Side:
     seen = warehouse.select(runs=[run])
-    steps = sorted(row["step"] for row in seen.run("step_summary").rows())
+    steps = sorted(row["step"] for row in seen.analyze("step_summary").rows())
     found: dict[str, tuple[int, float]] = defaultdict(lambda: (0, 0))
-    for row in seen.run("name_summary", by_step=True).rows():
+    for row in seen.analyze("name_summary", by_step=True).rows():
         if steps and row["step"] == steps[0] and kind in ("ALL", "GPU" if row["on_gpu"] else "CPU"):
             count, time = found[row["name"]]
             found[row["name"]] = count + row["count"], time + row["sum_ns"]
@@ -174,7 +174,7 @@ def timeline(warehouse: tw.Warehouse, oracle: Oracle, path: Path) -> Verdict:
     report = warehouse.ingest(path, run="memory-timeline")
     run = report.files[0].run or "memory-timeline"
     times, sizes = oracle.timeline(path)["MemoryAnalysis"]["value"]
-    rows = warehouse.select(runs=[run]).run("memory_category_curve").rows()
+    rows = warehouse.select(runs=[run]).analyze("memory_category_curve").rows()
     rows = sorted(rows, key=lambda row: row["position"])
     first = min(time for time in times if time >= 0)
     ours: dict[int, list[int]] = {}

@@ -34,7 +34,7 @@ TRAPS = {
     "clocks": (13, "who starts last by clocks that are not synchronized, of kernels called ncclKernel…"),
     "default": (13, "ranks=None means rank 0"),
     "delay": (10, "the delay is clipped at 0"),
-    "fold": (11, "what is folded is folded again: statistics of sums"),
+    "aggregate": (11, "what is folded is folded again: statistics of sums"),
     "denominator": (12, "shares of another whole"),
     "ranks": (13, "ranks are summed"),
     "nesting": (14, "operators by time alone, on any thread"),

@@ -118,7 +118,7 @@ def idle_said(answer: Any) -> Table:
 def idle_ours(warehouse: tw.Warehouse) -> Table:
     return {
         (*key, row["stream"], row["cause"]): (row["idle_ns"], row["share"])
-        for key, row in by_device(warehouse.run("stream_idle").rows())
+        for key, row in by_device(warehouse.analyze("stream_idle").rows())
     }
 
 
@@ -141,7 +141,7 @@ def intervals_said(answer: Any) -> Table:
 
 def intervals_ours(warehouse: tw.Warehouse) -> Table:
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
-    for key, row in by_device(warehouse.run("stream_idle_intervals").rows()):
+    for key, row in by_device(warehouse.analyze("stream_idle_intervals").rows()):
         found[*key, row["stream"], row["cause"]].append(row["idle_ns"])
     return {key: described(each) for key, each in found.items()}
 
@@ -206,7 +206,7 @@ def queue_series(ranks: tuple[Rank, ...], rules: Rules) -> Table:
 
 
 def queue_series_ours(warehouse: tw.Warehouse) -> Table:
-    rows = warehouse.run("queue_length").rows()
+    rows = warehouse.analyze("queue_length").rows()
     start = first_start(warehouse)
     return {
         (*key, row["stream"], row["ts_ns"] - start): (row["queue_length"],) for key, row in by_device(rows)
@@ -229,7 +229,7 @@ def queue_summary(ranks: tuple[Rank, ...], rules: Rules) -> Table:
 def queue_summary_ours(warehouse: tw.Warehouse) -> Table:
     found: dict[tuple[Any, ...], list[float]] = defaultdict(list)
     for key, row in by_device(
-        warehouse.query_all("SELECT rank, device, stream, queue_length FROM queue_changes").rows()
+        warehouse.query("SELECT rank, device, stream, queue_length FROM queue_changes", limits=None).rows()
     ):
         found[*key, row["stream"]].append(row["queue_length"])
     return {key: described(each) for key, each in found.items()}
@@ -264,7 +264,7 @@ def blocked_ours(warehouse: tw.Warehouse) -> Table:
     return {
         (limit, *key, row["stream"]): (row["blocked_ns"], 100 * row["share"])
         for limit in (1, 100, 1024)
-        for key, row in by_device(warehouse.run("queue_blocked", max_length=limit).rows())
+        for key, row in by_device(warehouse.analyze("queue_blocked", max_length=limit).rows())
         if row["blocked_ns"]
     }
 
@@ -338,7 +338,7 @@ def _way(name: str, activity: str) -> str:
 def bandwidth_series_ours(warehouse: tw.Warehouse) -> Table:
     start = first_start(warehouse)
     found: Table = {}
-    for key, row in by_device(warehouse.run("memory_bandwidth").rows()):
+    for key, row in by_device(warehouse.analyze("memory_bandwidth").rows()):
         found[*key, _named(row["direction"]), row["ts_ns"] - start] = (row["bandwidth_bytes_per_ns"],)
     return found
 

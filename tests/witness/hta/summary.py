@@ -12,7 +12,7 @@ from witness.hta.rules import TRAPS
 WORDS = {
     "equal": "both say the same, within HTA's rounding",
     "apart": "they differ, and HTA's own rules over our tables give HTA's number",
-    "fails": "HTA ends with an error, which its rules foresee; we have an answer or abstain",
+    "fails": "HTA ends with an error, which its rules foresee; we have an answer or be skipped",
     "none": "neither has anything to say",
     "unexplained": "must not be",
 }

@@ -23,11 +23,12 @@ from tracewarehouse import hints
 from tracewarehouse.compare.diff.comparable import roles
 from tracewarehouse.compare.diff.levels import (
     COMPLETE_STEPS,
+    OWN_WORK,
     WAIT,
     ZERO,
     Level,
     Row,
-    both_have_blame,
+    both_have_attribution,
     exposed_waits,
     of_both_sides,
     ranked,
@@ -41,7 +42,7 @@ from tracewarehouse.contracts.catalog import Catalog
 from tracewarehouse.errors import ParamError, TwError
 from tracewarehouse.present.render.text import plural, show
 from tracewarehouse.query.selection import Selection
-from tracewarehouse.result import Abstained, Field, Provenance, Result, from_rows
+from tracewarehouse.result import Field, Provenance, Result, Skipped, from_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,7 +128,7 @@ ORDER BY level, name, {replicate}
 
 # Own time of each rank, that is without communication and waiting, as a level.
 _OWN = """
-SELECT amounts.* REPLACE (format('rank {{}} own', ranks.label) AS level, NULL AS interval_id)
+SELECT amounts.* REPLACE (format('rank {{}}{own_work}', ranks.label) AS level, NULL AS interval_id)
 FROM diff_amounts AS amounts
 JOIN {side}_ranks AS ranks USING (rank)
 WHERE level = 'kernels' AND side = '{side}' AND NOT starts_with(name, 'waiting: ')
@@ -313,7 +314,7 @@ def _side(
     totals: dict[Key, Total] = defaultdict(Total)
     means: dict[Key, dict[Replicate, Fraction]] = defaultdict(partial(defaultdict, Fraction))
     for level, part, ns, count, sum_ns, has_calls, work, unit, *key in con.execute(
-        _TOTALS.format(side=side, replicate=replicate, own=_OWN.format(side=side))
+        _TOTALS.format(side=side, replicate=replicate, own=_OWN.format(side=side, own_work=OWN_WORK))
     ).fetchall():
         by = divisors.get(key[0], one)
         amount = None if work is None else int(work) / by
@@ -356,7 +357,7 @@ class Breakdown(Struct, frozen=True):
     replicate: str
     levels: tuple[Level, ...]
     notices: tuple[str, ...]
-    abstained: tuple[Abstained, ...]  # ranks that are left out
+    skipped: tuple[Skipped, ...]  # ranks that are left out
     on_host: bool = False  # without GPU activities: what the training threads run, from `host_account`
     unit: str | None = None  # what times are per, such as `sample`; None if they are of the entire interval
     scale: int = 1  # of how many units of work: 1,000 of `1,000 tokens`
@@ -396,19 +397,19 @@ def breakdown(
     has no such interval. With `work`, times are per unit of the work of a step, and `per` is the step.
 
     A late rank makes the others wait in collectives, so their steps grow as much as its own. In the breakdown
-    that is `exposed_wait for rank N`, for the rank that arrived last or, with blame derived on both sides,
+    that is `exposed_wait for rank N`, for the rank that arrived last or, with waits attributed on both sides,
     the one that caused most of the wait; a slow link shows as `exposed_transfer`. In `ranks` the late rank's
     own time grew, of the others only their waiting. Ranks are paired by number; by their role in the job if
     the layouts differ; in order if the numbers differ but both sides have as many.
     """
-    on_host = not any(len(side.query_all("SELECT DISTINCT run_id FROM kernels")) for side in (base, head))
+    on_host = not any(len(side.query("SELECT DISTINCT run_id FROM kernels")) for side in (base, head))
     is_chosen = per is not None
     per, notices = resolve_interval(per, (base, head), on_host)
     read = host_times if on_host else side_times
     times = read("base", base, per), read("head", head, per)
     if per == STEP and not on_host:
-        has_blame = both_have_blame(base, head)
-        times = _with_waits(times[0], base, has_blame), _with_waits(times[1], head, has_blame)
+        has_attribution = both_have_attribution(base, head)
+        times = _with_waits(times[0], base, has_attribution), _with_waits(times[1], head, has_attribution)
     jobs = {each.run: each.job for side in (base, head) for each in side.selected()}
     by_run = sum(len({each.job for each in side.selected()}) for side in (base, head)) >= MIN_SAMPLES
     if work is not None:
@@ -423,7 +424,7 @@ def breakdown(
     labeled = _labeling(base, head) if per == STEP and work is None else replace
     provenance = of_both_sides(*(side.parts.provenance for side in times))
     means = [side.length_ns / side.intervals for side in sides]
-    own = dict.fromkeys(key for side in sides for key in side.totals if key[0].endswith(" own"))
+    own = dict.fromkeys(key for side in sides for key in side.totals if key[0].endswith(OWN_WORK))
     ranks = max(1, len({rank for rank, _ in own}))
     return Breakdown(
         per=per,
@@ -435,7 +436,7 @@ def breakdown(
         levels=tuple(labeled(_level(name, sides, level_per, alpha, provenance)) for name in LEVELS),
         notices=tuple(dict.fromkeys((*notices, *(each for side in times for each in side.parts.notices)))),
         incomplete=tuple(_incomplete_steps(base, head)) if per == STEP else (),
-        abstained=tuple(dict.fromkeys(each for side in times for each in side.parts.abstained)),
+        skipped=tuple(dict.fromkeys(each for side in times for each in side.parts.skipped)),
         on_host=on_host,
         unit=text,
         scale=work.scale if work else 1,
@@ -458,7 +459,7 @@ def _unequal_steps(base: Selection, head: Selection) -> Divisors | None:
     """The steps that a rank recorded in each run; None if there are as many in all, or a run has none."""
     sql = "SELECT run_id, count(*) AS steps, count(DISTINCT rank) AS ranks FROM steps GROUP BY run_id"
     sides = [
-        {row["run_id"]: Fraction(row["steps"], row["ranks"]) for row in side.query_all(sql).rows()}
+        {row["run_id"]: Fraction(row["steps"], row["ranks"]) for row in side.query(sql).rows()}
         for side in (base, head)
     ]
     runs = {each.run for side in (base, head) for each in side.selected()}
@@ -475,7 +476,7 @@ FROM steps GROUP BY run_id, step ORDER BY run_id, step
 def _incomplete_steps(*sides: Selection) -> Iterator[str]:
     """Per side the steps that are complete on no rank, so that what happens in them is not compared."""
     for name, side in zip(("base", "head"), sides, strict=True):
-        rows = side.query_all(_ALL_STEPS).rows()
+        rows = side.query(_ALL_STEPS).rows()
         left_out = [row for row in rows if row["is_left_out"]]
         runs = {row["run_id"] for row in rows}
         if not left_out:
@@ -503,10 +504,10 @@ def _mean_step_ns(times: Sequence[SideTimes], per: str) -> float:
     return fmean(ns for side in found for ns in side)
 
 
-def _with_waits(times: SideTimes, side: Selection, has_blame: bool) -> SideTimes:
+def _with_waits(times: SideTimes, side: Selection, has_attribution: bool) -> SideTimes:
     """The same times, with those of exposed waits by the rank that is waited for."""
     waiting = WAIT in times.parts.arrow()["category"].unique().to_pylist()
-    return replace(times, waits=exposed_waits(side, has_blame)) if waiting else times
+    return replace(times, waits=exposed_waits(side, has_attribution)) if waiting else times
 
 
 def _level(
@@ -590,12 +591,12 @@ def resolve_interval(
         return WINDOW, [f"fewer than {MIN_STEPS} complete steps: the breakdown covers the entire trace"]
     if per in (STEP, WINDOW) or per.startswith(ANNOTATION) and per != ANNOTATION:
         return per, []
-    raise ParamError(f"unknown per {per!r}", "use step, window or annotation:NAME")
+    raise ParamError(f"unknown interval {per!r}", "use step, window or annotation:NAME")
 
 
 def _has_enough_steps(side: Selection, on_host: bool) -> bool:
     """Whether every run has a rank with enough complete steps."""
-    steps = side.query_all(COMPLETE_STEPS if on_host else _STEPS).rows()
+    steps = side.query(COMPLETE_STEPS if on_host else _STEPS).rows()
     most: Counter[str] = Counter()
     for (run, _), count in Counter((row["run_id"], row["rank"]) for row in steps).items():
         most[run] = max(most[run], count)
@@ -605,9 +606,9 @@ def _has_enough_steps(side: Selection, on_host: bool) -> bool:
 def side_times(name: str, side: Selection, per: str) -> SideTimes:
     """The times of a side per interval; raises TwError if it has none."""
     if per == STEP:
-        steps = side.query_all(_STEPS).arrow()
+        steps = side.query(_STEPS).arrow()
         times = SideTimes("step", steps, side.analyze("step_account"), side.analyze("step_kernels"))
-        hint = hints.fill("break down the entire trace: {}", hints.option("per", "window"))
+        hint = hints.fill("break down the entire trace: {}", hints.option("interval", "window"))
         return _check_not_empty(name, times, "no complete step", hint)
     annotation = None if per == WINDOW else per.removeprefix(ANNOTATION)
     analyses = "window_account", "window_kernels"
@@ -622,10 +623,10 @@ def side_times(name: str, side: Selection, per: str) -> SideTimes:
 def host_times(name: str, side: Selection, per: str) -> SideTimes:
     """The same for ranks without GPU activities, by what their training thread runs. Raises ParamError."""
     if per not in (STEP, WINDOW):
-        raise ParamError(f"per {per!r} needs GPU activities", "use step or window")
+        raise ParamError(f"interval {per!r} needs GPU activities", "use step or window")
     account = side.analyze("host_account", entire_trace=per == WINDOW)
     if per == STEP:
-        interval, lacking, steps = "step", "no complete step", side.query_all(COMPLETE_STEPS).arrow()
+        interval, lacking, steps = "step", "no complete step", side.query(COMPLETE_STEPS).arrow()
     else:
         interval, lacking, steps = "occurrence", "no host slices", None
     kernels = side.analyze("step_kernels" if per == STEP else "window_kernels")
@@ -639,7 +640,7 @@ def host_times(name: str, side: Selection, per: str) -> SideTimes:
     parts = replace(
         from_rows(fields, rows),
         provenance=account.provenance,
-        abstained=account.abstained,
+        skipped=account.skipped,
         notices=account.notices,
     )
     return _check_not_empty(name, SideTimes(interval, steps, parts, kernels), lacking, None)
@@ -648,5 +649,5 @@ def host_times(name: str, side: Selection, per: str) -> SideTimes:
 def _check_not_empty(name: str, times: SideTimes, lacking: str, hint: str | None) -> SideTimes:
     if len(times.parts if times.intervals is None else times.intervals):
         return times
-    reason = ", ".join(sorted({each.reason for each in times.parts.abstained})) or lacking
+    reason = ", ".join(sorted({each.reason for each in times.parts.skipped})) or lacking
     raise TwError(f"{name} has no data to break down: {reason}", hint)

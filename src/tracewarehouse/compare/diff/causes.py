@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tracewarehouse.compare.diff.levels import WAIT, ZERO, Row, awaited_rank
+from tracewarehouse.compare.diff.levels import OWN_WORK, WAIT, ZERO, Row, awaited_rank
 from tracewarehouse.compare.diff.pairing import MATRIX_PRODUCT, RETYPED, is_conversion, role_of
 from tracewarehouse.compare.stats.baseline import variance_shares
 from tracewarehouse.display_names import category_name
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tracewarehouse.compare.diff.breakdown import Breakdown
     from tracewarehouse.query.selection import Selection
 
-_OWN = " own"
 _LEAST_PART = 0.1  # share of the change, from which waiting, or a blocking call, is a cause
 _LEAST_OWN = 0.05  # share of the change, from which a late rank is named
 _APART = 3  # times that of the next rank, from which a rank's own change is far larger
@@ -51,7 +50,7 @@ def late_ranks(parts: Breakdown, blocking: str | None) -> Late | None:
 
     None, too, if nothing waits, collectives are not matched, or a side lacks a rank.
     """
-    own = [row for row in parts.level("ranks").rows if row.part.endswith(_OWN)]
+    own = [row for row in parts.level("ranks").rows if row.part.endswith(OWN_WORK)]
     toward = 1 if parts.delta > 0 else -1
     change, waits = toward * parts.delta, toward * waiting(parts)
     if len(own) < 2 or waits < _LEAST_PART * change or not all(row.base and row.head for row in own):
@@ -128,7 +127,7 @@ def new_blocking_call(parts: Breakdown, base: Selection, head: Selection) -> str
     sync = next((row for row in parts.level("breakdown").rows if row.part == _SYNC), None)
     if parts.per != "step" or sync is None or sync.delta < _LEAST_PART * abs(parts.delta):
         return None
-    before, after = ({row["name"]: row for row in side.query_all(_BLOCKING).rows()} for side in (base, head))
+    before, after = ({row["name"]: row for row in side.query(_BLOCKING).rows()} for side in (base, head))
     if not after:
         return None
     most = max(after, key=lambda name: after[name]["ns"])
@@ -161,7 +160,7 @@ def memory_notes(base: Selection, head: Selection) -> Iterator[str]:
     ranks = [rank for side in (base, head) for each in side.selected() for rank in each.version.by_rank]
     if not all(rank.facts.get("memory_events") for rank in ranks):
         return
-    before, after = (side.query_all(_ALLOCATED).rows()[0] for side in (base, head))
+    before, after = (side.query(_ALLOCATED).rows()[0] for side in (base, head))
     if not before["peak"] or not after["peak"]:
         return
     (less, _), (more, name) = sorted([(before["growth"], "base"), (after["growth"], "head")])
@@ -220,7 +219,7 @@ def _late_text(late: Late, parts: Breakdown) -> str | None:
     change, is_certain = abs(parts.delta), _is_certain(late)
     if not is_certain and (late.part < _MOST * change or change < _LEAST_CHANGE * parts.base_mean):
         return None
-    names = [row.part.removesuffix(_OWN).removeprefix("rank ") for row in late.ranks]
+    names = [row.part.removesuffix(OWN_WORK).removeprefix("rank ") for row in late.ranks]
     ranks, whose = (
         (f"ranks {' and '.join(names)} are", "their") if names[1:] else (f"rank {names[0]} is", "its")
     )
@@ -377,11 +376,11 @@ def spread_notes(parts: Breakdown) -> Iterator[str]:
     if kernels:
         listed = ", ".join(f"{_name(share.name)} ({100 * share.share:.0f} %)" for share in kernels)
         yield f"the spread between {between} comes from {listed}"
-    own = [each for each in shares if each.level == "ranks" and each.name.endswith(_OWN)]
+    own = [each for each in shares if each.level == "ranks" and each.name.endswith(OWN_WORK)]
     total = sum(max(each.share, 0.0) for each in own)
     # A late rank lengthens the steps of the others as much, by waiting: compare own times only.
     if len(own) > 1 and own[0].share >= max(_LEAST, _MOST_OF_RANKS * total):
-        rank, share = own[0].name.removesuffix(_OWN), own[0].share / total
+        rank, share = own[0].name.removesuffix(OWN_WORK), own[0].share / total
         yield f"{rank} varies most: {100 * share:.0f} % of the spread of the ranks' own times"
 
 

@@ -52,7 +52,7 @@ def layouts(base: Selection, head: Selection) -> tuple[str, str] | None:
 def _positions(side: Selection) -> dict[int, Positions]:
     """Rank → its position in each group; empty if a rank has two positions in groups of one kind."""
     found: dict[int, Positions] = {}
-    for row in side.query_all(_GROUPS).rows():
+    for row in side.query(_GROUPS).rows():
         groups = row["process_groups"]
         groups = json.loads(groups) if isinstance(groups, str) else groups
         listed = groups if isinstance(groups, list) else ()
@@ -156,8 +156,7 @@ _Check = Callable[[_SideFacts, _SideFacts], Iterator[Difference]]
 def differences(base: Selection, head: Selection) -> tuple[Difference, ...]:
     """The configuration differences of two sides, warnings first."""
     facts = tuple(
-        _SideFacts(name, side, side.query_all(_RANKS).rows())
-        for name, side in (("base", base), ("head", head))
+        _SideFacts(name, side, side.query(_RANKS).rows()) for name, side in (("base", base), ("head", head))
     )
     all_differences = [each for check in _CHECKS for each in check(*facts)]
     return tuple(sorted(all_differences, key=lambda each: not each.is_warning))
@@ -282,16 +281,14 @@ def _flags(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 
 
 def _steps(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
-    counts = [
-        sorted({row["steps"] for row in side.selection.query_all(_STEPS).rows()}) for side in (base, head)
-    ]
+    counts = [sorted({row["steps"] for row in side.selection.query(_STEPS).rows()}) for side in (base, head)]
     if counts[0] != counts[1]:
         yield Difference("steps", f"complete steps per rank: {_base_vs_head(*map(_range, counts))}")
 
 
 def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
     calls = [
-        {(row["name"], row["shape"]): row["calls"] for row in side.selection.query_all(_SHAPES).rows()}
+        {(row["name"], row["shape"]): row["calls"] for row in side.selection.query(_SHAPES).rows()}
         for side in (base, head)
     ]
     if not all(calls):
@@ -305,7 +302,7 @@ def _shapes(base: _SideFacts, head: _SideFacts) -> Iterator[Difference]:
 
 def _flop_ratio(base: _SideFacts, head: _SideFacts) -> str:
     """What different shapes mean for the FLOP of a step."""
-    flop = [side.selection.query_all(_STEP_FLOP).rows()[0]["flop"] for side in (base, head)]
+    flop = [side.selection.query(_STEP_FLOP).rows()[0]["flop"] for side in (base, head)]
     if not all(flop):
         return "batch size or inputs may differ, and with them the work per step"
     ratio = flop[1] / flop[0]
@@ -378,7 +375,7 @@ def equal_positions(
     """Both sides with only the first complete steps of each run, and a line, if they have to be compared."""
     times: tuple[dict[str, dict[int, float]], ...] = ({}, {})  # run → step → mean of its ranks
     for of_side, side in zip(times, (base, head), strict=True):
-        for row in side.query_all(_POSITIONS).rows():
+        for row in side.query(_POSITIONS).rows():
             of_side.setdefault(row["run_id"], {})[row["step"]] = row["ns"]
     of_base, of_head = (StepTimes(tuple(tuple(run.values()) for run in side.values())) for side in times)
     first = first_steps(of_base, of_head, min_effect) if all(times) else None

@@ -1,9 +1,9 @@
 """`Diff`: analyses run on two selections and compared row by row, with a verdict for each row.
 
 Rows are joined by their keys, with SQL that is generated from the columns of the analysis. Ranks are combined
-by the `fold` of each column; sums are divided by the number of ranks, of their complete steps, or by how much
-they recorded (`per` of the contract), only at the end, so that they stay exact. The verdict of a row tests
-its values in the replicates of each side: runs if there are four or more in total, else complete steps.
+by the `aggregate` of each column; sums are divided by the number of ranks, of their complete steps, or by how
+much they recorded (`per` of the contract), only at the end, so that they stay exact. The verdict of a row
+tests its values in the replicates of each side: runs if there are four or more in total, else complete steps.
 Profiling windows of one job count as one run.
 """
 
@@ -133,8 +133,8 @@ class Comparison(Struct, frozen=True):
             value = replace(
                 measure,
                 type="DOUBLE" if self.combined or self.unit_of(measure) else measure.type,
-                null=measure.null or measure.fold != "sum",
-                fold="sum" if measure.fold == "sum" else None,
+                null=measure.null or measure.aggregate != "sum",
+                aggregate="sum" if measure.aggregate == "sum" else None,
             )
             for side in ("base", "head"):
                 per = f"per {self.unit}, {self.per}" if self.unit_of(measure) else self.per
@@ -156,7 +156,9 @@ def compare(
     measures = tuple(
         column
         for column in contract.columns
-        if column.name not in contract.grain and column.unit not in _NOT_MEASURES and (by_rank or column.fold)
+        if column.name not in contract.grain
+        and column.unit not in _NOT_MEASURES
+        and (by_rank or column.aggregate)
     )
     if not classifiers(measures, by_rank):
         raise ParamError(
@@ -170,7 +172,7 @@ def compare(
 
 def classifiers(measures: tuple[Column, ...], by_rank: bool) -> list[Column]:
     """The measures that can classify rows: over ranks only those that are summed."""
-    return [column for column in measures if by_rank or column.fold == "sum"]
+    return [column for column in measures if by_rank or column.aggregate == "sum"]
 
 
 def _classifier(contract: Contract, measures: tuple[Column, ...], by_rank: bool, name: str | None) -> Column:
@@ -239,18 +241,18 @@ def _side_sql(comparison: Comparison, side: str) -> str:
 
 
 def _combined_sql(measure: Column) -> str:
-    fold = measure.fold or "sum"
-    if "/" in fold:
-        over, under = (if_complete("sum", name) for name in fold.split("/"))
+    aggregate = measure.aggregate or "sum"
+    if "/" in aggregate:
+        over, under = (if_complete("sum", name) for name in aggregate.split("/"))
         return f"{over} / nullif({under}, 0)"
-    return if_complete(fold, measure.name)
+    return if_complete(aggregate, measure.name)
 
 
 def _measure_sql(comparison: Comparison, measure: Column, divisors: Divisors) -> Iterator[str]:
     """Base, head and delta of a measure."""
     base, head = (_value_sql(measure, side) for side in SIDES)
     delta = f"({head} - {base})"
-    if comparison.combined and measure.fold == "sum":
+    if comparison.combined and measure.aggregate == "sum":
         unit = comparison.unit_of(measure)
         parts, (base_by, head_by) = parts_of(unit), divisors[unit]
         one, other = _over_common_denominator(measure, base_by, head_by)
@@ -264,7 +266,7 @@ def _measure_sql(comparison: Comparison, measure: Column, divisors: Divisors) ->
 
 def _value_sql(measure: Column, side: str) -> str:
     """A measure of one side; a missing row is 0 for a sum, and unknown for other measures."""
-    if measure.fold == "sum":
+    if measure.aggregate == "sum":
         return _SUM_OR_0.format(side=side, name=_quoted(measure))
     return f"{side}_side.{_quoted(measure)}"
 
@@ -322,7 +324,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
         """The same for notebooks."""
         return self.changes()._repr_html_()
 
-    def run(self, name: str, version: int | None = None, **params: object) -> Result:
+    def analyze(self, name: str, version: int | None = None, **params: object) -> Result:
         """The comparison of an analysis: keys, base, head and delta of each measure, change and verdict.
 
         Raises UnknownName, ParamError; TwError if a side has no rank, or no complete step, with data.
@@ -350,16 +352,16 @@ class Diff(Analyses[Result], Struct, frozen=True):
     def changes(
         self,
         *,
-        per: str | None = None,
+        interval: str | None = None,
         steps: Iterable[int] = (),
         gates: Iterable[str] = (),
         normalize: str | None = None,
     ) -> Change:
         """The overall change: configuration differences, verdict on the step time, breakdown, and gates.
 
-        `per` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps to include, by default
-        all complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample
-        or token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
+        `interval` is `step`, `window` or `annotation:NAME`; `steps` are numbers of steps, by default all
+        complete ones. `normalize` is `sample`, `token` or `label.K`: times and sizes are then per sample or
+        token, counted by the labels `samples_per_step` or `tokens_per_step` of each run, or per unit of K.
         With one run per side, a gate on the change of a time needs a change beyond its bound by three
         deviations between runs: of recorded runs like these, else 3 %. Raises ParamError, UnknownName.
         """
@@ -368,7 +370,7 @@ class Diff(Analyses[Result], Struct, frozen=True):
 
         parsed = [parse(gate, self.catalog) for gate in gates]
         options = CompareOptions(
-            per, self.alpha, self.min_effect, tuple(steps), self.earlier, self.alike, normalize
+            interval, self.alpha, self.min_effect, tuple(steps), self.earlier, self.alike, normalize
         )
         return changes(self.base, self.head, self.catalog, options, parsed)
 
@@ -377,11 +379,11 @@ class Diff(Analyses[Result], Struct, frozen=True):
         if self.by_rank or self.all_steps or "step" not in contract.grain:
             return None, ()
         base, head, first = self.base, self.head, None
-        steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
+        steps = [side.query(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
         ranks = [Counter((row["run_id"], row["rank"]) for row in table.to_pylist()) for table in steps]
         if {*ranks[0].values()} != {*ranks[1].values()}:
             base, head, first = equal_positions(base, head, self.min_effect)
-            steps = [side.query_all(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
+            steps = [side.query(COMPLETE_STEPS_SQL).arrow() for side in (base, head)]
         if all(table.num_rows for table in steps):
             return steps, (first,) if first else ()
         if any(param.name == BY_STEP for param in contract.params):
@@ -420,9 +422,9 @@ class Diff(Analyses[Result], Struct, frozen=True):
         table = table_of(contract, [row | verdict for row, verdict in zip(rows, verdicts, strict=True)])
         base, head = (side.result for side in results)
         provenance = of_both_sides(base.provenance, head.provenance)
-        abstained = tuple(dict.fromkeys((*base.abstained, *head.abstained)))
+        skipped = tuple(dict.fromkeys((*base.skipped, *head.skipped)))
         all_notices = tuple(dict.fromkeys((*notices, *base.notices, *head.notices)))
-        return Result(table, provenance, contract, abstained, all_notices)
+        return Result(table, provenance, contract, skipped, all_notices)
 
     def _row_verdicts(
         self,
@@ -459,7 +461,7 @@ class _SideResult(Struct, frozen=True):
     @property
     def ranks(self) -> set[tuple[str, int]]:
         """Run and rank of the ranks with data."""
-        without = {(each.run_id, each.rank) for each in self.result.abstained}
+        without = {(each.run_id, each.rank) for each in self.result.skipped}
         return {(each.run, rank) for each in self.selected for rank in each.ranks} - without
 
     def parts(self, contract: Contract, unit: str | None) -> dict[str, dict[int, int]]:
@@ -474,7 +476,7 @@ class _SideResult(Struct, frozen=True):
         else:
             count = sum(self.replicates(("run_id", "step"), contract).values())
         if not count:
-            reason = ", ".join(sorted({each.reason for each in self.result.abstained})) or "no complete step"
+            reason = ", ".join(sorted({each.reason for each in self.result.skipped})) or "no complete step"
             command = hints.Hint("wh.select(runs=RUN).run(NAME)", "tw show NAME --run RUN")
             message = f"{self.side} has no data to compare: {reason}"
             raise TwError(message, hints.fill("{} explains why", command))

@@ -312,7 +312,7 @@ def _by_change(
     if test is None and runs < MIN_SAMPLES and base and not exact:
         if gate.metric.column.unit == "ns":
             return _by_steps(gate, sides, values, options)
-        hint = hints.fill("use more runs, or {}", hints.option("spread", "history"))
+        hint = hints.fill("use more runs, or {}", hints.option("noise", "history"))
         reason = hints.fill("{}; {}", NOT_TESTED, hint)
         return GateResult(gate, "inconclusive", base, head, change, reason=reason)
     if test is None or not gate.relative or not base:

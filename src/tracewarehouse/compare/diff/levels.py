@@ -200,6 +200,7 @@ def of_both_sides(base: Provenance, head: Provenance) -> Provenance:
 
 
 WAIT = "exposed_wait"
+OWN_WORK = " (own work)"  # ends the row of a rank without communication and waiting
 _AWAITED = f"{WAIT} for rank "
 _LEAST_CHANGE, _LEAST_TIME = Fraction(1, 100), Fraction(1, 1000)  # of the change; of the mean of base
 _MOST_AWAITED = 4
@@ -358,7 +359,7 @@ def _columns(per: str) -> tuple[Column, ...]:
 
 
 def _ns(name: str, doc: str, signed: bool = False, null: bool = False) -> Column:
-    return Column(name, "BIGINT", doc, "ns", null=null, signed=signed, fold="sum")
+    return Column(name, "BIGINT", doc, "ns", null=null, signed=signed, aggregate="sum")
 
 
 def ratio_column(name: str, doc: str) -> Column:
@@ -370,22 +371,22 @@ def _count(name: str, doc: str) -> Column:
     return Column(name, "DOUBLE", doc, "count", null=True)
 
 
-_HAS_BLAME = "SELECT coalesce(bool_and(blame), FALSE) AS has_blame FROM ranks"
-# Exposed waits of each step: for the rank that arrived last, or for the rank with the largest share of blame.
+_HAS_ATTRIBUTION = "SELECT coalesce(bool_and(wait_attribution), FALSE) AS has_attribution FROM ranks"
+# Exposed waits of each step: for the rank that arrived last, or for the rank that caused most of them.
 _EXPOSED = """
 SELECT run_id, rank, step, waits_for, sum(segment_ns)::BIGINT AS wait_ns
 FROM account_segments
 WHERE exposure = 'wait' AND step IS NOT NULL
 GROUP BY ALL
 """
-_EXPOSED_BLAMED = """
+_EXPOSED_ATTRIBUTED = """
 WITH
   share AS (
     SELECT run_id, waiter_rank, instance_id, rank, sum(wait_ns)::BIGINT AS wait_ns
-    FROM blame
+    FROM wait_attribution
     GROUP BY ALL
   ),
-  blamed AS (
+  attributed AS (
     SELECT run_id, waiter_rank, instance_id, arg_max(rank, (wait_ns, -rank)) AS rank
     FROM share
     GROUP BY ALL
@@ -394,15 +395,15 @@ SELECT
   segment.run_id,
   segment.rank,
   segment.step,
-  coalesce(blamed.rank, segment.waits_for) AS waits_for,
+  coalesce(attributed.rank, segment.waits_for) AS waits_for,
   sum(segment.segment_ns)::BIGINT AS wait_ns
 FROM account_segments AS segment
 LEFT JOIN collective_arrivals AS arrival
   ON arrival.run_id = segment.run_id AND arrival.rank = segment.rank AND arrival.event_id = segment.kernel_id
-LEFT JOIN blamed
-  ON blamed.run_id = segment.run_id
-  AND blamed.waiter_rank = segment.rank
-  AND blamed.instance_id = arrival.instance_id
+LEFT JOIN attributed
+  ON attributed.run_id = segment.run_id
+  AND attributed.waiter_rank = segment.rank
+  AND attributed.instance_id = arrival.instance_id
 WHERE segment.exposure = 'wait' AND segment.step IS NOT NULL
 GROUP BY ALL
 """
@@ -464,7 +465,7 @@ def long_steps(side: Selection, beyond_ns: float, on_host: bool) -> str | None:
     account = side.analyze("host_account" if on_host else "step_account")
     with scratch() as con:
         con.register("account", account.arrow())
-        con.register("complete", side.query_all(COMPLETE_STEPS).arrow())
+        con.register("complete", side.query(COMPLETE_STEPS).arrow())
         found = con.execute(_LONG_STEPS, {"long": _LONG}).fetchall()
     if not found or sum(row[3] for row in found) < _EXPLAINED * beyond_ns * found[0][4]:
         return None
@@ -477,14 +478,14 @@ def long_steps(side: Selection, beyond_ns: float, on_host: bool) -> str | None:
     return f"{len(found):,} of {plural(steps, 'step')} took {ratio} × as long ({what})"
 
 
-def both_have_blame(base: Selection, head: Selection) -> bool:
-    """Whether blame is derived for all ranks of both sides."""
-    return all(side.query_all(_HAS_BLAME).rows()[0]["has_blame"] for side in (base, head))
+def both_have_attribution(base: Selection, head: Selection) -> bool:
+    """Whether attribution is derived for all ranks of both sides."""
+    return all(side.query(_HAS_ATTRIBUTION).rows()[0]["has_attribution"] for side in (base, head))
 
 
-def exposed_waits(side: Selection, has_blame: bool) -> Result:
+def exposed_waits(side: Selection, has_attribution: bool) -> Result:
     """Exposed wait of each rank and step, by the rank that it waits for; it sums to that of `step_account`.
 
-    With `has_blame`, a wait counts for the rank with the largest share of its blame.
+    With `has_attribution`, a wait counts for the rank with the largest share of its attribution.
     """
-    return side.query_all(_EXPOSED_BLAMED if has_blame else _EXPOSED)
+    return side.query(_EXPOSED_ATTRIBUTED if has_attribution else _EXPOSED)

@@ -1,4 +1,4 @@
-"""Recorded runs as the baseline of a comparison, or as its spread: those like the runs that are compared."""
+"""Recorded runs as the baseline of a comparison, or as its noise: those like the runs that are compared."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _last_level(series: Series) -> tuple[Point, ...]:
 
 
 BASELINE = "@baseline"
-SPREADS = ("own", "history")
+NOISE_SOURCES = ("within", "history")
 _BREAKDOWN_RUNS = 8  # newest runs of the baseline that a breakdown compares with
 
 
@@ -150,17 +150,18 @@ def sides_with_history(
     selection: Selection,
     base: str | Iterable[str],
     head: str | Iterable[str],
-    spread: str,
-    same: str | Iterable[str],
+    noise: str,
+    match_label: str | Iterable[str],
 ) -> tuple[Selection, Selection, FindEarlier, FindEarlier]:
     """Both sides, and what finds the earlier runs of a metric, and those of `alike_runs`.
 
-    Raises ParamError for another `spread`; NoBaseline if the step time has too few earlier runs; TwError.
+    Raises ParamError for another `noise`; NoBaseline if the step time has too few earlier runs; TwError.
     """
-    if spread not in SPREADS:
-        raise ParamError(f"unknown spread {spread!r}", f"use {' or '.join(SPREADS)}")
+    if noise not in NOISE_SOURCES:
+        raise ParamError(f"unknown noise {noise!r}", f"use {' or '.join(NOISE_SOURCES)}")
     recorded, after = recorded_runs(selection), selection.select(head)
-    keys = label_keys([same] if isinstance(same, str) else same, recorded)
+    names = [match_label] if isinstance(match_label, str) else match_label
+    keys = label_keys([f"label.{name.removeprefix('label.')}" for name in names], recorded)
     before = None if base == BASELINE else selection.select(base)
     compared = Compared(None if before is None else before.selected(), after.selected(), keys)
 

@@ -169,7 +169,7 @@ class _Recorder:
         steps: dict[str, dict[int, list[int]]] = {}
         narrowed = self.narrow(batch)
         _, [self.lengths] = lengths([narrowed])
-        for row in narrowed.query_all(COMPLETE_STEPS_SQL).rows():
+        for row in narrowed.query(COMPLETE_STEPS_SQL).rows():
             steps.setdefault(row["run_id"], {}).setdefault(row["rank"], []).append(row["step"])
         for analysis, missing in wanted:
             # The runs whose tables are those of this release; the others fail.

@@ -88,16 +88,16 @@ def serves(metric: Metric) -> bool:
 
 
 def columns_read(metric: Metric) -> tuple[str, ...]:
-    """The columns that the fold of a metric reads; none without a fold."""
-    fold = metric.column.fold
-    if not fold:
+    """The columns that the aggregate of a metric reads; none without a aggregate."""
+    aggregate = metric.column.aggregate
+    if not aggregate:
         return ()
-    return tuple(fold.split("/")) if "/" in fold else (metric.column.name,)
+    return tuple(aggregate.split("/")) if "/" in aggregate else (metric.column.name,)
 
 
 def rows_sql(metric: Metric, files: str) -> str:
     """The rows of roll-ups as rows of the analysis, at the lowest rank of each: only for `serves`."""
-    statistic = metric.column.fold if metric.column.fold in ("min", "max") else "sum"
+    statistic = metric.column.aggregate if metric.column.aggregate in ("min", "max") else "sum"
     values = [
         f"CASE WHEN results.{quote_name(f'{name}_n')} = results.rows"
         f" THEN results.{quote_name(f'{name}_{statistic}')} END AS {quote_name(name)}"

@@ -50,7 +50,7 @@ class Metric(Struct, frozen=True):
     def measures_steps(self) -> bool:
         """Whether it measures entire steps, not parts of them: the contract has one row per step."""
         other_keys = set(self.contract.grain) - {"run_id", "rank", "device", "step"}
-        return self.has_steps and not other_keys and self.column.fold == "sum"
+        return self.has_steps and not other_keys and self.column.aggregate == "sum"
 
     def grows(self, by_step: bool) -> bool:
         """Whether it grows with the length of the recording: a sum that is not of steps."""
@@ -66,7 +66,7 @@ class Metric(Struct, frozen=True):
 
         A gate on entire steps compares their mean instead.
         """
-        if self.column.fold != "sum":
+        if self.column.aggregate != "sum":
             return "of complete steps" if by_step else "of the run"
         if self.measures_steps and by_step:
             return "of the median complete step, mean of its ranks"
@@ -219,7 +219,7 @@ class _Reader:
 
     def absent(self, measure: Column, start: int) -> object:
         """`=0`: sums and counts of rows that do not exist are 0."""
-        if measure.fold != "sum":
+        if measure.aggregate != "sum":
             raise self.error(f"{_ABSENT}=0 applies to sums and counts, not to {measure.name}", at=start)
         if not self.accept("=0"):
             raise self.error(f"expected `=0` after {_ABSENT}")

@@ -50,12 +50,12 @@ def lengths(
 
     They are per step if all ranks with data in the results have steps.
     """
-    abstained = {(each.run_id, each.rank) for result in results for each in result.abstained}
+    skipped = {(each.run_id, each.rank) for result in results for each in result.skipped}
     found: list[dict[str, dict[int, Length]]] = [{} for _ in sides]
     for of_side, side in zip(found, sides, strict=True):
-        for row in side.of_steps(()).query_all("SELECT * FROM recorded_lengths").rows():
+        for row in side.of_steps(()).query("SELECT * FROM recorded_lengths").rows():
             run, rank = row.pop("run_id"), row.pop("rank")
-            if (run, rank) not in abstained:
+            if (run, rank) not in skipped:
                 of_side.setdefault(run, {})[rank] = row
     return unit_of(all, (of_run for of_side in found for of_run in of_side.values())), found
 
@@ -98,9 +98,9 @@ def measure(metric: Metric, *sides: Selection, needs_rows: bool = True) -> tuple
     """The metric of every run of each side; its analysis runs with the same parameters on all of them.
 
     An analysis with optional steps is run by step if every side has complete ones. Raises TwError if a run
-    has several rows and the column has no fold, UnknownName if no row of any side has the filters' values.
+    has several rows and the column has no aggregate, UnknownName if no row of any side matches the filters.
     """
-    complete = [side.query_all(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
+    complete = [side.query(COMPLETE_STEPS_SQL).arrow() if metric.has_steps else None for side in sides]
     all_complete = all(table is not None and table.num_rows for table in complete)
     by_step = metric.has_steps and (all_complete or not metric.steps_optional)
     contract, params = metric.contract, metric.params(by_step)
@@ -146,7 +146,7 @@ def ranks_with_data(
     result: Result, selected: Iterable[SelectedRun], unit: str | None = None, recorded: Lengths | None = None
 ) -> dict[str, Ranks]:
     """Run → its ranks with data in a result, why others have none, and with a `unit` their lengths."""
-    reasons = {(each.run_id, each.rank): each.reason for each in result.abstained}
+    reasons = {(each.run_id, each.rank): each.reason for each in result.skipped}
     found = {}
     for each in selected:
         with_data = tuple(rank for rank in each.ranks if (each.run, rank) not in reasons)
@@ -162,7 +162,7 @@ def evaluate(
     """The metric of each run of `ranks`, in that order.
 
     `complete` holds run_id, rank and step of the complete steps; None if values are not per step. Raises
-    TwError if a run has several rows and the column has no fold.
+    TwError if a run has several rows and the column has no aggregate.
     """
     from tracewarehouse.duck.engine import scratch
 
@@ -190,14 +190,14 @@ def evaluate_in(
     # The rows that match the filters, of complete steps if values are per step.
     join = f" SEMI JOIN {STEPS} USING (run_id, rank, step)" if by_step else ""
     rows = f"SELECT result.* FROM {ROWS} AS result{join} WHERE {condition(metric)}"
-    if metric.column.fold:
+    if metric.column.aggregate:
         aggregates = _aggregates(con, metric, rows, by_step)
-        fold = _mean_of_sums if metric.column.fold == "sum" else _extreme_or_ratio
+        aggregate = _mean_of_sums if metric.column.aggregate == "sum" else _extreme_or_ratio
         values = {}
         for run, scope in scopes.items():
             within = {key: each for key, each in aggregates.get(run, {}).items() if key in scope}
             if scope:
-                values[run] = fold(metric, run, within, scope)
+                values[run] = aggregate(metric, run, within, scope)
     else:
         values = _single(con, metric, rows, scopes)
     nothing = "no complete step" if by_step else "no such rank"
@@ -273,12 +273,12 @@ def _aggregates(
     con: Connection, metric: Metric, rows: str, by_step: bool
 ) -> dict[str, dict[RankStep, _Aggregate]]:
     """Run → rank and step → its rows aggregated; without rows there is no entry."""
-    fold = metric.column.fold or ""
-    over, _, under = fold.partition("/")
+    aggregate = metric.column.aggregate or ""
+    over, _, under = aggregate.partition("/")
     if under:
         columns = f"{if_complete('sum', over)}, {if_complete('sum', under)}"
     else:
-        columns = f"{if_complete(fold, metric.column.name)}, NULL"
+        columns = f"{if_complete(aggregate, metric.column.name)}, NULL"
     step = "step" if by_step else "NULL"
     keys = f"run_id, rank, {step}"
     sql = f"SELECT {keys}, count(*), {columns} FROM ({rows}) GROUP BY {keys}"
@@ -324,15 +324,15 @@ def _extreme_or_ratio(
         return replace(result, reason="no such row")
     over = [each.over for each in aggregates.values() if each.over is not None]
     under = [each.under for each in aggregates.values() if each.under is not None]
-    fold = metric.column.fold or ""
-    if len(over) < len(aggregates) or "/" in fold and len(under) < len(aggregates):
+    aggregate = metric.column.aggregate or ""
+    if len(over) < len(aggregates) or "/" in aggregate and len(under) < len(aggregates):
         return replace(result, reason=_unknown(metric))
-    if "/" not in fold:
-        value = float(min(over) if fold == "min" else max(over))
+    if "/" not in aggregate:
+        value = float(min(over) if aggregate == "min" else max(over))
     elif sum(under):
         value = sum(over) / sum(under)
     else:
-        return replace(result, reason=f"{fold.partition('/')[2]} is 0")
+        return replace(result, reason=f"{aggregate.partition('/')[2]} is 0")
     return replace(result, value=value, mean=value)
 
 
@@ -405,7 +405,7 @@ def parse_statistic_prefix(
     close = _CLOSE.match(text, at)
     if close is None:
         raise ExpressionError(f"{position.format(at + 1)}: expected `)`", f"for example {name}({metric})")
-    if name != "absent" and not (metric.has_steps and metric.column.fold == "sum"):
+    if name != "absent" and not (metric.has_steps and metric.column.aggregate == "sum"):
         raise ExpressionError(
             f"{position.format(start + 1)}: {metric} has no value per step",
             f"without {name}() it is one value",

@@ -134,17 +134,17 @@ class RankTables(Struct, frozen=True):
 
 
 def build(
-    ranks: Sequence[RankTables], rules: Rules, add: Add, step_range: str | None = None
+    ranks: Sequence[RankTables], rules: Rules, add: Add, step_pattern: str | None = None
 ) -> tuple[Built, ...]:
     """Passes every stored table to `add` by name, empty ones too, without the column `run_id`.
 
     Tables that a format provides itself are stored unchanged. The tables of several ranks, which must be
     joinable, have the column `rank` and are in order of it. Batches of one rank may be consumed in another
-    thread while the next table is built. `step_range` is the pattern of annotations that mark steps. Raises
+    thread while the next table is built. `step_pattern` is the pattern of annotations that mark steps. Raises
     TwError if tables or columns differ from the contracts.
     """
     missing = dict(_schemas(rules))
-    builders = _Builders(ranks, rules, step_range)
+    builders = _Builders(ranks, rules, step_pattern)
     additions = {}
     for name, rows in ranks[0].tables.items():
         if not isinstance(rows, pa.Table):
@@ -197,7 +197,7 @@ class _Builders(Struct):
 
     ranks: Sequence[RankTables]
     rules: Rules
-    step_range: str | None = None
+    step_pattern: str | None = None
     facts: Sequence[dict[str, Any]] = ({},)
     coverage: tuple[Coverage, ...] = (Coverage(),)
     fired: tuple[list[FiredRule], ...] = ([],)
@@ -253,7 +253,7 @@ class _Builders(Struct):
         calls = find_calls(columns, rules, nesting)
         launches = find_launches(columns, rules, nesting, calls)
         headers = [rank.outcome.header_json for rank in self.ranks]
-        step_annotations = find_step_annotations(columns, rules, self.step_range, headers)
+        step_annotations = find_step_annotations(columns, rules, self.step_pattern, headers)
         put_steps(columns, rules, step_annotations, launches)
         launches = clipped(columns, launches, step_annotations)
         # The largest table first: it is written while the others are built.

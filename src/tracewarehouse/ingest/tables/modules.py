@@ -248,7 +248,7 @@ def kernel_modules(
             "module_path": _with_accumulation(frames.module_path, frame, how),
             "class_path": _with_accumulation(frames.class_path, frame, how),
             "pass": encoded_texts(pass_, _KERNEL_PASSES),
-            "how": encoded_texts(how, _HOW),
+            "attribution_method": encoded_texts(how, _HOW),
         }
     )
 

@@ -158,24 +158,24 @@ _NO_STEP: Final = ("device", "device_annotation", "device_range", "device_event"
 
 
 def find_step_annotations(
-    columns: Columns, rules: Rules, step_range: str | None = None, headers: Sequence[str] = ()
+    columns: Columns, rules: Rules, step_pattern: str | None = None, headers: Sequence[str] = ()
 ) -> tuple[StepAnnotations, ...]:
     """The annotations of each rank's steps; `headers` are those of the files."""
     found = []
     headers = headers or ["{}"] * len(columns.parts)
     for part, first, header in zip(columns.parts, columns.bounds.tolist()[:-1], headers, strict=True):
-        alone = _of_rank(part, rules, step_range, header)
+        alone = _of_rank(part, rules, step_pattern, header)
         found.append(replace(alone, rows=alone.rows + np.int32(first)))
     return tuple(found)
 
 
-def _of_rank(columns: Columns, rules: Rules, step_range: str | None, header: str) -> StepAnnotations:
+def _of_rank(columns: Columns, rules: Rules, step_pattern: str | None, header: str) -> StepAnnotations:
     """The annotations of all steps: profiler steps, else those by the first rule for names that applies.
 
     Of an export of Nsight Systems, else ranges that repeat.
-    `step_range` is a pattern for names of annotations that takes precedence over both.
+    `step_pattern` is a pattern for names of annotations that takes precedence over both.
     """
-    if step_range is None:
+    if step_pattern is None:
         numbers = _step_of_words(columns.words("name"))
         rows = np.flatnonzero(columns.where("name", numbers.valid)).astype(np.int32)
         rows = rows[columns.is_one_of("ph", ("X", "B"), rows) & columns.valid("dur_ns", rows)]
@@ -185,14 +185,14 @@ def _of_rank(columns: Columns, rules: Rules, step_range: str | None, header: str
             return StepAnnotations(rows, step, *start_and_end(columns, rows))
     selected = is_slice(columns) & columns.is_one_of("category", (_ANNOTATION,))
     rows = np.flatnonzero(selected).astype(np.int32)
-    for pattern, extent in rules.step_patterns if step_range is None else [(step_range, "annotation")]:
+    for pattern, extent in rules.step_patterns if step_pattern is None else [(step_pattern, "annotation")]:
         if extent == _UNTIL_NEXT:
             steps = _steps_between(columns, pattern)
         else:
             steps = _steps_by(columns, rules, rows, pattern)
-        if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_range is None else 1):
+        if len(np.unique(steps.step)) >= (_LEAST_STEPS if step_pattern is None else 1):
             return steps
-    if step_range is None and len(rows) and _NSYS in header_of(header):
+    if step_pattern is None and len(rows) and _NSYS in header_of(header):
         return _repeated(columns, rules, rows)
     return _steps(columns, rows[:0], np.zeros(0, np.int64))
 

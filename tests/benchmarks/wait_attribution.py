@@ -78,7 +78,7 @@ def _slice(category: str, name: str, thread: int, start_ns: int, dur_ns: int, ar
     return f'{{"ph":"X","cat":"{category}","name":"{name}","pid":0,"tid":{thread},{times}{args}}}'
 
 
-def blame(bench: Bench) -> Iterator[Row]:
+def wait_attribution(bench: Bench) -> Iterator[Row]:
     """All ranks as one group, and in groups of 8; few ranks, then many."""
     few, many = (8, 16) if bench.smoke else (64, 1_024) if bench.huge else (64, 256)
     collectives = 20 if bench.smoke else 2_000
@@ -92,13 +92,22 @@ def blame(bench: Bench) -> Iterator[Row]:
         about, (own, others) = f"{many:,} ranks, {what}", (runs[1][:2], runs[1][2:])
         total, slowest = sum(run.cpu_s for run in own), max(run.cpu_s for run in others)
         yield Row(
-            "blame", f"{about}: derive, straggler_causes", Target(60, "CPU s"), (total,), "CPU s", sides
+            "wait_attribution",
+            f"{about}: derive, straggler_causes",
+            Target(60, "CPU s"),
+            (total,),
+            "CPU s",
+            sides,
         )
-        yield Row("blame", f"{about}: memory of both", Target(2_000, "MB"), (_peak_mb(own),), "MB")
-        yield Row("blame", f"{about}: slowest other analysis", Target(60, "CPU s"), (slowest,), "CPU s")
+        yield Row("wait_attribution", f"{about}: memory of both", Target(2_000, "MB"), (_peak_mb(own),), "MB")
+        yield Row(
+            "wait_attribution", f"{about}: slowest other analysis", Target(60, "CPU s"), (slowest,), "CPU s"
+        )
         # DuckDB takes what the machine has, unless a limit is set.
-        yield Row("blame", f"{about}: memory of other analyses", None, (_peak_mb(others),), "MB")
-        yield Row("blame", f"CPU per rank, {what}: {many:,} ranks over {few}", Target(1.1), (over,), "×")
+        yield Row("wait_attribution", f"{about}: memory of other analyses", None, (_peak_mb(others),), "MB")
+        yield Row(
+            "wait_attribution", f"CPU per rank, {what}: {many:,} ranks over {few}", Target(1.1), (over,), "×"
+        )
 
 
 def _peak_mb(runs: list[Run]) -> float:
@@ -106,25 +115,32 @@ def _peak_mb(runs: list[Run]) -> float:
 
 
 def _measured(bench: Bench, groups: Groups) -> list[Run]:
-    """Deriving blame and each analysis, as whole processes."""
+    """Deriving wait_attribution and each analysis, as whole processes."""
     with bench.passing() as folder:
         at = ("-w", str(folder / "house"))
         waited = groups.write(folder / "traces")
         bench.command(*tw(), "ingest", *at, "--run", "run", "--jobs", "1", str(folder / "traces"))
-        runs = [bench.command(*tw(), "derive", "blame", "run", *at)]
+        runs = [bench.command(*tw(), "derive", "wait_attribution", "run", *at)]
         shown = [bench.command(*tw(), "show", name, "--run", "run", "-f", "csv", *at) for name in READS]
         rows = csv.DictReader(shown[0].answer.splitlines())
-        check(sum(int(row["blamed_ns"]) for row in rows) == waited, "blame is not the sum of the waits")
+        check(
+            sum(int(row["attributed_ns"]) for row in rows) == waited,
+            "wait_attribution is not the sum of the waits",
+        )
         return runs + shown
 
 
 def _summary(runs: list[Run]) -> str:
-    each = zip(("derive blame", *READS), runs, strict=True)
+    each = zip(("derive wait_attribution", *READS), runs, strict=True)
     return ", ".join(
         f"{name} CPU {run.cpu_s:.3g} s, peak {run.peak_bytes / 1e6:.0f} MB" for name, run in each
     )
 
 
 CASES = (
-    Case("blame", "tw derive blame of 256 ranks and more, 2,000 collectives each, and its analyses", blame),
+    Case(
+        "wait_attribution",
+        "tw derive wait_attribution of 256 ranks and more, 2,000 collectives each, and its analyses",
+        wait_attribution,
+    ),
 )

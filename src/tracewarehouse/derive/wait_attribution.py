@@ -1,4 +1,4 @@
-"""Blame of a run: waits at collectives by the rank that caused them, and why.
+"""Wait attribution of a run: waits at collectives by the rank that caused them, and why.
 
 A rank is excused only for waiting that it did in excess of the rank that waits for it: ranks in a pipeline
 wait by design, and their counterparts wait as long. A wait that computation hides does not excuse a rank
@@ -63,9 +63,9 @@ def enough_steps(steps: int, ranks: int) -> bool:
 
 
 def largest_share(step: Integers, rank: Integers, wait_ns: Integers, ranks: int) -> float | None:
-    """The 99 % quantile of the largest share of one rank, if the blame of each step is dealt at random.
+    """The 99 % quantile of the largest share of one rank, if the attribution of each step is dealt at random.
 
-    None without blame. In each step the ranks are permuted, so that a rank that is late in many steps
+    None without attribution. In each step the ranks are permuted, so that a rank that is late in many steps
     exceeds the quantile. The numbers of ranks make no difference. Among many ranks hardly any is first in two
     steps at random; but a rank that is late in one step often is a little late in the next one too, so the
     result is at least the share of a rank that is first in the two steps with the most.
@@ -74,16 +74,16 @@ def largest_share(step: Integers, rank: Integers, wait_ns: Integers, ranks: int)
     if not total:
         return None
     steps, row = np.unique(step, return_inverse=True)
-    blame = np.zeros((len(steps), ranks))
-    np.add.at(blame, (row, rank), wait_ns)
-    blame.sort(axis=1)
-    most = blame[:, -1]
+    attribution = np.zeros((len(steps), ranks))
+    np.add.at(attribution, (row, rank), wait_ns)
+    attribution.sort(axis=1)
+    most = attribution[:, -1]
     draw = np.random.default_rng(_SEED)
     at_once = max(1, _MOST_CELLS // ranks)
     largest = []
     for first in range(0, _DRAWS, at_once):
         sums = np.zeros((min(at_once, _DRAWS - first), ranks))
-        for of_step in blame:
+        for of_step in attribution:
             sums += draw.permuted(np.broadcast_to(of_step, sums.shape), axis=1)
         largest.append(sums.max(axis=1))
     by_chance = np.quantile(np.concatenate(largest), QUANTILE, method="higher")
@@ -396,12 +396,12 @@ def _unions(
 _QUEUED_NS = 10_000
 
 
-class Blame(Struct, frozen=True):
+class WaitAttribution(Struct, frozen=True):
     """The parts of all waits: instances and ranks are numbers of the inputs, the cause an index in CAUSES."""
 
     instance: Integers
     waiter: Integers
-    blamed: Integers
+    attributed: Integers
     depth: Integers
     cause: Integers
     certain: Flags
@@ -409,7 +409,7 @@ class Blame(Struct, frozen=True):
     wait_ns: Integers
 
 
-def compute(inputs: Inputs) -> Blame:
+def compute(inputs: Inputs) -> WaitAttribution:
     """Charges each wait at a synchronizing collective to the ranks that caused it."""
     arrivals = inputs.arrivals
     roots = _roots(arrivals)
@@ -418,14 +418,14 @@ def compute(inputs: Inputs) -> Blame:
     mates = PartnerRanks.of(ranks, arrivals.rank_set[synchronized], arrivals.rank[synchronized])
     chain = Chain(Waits.of(arrivals, causes.computation), mates, ranks)
     parts = [_grouped(_part(arrivals, charged, causes)) for charged in chain.charge(roots)]
-    blame = _grouped(_joined(parts))
+    attribution = _grouped(_joined(parts))
     # The parts of each collective add up to the waits of its ranks.
     left = np.zeros(arrivals.instances, dtype=np.int64)
     np.add.at(left, arrivals.instance[synchronized], arrivals.wait_ns[synchronized])
-    np.subtract.at(left, blame.instance, blame.wait_ns)
+    np.subtract.at(left, attribution.instance, attribution.wait_ns)
     if left.any():
         raise TwError("the parts of waits do not add up", "internal error; please report it")
-    return blame
+    return attribution
 
 
 def _roots(arrivals: Arrivals) -> Tasks:
@@ -486,13 +486,13 @@ class _Ends(Struct, frozen=True):
         return np.where((place >= 0) & same, self.ended_ns[known], 0)
 
 
-def _part(arrivals: Arrivals, charged: AttributedWaits, causes: Causes) -> Blame:
+def _part(arrivals: Arrivals, charged: AttributedWaits, causes: Causes) -> WaitAttribution:
     kept = charged.wait_ns > 0
     tasks = charged.tasks[kept]
     stays = AttributedWaits(
         tasks, charged.depth, charged.wait_ns[kept], charged.late_waits_ns[kept], charged.other_waits_ns[kept]
     )
-    return Blame(
+    return WaitAttribution(
         arrivals.instance[tasks.root],
         arrivals.rank[tasks.root],
         tasks.late,
@@ -504,35 +504,51 @@ def _part(arrivals: Arrivals, charged: AttributedWaits, causes: Causes) -> Blame
     )
 
 
-def _joined(parts: Sequence[Blame]) -> Blame:
+def _joined(parts: Sequence[WaitAttribution]) -> WaitAttribution:
     if not parts:
         nothing = np.zeros(0, dtype=np.int64)
-        return Blame(nothing, nothing, nothing, nothing, nothing, nothing.astype(bool), nothing, nothing)
-    return Blame(
+        return WaitAttribution(
+            nothing, nothing, nothing, nothing, nothing, nothing.astype(bool), nothing, nothing
+        )
+    return WaitAttribution(
         *(np.concatenate(columns) for columns in zip(*(asdict(part).values() for part in parts), strict=True))
     )
 
 
-def _grouped(blame: Blame) -> Blame:
+def _grouped(attribution: WaitAttribution) -> WaitAttribution:
     """One row per charged rank, collective, waiter, depth, cause and certainty, in this order."""
-    keys = (blame.certain, blame.cause, blame.depth, blame.waiter, blame.instance, blame.blamed)
+    keys = (
+        attribution.certain,
+        attribution.cause,
+        attribution.depth,
+        attribution.waiter,
+        attribution.instance,
+        attribution.attributed,
+    )
     order = np.lexsort(keys)
     if not len(order):
-        return blame
+        return attribution
     first = np.flatnonzero(is_new([key[order] for key in keys]))
-    columns = {name: column[order][first] for name, column in asdict(blame).items()}
-    return Blame(**{**columns, "wait_ns": np.add.reduceat(blame.wait_ns[order], first)})
+    columns = {name: column[order][first] for name, column in asdict(attribution).items()}
+    return WaitAttribution(**{**columns, "wait_ns": np.add.reduceat(attribution.wait_ns[order], first)})
 
 
-def _blame_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
+def _attribution_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[int, pa.Table]:
     # Collectives in the order of their keys, causes by name: as texts sort.
     by_key = np.argsort(np.argsort(inputs.instances))
     by_name = np.argsort(np.argsort(CAUSES))
     order = np.lexsort(
-        (blame.certain, by_name[blame.cause], blame.depth, blame.waiter, by_key[blame.instance], blame.blamed)
+        (
+            attribution.certain,
+            by_name[attribution.cause],
+            attribution.depth,
+            attribution.waiter,
+            by_key[attribution.instance],
+            attribution.attributed,
+        )
     )
-    columns = {name: column[order] for name, column in asdict(blame).items()}
-    edges = np.searchsorted(columns["blamed"], np.arange(len(inputs.ranks) + 1))
+    columns = {name: column[order] for name, column in asdict(attribution).items()}
+    edges = np.searchsorted(columns["attributed"], np.arange(len(inputs.ranks) + 1))
     keys, causes = pa.array(inputs.instances, pa.string()), pa.array(CAUSES, pa.string())
     found = {}
     for number, (first, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
@@ -551,10 +567,10 @@ def _blame_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
     return found
 
 
-def _basis_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
-    in_step = blame.step != NO_STEP
-    step, ranks = blame.step[in_step], len(inputs.ranks)
-    share = largest_share(step, blame.blamed[in_step], blame.wait_ns[in_step], ranks)
+def _basis_rows(inputs: Inputs, attribution: WaitAttribution) -> Mapping[int, pa.Table]:
+    in_step = attribution.step != NO_STEP
+    step, ranks = attribution.step[in_step], len(inputs.ranks)
+    share = largest_share(step, attribution.attributed[in_step], attribution.wait_ns[in_step], ranks)
     enough = enough_steps(len(np.unique(step)), ranks)
     rows = pa.table({name: pa.array(column) for name, column in inputs.basis.items()})
     rows = rows.append_column("null_p99", pa.array([share] * len(rows), pa.float64()))
@@ -563,33 +579,36 @@ def _basis_rows(inputs: Inputs, blame: Blame) -> Mapping[int, pa.Table]:
     return {rank: rows.slice(row, 1).drop_columns(["rank"]) for row, rank in ranked}
 
 
-NAME = "blame"
+NAME = "wait_attribution"
 # Larger runs do not share the connections of analyses, and have less memory before DuckDB writes to disk:
 # enough for 1,024 ranks with 2,000 collectives each.
 _MEMORY_BYTES = 1 << 30
 
 
-def derive_blame(selection: Selection, selected: SelectedRun) -> Derived:
-    """Derives the blame of a run, unless it is stored and current. Raises TwError."""
+def derive_wait_attribution(selection: Selection, selected: SelectedRun) -> Derived:
+    """Derives the attribution of a run, unless it is stored and current. Raises TwError."""
     if is_derived(selection.catalog, selected, NAME):
         return Derived(selected.run, dict.fromkeys(selected.ranks, ()), None)
     version = publish_tables(
-        selection.store, selection.catalog, selected, NAME, blame_tables(selection, selected)
+        selection.store, selection.catalog, selected, NAME, wait_attribution_tables(selection, selected)
     )
     return Derived(selected.run, dict.fromkeys(selected.ranks, ()), version.number if version else None)
 
 
-def blame_tables(selection: Selection, selected: SelectedRun) -> DerivedRows:
-    """The blame of a run. Raises TwError."""
+def wait_attribution_tables(selection: Selection, selected: SelectedRun) -> DerivedRows:
+    """The attribution of a run. Raises TwError."""
     if event_count((selected,)) <= BATCH_EVENTS:
         inputs = Inputs.read(selection.pool, selected)
     else:
         limit = f"{min(_MEMORY_BYTES, resources.memory_bytes(1))}B"
         with closing(ConnectionPool(selection.store, selection.catalog, memory_limit=limit)) as pool:
             inputs = Inputs.read(pool, selected)
-    blame = compute(inputs)
+    attribution = compute(inputs)
     fact: dict[str, Json] = {"ranks": selected.version.source}
-    if not len(blame.wait_ns):
+    if not len(attribution.wait_ns):
         fact["nothing"] = inputs.why_nothing()
-    tables = {"blame": _blame_rows(inputs, blame), "blame_basis": _basis_rows(inputs, blame)}
+    tables = {
+        "wait_attribution": _attribution_rows(inputs, attribution),
+        "wait_attribution_basis": _basis_rows(inputs, attribution),
+    }
     return tables, dict.fromkeys(selected.ranks, fact)

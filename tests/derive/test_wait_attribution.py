@@ -53,19 +53,19 @@ MORE_RUNS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 
 def simulated(folder: Path, runs: dict[str, tuple[dict[str, Any], list[str]]], seed: int = 0) -> Warehouse:
-    """A warehouse with these runs, and their blame."""
+    """A warehouse with these runs, and their wait_attribution."""
     for name, (layout, faults) in runs.items():
         tw.simulate(folder / "traces" / name, **{**SMALL, **layout, "seed": seed, "injections": faults})
     wh = tw.open(folder / "warehouse")
     wh.ingest(folder / "traces", jobs=1)
     for name in runs:
-        wh.derive("blame", name)
+        wh.derive("wait_attribution", name)
     return wh
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("blame")
+    return tmp_path_factory.mktemp("wait_attribution")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def rare(rare_folder: Path) -> Warehouse:
 
 
 def named(wh: Warehouse, run: str) -> dict[int, str]:
-    """Rank → the cause of most of its blame, of each rank that is named, first the one with most blame."""
+    """Rank → the cause of most waits attributed to it, of each rank that is named, most waits first."""
     found: dict[int, str] = {}
     for row in wh.select(runs=run).straggler_causes().rows():
         if row["is_named"]:
@@ -95,7 +95,7 @@ def named(wh: Warehouse, run: str) -> dict[int, str]:
 def injected(folder: Path, run: str) -> dict[int, str]:
     """Rank → cause, as the simulator knows them."""
     truth = json.loads((folder / "traces" / run / "truth.json").read_text(encoding="utf-8"))
-    return dict(truth["sections"]["blame"]["rows"])
+    return dict(truth["sections"]["wait_attribution"]["rows"])
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -136,16 +136,17 @@ def test_who_is_not_named_has_a_reason(wh: Warehouse) -> None:
 def test_the_parts_of_waits_add_up(wh: Warehouse, run: str) -> None:
     part = wh.select(runs=run)
     waits = "SELECT instance_id, rank, wait_ns FROM collective_arrivals WHERE wait_ns > 0"
-    parts = "SELECT instance_id, waiter_rank AS rank, sum(wait_ns)::BIGINT AS wait_ns FROM blame GROUP BY ALL"
+    parts = "SELECT instance_id, waiter_rank AS rank, sum(wait_ns)::BIGINT AS wait_ns"
+    parts += " FROM wait_attribution GROUP BY ALL"
     assert part.query(f"({waits}) EXCEPT ({parts}) UNION ALL (({parts}) EXCEPT ({waits}))").rows() == []
     matrix = part.wait_matrix().rows()
-    assert sum(row["blamed_ns"] for row in matrix) == sum(row["wait_ns"] for row in matrix) > 0
+    assert sum(row["attributed_ns"] for row in matrix) == sum(row["wait_ns"] for row in matrix) > 0
     kinds = ("wait_ns", "pair_wait_ns", "warmup_wait_ns", "drain_wait_ns", "possible_wait_ns")
     assert all(row["total_wait_ns"] == sum(row[kind] for kind in kinds) for row in matrix)
 
 
 def test_a_pipeline_waits_by_design(wh: Warehouse) -> None:
-    """Waits in sends and receives are many, most of them while it fills, and no rank is blamed for them."""
+    """Waits in sends and receives are many, most of them while it fills, and none is attributed to a rank."""
     part = wh.select(runs="pipeline")
     matrix = part.wait_matrix().polars()
     pairs, warmup, drain = (
@@ -163,9 +164,10 @@ def test_a_pipeline_waits_by_design(wh: Warehouse) -> None:
 def blame_rows(
     wh: Warehouse, run: str, rename: Callable[[int], int] = lambda rank: rank
 ) -> Counter[tuple[Any, ...]]:
-    """The rows of blame by what does not depend on names of ranks, which are mapped."""
+    """The rows of wait_attribution by what does not depend on names of ranks, which are mapped."""
     rows = wh.query(
-        f"SELECT rank, waiter_rank, step, depth, cause, certain, wait_ns FROM blame WHERE run_id = '{run}'"
+        "SELECT rank, waiter_rank, step, depth, cause, certain, wait_ns"
+        f" FROM wait_attribution WHERE run_id = '{run}'"
     ).rows()
     return Counter(
         (rename(row["rank"]), rename(row["waiter_rank"]), *(row[key] for key in row if "rank" not in key))
@@ -214,14 +216,16 @@ def test_numbers_of_ranks_make_no_difference(rare_folder: Path, rare: Warehouse,
         target.write_text(text)
     other = tw.open(tmp_path / "warehouse")
     other.ingest(tmp_path / "traces", jobs=1)
-    other.derive("blame", "both")
+    other.derive("wait_attribution", "both")
     back = {permuted(rank): rank for rank in range(8)}
     same, found = amounts(blame_rows(rare, "both")), amounts(blame_rows(other, "both", back.__getitem__))
     assert all(abs(same[key] - found[key]) <= 20 for key in {*same, *found})
     assert max(same.values()) > 100_000 and sum(same.values()) == sum(found.values())
     assert {back[rank]: cause for rank, cause in named(other, "both").items()} == named(rare, "both")
     limits = [
-        each.query("SELECT DISTINCT null_p99 FROM blame_basis WHERE run_id = 'both'").rows()[0]["null_p99"]
+        each.query("SELECT DISTINCT null_p99 FROM wait_attribution_basis WHERE run_id = 'both'").rows()[0][
+            "null_p99"
+        ]
         for each in (rare, other)
     ]
     assert limits[0] == pytest.approx(limits[1], rel=1e-4)
@@ -232,22 +236,22 @@ def test_the_order_of_files_makes_no_difference(folder: Path, wh: Warehouse, tmp
     other = tw.open(tmp_path / "warehouse")
     for path in sorted((folder / "traces" / "tensor").glob("rank*.json.gz"), reverse=True):
         other.ingest(path, run="tensor")
-    other.derive("blame", "tensor")
+    other.derive("wait_attribution", "tensor")
     assert blame_rows(other, "tensor") == blame_rows(wh, "tensor")
 
 
 def test_what_is_derived_is_not_derived_again(wh: Warehouse) -> None:
     files = files_under(wh.root)
-    assert wh.derive("blame", "tensor").version is None
+    assert wh.derive("wait_attribution", "tensor").version is None
     assert files_under(wh.root) == files
     assert wh.verify() == []
-    with pytest.raises(ParamError, match="blame has no scopes"):
-        wh.derive("blame", "tensor", ranks=0)
+    with pytest.raises(ParamError, match="wait_attribution has no scopes"):
+        wh.derive("wait_attribution", "tensor", ranks=0)
 
 
 @pytest.fixture(scope="module")
 def underived(folder: Path, wh: Warehouse, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with a run that lacks its last rank and has no blame."""
+    """A warehouse with a run that lacks its last rank and has no wait_attribution."""
     root = tmp_path_factory.mktemp("underived") / "warehouse"
     paths = [folder / "traces" / "tensor" / f"rank{rank}.json.gz" for rank in range(7)]
     tw.open(root).ingest(*paths, run="job", jobs=1)
@@ -258,17 +262,25 @@ def test_the_command_and_blame_that_is_out_of_date_once_a_rank_comes(
     folder: Path, underived: Path, tmp_path: Path
 ) -> None:
     wh = tw.open(shutil.copytree(underived, tmp_path / "warehouse"))
-    assert {each.reason for each in wh.straggler_causes().abstained} == {"blame is not derived"}
-    done = cli_runner.tw("derive", "blame", "job", "-w", wh.root)
+    assert {each.reason for each in wh.straggler_causes().skipped} == {"wait_attribution is not derived"}
+    done = cli_runner.tw("derive", "wait_attribution", "job", "-w", wh.root)
     assert done.out == "job@v2: 7 ranks\n"
-    assert cli_runner.tw("derive", "blame", "job", "-w", wh.root).out == "job: already derived: 7 ranks\n"
-    assert not wh.straggler_causes().abstained
+    assert (
+        cli_runner.tw("derive", "wait_attribution", "job", "-w", wh.root).out
+        == "job: already derived: 7 ranks\n"
+    )
+    assert not wh.straggler_causes().skipped
     wh.ingest(folder / "traces" / "tensor" / "rank7.json.gz", run="job")
-    reasons = {each.reason for each in wh.straggler_causes().abstained}
-    assert reasons == {"blame is not derived for the ranks that the run has now", "blame is not derived"}
-    assert {row["blamed_ns"] for row in wh.stragglers().rows()} == {None}
-    assert {row["blame"] for row in wh.query("SELECT blame FROM ranks").rows()} == {False}
-    assert wh.derive("blame", "job").version is not None
+    reasons = {each.reason for each in wh.straggler_causes().skipped}
+    assert reasons == {
+        "wait_attribution is not derived for the ranks that the run has now",
+        "wait_attribution is not derived",
+    }
+    assert {row["attributed_ns"] for row in wh.stragglers().rows()} == {None}
+    assert {row["wait_attribution"] for row in wh.query("SELECT wait_attribution FROM ranks").rows()} == {
+        False
+    }
+    assert wh.derive("wait_attribution", "job").version is not None
     assert named(wh, "job") == {3: "computation"}
 
 
@@ -293,14 +305,14 @@ def test_without_blame_the_reason_is_named(tmp_path: Path, traces: str, reason: 
     sketch.write(traces, tmp_path / "traces")
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(tmp_path / "traces", jobs=1)
-    wh.derive("blame", "a")
+    wh.derive("wait_attribution", "a")
     found = wh.straggler_causes()
-    assert found.rows() == [] and {each.reason for each in found.abstained} == {reason}
+    assert found.rows() == [] and {each.reason for each in found.skipped} == {reason}
 
 
 def test_without_blame_no_rank_is_called_a_straggler_where_groups_nest(underived: Path) -> None:
     (row,) = (row for row in tw.open(underived).slow_rank().rows() if row["severity"] != "none")
-    assert row["confidence"] == "low" and "tw derive blame" in row["advice"]
+    assert row["confidence"] == "low" and "tw derive wait_attribution" in row["advice"]
 
 
 TRACES = Path(os.environ.get("TW_TRACES", "/nonexistent"))
@@ -312,7 +324,7 @@ TRACES = Path(os.environ.get("TW_TRACES", "/nonexistent"))
 def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> None:
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(TRACES / run, jobs=1)
-    wh.derive("blame", run)
+    wh.derive("wait_attribution", run)
     apart = wh.query(
         "SELECT instance_id FROM collective_arrivals WHERE instance_id IS NOT NULL GROUP BY instance_id "
         "HAVING max(aligned_start_ns - coalesce(uncertainty_ns, 0)) "
@@ -328,7 +340,7 @@ def test_real_collectives_overlap_in_aligned_time(tmp_path: Path, run: str) -> N
 def test_the_rank_that_sleeps_while_it_loads_a_batch(tmp_path: Path) -> None:
     wh = tw.open(tmp_path / "warehouse")
     wh.ingest(TRACES / "multirank-gloo-cpu-4r")
-    wh.derive("blame", "multirank-gloo-cpu-4r")
+    wh.derive("wait_attribution", "multirank-gloo-cpu-4r")
     first, *_ = wh.straggler_causes().rows()
     assert (first["rank"], first["cause"], first["steps_first"]) == (2, "data", 3)
     assert first["share"] > 0.9 and first["reason"] == "too few steps to rule out chance"

@@ -1,10 +1,10 @@
 -- /// tw
 -- kind     = "table"
--- name     = "blame"
+-- name     = "wait_attribution"
 -- version  = 1
 -- summary  = "Waits at synchronizing collectives, charged to the rank that caused them and handed on along the chain of ranks that were late because they waited."
 -- requires = ["collective_arrivals@1", "rank_activities@1"]
--- derived  = "blame"
+-- derived  = "wait_attribution"
 -- grain    = ["run_id", "rank", "instance_id", "waiter_rank", "depth", "cause", "certain"]
 -- order    = ["run_id", "rank", "instance_id", "waiter_rank", "depth", "cause", "certain"]
 --

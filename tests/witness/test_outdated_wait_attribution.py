@@ -24,12 +24,12 @@ a 3 gpu s7 gemm 0 10
 
 @pytest.fixture(scope="module")
 def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """A run whose blame is computed before its last rank is ingested."""
+    """A run whose wait_attribution is computed before its last rank is ingested."""
     folder = tmp_path_factory.mktemp("outdated")
     *first, last = sketch.write(TRACE, folder / "traces")
     wh = tw.open(folder / "w")
     wh.ingest(*first)
-    wh.derive("blame", "a")
+    wh.derive("wait_attribution", "a")
     assert (2, 1) in pairs(wh)
     wh.ingest(last)
     return wh
@@ -37,18 +37,18 @@ def wh(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
 
 def pairs(wh: Warehouse) -> set[tuple[int, int]]:
     """The waiting ranks, each with the rank it waits for."""
-    return {(row["rank"], row["for_rank"]) for row in wh.run("wait_matrix").rows()}
+    return {(row["rank"], row["for_rank"]) for row in wh.analyze("wait_matrix").rows()}
 
 
-def test_outdated_blame_is_left_out(wh: Warehouse) -> None:
-    """Rank 2 waits for rank 0, which waited for rank 1: only blame knows that rank 2 waits for rank 1."""
-    assert wh.query("FROM blame").rows()
+def test_outdated_wait_attribution_is_left_out(wh: Warehouse) -> None:
+    """Rank 2 waits for rank 0, which waited for rank 1: attribution knows that rank 2 waits for rank 1."""
+    assert wh.query("FROM wait_attribution").rows()
     assert pairs(wh) == {(0, 1), (2, 0)}
 
 
 @pytest.fixture(scope="module")
 def states(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    """The same simulated ranks as three runs: with blame, with blame that is out of date, and without."""
+    """The same simulated ranks as three runs: with attribution, with one that is out of date, and without."""
     folder = tmp_path_factory.mktemp("states")
     settings = {"ranks": 8, "tensor": 2, "steps": 4, "layers": 2, "hidden": 256, "sequence": 128}
     slow = ["slow-rank:rank=1,what=compute,factor=2", "slow-rank:rank=2,what=host,factor=2"]
@@ -60,19 +60,19 @@ def states(tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
         wh.ingest(*files, run=run)
     wh.ingest(*files[:-1], run="outdated")
     for run in ("current", "outdated"):
-        wh.derive("blame", run)
+        wh.derive("wait_attribution", run)
     wh.ingest(files[-1], run="outdated")
     return wh
 
 
 @pytest.mark.parametrize("name", ["slow_rank", "stragglers", "wait_matrix"])
-def test_outdated_blame_is_no_blame(states: Warehouse, name: str) -> None:
-    assert len(states.query("SELECT DISTINCT run_id FROM blame").rows()) == 2
+def test_outdated_wait_attribution_is_no_blame(states: Warehouse, name: str) -> None:
+    assert len(states.query("SELECT DISTINCT run_id FROM wait_attribution").rows()) == 2
     rows = {
-        run: [row for row in states.run(name).rows() if row["run_id"] == run]
+        run: [row for row in states.analyze(name).rows() if row["run_id"] == run]
         for run in ("current", "outdated", "without")
     }
-    alone = {run: states.select(runs=[run]).run(name).rows() for run in rows}
+    alone = {run: states.select(runs=[run]).analyze(name).rows() for run in rows}
     assert rows == alone
     without, outdated = ([{**row, "run_id": ""} for row in rows[run]] for run in ("without", "outdated"))
     assert outdated == without and len(rows["current"]) > 0

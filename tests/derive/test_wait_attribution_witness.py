@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from conftest import deep
-from tracewarehouse.derive.blame import compute
+from tracewarehouse.derive.wait_attribution import compute
 from tracewarehouse.derive.waits import NO_STEP, Activities, Arrivals, Inputs
 
 MOST_HANDS = 12
@@ -93,7 +93,7 @@ def covered(busy: list[tuple[int, int]], begin: int, finish: int) -> int:
 
 
 def witness(rows: list[Row], computed: Computed) -> Counter[tuple[int, int, int, int, bool]]:
-    """(instance, waiter, blamed, depth, certain) → ns, by the definition."""
+    """(instance, waiter, attributed, depth, certain) → ns, by the definition."""
     members: dict[int, list[Row]] = defaultdict(list)
     for row in rows:
         members[row.instance].append(row)
@@ -213,20 +213,20 @@ def members(rows: list[Row], instance: int) -> tuple[int, ...]:
     return tuple(row.rank for row in rows if row.instance == instance)
 
 
-def blame(rows: list[Row], computed: Computed) -> Counter[tuple[int, int, int, int, bool]]:
+def wait_attribution(rows: list[Row], computed: Computed) -> Counter[tuple[int, int, int, int, bool]]:
     """The same as `witness` says, as the program finds it."""
     reported = compute(inputs(rows, computed))
     found: Counter[tuple[int, int, int, int, bool]] = Counter()
-    for instance, waiter, blamed, depth, certain, ns in zip(
+    for instance, waiter, attributed, depth, certain, ns in zip(
         reported.instance,
         reported.waiter,
-        reported.blamed,
+        reported.attributed,
         reported.depth,
         reported.certain,
         reported.wait_ns,
         strict=True,
     ):
-        found[int(instance), int(waiter), int(blamed), int(depth), bool(certain)] += int(ns)
+        found[int(instance), int(waiter), int(attributed), int(depth), bool(certain)] += int(ns)
     return found
 
 
@@ -239,7 +239,7 @@ def random_run(seed: int) -> tuple[list[Row], Computed]:
 @pytest.mark.parametrize("seed", [*range(12), *deep(*range(12, 60))])
 def test_every_part_is_the_witness_s(seed: int) -> None:
     rows, computed = random_run(seed)
-    assert blame(rows, computed) == witness(rows, computed)
+    assert wait_attribution(rows, computed) == witness(rows, computed)
 
 
 def test_the_random_runs_hand_on_deeply_and_uncertainly() -> None:
@@ -264,4 +264,4 @@ def test_longer_times_change_nothing_but_lengths(seed: int) -> None:
     longer = [
         replace(row, start=row.start * factor, dur=row.dur * factor, wait=row.wait * factor) for row in rows
     ]
-    assert blame(longer, []) == witness(longer, [])
+    assert wait_attribution(longer, []) == witness(longer, [])

@@ -1,10 +1,10 @@
 -- /// tw
 -- kind     = "table"
--- name     = "blame_basis"
+-- name     = "wait_attribution_basis"
 -- version  = 1
--- summary  = "What the blame of a run is based on: step periods, waits that are not charged, and the share that chance explains."
+-- summary  = "What the wait_attribution of a run is based on: step periods, waits that are not charged, and the share that chance explains."
 -- requires = ["collective_arrivals@1", "rank_activities@1"]
--- derived  = "blame"
+-- derived  = "wait_attribution"
 -- grain    = ["run_id", "rank"]
 -- order    = ["run_id", "rank"]
 --
@@ -17,8 +17,8 @@
 -- possible_wait_ns = { type = "BIGINT", unit = "ns", doc = "Upper bound on its waits in broadcasts and other collectives that a rank may leave early: not charged." }
 -- unmatched      = { type = "BIGINT", unit = "count", doc = "Its synchronizing collectives that are not matched with another rank." }
 -- unmatched_ns   = { type = "BIGINT", unit = "ns", doc = "Their duration, which includes waits of unknown length." }
--- null_p99       = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank in the blame of the run, if the blame of each step is assigned to the ranks at random; at least the share of a rank that is first in the two steps with the most blame, because a rank that is late in one step may be late in the next one, too. The same on all ranks. Null without steps or waits." }
--- enough_steps   = { type = "BOOLEAN", doc = "True if the run has enough steps to rule out chance, at least three: assigned at random, all of the blame of every step goes to one and the same rank in 1 % of the cases at most. The same on all ranks." }
+-- null_p99       = { type = "DOUBLE", unit = "ratio", null = true, doc = "99 % quantile of the largest share of one rank in the wait_attribution of the run, if the wait_attribution of each step is assigned to the ranks at random; at least the share of a rank that is first in the two steps with the most wait_attribution, because a rank that is late in one step may be late in the next one, too. The same on all ranks. Null without steps or waits." }
+-- enough_steps   = { type = "BOOLEAN", doc = "True if the run has enough steps to rule out chance, at least three: assigned at random, all of the wait_attribution of every step goes to one and the same rank in 1 % of the cases at most. The same on all ranks." }
 --
 -- [changes]
 -- 1 = "First version."
