@@ -68,8 +68,7 @@ FROM (
         slow.min_share,
         floor(segment.segment_ns * (1 - slow.roofline))::BIGINT AS lost_ns
       FROM analyzed_segments AS segment
-      JOIN base_input AS slow
-        ON slow.run_id = segment.run_id AND slow.rank = segment.rank AND slow.kernel_id = segment.kernel_id
+      JOIN base_input AS slow USING (run_id, rank, kernel_id)
       WHERE slow.matches AND slow.is_known
     ),
     hot AS (
@@ -83,7 +82,7 @@ FROM (
         segment.label,
         segment.lost_ns
       FROM segment
-      JOIN analyzed ON analyzed.run_id = segment.run_id AND analyzed.rank = segment.rank
+      JOIN analyzed USING (run_id, rank)
       QUALIFY
         sum(segment.segment_ns) OVER (PARTITION BY segment.run_id, segment.rank, segment.label)
         >= segment.min_share * analyzed.analyzed_ns
@@ -140,7 +139,7 @@ FROM (
     largest.part_ns,
     largest.roofline
   FROM analyzed
-  JOIN named ON named.run_id = analyzed.run_id AND named.rank = analyzed.rank
-  LEFT JOIN per_rank ON per_rank.run_id = analyzed.run_id AND per_rank.rank = analyzed.rank
-  LEFT JOIN largest ON largest.run_id = analyzed.run_id AND largest.rank = analyzed.rank
+  JOIN named USING (run_id, rank)
+  LEFT JOIN per_rank USING (run_id, rank)
+  LEFT JOIN largest USING (run_id, rank)
 ) AS total

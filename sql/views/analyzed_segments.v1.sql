@@ -93,5 +93,4 @@ SELECT
   segment.steps,
   segment.analyzed_ns
 FROM segment
-LEFT JOIN covered
-  ON covered.run_id = segment.run_id AND covered.rank = segment.rank AND covered.start_ns = segment.start_ns
+LEFT JOIN covered USING (run_id, rank, start_ns)

@@ -114,7 +114,4 @@ SELECT
   events.pre,
   launch.op_id
 FROM launch
-JOIN events
-  ON events.run_id = launch.run_id
-  AND events.rank = launch.rank
-  AND events.event_id = launch.event_id
+JOIN events USING (run_id, rank, event_id)

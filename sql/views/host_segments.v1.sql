@@ -72,7 +72,7 @@ WITH
       greatest(collective.start_ns, collective.reached_ns, span.from_ns) AS start_ns,
       least(collective.end_ns, span.to_ns) AS end_ns
     FROM collective
-    JOIN span ON span.run_id = collective.run_id AND span.rank = collective.rank
+    JOIN span USING (run_id, rank)
     WHERE least(collective.end_ns, span.to_ns) > greatest(collective.start_ns, collective.reached_ns, span.from_ns)
   ),
   point AS (

@@ -55,7 +55,7 @@ WITH
         )
       ) AS fields
     FROM named
-    JOIN phase_rules ON phase_rules.rule_id = named.rule_id
+    JOIN phase_rules USING (rule_id)
   ),
   marked AS (
     SELECT
@@ -73,7 +73,7 @@ WITH
       field.fields,
       coalesce(annotations.pre > max(annotations.post) OVER earlier, TRUE) AS is_outer
     FROM annotations
-    JOIN field ON field.name = annotations.name
+    JOIN field USING (name)
     WHERE NOT annotations.on_gpu
     WINDOW earlier AS (
       PARTITION BY annotations.run_id, annotations.rank

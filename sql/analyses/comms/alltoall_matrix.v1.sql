@@ -34,8 +34,7 @@ WITH
       )::BIGINT AS sent_bytes,
       count(*) AS count
     FROM alltoall_splits AS split
-    JOIN collectives
-      ON collectives.run_id = split.run_id AND collectives.rank = split.rank AND collectives.event_id = split.event_id
+    JOIN collectives USING (run_id, rank, event_id)
     WHERE split.peer IS NOT NULL AND split.in_share IS NOT NULL AND collectives.bytes IS NOT NULL
     GROUP BY split.run_id, collectives.group_key, split.rank, split.peer
   )

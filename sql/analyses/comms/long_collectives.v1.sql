@@ -106,7 +106,7 @@ WITH
       arrival.start_ns + coalesce(arrival.wait_ns, 0) AS start_ns,
       arrival.start_ns + arrival.dur_ns AS end_ns
     FROM outlier
-    JOIN collective_arrivals AS arrival ON arrival.run_id = outlier.run_id AND arrival.instance_id = outlier.instance_id
+    JOIN collective_arrivals AS arrival USING (run_id, instance_id)
   ),
   traffic AS (
     SELECT run_id, rank, event_id, start_ns, end_ns
@@ -159,13 +159,8 @@ WITH
       member.instance_id,
       max(allocated.allocated_bytes / nullif(capacity.memory_bytes, 0)) AS memory_share
     FROM member
-    JOIN allocated
-      ON allocated.run_id = member.run_id
-      AND allocated.rank = member.rank
-      AND allocated.device = member.device
-      AND allocated.step = member.step
-    JOIN capacity
-      ON capacity.run_id = member.run_id AND capacity.rank = member.rank AND capacity.device = member.device
+    JOIN allocated USING (run_id, rank, device, step)
+    JOIN capacity USING (run_id, rank, device)
     GROUP BY member.run_id, member.instance_id
   ),
   evidence AS (
@@ -201,8 +196,8 @@ WITH
         LAMBDA hypothesis: hypothesis IS NOT NULL
       ) AS hypotheses
     FROM outlier
-    LEFT JOIN busiest ON busiest.run_id = outlier.run_id AND busiest.instance_id = outlier.instance_id
-    LEFT JOIN memory ON memory.run_id = outlier.run_id AND memory.instance_id = outlier.instance_id
+    LEFT JOIN busiest USING (run_id, instance_id)
+    LEFT JOIN memory USING (run_id, instance_id)
   )
 SELECT
   run_id,

@@ -61,7 +61,7 @@ WITH
     SELECT DISTINCT grouped.run_id, 'rank ' || member.rank, NULL, NULL, member.rank
     FROM grouped
     CROSS JOIN LATERAL (SELECT unnest(grouped.ranks) AS rank) AS member
-    LEFT JOIN spread ON spread.run_id = grouped.run_id
+    LEFT JOIN spread USING (run_id)
     WHERE NOT coalesce(spread.on_several_hosts, FALSE)
   ),
   used AS (
@@ -78,7 +78,7 @@ WITH
         ELSE list_contains(grouped.ranks, link.rank)
       END AS uses
     FROM grouped
-    JOIN link ON link.run_id = grouped.run_id
+    JOIN link USING (run_id)
     WHERE link.rank IS NOT NULL OR len(grouped.hosts) > 1
   ),
   compared AS (

@@ -43,8 +43,7 @@ WITH
       coalesce(arrival.possible_wait_ns, 0) AS possible_wait_ns,
       0 AS blamed_ns
     FROM collective_arrivals AS arrival
-    LEFT JOIN step_computation AS computed
-      ON computed.run_id = arrival.run_id AND computed.rank = arrival.rank AND computed.step = arrival.step
+    LEFT JOIN step_computation AS computed USING (run_id, rank, step)
     WHERE arrival.last_rank <> arrival.rank
     UNION ALL
     SELECT blame.run_id, blame.waiter_rank, blame.rank, 0, 0, 0, 0, 0, blame.wait_ns
@@ -80,5 +79,5 @@ SELECT
   pair.possible_wait_ns,
   CASE WHEN derived.has_blame THEN pair.blamed_ns END AS blamed_ns
 FROM pair
-JOIN derived ON derived.run_id = pair.run_id
+JOIN derived USING (run_id)
 WHERE pair.total_wait_ns + pair.blamed_ns > 0

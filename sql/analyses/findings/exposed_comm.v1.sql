@@ -172,6 +172,6 @@ SELECT
   largest.culprit,
   largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank AND largest.subject = per_rank.subject
-LEFT JOIN unseen ON unseen.run_id = per_rank.run_id AND unseen.rank = per_rank.rank
-LEFT JOIN missing ON missing.run_id = per_rank.run_id AND missing.rank = per_rank.rank
+LEFT JOIN largest USING (run_id, rank, subject)
+LEFT JOIN unseen USING (run_id, rank)
+LEFT JOIN missing USING (run_id, rank)

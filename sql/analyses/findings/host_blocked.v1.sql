@@ -139,5 +139,5 @@ SELECT
   largest.culprit,
   largest.part_ns // greatest(analyzed.steps, 1) AS detail_ns
 FROM analyzed
-LEFT JOIN blocked ON blocked.run_id = analyzed.run_id AND blocked.rank = analyzed.rank
-LEFT JOIN largest ON largest.run_id = analyzed.run_id AND largest.rank = analyzed.rank
+LEFT JOIN blocked USING (run_id, rank)
+LEFT JOIN largest USING (run_id, rank)

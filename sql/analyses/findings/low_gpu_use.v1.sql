@@ -106,6 +106,6 @@ SELECT
   largest.culprit,
   largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
+LEFT JOIN largest USING (run_id, rank)
 -- An interval without GPU activity does not show how the GPU is used.
 WHERE saving_ns < analyzed_ns

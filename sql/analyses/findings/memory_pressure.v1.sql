@@ -62,7 +62,7 @@ WITH
       peak.event_id,
       peak.from_ns
     FROM peak
-    JOIN capacity ON capacity.run_id = peak.run_id AND capacity.rank = peak.rank AND capacity.device = peak.device
+    JOIN capacity USING (run_id, rank, device)
     JOIN (SELECT DISTINCT run_id, rank, steps, analyzed_ns FROM analyzed_intervals) AS span
       ON span.run_id = peak.run_id AND span.rank = peak.rank
     WHERE peak.peak_bytes IS NOT NULL AND capacity.memory_bytes > 0

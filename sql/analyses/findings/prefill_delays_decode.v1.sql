@@ -100,4 +100,4 @@ SELECT
   per_rank.step,
   per_rank.usual_ns AS detail_ns
 FROM per_rank
-JOIN analyzed ON analyzed.run_id = per_rank.run_id AND analyzed.rank = per_rank.rank
+JOIN analyzed USING (run_id, rank)

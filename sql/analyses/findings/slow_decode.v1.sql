@@ -108,4 +108,4 @@ SELECT
   decode.to_ns,
   decode.step
 FROM decode
-JOIN per_rank ON per_rank.run_id = decode.run_id AND per_rank.rank = decode.rank
+JOIN per_rank USING (run_id, rank)

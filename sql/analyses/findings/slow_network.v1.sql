@@ -72,7 +72,7 @@ WITH
       span.analyzed_ns,
       sized.transfer_ns - slow.usual_ns AS excess_ns
     FROM collective_arrivals AS arrival
-    JOIN sized ON sized.run_id = arrival.run_id AND sized.instance_id = arrival.instance_id
+    JOIN sized USING (run_id, instance_id)
     JOIN analyzed_intervals AS span
       ON span.run_id = arrival.run_id
       AND span.rank = arrival.rank

@@ -84,7 +84,7 @@ WITH
       CASE WHEN run.has_blame THEN charged.straggler_rank ELSE arrival.straggler_rank END AS straggler_rank,
       CASE WHEN run.has_blame THEN coalesce(charged.wait_ns, 0) ELSE arrival.wait_ns END AS wait_ns
     FROM collective_arrivals AS arrival
-    JOIN run ON run.run_id = arrival.run_id
+    JOIN run USING (run_id)
     LEFT JOIN charged
       ON run.has_blame
       AND charged.run_id = arrival.run_id
@@ -164,7 +164,7 @@ WITH
       arg_max(wait.start_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS from_ns,
       arg_max(wait.start_ns + wait.dur_ns, (instance.caused_ns, -wait.start_ns)) FILTER (instance.instance_id IS NOT NULL) AS to_ns
     FROM wait
-    LEFT JOIN instance ON instance.run_id = wait.run_id AND instance.instance_id = wait.instance_id AND instance.rank = wait.rank
+    LEFT JOIN instance USING (run_id, rank, instance_id)
     GROUP BY wait.run_id, wait.rank
   ),
   computed AS (
@@ -209,14 +209,14 @@ WITH
       NOT run.has_blame AND groups.are_nested AND caused.caused_ns = max(caused.caused_ns) OVER of_run AS is_unclear,
       NOT run.has_blame AND groups.are_nested AS is_nested
     FROM own
-    JOIN run ON run.run_id = own.run_id
-    JOIN groups ON groups.run_id = own.run_id
-    LEFT JOIN caused ON caused.run_id = own.run_id AND caused.rank = own.rank
-    LEFT JOIN compared ON compared.run_id = own.run_id AND compared.rank = own.rank
-    LEFT JOIN counted ON counted.run_id = own.run_id AND counted.rank = own.rank
-    LEFT JOIN chance ON chance.run_id = own.run_id
-    LEFT JOIN cause ON cause.run_id = own.run_id AND cause.rank = own.rank
-    LEFT JOIN computation_reasons AS why ON why.run_id = own.run_id AND why.rank = own.rank
+    JOIN run USING (run_id)
+    JOIN groups USING (run_id)
+    LEFT JOIN caused USING (run_id, rank)
+    LEFT JOIN compared USING (run_id, rank)
+    LEFT JOIN counted USING (run_id, rank)
+    LEFT JOIN chance USING (run_id)
+    LEFT JOIN cause USING (run_id, rank)
+    LEFT JOIN computation_reasons AS why USING (run_id, rank)
     WINDOW of_run AS (PARTITION BY own.run_id)
   )
 SELECT

@@ -57,7 +57,7 @@ WITH
     UNION
     SELECT named.run_id, named.rank
     FROM named
-    LEFT JOIN generation ON generation.run_id = named.run_id AND generation.rank = named.rank
+    LEFT JOIN generation USING (run_id, rank)
     WHERE generation.major IS NULL
   ),
   segment AS (
@@ -150,5 +150,5 @@ SELECT
   largest.culprit,
   largest.part_ns // greatest(steps, 1) AS detail_ns
 FROM per_rank
-LEFT JOIN largest ON largest.run_id = per_rank.run_id AND largest.rank = per_rank.rank
-SEMI JOIN with_tensor_cores ON with_tensor_cores.run_id = per_rank.run_id AND with_tensor_cores.rank = per_rank.rank
+LEFT JOIN largest USING (run_id, rank)
+SEMI JOIN with_tensor_cores USING (run_id, rank)

@@ -96,5 +96,4 @@ SELECT
   summed.dram_write_share,
   (summed.dram_read_share + summed.dram_write_share) * peaks.peak_bytes_per_s / 1e9 AS dram_bytes_per_ns
 FROM summed
-LEFT JOIN peaks
-  ON peaks.run_id = summed.run_id AND peaks.rank = summed.rank AND peaks.device = summed.device
+LEFT JOIN peaks USING (run_id, rank, device)

@@ -43,8 +43,7 @@ WITH
         ELSE 0
       END AS by_profiler
     FROM memory_copies
-    LEFT JOIN clock_resolution
-      ON clock_resolution.run_id = memory_copies.run_id AND clock_resolution.rank = memory_copies.rank
+    LEFT JOIN clock_resolution USING (run_id, rank)
     WHERE memory_copies.dur_ns > 0 AND memory_copies.bytes IS NOT NULL
   ),
   timed AS (

@@ -46,8 +46,7 @@ WITH
       memory_copies.profiler_bytes_per_ns,
       coalesce(clock_resolution.resolution_ns = 1000, FALSE) AND memory_copies.profiler_bytes_per_ns IS NOT NULL AS by_profiler
     FROM memory_copies
-    LEFT JOIN clock_resolution
-      ON clock_resolution.run_id = memory_copies.run_id AND clock_resolution.rank = memory_copies.rank
+    LEFT JOIN clock_resolution USING (run_id, rank)
   ),
   copy AS (
     -- Bytes per ns in units of 2 to the -72nd: each end subtracts exactly what its start added.

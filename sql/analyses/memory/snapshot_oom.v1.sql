@@ -70,8 +70,7 @@ WITH
       coalesce(nullif($device_memory_bytes, 0), capacity.device_bytes) AS device_bytes,
       coalesce(nullif($device_memory_bytes, 0), capacity.device_bytes) - failure.reserved_bytes - failure.device_free_bytes AS other_bytes
     FROM snapshot_failures AS failure
-    LEFT JOIN capacity
-      ON capacity.run_id = failure.run_id AND capacity.rank = failure.rank AND capacity.device = failure.device
+    LEFT JOIN capacity USING (run_id, rank, device)
   ),
   explained AS (
     SELECT
@@ -183,5 +182,4 @@ SELECT
     ELSE 'See snapshot_peak for what holds the memory. Recompute activations (checkpointing), lower the precision, shard parameters and optimizer state, or use a smaller batch.'
   END AS advice
 FROM explained AS failure
-LEFT JOIN snapshot_stacks AS stack
-  ON stack.run_id = failure.run_id AND stack.rank = failure.rank AND stack.stack_id = failure.stack_id
+LEFT JOIN snapshot_stacks AS stack USING (run_id, rank, stack_id)

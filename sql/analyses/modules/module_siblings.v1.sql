@@ -123,10 +123,7 @@ WITH
       coalesce(total.sum_ns, 0) AS sum_ns,
       quantile_disc(coalesce(total.sum_ns, 0), 0.5) OVER siblings AS median_ns
     FROM grouped
-    LEFT JOIN total
-      ON total.run_id = grouped.run_id
-      AND total.rank = grouped.rank
-      AND total.module_path = grouped.module_path
+    LEFT JOIN total USING (run_id, rank, module_path)
     WINDOW siblings AS (PARTITION BY grouped.run_id, grouped.rank, grouped.class_path, grouped.role)
   ),
   spread AS (

@@ -87,8 +87,7 @@ WITH
       counted.call_ns,
       coalesce(several.first_ns, counted.first_ns) AS first_ns
     FROM counted
-    LEFT JOIN several
-      ON several.run_id = counted.run_id AND several.rank = counted.rank AND several.op_id = counted.op_id
+    LEFT JOIN several USING (run_id, rank, op_id)
   ),
   delay AS (
     SELECT
