@@ -119,7 +119,6 @@ SELECT
   'host' AS subject,
   coalesce(largest.blocked_ns, 0) / analyzed.analyzed_ns AS share,
   share >= $warning_share AND greatest(after_sync_ns, after_copy_ns) < $max_idle * analyzed.analyzed_ns AS is_finding,
-  analyzed.steps > 0 AS is_representative,
   coalesce(blocked.count, 0) AS count,
   analyzed.steps,
   analyzed.analyzed_ns,

@@ -109,7 +109,6 @@ SELECT
   per_rank.rank,
   'host' AS subject,
   share >= $warning_share AND long_ns >= short_ns AS is_finding,
-  per_rank.steps > 0 AS is_representative,
   share,
   count,
   per_rank.steps,

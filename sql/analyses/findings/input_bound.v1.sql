@@ -72,8 +72,6 @@ SELECT
   per_rank.run_id,
   per_rank.rank,
   'data loader' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
   share,
   count,
   steps,

@@ -71,7 +71,6 @@ SELECT
   run_id,
   rank,
   'GPU ' || device AS subject,
-  share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   share,
   count,

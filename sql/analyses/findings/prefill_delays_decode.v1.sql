@@ -81,7 +81,6 @@ SELECT
   per_rank.rank,
   'prefill' AS subject,
   per_rank.share,
-  per_rank.share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   per_rank.count,
   analyzed.steps,

@@ -92,8 +92,6 @@ SELECT
   run_id,
   rank,
   'collectives' AS subject,
-  share >= $warning_share AS is_finding,
-  steps > 0 AS is_representative,
   share,
   count,
   steps,

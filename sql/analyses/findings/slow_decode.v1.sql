@@ -89,7 +89,6 @@ SELECT
   decode.rank,
   'decode' AS subject,
   decode.late_ns / decode.decode_ns AS share,
-  share >= $warning_share AS is_finding,
   TRUE AS is_representative,
   per_rank.late_share >= $other_share AS is_context,
   decode.count,

@@ -224,7 +224,6 @@ SELECT
   rank,
   'collectives' AS subject,
   share >= $warning_share AND CASE WHEN has_test THEN beats_chance WHEN is_nested THEN is_unclear ELSE is_largest END AS is_finding,
-  steps > 0 AS is_representative,
   share,
   count,
   steps,
