@@ -42,11 +42,8 @@ WITH
       analyzed.steps,
       analyzed.analyzed_ns
     FROM device_segments AS segment
-    JOIN analyzed_intervals AS analyzed
-      ON analyzed.run_id = segment.run_id
-      AND analyzed.rank = segment.rank
-      AND segment.start_ns >= analyzed.start_ns
-      AND segment.start_ns < analyzed.end_ns
+    JOIN analyzed_intervals AS analyzed USING (run_id, rank)
+    WHERE segment.start_ns >= analyzed.start_ns AND segment.start_ns < analyzed.end_ns
   ),
   overlap AS (
     SELECT

@@ -90,9 +90,7 @@ WITH
       AND call.is_launch
       AND NOT contains(call.name, 'GraphLaunch')
     ANTI JOIN kernels
-      ON kernels.run_id = capture.run_id
-      AND kernels.rank = capture.rank
-      AND kernels.runtime_id = call.event_id
+      ON kernels.run_id = capture.run_id AND kernels.rank = capture.rank AND kernels.runtime_id = call.event_id
   )
 SELECT
   launch.run_id,

@@ -88,9 +88,7 @@ WITH
       CASE WHEN own.category = 'annotation' THEN coalesce(parent.event_id, -1) END, NULL, NULL, NULL
     FROM own
     LEFT JOIN own AS parent
-      ON parent.run_id = own.run_id
-      AND parent.rank = own.rank
-      AND parent.event_id = own.next_id
+      ON parent.run_id = own.run_id AND parent.rank = own.rank AND parent.event_id = own.next_id
     WHERE NOT own.is_outlasted
     UNION ALL
     SELECT run_id, rank, start_ns, 1, NULL, NULL, event_id, NULL, NULL

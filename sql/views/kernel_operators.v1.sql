@@ -33,9 +33,7 @@ WITH RECURSIVE
       runtime.ts_ns AS call_ns
     FROM kernels
     JOIN runtime
-      ON runtime.run_id = kernels.run_id
-      AND runtime.rank = kernels.rank
-      AND runtime.event_id = kernels.runtime_id
+      ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
     WHERE kernels.op_id IS NOT NULL
   ),
   chain AS (

@@ -65,9 +65,7 @@ WITH
       END AS work
     FROM launched
     ASOF JOIN counted
-      ON counted.run_id = launched.run_id
-      AND counted.rank = launched.rank
-      AND counted.pre <= launched.pre
+      ON counted.run_id = launched.run_id AND counted.rank = launched.rank AND counted.pre <= launched.pre
     WHERE launched.pre <= counted.post
   )
 SELECT

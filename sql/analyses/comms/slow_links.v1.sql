@@ -80,21 +80,6 @@ WITH
     FROM grouped
     JOIN link USING (run_id)
     WHERE link.rank IS NOT NULL OR len(grouped.hosts) > 1
-  ),
-  compared AS (
-    SELECT
-      run_id,
-      link,
-      collective,
-      dtype,
-      size_bucket_bytes,
-      members,
-      count(*) FILTER (uses) AS groups_with,
-      count(*) FILTER (NOT uses) AS groups_without,
-      quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (uses) AS busbw_with_bytes_per_ns,
-      quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (NOT uses) AS busbw_without_bytes_per_ns
-    FROM used
-    GROUP BY run_id, link, collective, dtype, size_bucket_bytes, members
   )
 SELECT
   run_id,
@@ -103,10 +88,11 @@ SELECT
   dtype,
   size_bucket_bytes,
   members,
-  groups_with,
-  groups_without,
-  busbw_with_bytes_per_ns,
-  busbw_without_bytes_per_ns,
+  count(*) FILTER (uses) AS groups_with,
+  count(*) FILTER (NOT uses) AS groups_without,
+  quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (uses) AS busbw_with_bytes_per_ns,
+  quantile_disc(busbw_bytes_per_ns, 0.5) FILTER (NOT uses) AS busbw_without_bytes_per_ns,
   busbw_with_bytes_per_ns / busbw_without_bytes_per_ns AS relative_busbw
-FROM compared
-WHERE groups_with >= $min_groups AND groups_without >= $min_groups
+FROM used
+GROUP BY run_id, link, collective, dtype, size_bucket_bytes, members
+HAVING groups_with >= $min_groups AND groups_without >= $min_groups

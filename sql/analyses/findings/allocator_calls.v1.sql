@@ -85,19 +85,19 @@ WITH
     SELECT
       analyzed.run_id,
       analyzed.rank,
-      any_value(analyzed.is_later) AS is_later,
-      any_value(analyzed.steps) AS steps,
-      any_value(analyzed.analyzed_ns) AS analyzed_ns,
+      analyzed.is_later,
+      analyzed.steps,
+      analyzed.analyzed_ns,
       count(call.event_id) AS count,
       coalesce(sum(call.uncounted_ns), 0)::BIGINT AS saving_ns,
-      saving_ns / any_value(analyzed.analyzed_ns) AS share,
+      saving_ns / analyzed.analyzed_ns AS share,
       arg_max(call.event_id, (call.dur_ns, -call.ts_ns)) AS event_id,
       arg_max(call.ts_ns, (call.dur_ns, -call.ts_ns)) AS from_ns,
       from_ns + max(call.dur_ns) AS to_ns,
       arg_max(call.step, (call.dur_ns, -call.ts_ns)) AS step
     FROM analyzed
     LEFT JOIN call USING (run_id, rank)
-    GROUP BY analyzed.run_id, analyzed.rank
+    GROUP BY analyzed.run_id, analyzed.rank, analyzed.is_later, analyzed.steps, analyzed.analyzed_ns
   ),
   part AS (
     SELECT run_id, rank, name AS label, sum(uncounted_ns)::BIGINT AS part_ns

@@ -40,11 +40,8 @@ WITH
       span.analyzed_ns,
       unnest(['transfer', 'unmatched']) AS subject
     FROM account_segments AS account
-    JOIN analyzed_intervals AS span
-      ON span.run_id = account.run_id
-      AND span.rank = account.rank
-      AND account.start_ns >= span.start_ns
-      AND account.start_ns < span.end_ns
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE account.start_ns >= span.start_ns AND account.start_ns < span.end_ns
   ),
   segment AS (
     SELECT

@@ -51,9 +51,7 @@ WITH
       ) AS blocked_ns
     FROM runtime
     JOIN events AS op
-      ON op.run_id = runtime.run_id
-      AND op.rank = runtime.rank
-      AND op.event_id = runtime.op_id
+      ON op.run_id = runtime.run_id AND op.rank = runtime.rank AND op.event_id = runtime.op_id
       -- In traces of earlier versions of PyTorch, steps are operators.
       AND NOT starts_with(op.name, 'ProfilerStep')
     JOIN analyzed_intervals AS analyzed

@@ -41,14 +41,9 @@ WITH
     FROM analyzed_segments
   ),
   per_rank AS (
-    SELECT
-      run_id,
-      rank,
-      any_value(steps) AS steps,
-      any_value(analyzed_ns) AS analyzed_ns,
-      coalesce(sum(segment_ns) FILTER (is_late), 0) / any_value(analyzed_ns) AS late_share
+    SELECT run_id, rank, steps, analyzed_ns, coalesce(sum(segment_ns) FILTER (is_late), 0) / analyzed_ns AS late_share
     FROM segment
-    GROUP BY run_id, rank
+    GROUP BY run_id, rank, steps, analyzed_ns
   ),
   decode_part AS (
     SELECT

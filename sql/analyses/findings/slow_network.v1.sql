@@ -85,10 +85,7 @@ SELECT
   } AS words
 FROM collective_arrivals AS arrival
 JOIN sized USING (run_id, instance_id)
-JOIN analyzed_intervals AS span
-  ON span.run_id = arrival.run_id
-  AND span.rank = arrival.rank
-  AND arrival.start_ns >= span.start_ns
-  AND arrival.start_ns < span.end_ns
+JOIN analyzed_intervals AS span USING (run_id, rank)
 LEFT JOIN slow
   ON slow.run_id = sized.run_id AND slow.kind = sized.kind AND slow.group_key = sized.group_key
+WHERE arrival.start_ns >= span.start_ns AND arrival.start_ns < span.end_ns

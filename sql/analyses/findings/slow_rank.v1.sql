@@ -109,11 +109,8 @@ WITH
       -- Latest end of earlier waits for that rank: time up to here is already counted.
       coalesce(max(arrival.start_ns + arrival.wait_ns) OVER earlier, arrival.start_ns) AS counted_ns
     FROM caused_wait AS arrival
-    JOIN analyzed_intervals AS span
-      ON span.run_id = arrival.run_id
-      AND span.rank = arrival.rank
-      AND arrival.start_ns >= span.start_ns
-      AND arrival.start_ns < span.end_ns
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE arrival.start_ns >= span.start_ns AND arrival.start_ns < span.end_ns
     WINDOW earlier AS (
       PARTITION BY arrival.run_id, arrival.rank, arrival.straggler_rank
       ORDER BY arrival.start_ns, arrival.event_id

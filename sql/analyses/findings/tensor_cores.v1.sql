@@ -4,7 +4,7 @@
 -- name     = "tensor_cores"
 -- version  = 1
 -- summary  = "Detects GEMMs and convolutions that do not use tensor cores on a GPU that has them."
--- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1", "ranks@1"]
+-- requires = ["analyzed_segments@1", "kernels@1", "matmul_rules@1", "events@1", "graph_nodes@1", "recorded_devices@1"]
 -- needs    = ["gpu"]
 -- confidence = "medium"
 --
@@ -31,17 +31,9 @@ WITH
     JOIN matmul_rules AS rule ON regexp_matches(kernel.name, rule.pattern)
     GROUP BY kernel.name
   ),
-  device AS (
-    SELECT run_id, rank, unnest(header -> '$.deviceProperties[*]') AS properties
-    FROM ranks
-  ),
   generation AS (
-    SELECT
-      run_id,
-      rank,
-      min(TRY_CAST(properties ->> '$.computeMajor' AS BIGINT)) AS major,
-      bool_or(regexp_matches(properties ->> '$.name', '(?i)amd')) AS is_amd
-    FROM device
+    SELECT run_id, rank, min(capability_major) AS major, bool_or(regexp_matches(name, '(?i)amd')) AS is_amd
+    FROM recorded_devices
     GROUP BY run_id, rank
   ),
   -- Without device properties, the names of kernels show what they were compiled for.

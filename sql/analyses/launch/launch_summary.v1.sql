@@ -100,9 +100,7 @@ WITH
       every.delay_ns
     FROM every
     LEFT JOIN runtime
-      ON runtime.run_id = every.run_id
-      AND runtime.rank = every.rank
-      AND runtime.event_id = every.runtime_id
+      ON runtime.run_id = every.run_id AND runtime.rank = every.rank AND runtime.event_id = every.runtime_id
     LEFT JOIN recognized_name ON recognized_name.name = runtime.name
   )
 SELECT

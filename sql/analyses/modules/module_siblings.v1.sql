@@ -143,24 +143,6 @@ WITH
       quantile_disc(abs(sum_ns - median_ns), 0.5) OVER (PARTITION BY run_id, rank, class_path, role) AS mad_ns
     FROM compared
     WHERE instances >= $min_instances
-  ),
-  scored AS (
-    SELECT
-      run_id,
-      rank,
-      class_path,
-      module_path,
-      name,
-      role,
-      mixed,
-      instances,
-      calls,
-      kernels,
-      sum_ns,
-      median_ns,
-      mad_ns,
-      (sum_ns - median_ns) / nullif(greatest(1.4826 * mad_ns, $min_spread * median_ns), 0) AS robust_z
-    FROM spread
   )
 SELECT
   run_id,
@@ -175,9 +157,9 @@ SELECT
   sum_ns AS kernel_sum_ns,
   median_ns,
   mad_ns,
-  robust_z,
+  (sum_ns - median_ns) / nullif(greatest(1.4826 * mad_ns, $min_spread * median_ns), 0) AS robust_z,
   coalesce(
     NOT mixed AND abs(robust_z) >= $min_z AND abs(sum_ns - median_ns) >= $min_share * median_ns,
     FALSE
   ) AS is_outlier
-FROM scored
+FROM spread

@@ -58,9 +58,7 @@ WITH RECURSIVE
       END AS path
     FROM annotated
     JOIN annotations AS inside
-      ON inside.run_id = annotated.run_id
-      AND inside.rank = annotated.rank
-      AND inside.parent_id = annotated.event_id
+      ON inside.run_id = annotated.run_id AND inside.rank = annotated.rank AND inside.parent_id = annotated.event_id
     WHERE NOT inside.on_gpu
   ),
   call AS MATERIALIZED (
@@ -161,9 +159,7 @@ WITH RECURSIVE
     LEFT JOIN work
       ON work.run_id = kernels.run_id AND work.rank = kernels.rank AND work.main_kernel_id = kernels.event_id
     LEFT JOIN limited
-      ON limited.run_id = kernels.run_id
-      AND limited.rank = kernels.rank
-      AND limited.kernel_id = kernels.event_id
+      ON limited.run_id = kernels.run_id AND limited.rank = kernels.rank AND limited.kernel_id = kernels.event_id
   ),
   host_rank AS MATERIALIZED (
     SELECT DISTINCT op_work.run_id, op_work.rank

@@ -307,9 +307,7 @@ WITH RECURSIVE
     FROM placed
     JOIN used USING (run_id, rank, event_id)
     LEFT JOIN launched
-      ON launched.run_id = placed.run_id
-      AND launched.rank = placed.rank
-      AND launched.op_id = placed.event_id
+      ON launched.run_id = placed.run_id AND launched.rank = placed.rank AND launched.op_id = placed.event_id
   ),
   inner_sum AS (
     SELECT
@@ -440,11 +438,4 @@ SELECT
 FROM valued
 LEFT JOIN has_device USING (run_id, rank)
 LEFT JOIN has_memory USING (run_id, rank)
-GROUP BY
-  valued.run_id,
-  valued.rank,
-  valued.name,
-  valued.is_annotation,
-  valued.on_gpu,
-  valued.shapes,
-  valued.stack
+GROUP BY ALL

@@ -41,9 +41,7 @@ WITH
       kernels.dur_ns
     FROM kernels
     JOIN runtime
-      ON runtime.run_id = kernels.run_id
-      AND runtime.rank = kernels.rank
-      AND runtime.event_id = kernels.runtime_id
+      ON runtime.run_id = kernels.run_id AND runtime.rank = kernels.rank AND runtime.event_id = kernels.runtime_id
     WHERE kernels.op_id IS NOT NULL AND ($with_memory OR kernels.kind <> 'memory')
   ),
   counted AS (

@@ -128,7 +128,5 @@ SELECT
 FROM slice
 LEFT JOIN span USING (run_id, rank)
 LEFT JOIN events AS operator
-  ON operator.run_id = slice.run_id
-  AND operator.rank = slice.rank
-  AND operator.event_id = slice.op_id
+  ON operator.run_id = slice.run_id AND operator.rank = slice.rank AND operator.event_id = slice.op_id
 WHERE $only_step IS NULL OR (slice.start_ns < span.to_ns AND slice.start_ns + slice.dur_ns > span.from_ns)

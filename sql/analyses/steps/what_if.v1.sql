@@ -50,11 +50,8 @@ WITH
       CASE WHEN is_short THEN account.segment_ns * least($graph_gap_ns, account.gap_ns) // account.gap_ns ELSE 0 END AS kept_ns,
       CASE WHEN is_short THEN account.segment_ns * least(2 * $graph_gap_ns, account.gap_ns) // account.gap_ns ELSE 0 END AS most_kept_ns
     FROM account_segments AS account
-    JOIN analyzed_intervals AS span
-      ON span.run_id = account.run_id
-      AND span.rank = account.rank
-      AND account.start_ns >= span.start_ns
-      AND account.start_ns < span.end_ns
+    JOIN analyzed_intervals AS span USING (run_id, rank)
+    WHERE account.start_ns >= span.start_ns AND account.start_ns < span.end_ns
     QUALIFY span.steps > 0 OR max(span.steps) OVER (PARTITION BY account.run_id) = 0
   ),
   transferred AS (
@@ -111,21 +108,21 @@ WITH
   ),
   measured AS (
     SELECT
-      summed.run_id,
-      summed.rank,
-      summed.step,
-      summed.steps,
-      summed.period_ns,
+      run_id,
+      rank,
+      step,
+      steps,
+      period_ns,
       summed.work_ns,
-      summed.compute_ns,
+      compute_ns,
       summed.transfer_ns,
-      summed.data_ns,
-      summed.sync_ns,
-      summed.host_ns,
-      summed.short_ns,
-      summed.kept_ns,
-      summed.most_kept_ns,
-      slowest.slow_rank,
+      data_ns,
+      sync_ns,
+      host_ns,
+      short_ns,
+      kept_ns,
+      most_kept_ns,
+      slow_rank,
       coalesce(host.work_ns, 0) AS host_work_ns,
       coalesce(host.loading_ns, 0) AS loading_ns,
       coalesce(exposed.largest_ns, 0) AS largest_ns,
